@@ -1,0 +1,1 @@
+"""The rules, pure: no clock, file, socket, logger or process in here. Start reading at `machine`."""

@@ -1,0 +1,164 @@
+"""Changesets as values: the changes of one execution, by content. Also the rules for paths."""
+
+from __future__ import annotations
+
+import unicodedata
+from enum import StrEnum
+
+from msgspec import Struct
+
+from stepwell import limits
+from stepwell.domain.content import Digest, Held, digest_of
+from stepwell.domain.names import Label, check
+from stepwell.errors import InvalidArgument
+
+
+class Operation(StrEnum):
+    """What a change does to its path. Derived from the digests, never from a tool's name."""
+
+    CREATE = "create"
+    MODIFY = "modify"
+    DELETE = "delete"
+    MOVE = "move"
+
+
+class ChangesetState(StrEnum):
+    """Only an open changeset takes changes. Only a closed one counts."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    ABORTED = "aborted"
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """What you give to `record_change`. `before` and `after` are bytes, a `Digest`, or None for "absent"."""
+
+    path: str
+    before: bytes | Digest | None = None
+    after: bytes | Digest | None = None
+    source_path: str | None = None  # where a move came from
+    tool: Label = "unknown"
+
+    def __post_init__(self) -> None:
+        check(self)
+        check_path(self.path)
+        if self.source_path is not None:
+            check_path(self.source_path)
+        for name in ("before", "after"):
+            _check_content(name, getattr(self, name))
+        derive_operation(_digest(self.before), _digest(self.after), self.path, self.source_path)
+
+
+def _digest(content: bytes | Digest | None) -> bytes | None:
+    if content is None:
+        return None
+    return content.value if isinstance(content, Digest) else digest_of(content)
+
+
+def _check_content(name: str, content: object) -> None:
+    if isinstance(content, str):
+        raise InvalidArgument(f"{name} is a str: give bytes ({name}=text.encode()), a Digest or None")
+    if not isinstance(content, bytes | Digest | None):
+        raise InvalidArgument(f"{name} is a {type(content).__name__}: give bytes, a Digest or None")
+    if isinstance(content, bytes) and len(content) > limits.BODY_BYTES_MAX:
+        raise InvalidArgument(f"{name} has {len(content)} bytes, at most {limits.BODY_BYTES_MAX} are allowed")
+
+
+def check_path(path: str) -> None:
+    """Refuse a path that is not relative and normalised: no '..', no '.', no '//', not absolute."""
+    problem = _path_problem(path)
+    if problem:
+        raise InvalidArgument(f"path {path[:200]!r} {problem}: give it relative to the project's root, normalised")
+
+
+def _path_problem(path: str) -> str | None:
+    if not path or len(path) > limits.PATH_CHARS_MAX:
+        return f"has {len(path)} characters, 1 to {limits.PATH_CHARS_MAX} are allowed"
+    if path.startswith("/"):
+        return "is absolute"
+    if "\0" in path:
+        return "contains a NUL character"
+    parts = path.split("/")
+    if ".." in parts:
+        return "leaves its root by '..'"
+    if "." in parts or "" in parts:
+        return "is not normalised"
+    if unicodedata.normalize("NFC", path) != path:
+        return "is not in Unicode's normal form C"
+    return None
+
+
+def derive_operation(before: bytes | None, after: bytes | None, path: str, source_path: str | None) -> Operation:
+    """The operation that the digests show, or why they show none."""
+    if source_path is not None:
+        if source_path == path or before is None or after is None:
+            raise InvalidArgument(
+                "a move needs another source_path, the content there before it and the content at path after it"
+            )
+        return Operation.MOVE
+    if before == after:
+        raise InvalidArgument(f"path {path[:200]!r}: before and after are the same, so nothing changed")
+    if before is None:
+        return Operation.CREATE
+    return Operation.DELETE if after is None else Operation.MODIFY
+
+
+class Content(Struct, frozen=True, array_like=True, gc=False):
+    """One side of an entry. `held` means that the manager has the bytes, not only their digest."""
+
+    digest: bytes
+    size: int | None
+    held: bool
+
+
+class EntryRow(Struct, frozen=True, array_like=True, gc=False):
+    """A recorded change. None for `before` or `after` means that there was, or is, no file."""
+
+    plan_id: str
+    changeset_id: str
+    seq: int
+    operation: Operation
+    path: str
+    source_path: str | None
+    before: Content | None
+    after: Content | None
+    tool: str
+    recorded_at_ms: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.changeset_id, self.seq
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        sides = (self.before, self.after)
+        return tuple(Held(side.digest, side.size or 0) for side in sides if side and side.held)
+
+
+class Changeset(Struct, frozen=True, array_like=True):
+    """A collection of entries of one plan, attempt and execution context."""
+
+    changeset_id: str
+    plan_id: str
+    context_id: str
+    attempt: int
+    state: ChangesetState
+    entry_count: int
+    started_at_ms: int
+    ended_at_ms: int | None = None
+
+    @property
+    def key(self) -> str:
+        return self.changeset_id
+
+
+class ContextRow(Struct, frozen=True, array_like=True):
+    """An execution context: it owns a stack of open changesets, and exists as long as that is not empty."""
+
+    context_id: str
+    plan_id: str
+    active: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        return self.context_id

@@ -1,0 +1,246 @@
+"""The rules of changesets: which one a change goes to is resolved in the same step that records it."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from stepwell import limits
+from stepwell.domain.changeset import (
+    Changeset,
+    ChangesetState,
+    Content,
+    ContextRow,
+    EntryRow,
+    Operation,
+    check_path,
+    derive_operation,
+)
+from stepwell.domain.commands.changesets import (
+    EndChangeset,
+    GetChangeset,
+    ListChangesets,
+    ListEntries,
+    RecordChange,
+    StartChangeset,
+)
+from stepwell.domain.content import digest_of
+from stepwell.domain.deciding import AnyChange, Origin, RowChanged, Verdict, decides
+from stepwell.domain.leases import find_plan, require_lease
+from stepwell.domain.pages import cursor_number, take
+from stepwell.domain.plan import Phase, Plan
+from stepwell.domain.replies import ChangeRecorded, ChangesetFound, ChangesetPage, EntryPage
+from stepwell.domain.state import State
+from stepwell.errors import (
+    AlreadyExists,
+    Busy,
+    ChangesetClosed,
+    InvalidArgument,
+    NoActiveChangeset,
+    NotFound,
+    PlanError,
+    PlanNotReady,
+)
+
+
+@decides(StartChangeset)
+def start_changeset(state: State, command: StartChangeset, origin: Origin) -> Verdict:
+    """Open a changeset and push it on its context's stack."""
+    plan = _executing(state, command.plan_id, command.lease, origin)
+    if state.changesets.get(command.changeset_id):
+        raise AlreadyExists(f"changeset {command.changeset_id!r} exists already")
+    if len(plan.changeset_ids) >= limits.CHANGESETS_PER_PLAN_MAX:
+        raise Busy(f"plan {plan.plan_id!r} has {limits.CHANGESETS_PER_PLAN_MAX} changesets already")
+    context = _context(state, command.context_id, plan)
+    active = context.active if context else ()
+    if len(active) >= limits.ACTIVE_PER_CONTEXT_MAX:
+        raise Busy(f"this context has {len(active)} open changesets already: close some")
+    changeset = Changeset(
+        changeset_id=command.changeset_id,
+        plan_id=plan.plan_id,
+        context_id=command.context_id,
+        attempt=plan.attempt,
+        state=ChangesetState.OPEN,
+        entry_count=0,
+        started_at_ms=origin.now_ms,
+    )
+    grown = replace(plan, changeset_ids=(*plan.changeset_ids, command.changeset_id))
+    pushed = ContextRow(command.context_id, plan.plan_id, (*active, command.changeset_id))
+    changes = (RowChanged(None, changeset), RowChanged(plan, grown), RowChanged(context, pushed))
+    return Verdict(ChangesetFound(changeset), changes)
+
+
+@decides(RecordChange)
+def record_change(state: State, command: RecordChange, origin: Origin) -> Verdict:
+    """Record into the named changeset, or the context's most recent one: found and used in one step."""
+    plan = _executing(state, command.plan_id, command.lease, origin)
+    changeset = _recordable(state, command, plan)
+    check_path(command.path)
+    if command.source_path is not None:
+        check_path(command.source_path)
+    if state.entries.by_plan.get(plan.plan_id, 0) >= limits.ENTRIES_PER_PLAN_MAX:
+        raise Busy(f"plan {plan.plan_id!r} has {limits.ENTRIES_PER_PLAN_MAX} entries already")
+    before = _content(state, command.before, command.before_digest, "before")
+    after = _content(state, command.after, command.after_digest, "after")
+    entry = EntryRow(
+        plan_id=plan.plan_id,
+        changeset_id=changeset.changeset_id,
+        seq=changeset.entry_count + 1,
+        operation=derive_operation(_digest(before), _digest(after), command.path, command.source_path),
+        path=command.path,
+        source_path=command.source_path,
+        before=before,
+        after=after,
+        tool=command.tool,
+        recorded_at_ms=origin.now_ms,
+    )
+    counted = replace(changeset, entry_count=entry.seq)
+    bodies = {
+        side.digest: body
+        for side, body in ((before, command.before), (after, command.after))
+        if side is not None and body is not None
+    }
+    changes = (RowChanged(None, entry), RowChanged(changeset, counted))
+    return Verdict(ChangeRecorded(entry), changes, bodies=bodies)
+
+
+@decides(EndChangeset)
+def end_changeset(state: State, command: EndChangeset, origin: Origin) -> Verdict:
+    """Close or abort. After that it is immutable."""
+    plan = _executing(state, command.plan_id, command.lease, origin)
+    changeset = _open_changeset(state, command.changeset_id, plan)
+    how = ChangesetState.ABORTED if command.abort else ChangesetState.CLOSED
+    changes = _ending(state, changeset, how, origin.now_ms)
+    return Verdict(ChangesetFound(replace(changeset, state=how, ended_at_ms=origin.now_ms)), tuple(changes))
+
+
+@decides(GetChangeset)
+def get_changeset(state: State, command: GetChangeset, origin: Origin) -> Verdict:
+    """One changeset by id, open or not."""
+    return Verdict(ChangesetFound(_find(state, command.changeset_id, origin)))
+
+
+@decides(ListChangesets)
+def list_changesets(state: State, command: ListChangesets, origin: Origin) -> Verdict:
+    """A plan's changesets in order of starting."""
+    plan = find_plan(state, command.plan_id, origin)
+    start = cursor_number(command.cursor)
+    numbered = list(enumerate(plan.changeset_ids, 1))[start:]
+    page, cursor = take(numbered, command.limit, lambda pair: str(pair[0]))
+    return Verdict(ChangesetPage(tuple(state.changesets.rows[each] for _, each in page), cursor))
+
+
+@decides(ListEntries)
+def list_entries(state: State, command: ListEntries, origin: Origin) -> Verdict:
+    """A changeset's entries in order of recording. With bodies, a page is as long as a reply can carry."""
+    changeset = _find(state, command.changeset_id, origin)
+    start = cursor_number(command.cursor)
+    entries = state.entries.of(changeset.changeset_id)[start : start + command.limit + 1]
+    page, cursor = take(
+        entries,
+        command.limit,
+        lambda entry: str(entry.seq),
+        weigh=lambda entry: 8 * limits.KIB + (sum(h.size for h in entry.held) if command.with_bodies else 0),
+    )
+    return Verdict(EntryPage(page, cursor, command.with_bodies))
+
+
+def ended(state: State, plan: Plan, how: ChangesetState, now_ms: int) -> list[AnyChange]:
+    """End whatever a plan still has open."""
+    return [change for changeset in _open_of(state, plan) for change in _ending(state, changeset, how, now_ms)]
+
+
+def require_none_open(state: State, plan: Plan) -> None:
+    """Refuse to complete a plan that is still recording."""
+    if still_open := _open_of(state, plan):
+        raise PlanNotReady(
+            f"plan {plan.plan_id!r} has {len(still_open)} open changesets, the first is "
+            f"{still_open[0].changeset_id!r}: close or abort them",
+            changeset_id=still_open[0].changeset_id,
+        )
+
+
+def applied_digests(state: State, plan: Plan) -> dict[str, bytes | None]:
+    """What has to be found at each path once the plan is applied; None for "no file"."""
+    found: dict[str, bytes | None] = {}
+    for changeset_id in plan.changeset_ids:
+        changeset = state.changesets.rows[changeset_id]
+        if changeset.state is ChangesetState.CLOSED and changeset.attempt == plan.executed_attempt:
+            for entry in state.entries.of(changeset_id):
+                if entry.operation is Operation.MOVE and entry.source_path is not None:
+                    found[entry.source_path] = None
+                found[entry.path] = entry.after.digest if entry.after else None
+    return found
+
+
+def _open_of(state: State, plan: Plan) -> list[Changeset]:
+    changesets = (state.changesets.rows[changeset_id] for changeset_id in plan.changeset_ids)
+    return [each for each in changesets if each.state is ChangesetState.OPEN]
+
+
+def _ending(state: State, changeset: Changeset, how: ChangesetState, now_ms: int) -> list[AnyChange]:
+    """End a changeset and take it off its context's stack, wherever it is in there."""
+    context = state.contexts.rows[changeset.context_id]
+    active = tuple(each for each in context.active if each != changeset.changeset_id)
+    popped = replace(context, active=active) if active else None
+    return [
+        RowChanged(changeset, replace(changeset, state=how, ended_at_ms=now_ms)),
+        RowChanged(context, popped),
+    ]
+
+
+def _executing(state: State, plan_id: str, lease: int | None, origin: Origin) -> Plan:
+    plan = find_plan(state, plan_id, origin)
+    require_lease(plan, lease, origin)
+    if plan.phase is not Phase.EXECUTE:
+        raise PlanNotReady(f"plan {plan_id!r} is {plan.position}: changes are recorded while it executes")
+    if plan.read_only:
+        raise PlanError(f"plan {plan_id!r} comes from a read_only action: it can change nothing")
+    return plan
+
+
+def _context(state: State, context_id: str, plan: Plan) -> ContextRow | None:
+    context = state.contexts.get(context_id)
+    if context is not None and context.plan_id != plan.plan_id:
+        raise InvalidArgument(f"context {context_id!r} belongs to plan {context.plan_id!r}")
+    return context
+
+
+def _recordable(state: State, command: RecordChange, plan: Plan) -> Changeset:
+    if command.changeset_id is not None:
+        return _open_changeset(state, command.changeset_id, plan)
+    context = _context(state, command.context_id, plan)
+    if context is None:
+        raise NoActiveChangeset("this context has no active changeset: call start_changeset() first")
+    return _open_changeset(state, context.active[-1], plan)
+
+
+def _open_changeset(state: State, changeset_id: str, plan: Plan) -> Changeset:
+    changeset = state.changesets.get(changeset_id)
+    if changeset is None or changeset.plan_id != plan.plan_id:
+        raise NotFound(f"plan {plan.plan_id!r} has no changeset {changeset_id!r}", changeset_id=changeset_id)
+    if changeset.state is not ChangesetState.OPEN:
+        raise ChangesetClosed(f"changeset {changeset_id!r} is {changeset.state}: start another one")
+    return changeset
+
+
+def _find(state: State, changeset_id: str, origin: Origin) -> Changeset:
+    changeset = state.changesets.get(changeset_id)
+    if changeset is None:
+        raise NotFound(f"there is no changeset {changeset_id!r}", changeset_id=changeset_id)
+    find_plan(state, changeset.plan_id, origin)
+    return changeset
+
+
+def _digest(side: Content | None) -> bytes | None:
+    return side.digest if side else None
+
+
+def _content(state: State, body: bytes | None, digest: bytes | None, what: str) -> Content | None:
+    """One side of a change: bytes that we keep, or only their digest."""
+    if body is not None and digest is not None:
+        raise InvalidArgument(f"{what} is given both as bytes and as a digest: give one")
+    if body is not None:
+        found = digest_of(body)
+        state.bodies.require_room(found, len(body), state.budget.bodies_bytes)
+        return Content(found, len(body), held=True)
+    return Content(digest, None, held=False) if digest is not None else None

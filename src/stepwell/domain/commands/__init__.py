@@ -1,0 +1,16 @@
+"""Everything that can be asked of the state: a closed union of frozen, bounded values.
+
+A command is a Struct here, a `@decides` function in the domain and a method on the client. Ids that it
+creates arrive inside it, so that deciding needs no randomness.
+"""
+
+from stepwell.domain.commands.base import Command, Housekeeping, Read, Write
+from stepwell.domain.commands.changesets import ChangesetRead, ChangesetWrite
+from stepwell.domain.commands.plans import PlanRead, PlanWrite
+from stepwell.domain.commands.tiers import TierRead, TierWrite
+
+AnyRead = TierRead | PlanRead | ChangesetRead
+AnyWrite = TierWrite | PlanWrite | ChangesetWrite
+AnyCommand = AnyRead | AnyWrite
+
+__all__ = ["AnyCommand", "AnyRead", "AnyWrite", "Command", "Housekeeping", "Read", "Write"]

@@ -1,0 +1,27 @@
+"""The roots of the commands. The type parameter of a command is its reply."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from stepwell.domain.replies import Reply
+
+R_co = TypeVar("R_co", bound=Reply, covariant=True)
+
+
+class Command(Struct, Generic[R_co], frozen=True, array_like=True, gc=False, tag=True):
+    """The root of the commands; `R_co` is what it answers."""
+
+
+class Read(Command[R_co], Generic[R_co], frozen=True):
+    """Asks. It has no revision of its own, and no place in a transaction."""
+
+
+class Write(Command[R_co], Generic[R_co], frozen=True):
+    """Changes. Each that succeeds has its own revision."""
+
+
+class Housekeeping(Command[R_co], Generic[R_co], frozen=True):
+    """What the manager asks of itself; no peer can send it."""

@@ -1,0 +1,115 @@
+"""Commands on fragments and their tiers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, field
+
+from stepwell import limits
+from stepwell.domain import replies
+from stepwell.domain.commands.base import Read, Write
+from stepwell.domain.fragment import Depth, Tier, TierBudget
+from stepwell.domain.names import (
+    Body,
+    Cursor,
+    FragmentId,
+    Glob,
+    Label,
+    Metadata,
+    PageLimit,
+    ProjectName,
+    Revision,
+    Source,
+    Tokens,
+)
+
+
+class StoreFragment(Write[replies.FragmentPlaced], frozen=True):
+    """Insert or replace. `expected_revision` 0 means "must not exist"."""
+
+    project: ProjectName
+    fragment_id: FragmentId
+    body: Body
+    tokens: Tokens
+    tier: Tier = Tier.HOT
+    source: Source = ""
+    kind: Label = "text"
+    detail_depth: Depth = 0
+    metadata: Metadata = field(default_factory=dict[str, str])
+    expected_revision: Revision | None = None
+
+
+class GetFragment(Read[replies.FragmentFound], frozen=True):
+    """Read, which is an access: the fifth since its last move lifts a fragment one tier."""
+
+    project: ProjectName
+    fragment_id: FragmentId
+
+
+class PromoteFragment(Write[replies.FragmentPlaced], frozen=True):
+    """Lift one tier."""
+
+    project: ProjectName
+    fragment_id: FragmentId
+
+
+class DemoteFragment(Write[replies.FragmentPlaced], frozen=True):
+    """Lower one tier."""
+
+    project: ProjectName
+    fragment_id: FragmentId
+
+
+class DeleteFragment(Write[replies.FragmentDeleted], frozen=True):
+    """Remove, body included."""
+
+    project: ProjectName
+    fragment_id: FragmentId
+    expected_revision: Revision | None = None
+
+
+class EvictLru(Write[replies.FragmentsMoved], frozen=True):
+    """Lower the least recently used of a tier; from cold, delete them."""
+
+    tier: Tier = Tier.HOT
+    count: Annotated[
+        int,
+        Meta(ge=1, le=limits.MOVES_PER_STEP_MAX, description="evict 1 to 4096 at a time; call again for more"),
+    ] = 1
+
+
+class SweepStale(Write[replies.FragmentsMoved], frozen=True):
+    """Lower what was idle for longer than its tier allows; delete what outlived cold."""
+
+
+class ListFragments(Read[replies.FragmentPage], frozen=True):
+    """Fragments of a project by source glob, tier and kind. No access: it moves nothing."""
+
+    project: ProjectName
+    globs: Annotated[tuple[Glob, ...], Meta(max_length=16, description="give at most 16 globs")] = ()
+    tier: Tier | None = None
+    kind: Label | None = None
+    limit: PageLimit = 100
+    cursor: Cursor | None = None
+
+
+class ListProjects(Read[replies.ProjectPage], frozen=True):
+    """The projects in the session's scope that hold fragments."""
+
+    limit: PageLimit = 100
+    cursor: Cursor | None = None
+
+
+class GetMetrics(Read[replies.TierMetrics], frozen=True):
+    """What the tiers hold, of the session's projects."""
+
+
+class SetBudget(Write[replies.BudgetSet], frozen=True):
+    """Change the bounds; what no longer fits goes down in the same step."""
+
+    budget: TierBudget
+
+
+TierRead = GetFragment | ListFragments | ListProjects | GetMetrics
+TierWrite = StoreFragment | PromoteFragment | DemoteFragment | DeleteFragment | EvictLru | SweepStale | SetBudget

@@ -1,0 +1,86 @@
+"""Bodies by content: the digest, and the table that counts who refers to which body.
+
+The domain knows bodies by digest and size only. Where their bytes are is the business of `stepwell.memory`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from msgspec import Struct
+
+from stepwell.errors import InvalidArgument, TierFull
+
+
+def digest_of(body: bytes | memoryview) -> bytes:
+    """SHA-256: what `sha256sum` prints, so that anybody can check."""
+    return hashlib.sha256(body).digest()
+
+
+class Digest(Struct, frozen=True):
+    """A content hash, where a caller has it instead of the bytes."""
+
+    value: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.value) != hashlib.sha256().digest_size:
+            raise InvalidArgument("a digest is the 32 bytes of a SHA-256: use Digest.of(body) or Digest.parse(hex)")
+
+    @classmethod
+    def of(cls, body: bytes) -> Digest:
+        """The digest of a body."""
+        return cls(digest_of(body))
+
+    @classmethod
+    def parse(cls, text: str) -> Digest:
+        """The digest that `str()` of one, or `sha256sum`, printed."""
+        try:
+            return cls(bytes.fromhex(text))
+        except ValueError as error:
+            raise InvalidArgument(f"{text[:80]!r} is not the hexadecimal form of a SHA-256") from error
+
+    def __str__(self) -> str:
+        return self.value.hex()
+
+
+class Held(Struct, frozen=True, array_like=True, gc=False):
+    """A reference to a body whose bytes the manager keeps."""
+
+    digest: bytes
+    size: int
+
+
+class Bodies:
+    """How often each body is referred to; equal bodies count their bytes once."""
+
+    __slots__ = ("bytes", "references")
+
+    def __init__(self) -> None:
+        self.references: dict[bytes, int] = {}
+        self.bytes = 0
+
+    def __contains__(self, digest: bytes) -> bool:
+        return digest in self.references
+
+    def require_room(self, digest: bytes, size: int, limit: int) -> None:
+        """Refuse a body that would go past the bound in bytes."""
+        if digest not in self.references and self.bytes + size > limit:
+            raise TierFull(
+                f"bodies already take {self.bytes} of {limit} bytes: delete some, or raise bodies_bytes",
+                bytes=self.bytes,
+                limit=limit,
+            )
+
+    def retain(self, held: Held) -> None:
+        count = self.references.get(held.digest, 0)
+        self.references[held.digest] = count + 1
+        if count == 0:
+            self.bytes += held.size
+
+    def release(self, held: Held) -> None:
+        count = self.references[held.digest] - 1
+        if count:
+            self.references[held.digest] = count
+        else:
+            del self.references[held.digest]
+            self.bytes -= held.size

@@ -1,0 +1,109 @@
+"""A fragment: a piece of context. What a caller gives, and the row that the manager keeps of it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+from stepwell import limits
+from stepwell.domain.content import Held
+from stepwell.domain.names import (
+    FragmentId,
+    Label,
+    Metadata,
+    Positive,
+    ProjectName,
+    Source,
+    Tokens,
+    check,
+    check_metadata,
+)
+from stepwell.errors import InvalidArgument
+
+
+class Tier(StrEnum):
+    """Where a fragment is. Hot is bounded by tokens, warm and cold by entries."""
+
+    HOT = "hot"
+    WARM = "warm"
+    COLD = "cold"
+
+
+ABOVE = {Tier.WARM: Tier.HOT, Tier.COLD: Tier.WARM}
+BELOW = {Tier.HOT: Tier.WARM, Tier.WARM: Tier.COLD}
+
+Depth = Annotated[int, Meta(ge=0, le=16, description="a detail depth is a whole number from 0 to 16")]
+
+
+class Fragment(Struct, frozen=True, kw_only=True):
+    """What you give to `tiers.store`. Left out, `tokens` is counted; a `str` body is stored as UTF-8."""
+
+    fragment_id: FragmentId
+    body: str | bytes | memoryview
+    project: ProjectName | None = None
+    source: Source = ""
+    tokens: Tokens | None = None
+    kind: Label = "text"
+    detail_depth: Depth = 0
+    metadata: Metadata = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        check(self)
+        check_metadata(self.metadata)
+        given: object = self.body  # a caller without a type checker gives anything
+        if not isinstance(given, str | bytes | memoryview):
+            raise InvalidArgument(f"body is a {type(given).__name__}: give str, bytes or a memoryview")
+        size = self.body.nbytes if isinstance(self.body, memoryview) else len(self.body)
+        if size > limits.BODY_BYTES_MAX:
+            raise InvalidArgument(
+                f"body has {size} bytes, at most {limits.BODY_BYTES_MAX} are allowed: split it into fragments"
+            )
+
+
+class FragmentRow(Struct, frozen=True, array_like=True, gc=False):
+    """A fragment as the manager keeps it. A new body, a new tier: a new row."""
+
+    project: str
+    fragment_id: str
+    source: str
+    kind: str
+    detail_depth: int
+    tokens: int
+    size: int
+    digest: bytes
+    tier: Tier
+    placed_at_ms: int  # when it came into its tier
+    created_at_ms: int
+    revision: int  # of the body: moving between tiers does not make a writer stale
+    serial: int  # its place in the order of creation, which pages follow
+    metadata: dict[str, str]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.project, self.fragment_id
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        return (Held(self.digest, self.size),)
+
+
+class TierBudget(Struct, frozen=True, kw_only=True):
+    """The bounds of the tiers, global to a runtime. None of them can mean "unlimited"."""
+
+    hot_tokens: Positive = limits.HOT_TOKENS
+    warm_entries: Positive = limits.WARM_ENTRIES
+    cold_entries: Positive = limits.COLD_ENTRIES
+    bodies_bytes: Positive = limits.BODIES_BYTES_MAX
+    hot_ttl_ms: Positive = limits.HOT_TTL_MS
+    warm_ttl_ms: Positive = limits.WARM_TTL_MS
+    cold_retention_ms: Positive = limits.COLD_RETENTION_MS
+    promotion_threshold: Positive = limits.PROMOTION_THRESHOLD
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def key(self) -> str:
+        return "budget"

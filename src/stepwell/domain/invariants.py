@@ -1,0 +1,221 @@
+"""What is true of every state, by name. `check` says which invariants do not hold, and where.
+
+It recomputes from the rows whatever the tables derive, which costs a scan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+from stepwell import limits
+from stepwell.domain.changeset import ChangesetState
+from stepwell.domain.content import Bodies
+from stepwell.domain.fragment import Tier
+from stepwell.domain.fragments import Usage
+from stepwell.domain.lifecycle import POSITIONS
+from stepwell.domain.names import canonical
+from stepwell.domain.plan import Phase, PlanState, Position
+from stepwell.domain.state import State
+
+Invariant = Callable[[State], Iterator[str]]
+
+INVARIANTS: dict[str, Invariant] = {}
+
+
+def invariant(claim: Invariant) -> Invariant:
+    """Register a claim under its function's name."""
+    INVARIANTS[claim.__name__] = claim
+    return claim
+
+
+def check(state: State) -> list[str]:
+    """Every violation, as `name: where`. Empty means that all invariants hold."""
+    return [f"{name}: {where}" for name, claim in INVARIANTS.items() for where in claim(state)]
+
+
+@invariant
+def each_fragment_is_in_exactly_one_tier(state: State) -> Iterator[str]:
+    """The rings together hold every fragment once, in the ring of the tier that its row names."""
+    places: Counter[tuple[str, str]] = Counter()
+    for tier in Tier:
+        for entry in state.fragments.oldest(tier):
+            places[entry.row.key] += 1
+            if entry.row.tier is not tier:
+                yield f"{entry.row.key} says {entry.row.tier} and lies in {tier}"
+    for key in places.keys() | state.fragments.entries.keys():
+        if places[key] != 1 or key not in state.fragments.entries:
+            yield f"{key} is in {places[key]} tiers"
+
+
+@invariant
+def every_tier_is_within_its_budget(state: State) -> Iterator[str]:
+    """Hot by tokens, warm and cold by entries, all of them by bytes."""
+    budget, usage = state.budget, state.fragments.usage
+    for name, used, bound in (
+        ("hot tokens", usage(Tier.HOT).tokens, budget.hot_tokens),
+        ("warm entries", usage(Tier.WARM).entries, budget.warm_entries),
+        ("cold entries", usage(Tier.COLD).entries, budget.cold_entries),
+        ("body bytes", state.bodies.bytes, budget.bodies_bytes),
+    ):
+        if used > bound:
+            yield f"{name}: {used} of {bound}"
+
+
+@invariant
+def sums_equal_what_they_sum(state: State) -> Iterator[str]:
+    """Entries, tokens and bytes, of all and of each project."""
+    actual: dict[tuple[str | None, Tier], Usage] = {}
+    for entry in state.fragments.entries.values():
+        for scope in (None, entry.row.project):
+            actual.setdefault((scope, entry.row.tier), Usage()).add(entry.row)
+    for scope in (None, *state.fragments.projects_after("")):
+        for tier in Tier:
+            kept = state.fragments.usage(tier, None if scope is None else (scope,))
+            if kept != actual.get((scope, tier), Usage()):
+                yield f"{scope or 'all'}/{tier}: {kept}"
+
+
+@invariant
+def orders_of_use_are_orders_of_time(state: State) -> Iterator[str]:
+    """From the oldest on, ticks grow and times do not fall, in each tier and each project."""
+    for scope in (None, *state.fragments.projects_after("")):
+        for tier in Tier:
+            entries = list(state.fragments.oldest(tier, None if scope is None else (scope,)))
+            for older, newer in pairwise(entries):
+                if older.tick >= newer.tick or older.touched_at_ms > newer.touched_at_ms:
+                    yield f"{scope or 'all'}/{tier}: {older.row.key} before {newer.row.key}"
+
+
+@invariant
+def projects_have_their_fragments_in_order_of_creation(state: State) -> Iterator[str]:
+    """Pages see every fragment exactly once."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for project in state.fragments.projects_after(""):
+        for entry in state.fragments.created_after(project, 0):
+            seen[entry.row.key] += 1
+            if entry.row.serial >= state.fragments.next_serial:
+                yield f"{entry.row.key} has serial {entry.row.serial} from the future"
+    if seen != Counter(state.fragments.entries.keys()):
+        yield f"{len(seen)} of {len(state.fragments)} fragments are listed"
+
+
+@invariant
+def bodies_are_counted_exactly(state: State) -> Iterator[str]:
+    """A body is kept as long as a fragment or an entry refers to it, and no longer."""
+    actual = Bodies()
+    for fragment in state.fragments.entries.values():
+        for held in fragment.row.held:
+            actual.retain(held)
+    for entries in state.entries.by_changeset.values():
+        for entry in entries:
+            for held in entry.held:
+                actual.retain(held)
+    if (actual.references, actual.bytes) != (state.bodies.references, state.bodies.bytes):
+        yield f"{len(state.bodies.references)} bodies kept, {len(actual.references)} referred to"
+
+
+@invariant
+def actions_are_filed_under_their_names(state: State) -> Iterator[str]:
+    """One spelling, one action."""
+    for name, action in state.actions.rows.items():
+        if name != action.name or canonical(action.name) != action.name:
+            yield f"{action.name} under {name}"
+
+
+@invariant
+def plans_are_where_plans_can_be(state: State) -> Iterator[str]:
+    """A position of the tables, and counters within their bounds."""
+    for plan in state.plans:
+        if plan.position not in POSITIONS:
+            yield f"{plan.plan_id} is {plan.position}"
+        if plan.version < 1 or plan.attempt < 1 or not 0 <= plan.reversion_count <= limits.REVERSIONS_MAX:
+            yield f"{plan.plan_id} has impossible counters"
+
+
+@invariant
+def processing_means_leased(state: State) -> Iterator[str]:
+    """A plan that nobody can be working on is never `processing`, and the other way round."""
+    leased = {plan.plan_id: plan.lease for plan in state.plans if plan.lease}
+    for plan in state.plans:
+        if (plan.state is PlanState.PROCESSING) != (plan.plan_id in leased):
+            yield f"{plan.plan_id} is {plan.position}, lease {plan.lease}"
+    by_expiry = {(lease.expires_at_ms, plan_id) for plan_id, lease in leased.items()}
+    by_session = {(lease.session_id, plan_id) for plan_id, lease in leased.items()}
+    if by_expiry != set(state.plans.by_expiry):
+        yield "leases by expiry differ"
+    if by_session != {(key, each) for key, ids in state.plans.by_session.items() for each in ids}:
+        yield "leases by session differ"
+
+
+@invariant
+def families_agree(state: State) -> Iterator[str]:
+    """A declared child exists and names its parent; trees are counted."""
+    for plan in state.plans:
+        for child in plan.subplans.children if plan.subplans else ():
+            born = state.plans.get(child.plan_id)
+            if born is None or born.parent_plan_id != plan.plan_id or born.root_plan_id != plan.root_plan_id:
+                yield f"{child.plan_id} is not a child of {plan.plan_id}"
+    if Counter(plan.root_plan_id for plan in state.plans) != Counter(state.plans.by_root):
+        yield "sizes of trees differ"
+
+
+@invariant
+def decisions_form_trees(state: State) -> Iterator[str]:
+    """Each decision belongs to its plan and hangs on an earlier one."""
+    for plan in state.plans:
+        earlier: set[str | None] = {None}
+        for decision_id in plan.decision_ids:
+            decision = state.decisions.get(decision_id)
+            if decision is None or decision.plan_id != plan.plan_id or decision.parent_id not in earlier:
+                yield f"{decision_id} of {plan.plan_id}"
+            earlier.add(decision_id)
+    if sum(len(plan.decision_ids) for plan in state.plans) != len(state.decisions):
+        yield "a decision has no plan"
+
+
+@invariant
+def changesets_belong_to_plans(state: State) -> Iterator[str]:
+    """Each is listed by its plan; an open one belongs to the attempt that is executing."""
+    listed = {changeset_id: plan for plan in state.plans for changeset_id in plan.changeset_ids}
+    if listed.keys() != state.changesets.rows.keys():
+        yield "plans list other changesets than there are"
+    for changeset in state.changesets:
+        plan = listed.get(changeset.changeset_id)
+        if plan is None or plan.plan_id != changeset.plan_id:
+            yield f"{changeset.changeset_id} is not of {changeset.plan_id}"
+        elif changeset.state is ChangesetState.OPEN and (
+            plan.position != Position(Phase.EXECUTE, PlanState.PROCESSING) or plan.attempt != changeset.attempt
+        ):
+            yield f"{changeset.changeset_id} is open while {plan.plan_id} is {plan.position}"
+
+
+@invariant
+def contexts_own_exactly_their_open_changesets(state: State) -> Iterator[str]:
+    """A stack holds open changesets of its own context, each once; no open one is on no stack."""
+    stacked: Counter[str] = Counter()
+    for context in state.contexts:
+        stacked.update(context.active)
+        owners = {
+            (state.changesets.rows[each].context_id, state.changesets.rows[each].plan_id) for each in context.active
+        }
+        if owners != {(context.context_id, context.plan_id)}:
+            yield f"{context.context_id} owns {sorted(context.active)}"
+    if stacked != Counter(each.changeset_id for each in state.changesets if each.state is ChangesetState.OPEN):
+        yield "stacks and open changesets differ"
+
+
+@invariant
+def entries_are_numbered_without_gaps(state: State) -> Iterator[str]:
+    """From 1, in order, as many as their changeset says."""
+    by_plan: Counter[str] = Counter()
+    for changeset in state.changesets:
+        entries = state.entries.of(changeset.changeset_id)
+        by_plan[changeset.plan_id] += len(entries)
+        if [entry.seq for entry in entries] != list(range(1, changeset.entry_count + 1)):
+            yield f"{changeset.changeset_id} has {len(entries)} of {changeset.entry_count} entries"
+        if any((each.changeset_id, each.plan_id) != (changeset.changeset_id, changeset.plan_id) for each in entries):
+            yield f"{changeset.changeset_id} holds another's entry"
+    if +by_plan != +Counter(state.entries.by_plan):
+        yield "entries by plan differ"

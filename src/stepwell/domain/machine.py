@@ -1,0 +1,89 @@
+"""The machine: `apply(state, command, origin)` is the only way in.
+
+`decide` reads the state and gives changes or raises a refusal; `evolve` makes the changes. Nothing happens
+between the two, because there is one caller and it does one thing at a time. A refused command has therefore
+changed nothing, and a transaction that fails half-way is undone by its own changes, backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct, field
+
+from stepwell.domain import actions, changesets, decisions, plans, subplans, tiers
+from stepwell.domain.commands import Command, Write
+from stepwell.domain.deciding import DECIDERS, AnyChange, Origin, Verdict
+from stepwell.domain.replies import Reply
+from stepwell.domain.state import State
+from stepwell.errors import ManagerFault, Refused, TransactionAborted
+
+RULES = (actions, changesets, decisions, plans, subplans, tiers)
+"""The modules whose functions decide; importing them registers those."""
+
+
+class Outcome(Struct, frozen=True, gc=False):
+    """What a command came to, and at which revision."""
+
+    reply: Reply
+    revision: int
+    changes: tuple[AnyChange, ...] = ()
+    bodies: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+
+
+def decide(state: State, command: Command[Reply], origin: Origin) -> Verdict:
+    """What the command would do, or a refusal. Changes nothing."""
+    try:
+        return DECIDERS[type(command)](state, command, origin)
+    except Refused:
+        raise
+    except Exception as error:  # nothing has changed yet, so the defect costs this request only
+        raise ManagerFault(f"{type(command).__name__} met a defect ({error!r}); nothing changed") from error
+
+
+def evolve(state: State, verdict: Verdict, now_ms: int) -> None:
+    """Do what was decided."""
+    if verdict.accessed:
+        state.fragments.touch(verdict.accessed, now_ms)
+    for change in verdict.changes:
+        state.forwards(change)
+
+
+def apply(state: State, command: Command[Reply], origin: Origin) -> Outcome:
+    """Decide and evolve. Whatever writes gets a revision of its own."""
+    verdict = decide(state, command, origin)
+    evolve(state, verdict, origin.now_ms)
+    if verdict.changes or isinstance(command, Write):
+        state.revision += 1
+        state.settle()
+    return Outcome(verdict.reply, state.revision, verdict.changes, verdict.bodies)
+
+
+def apply_all(state: State, commands: Sequence[Write[Reply]], origin: Origin) -> list[Outcome]:
+    """All of them at one revision, or none."""
+    verdicts: list[Verdict] = []
+    try:
+        for command in commands:
+            verdict = decide(state, command, origin)
+            evolve(state, verdict, origin.now_ms)
+            verdicts.append(verdict)
+    except ManagerFault:
+        _undo(state, verdicts)
+        raise
+    except Refused as error:
+        _undo(state, verdicts)
+        raise TransactionAborted(
+            f"command {len(verdicts)} was refused, so none of the transaction happened: {error.message}",
+            index=len(verdicts),
+            cause=error.kind,
+        ) from error
+    state.revision += 1
+    state.settle()
+    return [Outcome(each.reply, state.revision, each.changes, each.bodies) for each in verdicts]
+
+
+def _undo(state: State, verdicts: Sequence[Verdict]) -> None:
+    for verdict in reversed(verdicts):
+        for change in reversed(verdict.changes):
+            state.backwards(change)
+    state.settle()

@@ -1,0 +1,256 @@
+"""Actions and plans as values. An action is a template; using it gives a plan, which walks through phases."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta, Struct
+
+from stepwell import limits
+from stepwell.domain.names import Identifier, Label, ProjectName, Sentence, Text, check
+
+ArgumentValue = str | int | float | bool
+
+
+PatternText = Annotated[
+    str,
+    Meta(max_length=limits.PATTERN_CHARS_MAX, description="give an RE2 pattern of at most 512 characters"),
+]
+ArgumentPosition = Annotated[
+    int, Meta(ge=0, le=limits.ARGUMENTS_MAX, description="a position is a number from 0 to 64")
+]
+
+
+class ActionState(StrEnum):
+    """Whether an action may be used."""
+
+    AVAILABLE = "available"
+    ARCHIVED = "archived"
+
+
+class ArgumentType(StrEnum):
+    """What an argument's value is."""
+
+    STRING = "string"
+    INTEGER = "integer"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+
+
+class Argument(Struct, frozen=True, kw_only=True):
+    """A parameter of an action. `pattern` is an RE2 expression: linear in time, whatever it is."""
+
+    name: Label
+    type: ArgumentType = ArgumentType.STRING
+    required: bool = True
+    default: ArgumentValue | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    pattern: PatternText | None = None
+    position: ArgumentPosition | None = None
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+class Action(Struct, frozen=True, array_like=True):
+    """A reusable template for plans."""
+
+    name: str
+    description: str
+    definition_of_done: str
+    strategy_actor: str
+    execution_actor: str
+    estimation_actor: str | None
+    review_actor: str | None
+    apply_actor: str | None
+    invariant_actor: str | None
+    arguments: tuple[Argument, ...]
+    invariants: tuple[str, ...]
+    automation_profile: str | None
+    reusable: bool
+    read_only: bool
+    state: ActionState
+    uses: int
+    created_at_ms: int
+    revision: int
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    @property
+    def spent(self) -> bool:
+        """Used once, and not to be used twice."""
+        return not self.reusable and self.uses > 0
+
+
+class Phase(StrEnum):
+    """What a plan is busy with."""
+
+    STRATEGIZE = "strategize"
+    EXECUTE = "execute"
+    APPLY = "apply"
+
+
+class PlanState(StrEnum):
+    """How far it is with that. `applied` and `constrained` are for the apply phase only."""
+
+    QUEUED = "queued"
+    PROCESSING = "processing"
+    COMPLETE = "complete"
+    ERRORED = "errored"
+    CANCELLED = "cancelled"
+    APPLIED = "applied"
+    CONSTRAINED = "constrained"
+
+
+class Position(NamedTuple):
+    """Where a plan stands."""
+
+    phase: Phase
+    state: PlanState
+
+    def __str__(self) -> str:
+        return f"{self.phase}/{self.state}"
+
+
+class Lease(Struct, frozen=True, array_like=True):
+    """The right to work on a plan. Whoever shows another token than the current one is refused."""
+
+    token: int
+    session_id: str
+    expires_at_ms: int
+
+
+class ProjectLink(Struct, frozen=True):
+    """A project that a plan works on."""
+
+    project: ProjectName
+    alias: Label | None = None
+    read_only: bool = False
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+class Invariant(Struct, frozen=True, array_like=True):
+    """A sentence that has to stay true, and where it came from."""
+
+    text: Text
+    source: Label
+
+
+class PlanFault(Struct, frozen=True, array_like=True):
+    """Something that went wrong, kept for ever."""
+
+    at_ms: int
+    phase: Phase
+    attempt: int
+    message: Sentence
+
+
+class SubplanMode(StrEnum):
+    """In which order children may run."""
+
+    SEQUENTIAL = "sequential"
+    PARALLEL = "parallel"
+    DEPENDENCY_ORDERED = "dependency_ordered"
+
+
+class MergeStrategy(StrEnum):
+    """How the children's changes come together in their parent."""
+
+    GIT_THREE_WAY = "git_three_way"
+    SEQUENTIAL_APPLY = "sequential_apply"
+    FAIL_ON_CONFLICT = "fail_on_conflict"
+    LAST_WINS = "last_wins"
+
+
+class Child(Struct, frozen=True, array_like=True):
+    """A declared child and what has to be finished before it."""
+
+    plan_id: Identifier
+    alias: Label
+    depends_on: tuple[Label, ...] = ()
+
+
+class Subplans(Struct, frozen=True, array_like=True):
+    """The children of a plan, in declared order, which is also the order in which they merge."""
+
+    mode: SubplanMode
+    max_parallel: int
+    fail_fast: bool
+    merge: MergeStrategy
+    children: tuple[Child, ...]
+
+
+class PhaseTimes(Struct, frozen=True, array_like=True):
+    """When a phase was last queued, started and ended."""
+
+    queued_at_ms: int | None = None
+    started_at_ms: int | None = None
+    ended_at_ms: int | None = None
+
+
+class Plan(Struct, frozen=True, array_like=True):
+    """An action used on projects, and all that happened to it. Immutable: each change is a new value."""
+
+    plan_id: str
+    parent_plan_id: str | None
+    root_plan_id: str
+    depth: int
+    action_name: str
+    description: str
+    definition_of_done: str
+    arguments: dict[str, ArgumentValue]
+    project_links: tuple[ProjectLink, ...]
+    invariants: tuple[Invariant, ...]
+    read_only: bool
+    created_at_ms: int
+    phase: Phase
+    state: PlanState
+    times: dict[str, PhaseTimes]
+    version: int = 1
+    attempt: int = 1
+    executed_attempt: int | None = None  # the attempt whose changesets count
+    lease: Lease | None = None
+    errors: tuple[PlanFault, ...] = ()
+    changeset_ids: tuple[str, ...] = ()
+    decision_ids: tuple[str, ...] = ()
+    reversion_count: int = 0
+    last_checkpoint_id: str | None = None
+    subplans: Subplans | None = None
+
+    @property
+    def key(self) -> str:
+        return self.plan_id
+
+    @property
+    def position(self) -> Position:
+        return Position(self.phase, self.state)
+
+    @property
+    def projects(self) -> tuple[str, ...]:
+        return tuple(link.project for link in self.project_links)
+
+
+class Decision(Struct, frozen=True, array_like=True):
+    """A choice that a plan made. Decisions form a tree that only grows: superseded, never erased."""
+
+    plan_id: str
+    decision_id: str
+    parent_id: str | None
+    question: str
+    choice: str
+    rationale: str
+    phase: Phase
+    attempt: int
+    recorded_at_ms: int
+    checkpoint: bool = False
+    superseded_at_ms: int | None = None
+
+    @property
+    def key(self) -> str:
+        return self.decision_id

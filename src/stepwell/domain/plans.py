@@ -1,0 +1,253 @@
+"""The rules of plans. Each function decides one command; the tables in `lifecycle` say what is legal."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from msgspec.structs import replace
+
+from stepwell import limits
+from stepwell.domain.changeset import ChangesetState
+from stepwell.domain.changesets import applied_digests, ended, require_none_open
+from stepwell.domain.commands.plans import (
+    AdvancePlan,
+    CancelPlan,
+    CompleteApply,
+    CompletePhase,
+    ConstrainApply,
+    EndSession,
+    ExpireLeases,
+    FailPhase,
+    GetPlan,
+    ListPlans,
+    RenewLease,
+    RetryPlan,
+    RevertPlan,
+    StartPhase,
+    UseAction,
+)
+from stepwell.domain.deciding import AnyChange, Origin, RowChanged, Verdict, decides
+from stepwell.domain.decisions import superseded
+from stepwell.domain.drafting import draft
+from stepwell.domain.family import require_children_finished, require_turn
+from stepwell.domain.leases import find_plan, grant, require_lease
+from stepwell.domain.lifecycle import PlanEvent
+from stepwell.domain.pages import take
+from stepwell.domain.plan import Phase, Plan
+from stepwell.domain.progress import (
+    cancelled,
+    children_cancelled,
+    lost,
+    require_version,
+    siblings_cancelled,
+    transition,
+)
+from stepwell.domain.replies import PlanFound, PlanPage, PlanSummary, SessionEnded
+from stepwell.domain.state import State
+from stepwell.errors import InvalidArgument, NotProven, PlanNotReady
+
+_ADVANCE = {Phase.EXECUTE: PlanEvent.EXECUTE_PLAN, Phase.APPLY: PlanEvent.APPLY_PLAN}
+
+
+@decides(UseAction)
+def use_action(state: State, command: UseAction, origin: Origin) -> Verdict:
+    """Make a plan: strategize/queued."""
+    changes, plan = draft(
+        state,
+        origin,
+        plan_id=command.plan_id,
+        action_name=command.action_name,
+        links=command.project_links,
+        arguments=command.arguments,
+        invariants=command.invariants,
+    )
+    return Verdict(PlanFound(plan), changes)
+
+
+@decides(GetPlan)
+def get_plan(state: State, command: GetPlan, origin: Origin) -> Verdict:
+    """One plan by id."""
+    return Verdict(PlanFound(find_plan(state, command.plan_id, origin)))
+
+
+@decides(ListPlans)
+def list_plans(state: State, command: ListPlans, origin: Origin) -> Verdict:
+    """Plans of which the session may see every project."""
+    page, cursor = take(
+        state.plans.after(command.cursor),
+        command.limit,
+        lambda plan: plan.plan_id,
+        keep=lambda plan: (
+            command.phase in {None, plan.phase}
+            and command.state in {None, plan.state}
+            and command.parent_plan_id in {None, plan.parent_plan_id}
+            and origin.sees(plan.projects)
+        ),
+    )
+    return Verdict(PlanPage(tuple(map(_summary, page)), cursor))
+
+
+@decides(StartPhase)
+def start_phase(state: State, command: StartPhase, origin: Origin) -> Verdict:
+    """Of all who call, the first takes the lease; the others find the plan processing."""
+    plan = find_plan(state, command.plan_id, origin)
+    require_version(plan, command.expected_version)
+    started = transition(
+        plan, PlanEvent(f"start_{command.phase}"), origin.now_ms, lease=grant(state, origin, command.lease_ms)
+    )
+    require_turn(state, plan)
+    return _verdict(plan, started)
+
+
+@decides(CompletePhase)
+def complete_phase(state: State, command: CompletePhase, origin: Origin) -> Verdict:
+    """Strategize or execute is done, its children and changesets too."""
+    if command.phase is Phase.APPLY:
+        raise InvalidArgument("completing apply needs proof: use complete_apply(plan_id, proof=...)")
+    plan = _held(state, command.plan_id, command.lease, command.expected_version, origin)
+    completed = transition(plan, PlanEvent(f"complete_{command.phase}"), origin.now_ms)
+    if command.phase is Phase.EXECUTE:
+        require_children_finished(state, plan)
+        require_none_open(state, plan)
+        completed = replace(completed, executed_attempt=plan.attempt)
+    return _verdict(plan, completed)
+
+
+@decides(CompleteApply)
+def complete_apply(state: State, command: CompleteApply, origin: Origin) -> Verdict:
+    """Applied, if the digest found at each path is the one that the changesets lead to."""
+    plan = _held(state, command.plan_id, command.lease, command.expected_version, origin)
+    applied = transition(plan, PlanEvent.COMPLETE_APPLY, origin.now_ms)
+    missing = sorted(
+        path
+        for path, digest in applied_digests(state, plan).items()
+        if path not in command.proof or command.proof[path] != digest
+    )
+    if missing:
+        raise NotProven(
+            f"plan {plan.plan_id!r}: {len(missing)} paths are not proven to be applied; the first is {missing[0]!r}",
+            paths=missing[:100],
+        )
+    return _verdict(plan, applied)
+
+
+@decides(ConstrainApply)
+def constrain_apply(state: State, command: ConstrainApply, origin: Origin) -> Verdict:
+    """A required validation failed: kept with its reason, to be reverted or cancelled."""
+    plan = _held(state, command.plan_id, command.lease, command.expected_version, origin)
+    return _verdict(plan, transition(plan, PlanEvent.CONSTRAIN_APPLY, origin.now_ms, error=command.reason))
+
+
+@decides(FailPhase)
+def fail_phase(state: State, command: FailPhase, origin: Origin) -> Verdict:
+    """The error is appended; `retry_plan`, `revert_plan` and `cancel_plan` lead out."""
+    plan = _held(state, command.plan_id, command.lease, command.expected_version, origin)
+    failed = transition(plan, PlanEvent(f"fail_{command.phase}"), origin.now_ms, error=command.error)
+    others = siblings_cancelled(state, plan, origin)
+    return _verdict(plan, failed, *ended(state, plan, ChangesetState.ABORTED, origin.now_ms), *others)
+
+
+@decides(AdvancePlan)
+def advance_plan(state: State, command: AdvancePlan, origin: Origin) -> Verdict:
+    """Queue execute or apply, once what comes before it is complete."""
+    plan = find_plan(state, command.plan_id, origin)
+    require_version(plan, command.expected_version)
+    event = _ADVANCE.get(command.phase)
+    if event is None:
+        raise InvalidArgument("a plan advances to execute or apply; revert_plan leads back to strategize")
+    if event is PlanEvent.APPLY_PLAN and plan.parent_plan_id is not None:
+        raise PlanNotReady(f"plan {plan.plan_id!r} is a child: what it changed is applied with its parent")
+    return _verdict(plan, transition(plan, event, origin.now_ms))
+
+
+@decides(RenewLease)
+def renew_lease(state: State, command: RenewLease, origin: Origin) -> Verdict:
+    """The same token, for longer. A shorter lease than the present one is no renewal."""
+    plan = find_plan(state, command.plan_id, origin)
+    lease = require_lease(plan, command.lease, origin)
+    later = max(lease.expires_at_ms, origin.now_ms + command.lease_ms)
+    renewed = transition(plan, PlanEvent.RENEW_LEASE, origin.now_ms, lease=replace(lease, expires_at_ms=later))
+    return _verdict(plan, renewed)
+
+
+@decides(RetryPlan)
+def retry_plan(state: State, command: RetryPlan, origin: Origin) -> Verdict:
+    """An errored phase once more, as another attempt."""
+    plan = find_plan(state, command.plan_id, origin)
+    require_version(plan, command.expected_version)
+    retried = transition(plan, PlanEvent.RETRY_PLAN, origin.now_ms)
+    if plan.attempt >= limits.ATTEMPTS_MAX:
+        raise PlanNotReady(f"plan {plan.plan_id!r} had {plan.attempt} attempts: revert or cancel it")
+    return _verdict(plan, retried)
+
+
+@decides(RevertPlan)
+def revert_plan(state: State, command: RevertPlan, origin: Origin) -> Verdict:
+    """Back to strategize: later decisions are superseded, children cancelled, open changesets aborted."""
+    plan = find_plan(state, command.plan_id, origin)
+    require_version(plan, command.expected_version)
+    reverted = transition(plan, PlanEvent.REVERT_PLAN, origin.now_ms, error=f"reverted: {command.reason}")
+    if plan.reversion_count >= limits.REVERSIONS_MAX:
+        raise PlanNotReady(f"plan {plan.plan_id!r} was reverted {plan.reversion_count} times: cancel it")
+    return _verdict(
+        plan,
+        replace(reverted, executed_attempt=None, subplans=None),
+        *superseded(state, plan, origin.now_ms),
+        *ended(state, plan, ChangesetState.ABORTED, origin.now_ms),
+        *children_cancelled(state, plan, origin, f"parent {plan.plan_id} was reverted"),
+    )
+
+
+@decides(CancelPlan)
+def cancel_plan(state: State, command: CancelPlan, origin: Origin) -> Verdict:
+    """For good, with everybody below it. Changesets stay readable."""
+    plan = find_plan(state, command.plan_id, origin)
+    require_version(plan, command.expected_version)
+    transition(plan, PlanEvent.CANCEL_PLAN, origin.now_ms)
+    changes = cancelled(state, plan, origin, command.reason)
+    after = changes[0].after
+    assert isinstance(after, Plan)
+    return Verdict(PlanFound(after), tuple(changes))
+
+
+@decides(EndSession)
+def end_session(state: State, command: EndSession, origin: Origin) -> Verdict:
+    """Its owner is gone, and with it every lease that it held."""
+    plans = state.plans.leased_to(command.session_id)
+    return _all_lost(state, plans, origin, f"session {command.session_id} ended")
+
+
+@decides(ExpireLeases)
+def expire_leases(state: State, _command: ExpireLeases, origin: Origin) -> Verdict:
+    """Nobody renewed them in time. A bounded number at once; the manager asks again while there are more."""
+    plans = islice(state.plans.expired(origin.now_ms), limits.EXPIRIES_PER_STEP_MAX)
+    return _all_lost(state, list(plans), origin, "it expired")
+
+
+def _all_lost(state: State, plans: list[Plan], origin: Origin, why: str) -> Verdict:
+    changes: list[AnyChange] = [change for plan in plans for change in lost(state, plan, origin, why)]
+    return Verdict(SessionEnded(tuple(plan.plan_id for plan in plans)), tuple(changes))
+
+
+def _held(state: State, plan_id: str, lease: int | None, expected: int | None, origin: Origin) -> Plan:
+    """The plan, if the caller holds its lease and saw its latest version."""
+    plan = find_plan(state, plan_id, origin)
+    require_lease(plan, lease, origin)
+    require_version(plan, expected)
+    return plan
+
+
+def _verdict(before: Plan, after: Plan, *others: AnyChange) -> Verdict:
+    return Verdict(PlanFound(after), (RowChanged(before, after), *others))
+
+
+def _summary(plan: Plan) -> PlanSummary:
+    return PlanSummary(
+        plan_id=plan.plan_id,
+        action_name=plan.action_name,
+        phase=plan.phase,
+        state=plan.state,
+        attempt=plan.attempt,
+        version=plan.version,
+        parent_plan_id=plan.parent_plan_id,
+    )

@@ -1,0 +1,111 @@
+"""What happens to a plan: one function takes it through the tables, and the steps that take others along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from stepwell import limits
+from stepwell.domain.changeset import ChangesetState
+from stepwell.domain.changesets import ended
+from stepwell.domain.deciding import AnyChange, Origin, RowChanged
+from stepwell.domain.family import children, descendants, is_finished
+from stepwell.domain.lifecycle import LEGAL, RETRY, REVERSION, TERMINAL, PlanEvent
+from stepwell.domain.plan import Lease, PhaseTimes, Plan, PlanFault, PlanState, Position
+from stepwell.domain.state import State
+from stepwell.errors import Conflict, PlanNotReady
+
+
+def require_version(plan: Plan, expected: int | None) -> None:
+    """Compare and set: the plan is still the one that the caller saw."""
+    if expected is not None and expected != plan.version:
+        raise Conflict(
+            f"plan {plan.plan_id!r} is {plan.position} at version {plan.version}, not {expected}: read it again",
+            expected=expected,
+            actual=plan.version,
+        )
+
+
+def transition(
+    plan: Plan, event: PlanEvent, now_ms: int, *, lease: Lease | None = None, error: str | None = None
+) -> Plan:
+    """The plan after an event, or a refusal that says what is legal instead."""
+    target = LEGAL.get((event, plan.position))
+    if target is None:
+        legal = sorted(str(each) for each, at in LEGAL if at == plan.position)
+        raise PlanNotReady(
+            f"{event} is not legal for plan {plan.plan_id!r}, which is {plan.position}; "
+            f"from there: {', '.join(legal) or 'nothing, it has ended'}",
+            plan_id=plan.plan_id,
+            phase=str(plan.phase),
+            state=str(plan.state),
+        )
+    again = (event, plan.position) in RETRY or (event, plan.position) in REVERSION
+    fault = PlanFault(now_ms, plan.phase, plan.attempt, error) if error is not None else None
+    return replace(
+        plan,
+        phase=target.phase,
+        state=target.state,
+        times=_stamped(plan.times, target, now_ms),
+        version=plan.version + 1,
+        attempt=plan.attempt + again,
+        lease=lease,
+        errors=(*plan.errors, fault) if fault else plan.errors,
+        reversion_count=plan.reversion_count + ((event, plan.position) in REVERSION),
+    )
+
+
+def lost(state: State, plan: Plan, origin: Origin, why: str) -> list[AnyChange]:
+    """The lease of a plan is over: queued again, as another attempt, its open changesets aborted."""
+    event = PlanEvent.LOSE_LEASE
+    if plan.attempt >= limits.ATTEMPTS_MAX:  # it kills whoever works on it; somebody has to look
+        event = PlanEvent(f"fail_{plan.phase}")
+    after = transition(plan, event, origin.now_ms, error=f"lease lost: {why}")
+    return [RowChanged(plan, after), *ended(state, plan, ChangesetState.ABORTED, origin.now_ms)]
+
+
+def cancelled(state: State, plan: Plan, origin: Origin, reason: str) -> list[AnyChange]:
+    """End a plan and everybody below it. What they changed stays readable, in closed changesets."""
+    changes: list[AnyChange] = []
+    for each in (plan, *descendants(state, plan)):
+        if each.position not in TERMINAL:
+            after = transition(each, PlanEvent.CANCEL_PLAN, origin.now_ms, error=reason or None)
+            changes += [RowChanged(each, after), *ended(state, each, ChangesetState.CLOSED, origin.now_ms)]
+    return changes
+
+
+def children_cancelled(state: State, plan: Plan, origin: Origin, reason: str) -> list[AnyChange]:
+    """End whatever is below a plan and not finished."""
+    return [
+        change
+        for child in children(state, plan)
+        if not is_finished(child)
+        for change in cancelled(state, child, origin, reason)
+    ]
+
+
+def siblings_cancelled(state: State, plan: Plan, origin: Origin) -> list[AnyChange]:
+    """With `fail_fast`, the first child that fails takes its unfinished siblings along."""
+    parent = state.plans.get(plan.parent_plan_id) if plan.parent_plan_id else None
+    if parent is None or parent.subplans is None or not parent.subplans.fail_fast:
+        return []
+    reason = f"fail_fast: sibling {plan.plan_id} failed"
+    return [
+        change
+        for sibling in children(state, parent)
+        if sibling.plan_id != plan.plan_id and not is_finished(sibling)
+        for change in cancelled(state, sibling, origin, reason)
+    ]
+
+
+def _stamped(times: Mapping[str, PhaseTimes], target: Position, now_ms: int) -> dict[str, PhaseTimes]:
+    stamp = times.get(target.phase, PhaseTimes())
+    match target.state:
+        case PlanState.QUEUED:
+            stamp = PhaseTimes(queued_at_ms=now_ms)
+        case PlanState.PROCESSING:
+            stamp = replace(stamp, started_at_ms=stamp.started_at_ms or now_ms)
+        case _:
+            stamp = replace(stamp, ended_at_ms=now_ms)
+    return {**times, str(target.phase): stamp}

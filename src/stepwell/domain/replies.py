@@ -1,0 +1,230 @@
+"""What the commands answer: a closed union of frozen values."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from stepwell.domain.changeset import Changeset, ContextRow, EntryRow
+from stepwell.domain.fragment import FragmentRow, Tier, TierBudget
+from stepwell.domain.fragments import Usage
+from stepwell.domain.plan import Action, ActionState, Decision, Phase, Plan, PlanState
+
+
+class Reply(Struct, frozen=True, array_like=True, gc=False, tag=True):
+    """The root of the replies. `wants` names the bodies that travel beside a reply."""
+
+    @property
+    def wants(self) -> tuple[bytes, ...]:
+        return ()
+
+
+class Note(StrEnum):
+    """Why a fragment is where it is."""
+
+    PLACED = "placed"
+    ALREADY_THERE = "already_there"
+    LARGER_THAN_HOT = "larger_than_hot"  # it would have emptied hot, and still not fit
+
+
+class FragmentPlaced(Reply, frozen=True):
+    """Where a fragment is after `store`, `promote` or `demote`. `revision` is that of its body."""
+
+    project: str
+    fragment_id: str
+    tier: Tier
+    tokens: int
+    revision: int
+    digest: bytes
+    note: Note = Note.PLACED
+
+
+class FragmentFound(Reply, frozen=True):
+    """A fragment as it is after this read."""
+
+    row: FragmentRow
+    last_accessed_ms: int
+    access_count: int
+
+    @property
+    def wants(self) -> tuple[bytes, ...]:
+        return (self.row.digest,)
+
+
+class Move(Struct, frozen=True, array_like=True):
+    """A fragment that went down. `target` is None when it was deleted."""
+
+    project: str
+    fragment_id: str
+    source: Tier
+    target: Tier | None
+
+
+class FragmentsMoved(Reply, frozen=True):
+    """What an eviction or a sweep moved, oldest first; `more` says that another call would find more."""
+
+    moves: tuple[Move, ...]
+    more: bool = False
+
+
+class FragmentDeleted(Reply, frozen=True):
+    """It is gone."""
+
+    project: str
+    fragment_id: str
+    tier: Tier
+
+
+class FragmentPage(Reply, frozen=True):
+    """Fragments in order of creation, without bodies. A page can be empty and still have a cursor."""
+
+    rows: tuple[FragmentRow, ...]
+    cursor: str | None
+
+
+class ProjectPage(Reply, frozen=True):
+    """Projects that exist by use, in order of name."""
+
+    projects: tuple[str, ...]
+    cursor: str | None
+
+
+class TierMetrics(Reply, frozen=True):
+    """What each tier holds, and what it may."""
+
+    hot: Usage
+    warm: Usage
+    cold: Usage
+    budget: TierBudget
+    body_bytes: int  # equal bodies once
+
+
+class BudgetSet(Reply, frozen=True):
+    """The budget that holds now."""
+
+    budget: TierBudget
+
+
+class ActionFound(Reply, frozen=True):
+    """An action."""
+
+    action: Action
+
+
+class ActionSummary(Struct, frozen=True, array_like=True):
+    """An action in a list."""
+
+    name: str
+    state: ActionState
+    reusable: bool
+    uses: int
+
+
+class ActionPage(Reply, frozen=True):
+    """Actions in order of name."""
+
+    actions: tuple[ActionSummary, ...]
+    cursor: str | None
+
+
+class PlanFound(Reply, frozen=True):
+    """A plan. After a `start_*` or `renew_lease`, its `lease` is the caller's."""
+
+    plan: Plan
+
+
+class PlanSummary(Struct, frozen=True, array_like=True):
+    """A plan in a list."""
+
+    plan_id: str
+    action_name: str
+    phase: Phase
+    state: PlanState
+    attempt: int
+    version: int
+    parent_plan_id: str | None
+
+
+class PlanPage(Reply, frozen=True):
+    """Plans in order of id, which is the order of time."""
+
+    plans: tuple[PlanSummary, ...]
+    cursor: str | None
+
+
+class DecisionRecorded(Reply, frozen=True):
+    """A decision."""
+
+    decision: Decision
+
+
+class DecisionPage(Reply, frozen=True):
+    """A plan's decisions in order of recording, superseded ones included."""
+
+    decisions: tuple[Decision, ...]
+    cursor: str | None
+
+
+class ChangesetFound(Reply, frozen=True):
+    """A changeset."""
+
+    changeset: Changeset
+
+
+class ChangesetPage(Reply, frozen=True):
+    """A plan's changesets in order of starting."""
+
+    changesets: tuple[Changeset, ...]
+    cursor: str | None
+
+
+class ChangeRecorded(Reply, frozen=True):
+    """The entry, and so the changeset that it really went to."""
+
+    entry: EntryRow
+
+
+class EntryPage(Reply, frozen=True):
+    """A changeset's entries in order of recording."""
+
+    entries: tuple[EntryRow, ...]
+    cursor: str | None
+    with_bodies: bool
+
+    @property
+    def wants(self) -> tuple[bytes, ...]:
+        if not self.with_bodies:
+            return ()
+        return tuple(held.digest for entry in self.entries for held in entry.held)
+
+
+class SessionEnded(Reply, frozen=True):
+    """The plans that went back to their queue because their owner is gone."""
+
+    plan_ids: tuple[str, ...]
+
+
+Row = FragmentRow | TierBudget | Action | Plan | Decision | Changeset | ContextRow | EntryRow
+
+AnyReply = (
+    FragmentPlaced
+    | FragmentFound
+    | FragmentsMoved
+    | FragmentDeleted
+    | FragmentPage
+    | ProjectPage
+    | TierMetrics
+    | BudgetSet
+    | ActionFound
+    | ActionPage
+    | PlanFound
+    | PlanPage
+    | DecisionRecorded
+    | DecisionPage
+    | ChangesetFound
+    | ChangesetPage
+    | ChangeRecorded
+    | EntryPage
+    | SessionEnded
+)

@@ -1,0 +1,63 @@
+"""A doubly linked ring in order of use: oldest first, O(1) to touch, and exact to undo.
+
+A link that is taken out keeps its neighbours. Putting it back is then one step, provided that whatever was
+done since has been undone in reverse order: Knuth's dancing links. It is why a transaction that fails half-way
+leaves even the order of eviction as it was, which an `OrderedDict` could not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Link(Generic[T]):
+    """A place in a ring. The ring's own link, its hinge, is the only one without a value."""
+
+    __slots__ = ("after", "before", "value")
+
+    def __init__(self, value: T | None = None) -> None:
+        self.value = value
+        self.before: Link[T] = self
+        self.after: Link[T] = self
+
+    def take_out(self) -> None:
+        """Leave the ring, remembering the place."""
+        self.before.after = self.after
+        self.after.before = self.before
+
+    def put_back(self) -> None:
+        """Return to the remembered place. Only in reverse order of what happened since."""
+        self.before.after = self
+        self.after.before = self
+
+
+class Ring(Generic[T]):
+    """Links from the least to the most recently used."""
+
+    __slots__ = ("_hinge",)
+
+    def __init__(self) -> None:
+        self._hinge: Link[T] = Link()
+
+    def append(self, link: Link[T]) -> None:
+        """Make `link` the most recently used."""
+        hinge = self._hinge
+        last = hinge.before
+        link.before = last
+        link.after = hinge
+        last.after = link
+        hinge.before = link
+
+    def touch(self, link: Link[T]) -> None:
+        """Make a link of this ring the most recently used."""
+        link.take_out()
+        self.append(link)
+
+    def __iter__(self) -> Iterator[T]:
+        link = self._hinge.after
+        while link.value is not None:
+            yield link.value
+            link = link.after

@@ -1,0 +1,80 @@
+"""The state: tables of immutable rows, and nothing else. It changes through `machine` alone.
+
+Not thread-safe, and not meant to be: it has one owner, `stepwell.manager.owner`, who refuses all others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, cast
+
+from stepwell.domain.changeset import Changeset, ContextRow, EntryRow
+from stepwell.domain.content import Bodies
+from stepwell.domain.fragment import FragmentRow, TierBudget
+from stepwell.domain.fragments import FragmentTable
+from stepwell.domain.plan import Action, Decision, Plan
+from stepwell.domain.tables import Cell, EntryTable, PlanTable, Table
+
+if TYPE_CHECKING:
+    from stepwell.domain.deciding import AnyChange
+
+
+class _Swaps(Protocol):
+    def swap(self, before: object, after: object) -> None: ...
+    def unswap(self, before: object, after: object) -> None: ...
+
+
+class State:
+    """Tiers, plans and changesets at one revision."""
+
+    def __init__(self, budget: TierBudget | None = None) -> None:
+        self.revision = 0
+        self._budget = Cell(budget or TierBudget())
+        self.bodies = Bodies()
+        self.fragments = FragmentTable()
+        self.actions: Table[Action] = Table()
+        self.plans = PlanTable()
+        self.decisions: Table[Decision] = Table()
+        self.contexts: Table[ContextRow] = Table()
+        self.changesets: Table[Changeset] = Table()
+        self.entries = EntryTable()
+        tables: dict[type, object] = {
+            FragmentRow: self.fragments,
+            TierBudget: self._budget,
+            Action: self.actions,
+            Plan: self.plans,
+            Decision: self.decisions,
+            ContextRow: self.contexts,
+            Changeset: self.changesets,
+            EntryRow: self.entries,
+        }
+        # A table only ever sees rows of the type under which it stands here.
+        self._tables = cast("dict[type, _Swaps]", tables)
+
+    @property
+    def budget(self) -> TierBudget:
+        return self._budget.row
+
+    def forwards(self, change: AnyChange) -> None:
+        """Make it so."""
+        before, after = change.before, change.after
+        self._tables[type(after or before)].swap(before, after)
+        self._count(before, after)
+
+    def backwards(self, change: AnyChange) -> None:
+        """Undo the latest change that is not undone yet."""
+        before, after = change.before, change.after
+        self._tables[type(after or before)].unswap(before, after)
+        self._count(after, before)
+
+    def settle(self) -> None:
+        """What was changed stays: forget how to undo it."""
+        self.fragments.settle()
+
+    def _count(self, before: object, after: object) -> None:
+        # New before old, so that a body which stays is never counted as gone.
+        if isinstance(after, FragmentRow | EntryRow):
+            for held in after.held:
+                self.bodies.retain(held)
+        if isinstance(before, FragmentRow | EntryRow):
+            for held in before.held:
+                self.bodies.release(held)

@@ -1,0 +1,70 @@
+"""Declaring children: all of them at once, in the order in which they will merge."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from stepwell import limits
+from stepwell.domain.commands.plans import DeclareSubplans, SubplanSpec
+from stepwell.domain.deciding import AnyChange, Origin, RowChanged, Verdict, decides
+from stepwell.domain.drafting import draft
+from stepwell.domain.family import check_order
+from stepwell.domain.leases import find_plan, require_lease
+from stepwell.domain.plan import Action, Child, Phase, Plan, Subplans
+from stepwell.domain.replies import PlanFound
+from stepwell.domain.state import State
+from stepwell.errors import ActionUnavailable, AlreadyExists, InvalidArgument, PlanNotReady
+
+
+@decides(DeclareSubplans)
+def declare_subplans(state: State, command: DeclareSubplans, origin: Origin) -> Verdict:
+    """Make the children of an executing plan. Once: a second declaration is refused."""
+    plan = find_plan(state, command.plan_id, origin)
+    require_lease(plan, command.lease, origin)
+    if plan.phase is not Phase.EXECUTE:
+        raise PlanNotReady(f"plan {plan.plan_id!r} is {plan.position}: children are declared while it executes")
+    if plan.subplans is not None:
+        raise AlreadyExists(f"plan {plan.plan_id!r} has its children already", plan_id=plan.plan_id)
+    family = tuple(Child(spec.plan_id, spec.alias, spec.depends_on) for spec in command.children)
+    check_order(family, command.mode)
+    _require_size(state, plan, command.children)
+    grown = replace(
+        plan,
+        subplans=Subplans(command.mode, command.max_parallel, command.fail_fast, command.merge, family),
+    )
+    changes = (RowChanged(plan, grown), *_births(state, plan, command.children, origin))
+    return Verdict(PlanFound(grown), changes)
+
+
+def _births(state: State, plan: Plan, specs: tuple[SubplanSpec, ...], origin: Origin) -> list[AnyChange]:
+    """The new plans; several uses of one action become one change of its row."""
+    actions: dict[str, RowChanged[Action]] = {}
+    births: list[AnyChange] = []
+    for spec in specs:
+        (use, birth), _ = draft(
+            state,
+            origin,
+            plan_id=spec.plan_id,
+            action_name=spec.action_name,
+            links=spec.project_links or plan.project_links,
+            arguments=spec.arguments,
+            parent=plan,
+        )
+        assert isinstance(use.before, Action)
+        before = use.before
+        uses = sum(isinstance(each.after, Plan) and each.after.action_name == before.name for each in births) + 1
+        if uses > 1 and not before.reusable:
+            raise ActionUnavailable(f"action {before.name!r} is not reusable: only one child can use it")
+        actions[before.name] = RowChanged(before, replace(before, uses=before.uses + uses))
+        births.append(birth)
+    return [*actions.values(), *births]
+
+
+def _require_size(state: State, plan: Plan, specs: tuple[SubplanSpec, ...]) -> None:
+    if len({spec.plan_id for spec in specs}) < len(specs):
+        raise InvalidArgument("two children have the same plan_id")
+    if plan.depth >= limits.SUBPLAN_DEPTH_MAX:
+        raise PlanNotReady(f"plan {plan.plan_id!r} is {plan.depth} levels deep, the most that is allowed")
+    size = state.plans.by_root[plan.root_plan_id] + len(specs)
+    if size > limits.PLANS_PER_TREE_MAX:
+        raise PlanNotReady(f"this tree would have {size} plans, at most {limits.PLANS_PER_TREE_MAX} are allowed")

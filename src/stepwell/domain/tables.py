@@ -1,0 +1,136 @@
+"""Tables of immutable rows. A table changes by `swap` alone, and `unswap` is its inverse."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from sortedcontainers import SortedDict, SortedList
+
+from stepwell.domain.changeset import EntryRow
+from stepwell.domain.plan import Plan
+
+
+class Keyed(Protocol):
+    """A row knows its key."""
+
+    @property
+    def key(self) -> Hashable: ...
+
+
+RowT = TypeVar("RowT", bound=Keyed)
+
+
+class Table(Generic[RowT]):
+    """Rows by key, in order of key."""
+
+    def __init__(self) -> None:
+        self.rows: SortedDict[Hashable, RowT] = SortedDict()
+
+    def get(self, key: Hashable) -> RowT | None:
+        row: RowT | None = self.rows.get(key)
+        return row
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[RowT]:
+        return iter(self.rows.values())
+
+    def after(self, key: str | None) -> Iterator[RowT]:
+        """Rows behind a key, or all."""
+        for found in self.rows.irange(key, inclusive=(False, True)):
+            yield self.rows[found]
+
+    def swap(self, before: RowT | None, after: RowT | None) -> None:
+        """Take one row for another with the same key."""
+        if after is not None:
+            self.rows[after.key] = after
+        elif before is not None:
+            del self.rows[before.key]
+
+    def unswap(self, before: RowT | None, after: RowT | None) -> None:
+        """Undo a swap."""
+        self.swap(after, before)
+
+
+class Cell(Generic[RowT]):
+    """A table of exactly one row."""
+
+    def __init__(self, row: RowT) -> None:
+        self.row = row
+
+    def swap(self, _before: RowT, after: RowT) -> None:
+        self.row = after
+
+    def unswap(self, before: RowT, _after: RowT) -> None:
+        self.row = before
+
+
+class PlanTable(Table[Plan]):
+    """Plans, with their leases by session and by expiry and their number by tree."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_session: dict[str, set[str]] = {}
+        self.by_expiry: SortedList[tuple[int, str]] = SortedList()
+        self.by_root: dict[str, int] = {}
+
+    def swap(self, before: Plan | None, after: Plan | None) -> None:
+        super().swap(before, after)
+        if before:
+            self._count(before, -1)
+        if after:
+            self._count(after, +1)
+        old, new = before and before.lease, after and after.lease
+        if before and old:
+            self.by_expiry.remove((old.expires_at_ms, before.plan_id))
+            self.by_session[old.session_id].discard(before.plan_id)
+            if not self.by_session[old.session_id]:
+                del self.by_session[old.session_id]
+        if after and new:
+            self.by_expiry.add((new.expires_at_ms, after.plan_id))
+            self.by_session.setdefault(new.session_id, set()).add(after.plan_id)
+
+    def _count(self, plan: Plan, step: int) -> None:
+        size = self.by_root.get(plan.root_plan_id, 0) + step
+        if size:
+            self.by_root[plan.root_plan_id] = size
+        else:
+            del self.by_root[plan.root_plan_id]
+
+    def leased_to(self, session_id: str) -> list[Plan]:
+        """The plans that a session works on, in order of id."""
+        return [self.rows[plan_id] for plan_id in sorted(self.by_session.get(session_id, ()))]
+
+    def expired(self, now_ms: int) -> Iterator[Plan]:
+        """The plans whose lease is over, the longest first."""
+        return (self.rows[plan_id] for _, plan_id in self.by_expiry.irange(None, (now_ms, "\x7f")))
+
+    @property
+    def next_expiry_ms(self) -> int | None:
+        """When the first lease ends."""
+        return self.by_expiry[0][0] if self.by_expiry else None
+
+
+class EntryTable:
+    """Entries of changesets: they are only ever added at the end, or that addition undone."""
+
+    def __init__(self) -> None:
+        self.by_changeset: dict[str, list[EntryRow]] = {}
+        self.by_plan: dict[str, int] = {}
+
+    def swap(self, before: EntryRow | None, after: EntryRow | None) -> None:
+        if after is not None:
+            self.by_changeset.setdefault(after.changeset_id, []).append(after)
+            self.by_plan[after.plan_id] = self.by_plan.get(after.plan_id, 0) + 1
+        elif before is not None:
+            self.by_changeset[before.changeset_id].pop()
+            self.by_plan[before.plan_id] -= 1
+
+    def unswap(self, before: EntryRow | None, after: EntryRow | None) -> None:
+        self.swap(after, before)
+
+    def of(self, changeset_id: str) -> list[EntryRow]:
+        """A changeset's entries in order. Not to be changed."""
+        return self.by_changeset.get(changeset_id, [])

@@ -1,0 +1,174 @@
+"""Every error that stepwell raises. The name says whose fault it is; `retry`, whether trying again can help.
+
+    StepwellError
+    ├── Refused                  understood and refused: nothing changed
+    │   ├── InvalidArgument      an argument is outside its bounds (also a ValueError)
+    │   ├── OutOfScope           names a project that the session may not touch
+    │   ├── NotFound             nothing has that name (also a LookupError)
+    │   ├── AlreadyExists        something already has that name
+    │   ├── Conflict             somebody changed it first: read again, then decide
+    │   ├── TierFull             there is no room left: delete, or raise the budget
+    │   ├── StepTooLarge         would move more than one step may: do it in parts
+    │   ├── Busy                 overloaded now: try again later
+    │   ├── TransactionAborted   one command of a transaction was refused, so none happened
+    │   └── PlanError            the plan's state does not allow it
+    │       ├── PlanNotReady     not from this phase and state
+    │       ├── ActionUnavailable  archived, or already spent
+    │       ├── LeaseLost        somebody else may be working on it now
+    │       ├── NotProven        an entry has no proof that it was applied
+    │       ├── NoActiveChangeset  start one first
+    │       └── ChangesetClosed  a closed changeset is immutable
+    ├── PartlyRefused            some of many were refused; `.outcomes` has each
+    ├── RuntimeFault             something broke, through no fault of the request
+    │   ├── StartFailed          the manager did not come up
+    │   ├── RuntimeLost          there is no manager at that address
+    │   ├── OutcomeUnknown       the answer was lost: it may or may not have happened
+    │   ├── ProtocolError        the other side does not speak our protocol
+    │   └── ManagerFault         a defect inside the manager; nothing changed
+    └── NotOwner                 state was used outside the process and thread that own it
+
+Each travels over the wire as itself (`kind`, `message`, `details`) and is raised as itself on the client.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+Detail = str | int | bool | list[str] | None
+
+
+class StepwellError(Exception):
+    """The root. `message` is a sentence that says what to do; `details` are the facts in it, by name."""
+
+    retry: ClassVar[bool] = False
+    kinds: ClassVar[dict[str, type[StepwellError]]] = {}
+
+    def __init__(self, message: str, **details: Detail) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+    def __init_subclass__(cls) -> None:
+        StepwellError.kinds[cls.__name__] = cls
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return revive, (self.kind, self.message, self.details)
+
+    @property
+    def kind(self) -> str:
+        """The name under which this error travels."""
+        return type(self).__name__
+
+
+def revive(kind: str, message: str, details: dict[str, Detail]) -> StepwellError:
+    """The error that a peer raised. A kind that we do not know yet is still a `StepwellError`."""
+    return StepwellError.kinds.get(kind, StepwellError)(message, **details)
+
+
+class Refused(StepwellError):
+    """The request was understood and refused. Nothing changed."""
+
+
+class InvalidArgument(Refused, ValueError):
+    """An argument is outside its bounds; the message says which bounds."""
+
+
+class OutOfScope(Refused):
+    """The request names a project that its session was not opened for."""
+
+
+class NotFound(Refused, LookupError):
+    """Nothing has that name."""
+
+
+class AlreadyExists(Refused):
+    """Something already has that name; it was left as it is."""
+
+
+class Conflict(Refused):
+    """What the caller expected to find has changed since. Read again, then decide."""
+
+    retry = True
+
+
+class TierFull(Refused):
+    """There is no room left, not even in cold."""
+
+
+class StepTooLarge(Refused):
+    """One step would have to move more fragments than one step may."""
+
+
+class Busy(Refused):
+    """A named limit is reached. Nothing happened; try again later."""
+
+    retry = True
+
+
+class TransactionAborted(Refused):
+    """The command at `details["index"]` was refused, so that none of the transaction happened."""
+
+
+class PlanError(Refused):
+    """The plan's state does not allow it."""
+
+
+class PlanNotReady(PlanError):
+    """The event is not legal in the plan's phase and state."""
+
+
+class ActionUnavailable(PlanError):
+    """The action is archived, or was not reusable and has been used."""
+
+
+class LeaseLost(PlanError):
+    """The lease is not, or no longer, the plan's current one. Stop working on it."""
+
+
+class NotProven(PlanError):
+    """Not every entry of the plan is proven to be applied."""
+
+
+class NoActiveChangeset(PlanError):
+    """The execution context has no open changeset. Call `start_changeset()` first."""
+
+
+class ChangesetClosed(PlanError):
+    """The changeset is closed, or belongs to an earlier attempt."""
+
+
+class PartlyRefused(StepwellError):
+    """Some of many were refused. `.outcomes` has, in order, each result or its error."""
+
+    outcomes: list[object]
+
+
+class RuntimeFault(StepwellError):
+    """Something broke, through no fault of the request."""
+
+
+class StartFailed(RuntimeFault):
+    """The manager did not come up."""
+
+
+class RuntimeLost(RuntimeFault):
+    """There is no manager at that address, or it ended."""
+
+
+class OutcomeUnknown(RuntimeFault):
+    """The connection broke before the answer came: the request may or may not have taken effect."""
+
+
+class ProtocolError(RuntimeFault):
+    """The other side sent something that is not our protocol, or not our version of it."""
+
+
+class ManagerFault(RuntimeFault):
+    """A defect inside the manager. The request changed nothing."""
+
+
+class NotOwner(StepwellError):
+    """State was used outside the process and thread that own it.
+
+    The manager's state has one owner. Everybody else sends requests: `stepwell.connect(address)`.
+    """

@@ -1,0 +1,95 @@
+"""What must not be written, wherever it would be convenient."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import PACKAGE, ROOT, called_names, imported_modules, python_files
+
+SOURCE = [PACKAGE]
+TESTS = [ROOT / "tests", ROOT / "features"]
+EVERYTHING = [*SOURCE, *TESTS, ROOT / "workers", ROOT / "benchmarks", ROOT / "noxfile.py"]
+MESSAGES = [PACKAGE / "domain/commands", PACKAGE / "domain/replies.py", PACKAGE / "protocol/messages.py"]
+
+
+def silenced_types(source: str) -> list[str]:
+    """A type error is repaired or the type is; it is never silenced."""
+    return [
+        f"line {token.start[0]}: {token.string}"
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT and re.search(r"(type|pyright|mypy):\s*ignore", token.string)
+    ]
+
+
+def evaluated_input(source: str) -> list[str]:
+    """Nothing that a peer sends becomes code; until functions travel to workers, nothing at all does."""
+    tree = ast.parse(source)
+    modules = {"pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
+    functions = {"eval", "exec", "compile", "__import__", "builtins.eval", "builtins.exec"}
+    imports = [
+        f"line {line}: {name}" for line, name in imported_modules(tree) if name.partition(".")[0] in modules
+    ]
+    calls = [f"line {line}: {name}" for line, name in called_names(tree) if name in functions]
+    return imports + calls
+
+
+def sleeps(source: str) -> list[str]:
+    """A test waits on a condition: a sleep is too short on a busy machine and too long on every other."""
+    tree = ast.parse(source)
+    imports = [f"line {line}: {name}" for line, name in imported_modules(tree) if name == "time.sleep"]
+    calls = [
+        f"line {line}: {name}"
+        for line, name in called_names(tree)
+        if name.endswith(".sleep") and name != "asyncio.sleep"
+    ]
+    return imports + calls
+
+
+def untyped_fields(source: str) -> list[str]:
+    """What a peer sends is of a known type: into `Any` a decoder would let through whatever comes."""
+    return [
+        f"line {node.lineno}: {ast.unparse(node)}"
+        for node in ast.walk(ast.parse(source))
+        if (isinstance(node, ast.Name) and node.id == "Any")
+        or (isinstance(node, ast.Attribute) and node.attr == "Any")
+    ]
+
+
+BANS: list[tuple[Callable[[str], list[str]], list[Path], list[str]]] = [
+    (
+        silenced_types,
+        EVERYTHING,
+        ["x = 1  # type: ignore", "x = 1  # type:ignore[misc]", "x = 1  # pyright: ignore"],
+    ),
+    (evaluated_input, SOURCE, ["import pickle", "from dill import loads", "eval('1')", "exec('1')"]),
+    (sleeps, TESTS, ["from time import sleep", "time.sleep(1)"]),
+    (untyped_fields, MESSAGES, ["class A:\n x: Any", "class A:\n x: list[typing.Any]"]),
+]
+
+
+@pytest.mark.parametrize(
+    "ban, path",
+    [
+        pytest.param(ban, path, id=f"{ban.__name__}-{path.relative_to(ROOT)}")
+        for ban, paths, _ in BANS
+        for path in python_files(*paths)
+    ],
+)
+def test_is_not_written(ban: Callable[[str], list[str]], path: Path) -> None:
+    """The ban's own docstring gives its reason."""
+    assert ban(path.read_text()) == [], ban.__doc__
+
+
+@pytest.mark.parametrize("ban, sample", [(ban, sample) for ban, _, samples in BANS for sample in samples])
+def test_is_recognised(ban: Callable[[str], list[str]], sample: str) -> None:
+    assert len(ban(sample)) == 1
+
+
+def test_messages_are_where_they_are_looked_for() -> None:
+    """A ban on files that were renamed would hold for ever."""
+    assert [path for path in MESSAGES if not python_files(path)] == []

@@ -1,0 +1,145 @@
+"""The leak check can fail: each kind of thing that is left behind is found, and named."""
+
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
+
+import multiprocess
+import pytest
+
+from tests.leaks import no_leaks
+
+AT_ONCE = 0.05
+"""Nothing here ends by itself, so there is nothing to wait for."""
+
+
+@contextmanager
+def reported(pattern: str) -> Iterator[ExitStack]:
+    """Expect the block's leak to be reported so; what is pushed on the stack clears it away afterwards."""
+    with ExitStack() as cleanup, pytest.raises(AssertionError, match=pattern), no_leaks(AT_ONCE):
+        yield cleanup
+
+
+def test_nothing_left_is_no_leak() -> None:
+    """Whatever is closed, joined or removed inside the block is not reported."""
+    with no_leaks(AT_ONCE), tempfile.TemporaryFile(), tempfile.TemporaryDirectory(prefix="stepwell-"):
+        thread = threading.Thread(target=int)
+        thread.start()
+        thread.join()
+        subprocess.run([sys.executable, "-c", ""], check=True)
+
+
+def test_joined_process_is_no_leak() -> None:
+    """The helper that multiprocess starts with its first process, and keeps, is not the test's."""
+    with no_leaks(AT_ONCE):
+        process = multiprocess.get_context("spawn").Process(target=int)
+        process.start()
+        process.join()
+        process.close()
+
+
+def test_what_is_still_ending_is_waited_for() -> None:
+    """A thread that ends by itself after the block is not reported."""
+    timer = threading.Timer(0.1, int)
+    with no_leaks():
+        timer.start()
+
+
+def test_error_of_the_block_comes_first() -> None:
+    """A block that fails is not also accused of what its failure left."""
+    left, right = socket.socketpair()
+    with left, right, pytest.raises(ZeroDivisionError), no_leaks(AT_ONCE), left.dup() as _:
+        raise ZeroDivisionError
+
+
+def test_thread() -> None:
+    """A thread is named by its name."""
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait, name="idler")
+    with reported("thread idler") as cleanup:
+        thread.start()
+        cleanup.callback(thread.join)
+        cleanup.callback(done.set)
+
+
+def test_child() -> None:
+    """A child process is named by its command line."""
+    with reported(r"process \d+: sleep 1000") as cleanup:
+        child = cleanup.enter_context(subprocess.Popen(["sleep", "1000"]))
+        cleanup.callback(child.kill)
+
+
+def test_child_that_nobody_waited_for() -> None:
+    """A zombie is a leak too."""
+    with reported(r"process \d+: ended, and nobody waited for it") as cleanup:
+        child = cleanup.enter_context(subprocess.Popen(["true"]))
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+
+def test_grandchild_that_outlived_its_parent() -> None:
+    """A descendant is found although the kernel has given it another parent."""
+    with reported(r"process \d+: sleep 1000") as cleanup:
+        orphan = subprocess.check_output(["sh", "-c", "sleep 1000 >/dev/null & echo $!"])
+        cleanup.callback(os.kill, int(orphan), signal.SIGKILL)
+
+
+def test_descriptor() -> None:
+    """A descriptor is named by what it is open on."""
+    with reported(r"descriptor \d+ -> socket:") as cleanup:
+        for end in socket.socketpair():
+            cleanup.enter_context(end)
+
+
+def test_memory_file() -> None:
+    """Shared memory without a name in the file system is found by its descriptor."""
+    with reported(r"descriptor \d+ -> /memfd:arena") as cleanup:
+        cleanup.callback(os.close, os.memfd_create("arena"))
+
+
+def test_mapping_of_a_closed_memory_file() -> None:
+    """Memory that is still mapped is found although its descriptor is closed."""
+    with reported(r"descriptor \d+ -> /memfd:arena") as cleanup:
+        memory = os.memfd_create("arena")
+        os.truncate(memory, mmap.PAGESIZE)
+        cleanup.enter_context(mmap.mmap(memory, mmap.PAGESIZE))
+        os.close(memory)
+
+
+def test_named_shared_memory() -> None:
+    """A segment is found although nobody has it open."""
+    with reported(f"shared memory /dev/shm/stepwell-{os.getpid()}") as cleanup:
+        memory = SharedMemory(f"stepwell-{os.getpid()}", create=True, size=1)
+        memory.close()
+        cleanup.callback(memory.unlink)
+
+
+@pytest.mark.parametrize("parent", [None, "XDG_RUNTIME_DIR"])
+def test_socket_directory(parent: str | None) -> None:
+    """A directory of ours is found in either place, and its sockets are named."""
+    with reported(r"directory .*/stepwell-\w+ with the sockets manager") as cleanup:
+        directory = tempfile.mkdtemp(prefix="stepwell-", dir=parent and os.environ[parent])
+        cleanup.callback(Path(directory).rmdir)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"{directory}/manager")
+        cleanup.callback(Path(directory, "manager").unlink)
+
+
+def test_is_cheap() -> None:
+    """Nobody is tempted to turn the check off: it costs a test less than 2 ms."""
+    costs = []
+    for _ in range(20):
+        began = time.perf_counter()
+        with no_leaks():
+            pass
+        costs.append(time.perf_counter() - began)
+    assert min(costs) < 0.002

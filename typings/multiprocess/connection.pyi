@@ -1,0 +1,2 @@
+from multiprocessing.connection import *
+from multiprocessing.connection import Connection as Connection

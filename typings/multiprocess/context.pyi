@@ -1,0 +1,4 @@
+from multiprocessing.context import *
+from multiprocessing.context import BaseContext as BaseContext
+from multiprocessing.context import SpawnContext as SpawnContext
+from multiprocessing.context import SpawnProcess as SpawnProcess

@@ -1,0 +1,1 @@
+from multiprocessing.queues import *

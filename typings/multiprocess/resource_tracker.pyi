@@ -1,0 +1,1 @@
+from multiprocessing.resource_tracker import *

@@ -1,0 +1,1 @@
+from multiprocessing.synchronize import *
