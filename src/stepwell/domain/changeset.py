@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from stepwell import limits
 from stepwell.domain.content import Digest, Held, digest_of
-from stepwell.domain.names import Label, check
+from stepwell.domain.names import Label, check, require_instance
 from stepwell.errors import InvalidArgument
 
 
@@ -56,10 +56,7 @@ def _digest(content: bytes | Digest | None) -> bytes | None:
 
 
 def _check_content(name: str, content: object) -> None:
-    if isinstance(content, str):
-        raise InvalidArgument(f"{name} is a str: give bytes ({name}=text.encode()), a Digest or None")
-    if not isinstance(content, bytes | Digest | None):
-        raise InvalidArgument(f"{name} is a {type(content).__name__}: give bytes, a Digest or None")
+    require_instance(content, (bytes, Digest, type(None)), f"{name} is bytes (text.encode()), a Digest or None")
     if isinstance(content, bytes) and len(content) > limits.BODY_BYTES_MAX:
         raise InvalidArgument(f"{name} has {len(content)} bytes, at most {limits.BODY_BYTES_MAX} are allowed")
 

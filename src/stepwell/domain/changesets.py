@@ -79,8 +79,8 @@ def record_change(state: State, command: RecordChange, origin: Origin) -> Verdic
         check_path(command.source_path)
     if state.entries.by_plan.get(plan.plan_id, 0) >= limits.ENTRIES_PER_PLAN_MAX:
         raise Busy(f"plan {plan.plan_id!r} has {limits.ENTRIES_PER_PLAN_MAX} entries already")
-    before = _content(state, command.before, command.before_digest, "before")
-    after = _content(state, command.after, command.after_digest, "after")
+    before = _content(command.before, command.before_digest, "before")
+    after = _content(command.after, command.after_digest, "after")
     entry = EntryRow(
         plan_id=plan.plan_id,
         changeset_id=changeset.changeset_id,
@@ -93,6 +93,7 @@ def record_change(state: State, command: RecordChange, origin: Origin) -> Verdic
         tool=command.tool,
         recorded_at_ms=origin.now_ms,
     )
+    state.bodies.require_room(entry.held, state.budget.bodies_bytes)
     counted = replace(changeset, entry_count=entry.seq)
     bodies = {
         side.digest: body
@@ -109,8 +110,8 @@ def end_changeset(state: State, command: EndChangeset, origin: Origin) -> Verdic
     plan = _executing(state, command.plan_id, command.lease, origin)
     changeset = _open_changeset(state, command.changeset_id, plan)
     how = ChangesetState.ABORTED if command.abort else ChangesetState.CLOSED
-    changes = _ending(state, changeset, how, origin.now_ms)
-    return Verdict(ChangesetFound(replace(changeset, state=how, ended_at_ms=origin.now_ms)), tuple(changes))
+    done = replace(changeset, state=how, ended_at_ms=origin.now_ms)
+    return Verdict(ChangesetFound(done), (RowChanged(changeset, done), _popped(state, changeset)))
 
 
 @decides(GetChangeset)
@@ -145,8 +146,13 @@ def list_entries(state: State, command: ListEntries, origin: Origin) -> Verdict:
 
 
 def ended(state: State, plan: Plan, how: ChangesetState, now_ms: int) -> list[AnyChange]:
-    """End whatever a plan still has open."""
-    return [change for changeset in _open_of(state, plan) for change in _ending(state, changeset, how, now_ms)]
+    """End whatever a plan still has open, and with it the contexts that own it: they are the plan's alone."""
+    still_open = _open_of(state, plan)
+    owners = dict.fromkeys(changeset.context_id for changeset in still_open)
+    return [
+        *(RowChanged(each, replace(each, state=how, ended_at_ms=now_ms)) for each in still_open),
+        *(RowChanged(state.contexts.rows[context_id], None) for context_id in owners),
+    ]
 
 
 def require_none_open(state: State, plan: Plan) -> None:
@@ -177,15 +183,11 @@ def _open_of(state: State, plan: Plan) -> list[Changeset]:
     return [each for each in changesets if each.state is ChangesetState.OPEN]
 
 
-def _ending(state: State, changeset: Changeset, how: ChangesetState, now_ms: int) -> list[AnyChange]:
-    """End a changeset and take it off its context's stack, wherever it is in there."""
+def _popped(state: State, changeset: Changeset) -> AnyChange:
+    """Take a changeset off its context's stack, wherever it is in there."""
     context = state.contexts.rows[changeset.context_id]
     active = tuple(each for each in context.active if each != changeset.changeset_id)
-    popped = replace(context, active=active) if active else None
-    return [
-        RowChanged(changeset, replace(changeset, state=how, ended_at_ms=now_ms)),
-        RowChanged(context, popped),
-    ]
+    return RowChanged(context, replace(context, active=active) if active else None)
 
 
 def _executing(state: State, plan_id: str, lease: int | None, origin: Origin) -> Plan:
@@ -235,12 +237,10 @@ def _digest(side: Content | None) -> bytes | None:
     return side.digest if side else None
 
 
-def _content(state: State, body: bytes | None, digest: bytes | None, what: str) -> Content | None:
+def _content(body: bytes | None, digest: bytes | None, what: str) -> Content | None:
     """One side of a change: bytes that we keep, or only their digest."""
     if body is not None and digest is not None:
         raise InvalidArgument(f"{what} is given both as bytes and as a digest: give one")
     if body is not None:
-        found = digest_of(body)
-        state.bodies.require_room(found, len(body), state.budget.bodies_bytes)
-        return Content(found, len(body), held=True)
+        return Content(digest_of(body), len(body), held=True)
     return Content(digest, None, held=False) if digest is not None else None

@@ -6,6 +6,7 @@ The domain knows bodies by digest and size only. Where their bytes are is the bu
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -62,9 +63,10 @@ class Bodies:
     def __contains__(self, digest: bytes) -> bool:
         return digest in self.references
 
-    def require_room(self, digest: bytes, size: int, limit: int) -> None:
-        """Refuse a body that would go past the bound in bytes."""
-        if digest not in self.references and self.bytes + size > limit:
+    def require_room(self, arriving: Iterable[Held], limit: int) -> None:
+        """Refuse bodies that would, together, go past the bound in bytes."""
+        new = {held.digest: held.size for held in arriving if held.digest not in self.references}
+        if new and self.bytes + sum(new.values()) > limit:
             raise TierFull(
                 f"bodies already take {self.bytes} of {limit} bytes: delete some, or raise bodies_bytes",
                 bytes=self.bytes,

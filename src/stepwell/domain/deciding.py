@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from stepwell.domain.commands import Command
-from stepwell.domain.replies import Reply, Row
+from stepwell.domain.replies import AnyReply, Reply, Row
 from stepwell.errors import OutOfScope
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ AnyChange = RowChanged[Row]
 class Verdict(Struct, frozen=True, gc=False):
     """The reply, the rows that change, the fragments that were read and the bodies that came along."""
 
-    reply: Reply
+    reply: AnyReply
     changes: tuple[AnyChange, ...] = ()
     accessed: tuple[str, str] | None = None
     bodies: dict[bytes, bytes] = msgspec.field(default_factory=dict[bytes, bytes])

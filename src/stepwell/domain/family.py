@@ -38,8 +38,10 @@ def is_running(plan: Plan) -> bool:
 def require_turn(state: State, plan: Plan) -> None:
     """Refuse to begin a child before its turn."""
     parent = state.plans.get(plan.parent_plan_id) if plan.parent_plan_id else None
-    if parent is None or parent.subplans is None or plan.phase is not Phase.STRATEGIZE:
+    if parent is None or plan.phase is not Phase.STRATEGIZE:
         return
+    if parent.subplans is None or all(child.plan_id != plan.plan_id for child in parent.subplans.children):
+        raise PlanNotReady(f"its parent {parent.plan_id!r} was reverted and disowned it: cancel it")
     if parent.position != Position(Phase.EXECUTE, PlanState.PROCESSING):
         raise PlanNotReady(f"its parent {parent.plan_id!r} is {parent.position}, not executing")
     match parent.subplans.mode:

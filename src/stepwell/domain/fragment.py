@@ -19,6 +19,7 @@ from stepwell.domain.names import (
     Tokens,
     check,
     check_metadata,
+    require_instance,
 )
 from stepwell.errors import InvalidArgument
 
@@ -52,14 +53,24 @@ class Fragment(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check(self)
         check_metadata(self.metadata)
-        given: object = self.body  # a caller without a type checker gives anything
-        if not isinstance(given, str | bytes | memoryview):
-            raise InvalidArgument(f"body is a {type(given).__name__}: give str, bytes or a memoryview")
-        size = self.body.nbytes if isinstance(self.body, memoryview) else len(self.body)
+        require_instance(self.body, (str, bytes, memoryview), "a body is str, bytes or a memoryview")
+        size = self._size
         if size > limits.BODY_BYTES_MAX:
             raise InvalidArgument(
                 f"body has {size} bytes, at most {limits.BODY_BYTES_MAX} are allowed: split it into fragments"
             )
+
+    @property
+    def _size(self) -> int:
+        """Bytes of the body; of a text, at least that many."""
+        return self.body.nbytes if isinstance(self.body, memoryview) else len(self.body)
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes in a frame, never less."""
+        texts = (self.source, *self.metadata.keys(), *self.metadata.values())
+        per_char = 4 if isinstance(self.body, str) and not self.body.isascii() else 1
+        return self._size * per_char + 4 * sum(map(len, texts)) + 4096
 
 
 class FragmentRow(Struct, frozen=True, array_like=True, gc=False):

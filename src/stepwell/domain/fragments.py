@@ -42,6 +42,10 @@ class Entry:
         self.in_tier: Link[Entry] = Link(self)
         self.in_project: Link[Entry] = Link(self)
 
+    def release(self) -> None:
+        """Break the cycle with the links, so that no garbage collector is needed to free what was removed."""
+        self.in_tier.value = self.in_project.value = None
+
 
 class Usage(Struct, array_like=True):
     """What a tier holds."""
@@ -132,6 +136,8 @@ class FragmentTable:
 
     def settle(self) -> None:
         """Forget how to undo: what was swapped stays."""
+        for entry in self._removed:
+            entry.release()
         self._removed.clear()
         for name in self._emptied:
             if not self._projects[name].by_serial:

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from stepwell.domain import actions, changesets, decisions, plans, subplans, tiers
 from stepwell.domain.commands import Command, Write
 from stepwell.domain.deciding import DECIDERS, AnyChange, Origin, Verdict
-from stepwell.domain.replies import Reply
+from stepwell.domain.replies import AnyReply, Reply
 from stepwell.domain.state import State
 from stepwell.errors import ManagerFault, Refused, TransactionAborted
 
@@ -25,7 +25,7 @@ RULES = (actions, changesets, decisions, plans, subplans, tiers)
 class Outcome(Struct, frozen=True, gc=False):
     """What a command came to, and at which revision."""
 
-    reply: Reply
+    reply: AnyReply
     revision: int
     changes: tuple[AnyChange, ...] = ()
     bodies: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from enum import Enum
 from typing import Annotated, get_type_hints
 
 import msgspec
@@ -122,6 +123,8 @@ def _descriptions(hint: object) -> list[str]:
     own = [m.description for m in getattr(hint, "__metadata__", ()) if isinstance(m, Meta) and m.description]
     if own:
         return own
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return [f"give one of {', '.join(str(member.value) for member in hint)}"]
     return [text for part in getattr(hint, "__args__", ()) for text in _descriptions(part)]
 
 
@@ -134,7 +137,7 @@ def check(value: Struct) -> None:
         raise InvalidArgument(explain(type(value), error)) from None
 
 
-_WHERE = re.compile(r" - at `\$(?:\[(?P<position>\d+)\]|\.(?P<name>\w+))?.*`$")
+_WHERE = re.compile(r" - at (?:`key` in )?`\$(?:\[(?P<position>\d+)\]|\.(?P<name>\w+))?.*`$")
 
 
 def explain(kind: type[Struct], error: Exception) -> str:
@@ -157,6 +160,12 @@ def _sentence(name: str, kind: object, error: Exception) -> str:
     advice = _descriptions(kind)
     problem = "is malformed" if complaint == "Expected `str`" and advice else f"was refused ({complaint})"
     return f"{name} {problem}: {advice[0]}" if advice else f"{name} {problem}"
+
+
+def require_instance(value: object, kinds: tuple[type, ...], advice: str) -> None:
+    """A caller without a type checker gives anything, and gets a typed error for it."""
+    if not isinstance(value, kinds):
+        raise InvalidArgument(f"{advice}, not a {type(value).__name__}")
 
 
 def check_metadata(metadata: dict[str, str]) -> None:

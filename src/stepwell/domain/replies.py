@@ -62,7 +62,7 @@ class Move(Struct, frozen=True, array_like=True):
 
 
 class FragmentsMoved(Reply, frozen=True):
-    """What an eviction or a sweep moved, oldest first; `more` says that another call would find more."""
+    """What an eviction or a sweep moved, in that order; `more` says that another call would find more."""
 
     moves: tuple[Move, ...]
     more: bool = False

@@ -13,7 +13,7 @@ from stepwell.domain.leases import find_plan, require_lease
 from stepwell.domain.plan import Action, Child, Phase, Plan, Subplans
 from stepwell.domain.replies import PlanFound
 from stepwell.domain.state import State
-from stepwell.errors import ActionUnavailable, AlreadyExists, InvalidArgument, PlanNotReady
+from stepwell.errors import ActionUnavailable, AlreadyExists, Busy, InvalidArgument, PlanNotReady
 
 
 @decides(DeclareSubplans)
@@ -65,6 +65,8 @@ def _require_size(state: State, plan: Plan, specs: tuple[SubplanSpec, ...]) -> N
         raise InvalidArgument("two children have the same plan_id")
     if plan.depth >= limits.SUBPLAN_DEPTH_MAX:
         raise PlanNotReady(f"plan {plan.plan_id!r} is {plan.depth} levels deep, the most that is allowed")
+    if len(state.plans) + len(specs) > limits.PLANS_MAX:
+        raise Busy(f"there are {len(state.plans)} plans already, at most {limits.PLANS_MAX} are allowed")
     size = state.plans.by_root[plan.root_plan_id] + len(specs)
     if size > limits.PLANS_PER_TREE_MAX:
         raise PlanNotReady(f"this tree would have {size} plans, at most {limits.PLANS_PER_TREE_MAX} are allowed")

@@ -127,6 +127,10 @@ class EntryTable:
         elif before is not None:
             self.by_changeset[before.changeset_id].pop()
             self.by_plan[before.plan_id] -= 1
+            if not self.by_changeset[before.changeset_id]:
+                del self.by_changeset[before.changeset_id]
+            if not self.by_plan[before.plan_id]:
+                del self.by_plan[before.plan_id]
 
     def unswap(self, before: EntryRow | None, after: EntryRow | None) -> None:
         self.swap(after, before)

@@ -22,9 +22,10 @@ from stepwell.domain.commands.tiers import (
     PromoteFragment,
     SetBudget,
     StoreFragment,
+    SweepIdle,
     SweepStale,
 )
-from stepwell.domain.content import digest_of
+from stepwell.domain.content import Held, digest_of
 from stepwell.domain.deciding import Origin, RowChanged, Verdict, decides
 from stepwell.domain.fragment import ABOVE, BELOW, FragmentRow, Tier, TierBudget
 from stepwell.domain.fragments import Entry, Key
@@ -60,7 +61,7 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
     current = state.fragments.get(key)
     _expect(key, current, command.expected_revision)
     digest, size = digest_of(command.body), len(command.body)
-    state.bodies.require_room(digest, size, state.budget.bodies_bytes)
+    state.bodies.require_room((Held(digest, size),), state.budget.bodies_bytes)
     tier, note = _fitting(state.budget, command.tier, command.tokens)
     row = FragmentRow(
         project=command.project,
@@ -146,7 +147,18 @@ def evict_lru(state: State, command: EvictLru, origin: Origin) -> Verdict:
 
 
 @decides(SweepStale)
-def sweep(state: State, _command: SweepStale, origin: Origin) -> Verdict:
+def sweep_stale(state: State, _command: SweepStale, origin: Origin) -> Verdict:
+    """By request: the session's projects only."""
+    return _sweep(state, origin)
+
+
+@decides(SweepIdle)
+def sweep_idle(state: State, _command: SweepIdle, origin: Origin) -> Verdict:
+    """By the manager itself."""
+    return _sweep(state, origin)
+
+
+def _sweep(state: State, origin: Origin) -> Verdict:
     """Lower what was idle for too long, from the bottom up, so that what leaves makes room for what comes."""
     budget, table = state.budget, state.fragments
     room: dict[Tier | None, int] = {
@@ -236,7 +248,8 @@ def _settle(
         while _is_over(budget, tier, usage[tier].tokens, usage[tier].entries):
             victims = victims or _victims(state, tier, moves, protected)
             victim = next(victims)
-            before = moves[victim.key].before if victim.key in moves else victim
+            # One that falls through two tiers moves again, behind those that left the lower one before it.
+            before = moves.pop(victim.key).before if victim.key in moves else victim
             lowered = replace(victim, tier=below, placed_at_ms=origin.now_ms)
             moves[victim.key] = RowChanged(before, lowered)
             usage[tier].add(victim, -1)

@@ -8,7 +8,7 @@ from msgspec import Meta, field
 
 from stepwell import limits
 from stepwell.domain import replies
-from stepwell.domain.commands.base import Read, Write
+from stepwell.domain.commands.base import Housekeeping, Read, Write
 from stepwell.domain.fragment import Depth, Tier, TierBudget
 from stepwell.domain.names import (
     Body,
@@ -81,6 +81,10 @@ class EvictLru(Write[replies.FragmentsMoved], frozen=True):
 
 class SweepStale(Write[replies.FragmentsMoved], frozen=True):
     """Lower what was idle for longer than its tier allows; delete what outlived cold."""
+
+
+class SweepIdle(Housekeeping[replies.FragmentsMoved], frozen=True):
+    """The same, by the manager itself, every now and then: a revision only if anything moved."""
 
 
 class ListFragments(Read[replies.FragmentPage], frozen=True):

@@ -1,0 +1,91 @@
+"""Many commands in one frame: a batch, in which each has its own outcome, or a transaction, all or nothing."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self, TypeVar
+
+from stepwell import limits
+from stepwell.client.calls import Call, Pending
+from stepwell.client.execution import DeferredExecution, PlanExecutionContext
+from stepwell.client.plans import DeferredPlans
+from stepwell.client.session import Session
+from stepwell.client.tiers import DeferredTiers
+from stepwell.domain.commands import Write
+from stepwell.errors import InvalidArgument, StepwellError
+
+R = TypeVar("R")
+
+
+class Bundle:
+    """Takes calls inside a `with` block and sends them when it ends; an exception in the block sends nothing."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._calls: list[Call[object]] = []
+        self._pending: list[Pending[object]] = []
+        self._is_over = False
+        self.tiers = DeferredTiers(session, self)
+        self.plans = DeferredPlans(session, self)
+
+    def execution(self, context: PlanExecutionContext) -> DeferredExecution:
+        """An execution context, inside this bundle."""
+        return DeferredExecution(self._session, self, context)
+
+    def enlist(self, call: Call[R]) -> Pending[R]:
+        """Take a call; its result is there when the block has ended."""
+        if self._is_over:
+            raise InvalidArgument("this was sent already: begin another one")
+        if len(self._calls) >= limits.BATCH_COMMANDS_MAX:
+            raise InvalidArgument(f"at most {limits.BATCH_COMMANDS_MAX} commands go in one: send them in parts")
+        pending: Pending[R] = Pending()
+        self._calls.append(call)
+        self._pending.append(pending)
+        return pending
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._is_over = True
+        if kind is not None or not self._calls:
+            self._settle_all(InvalidArgument("this was never sent: the `with` block ended in an exception"))
+            return
+        try:
+            outcomes = self._send()
+        except StepwellError as failure:
+            self._settle_all(failure)
+            raise
+        for pending, (outcome, revision) in zip(self._pending, outcomes, strict=True):
+            pending.settle(outcome, revision)
+
+    def _send(self) -> list[tuple[object, int]]:
+        raise NotImplementedError
+
+    def _settle_all(self, failure: StepwellError) -> None:
+        for pending in self._pending:
+            pending.settle(failure)
+
+
+class Batch(Bundle):
+    """Many commands, one frame, one outcome each; not atomic. `pending.result()` gives each, or raises its refusal."""
+
+    def _send(self) -> list[tuple[object, int]]:
+        return [*self._session.perform_each(self._calls)]
+
+
+class Transaction(Bundle):
+    """Writes that take effect together at one revision, or not at all: then the block raises `TransactionAborted`."""
+
+    def enlist(self, call: Call[R]) -> Pending[R]:
+        if not isinstance(call.command, Write):
+            raise InvalidArgument("a transaction has no reads: read before it, or after")
+        return super().enlist(call)
+
+    def _send(self) -> list[tuple[object, int]]:
+        return [*self._session.perform_together(self._calls)]

@@ -1,0 +1,151 @@
+"""One definition of each method, three ways to call it: answered at once, deferred in a batch, or in a transaction.
+
+A service's method builds a `Call`: a command, and what to make of its answer. `method` turns it into what its
+service needs: on an `Answering` service `store(...)` gives its result, on a `Deferring` one a `Pending` of it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
+
+from msgspec import Struct
+
+from stepwell.domain.commands import Command
+from stepwell.domain.replies import AnyReply, Reply
+from stepwell.errors import InvalidArgument, PartlyRefused, StepwellError
+
+if TYPE_CHECKING:
+    from stepwell.client.session import Session
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+ReplyT = TypeVar("ReplyT", bound=Reply)
+T = TypeVar("T")
+
+
+class Answered(Struct, Generic[T], frozen=True):
+    """What came back: the reply, its revision and the bodies that it refers to."""
+
+    reply: T
+    revision: int
+    bodies: dict[bytes, bytes]
+
+
+class Call(Generic[R_co]):
+    """A command, and what to make of its answer."""
+
+    __slots__ = ("command", "finish")
+
+    def __init__(self, command: Command[ReplyT], finish: Callable[[Answered[ReplyT]], R_co]) -> None:
+        self.command: Command[Reply] = command
+        # A command's reply is of its own type; the manager's answer, of any.
+        self.finish = cast("Callable[[Answered[AnyReply]], R_co]", finish)
+
+
+class Pending(Generic[R_co]):
+    """A result that is there once its batch or transaction has been sent."""
+
+    def __init__(self) -> None:
+        self._outcome: object = None
+        self._revision: int | None = None
+        self._done = False
+
+    def settle(self, outcome: object, revision: int | None = None) -> None:
+        self._outcome, self._revision, self._done = outcome, revision, True
+
+    def result(self) -> R_co:
+        """The result, or the refusal, raised."""
+        if not self._done:
+            raise InvalidArgument("this is not sent yet: leave the `with` block first")
+        if isinstance(self._outcome, StepwellError):
+            raise self._outcome
+        return cast(R_co, self._outcome)
+
+    @property
+    def revision(self) -> int:
+        """The revision at which it took effect, or, for a read, which it saw."""
+        self.result()
+        assert self._revision is not None
+        return self._revision
+
+
+class Enlists(Protocol):
+    """A batch or a transaction: takes calls now, sends them later."""
+
+    def enlist(self, call: Call[R]) -> Pending[R]: ...
+
+
+class Recorder(Generic[R]):
+    """Takes calls of one kind, to be sent together."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call[R]] = []
+
+    def enlist(self, call: Call[T]) -> Pending[T]:
+        self.calls.append(cast("Call[R]", call))
+        return Pending()
+
+
+def partly_refused(outcomes: Sequence[object]) -> PartlyRefused:
+    """The error for many of which some were refused."""
+    refused = [each for each in outcomes if isinstance(each, StepwellError)]
+    error = PartlyRefused(
+        f"{len(refused)} of {len(outcomes)} were refused, the others took effect; the first: {refused[0].message}"
+    )
+    error.outcomes = list(outcomes)
+    return error
+
+
+class Service:
+    """What a service's methods can rely on."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+
+class Answering(Service):
+    """A service whose methods wait for their answer."""
+
+
+class Deferring(Service):
+    """A service whose methods join a batch or a transaction."""
+
+    def __init__(self, session: Session, bundle: Enlists) -> None:
+        super().__init__(session)
+        self.bundle = bundle
+
+
+class method(Generic[P, R]):  # noqa: N801 - it is used as a decorator, like `property`
+    """Makes of a function that builds a `Call` a method that performs or defers it."""
+
+    def __init__(self, build: Callable[Concatenate[T, P], Call[R]]) -> None:
+        self._build = cast("Callable[Concatenate[Service, P], Call[R]]", build)
+        functools.update_wrapper(cast("Callable[..., object]", self), build)
+
+    @overload
+    def __get__(self, service: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, service: Answering, owner: type) -> Callable[P, R]: ...
+    @overload
+    def __get__(self, service: Deferring, owner: type) -> Callable[P, Pending[R]]: ...
+
+    def __get__(self, service: Service | None, owner: type) -> Self | Callable[P, R] | Callable[P, Pending[R]]:
+        if service is None:
+            return self
+        build = self._build
+        if isinstance(service, Deferring):
+            bundle = service.bundle
+
+            def deferred(*args: P.args, **kwargs: P.kwargs) -> Pending[R]:
+                return bundle.enlist(build(service, *args, **kwargs))
+
+            return functools.update_wrapper(deferred, build)
+        perform = service.session.perform
+
+        def answered(*args: P.args, **kwargs: P.kwargs) -> R:
+            return perform(build(service, *args, **kwargs))
+
+        return functools.update_wrapper(answered, build)

@@ -1,0 +1,181 @@
+"""A client's connections: one for each thread that is inside a call, opened when needed and used again.
+
+Safe from any number of threads, because a connection belongs to one call at a time. In a forked child the inherited
+connections are closed, unused, and a new session begins; the parent notices nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Callable
+
+from ulid import ULID
+
+from stepwell import limits
+from stepwell.domain.names import check
+from stepwell.errors import OutcomeUnknown, ProtocolError, RuntimeLost
+from stepwell.protocol.messages import (
+    VERSION,
+    ClientMessage,
+    Goodbye,
+    Hello,
+    ManagerMessage,
+    Rejected,
+    Welcome,
+)
+from stepwell.transport.connection import Connection
+
+
+class Channel:
+    """A session with a manager, over as many connections as there are threads calling."""
+
+    def __init__(self, address: str, projects: tuple[str, ...] | None) -> None:
+        self.address = address
+        self.projects = projects
+        check(Hello(VERSION, "new", projects))
+        self._after_fork: list[Callable[[], None]] = []
+        self._reset()
+        _channels.add(self)
+
+    def _reset(self) -> None:
+        self.session_id = str(ULID())
+        self._is_closed = False
+        self._welcome: Welcome | None = None
+        self._idle: list[Connection] = []
+        self._open: set[Connection] = set()  # idle or not
+        self._opening = 0
+        self._changed = threading.Condition(threading.Lock())
+
+    def in_forked_child(self) -> None:
+        """Begin anew: what was inherited belongs to the parent, its locks included."""
+        was_closed = self._is_closed
+        for connection in self._open:
+            connection.close()
+        self._reset()
+        self._is_closed = was_closed
+        for callback in self._after_fork:
+            callback()
+
+    def on_fork(self, callback: Callable[[], None]) -> None:
+        """Have something forgotten in a forked child."""
+        self._after_fork.append(callback)
+
+    def open(self) -> Welcome:
+        """Make sure that there is a manager that welcomes us."""
+        self._give_back(self._take())
+        assert self._welcome is not None
+        return self._welcome
+
+    def exchange(self, message: ClientMessage) -> ManagerMessage:
+        """Send a message and wait for its answer.
+
+        A connection that had died while idle is replaced, since nothing of the message has reached the manager.
+        """
+        while True:
+            connection, is_used = self._take_known()
+            try:
+                answer = connection.exchange(message)
+            except RuntimeLost:
+                self._discard(connection)
+                if is_used:
+                    continue
+                raise
+            except BaseException:
+                self._discard(connection)
+                raise
+            if isinstance(answer, Rejected):
+                self._discard(connection)
+                raise answer.refusal.error()
+            self._give_back(connection)
+            return answer
+
+    def close(self) -> None:
+        """Say goodbye, which ends the session and its leases, and close every idle connection."""
+        with self._changed:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+            self._open.difference_update(idle)
+            self._changed.notify_all()
+        for number, connection in enumerate(idle):
+            if number == 0:
+                with contextlib.suppress(RuntimeLost):
+                    connection.send(Goodbye())
+            connection.close()
+
+    def _take(self) -> Connection:
+        return self._take_known()[0]
+
+    def _take_known(self) -> tuple[Connection, bool]:
+        """A connection for this call alone, and whether it has been used before."""
+        with self._changed:
+            while True:
+                if self._is_closed:
+                    raise RuntimeLost("this client is closed: connect anew")
+                if self._idle:
+                    return self._idle.pop(), True
+                if len(self._open) + self._opening < limits.CONNECTIONS_PER_CLIENT_MAX:
+                    self._opening += 1
+                    break
+                self._changed.wait()
+        try:
+            connection = self._connect()
+        except BaseException:
+            self._opened(None)
+            raise
+        self._opened(connection)
+        return connection, False
+
+    def _opened(self, connection: Connection | None) -> None:
+        with self._changed:
+            self._opening -= 1
+            if connection is not None:
+                self._open.add(connection)
+            self._changed.notify()
+
+    def _connect(self) -> Connection:
+        connection = Connection(self.address)
+        try:
+            answer = connection.exchange(Hello(VERSION, self.session_id, self.projects))
+        except OutcomeUnknown as error:
+            connection.close()
+            raise RuntimeLost(f"the manager at {self.address!r} went away while greeting") from error
+        except BaseException:
+            connection.close()
+            raise
+        if not isinstance(answer, Welcome):
+            connection.close()
+            if isinstance(answer, Rejected):
+                raise answer.refusal.error()
+            raise ProtocolError(f"the manager answered Hello with {type(answer).__name__}")
+        self._welcome = answer
+        return connection
+
+    def _give_back(self, connection: Connection) -> None:
+        with self._changed:
+            if not self._is_closed:
+                self._idle.append(connection)
+                self._changed.notify()
+                return
+        self._discard(connection)
+
+    def _discard(self, connection: Connection) -> None:
+        connection.close()
+        with self._changed:
+            self._open.discard(connection)
+            self._changed.notify()
+
+
+_channels: weakref.WeakSet[Channel] = weakref.WeakSet()
+
+
+def _begin_anew() -> None:
+    for channel in list(_channels):
+        channel.in_forked_child()
+
+
+os.register_at_fork(after_in_child=_begin_anew)

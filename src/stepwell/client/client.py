@@ -1,0 +1,97 @@
+"""The client: one object, any number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from stepwell.client.bundle import Batch, Transaction
+from stepwell.client.channel import Channel
+from stepwell.client.execution import PlanExecutionContext
+from stepwell.client.plans import PlanLifecycleService
+from stepwell.client.session import Session
+from stepwell.client.tiers import ContextTierService
+from stepwell.errors import InvalidArgument
+from stepwell.protocol.messages import Status
+
+
+class Client:
+    """A session with a manager. Safe from any number of threads, and in a forked child, where it begins a new session.
+
+    Pickled to another process, it connects from there, as a session of its own; leases stay behind.
+    """
+
+    def __init__(self, address: str, projects: tuple[str, ...] | None = None) -> None:
+        self._channel = Channel(address, projects)
+        self._session = Session(self._channel)
+        self.tiers = ContextTierService(self._session)
+        self.plans = PlanLifecycleService(self._session)
+
+    @property
+    def address(self) -> str:
+        """Where the manager is."""
+        return self._channel.address
+
+    @property
+    def projects(self) -> tuple[str, ...] | None:
+        """What this session may touch; None is everything."""
+        return self._channel.projects
+
+    @property
+    def session_id(self) -> str:
+        """What this session's leases name as their holder."""
+        return self._channel.session_id
+
+    def execution(self, plan_id: str, *, lease: int | None = None) -> PlanExecutionContext:
+        """A new context in which to record changes; `lease` where another client started the execution."""
+        return PlanExecutionContext(self._session, plan_id, lease)
+
+    def batch(self) -> Batch:
+        """Many commands in one frame, one outcome each."""
+        return Batch(self._session)
+
+    def transaction(self) -> Transaction:
+        """Many writes at one revision, or none."""
+        return Transaction(self._session)
+
+    def status(self) -> Status:
+        """How the manager is."""
+        return self._session.status()
+
+    def open(self) -> None:
+        """Make sure that there is a manager: a wrong address or scope is said now, not at the first call."""
+        self._channel.open()
+
+    def close(self) -> None:
+        """End the session: its leases are given up, and its connections closed."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return connect, (self.address, self.projects)
+
+    def __repr__(self) -> str:
+        return f"<stepwell.Client of {self.address!r}>"
+
+
+def connect(address: str, projects: Iterable[str] | None = None) -> Client:
+    """A client of the manager at an address, from any process of the same user.
+
+    `projects` limits the session to those; None is unrestricted, and an empty list is an error.
+    """
+    if isinstance(projects, str):
+        raise InvalidArgument(f"projects is a sequence of names: give [{projects!r}]")
+    scope = None if projects is None else tuple(dict.fromkeys(projects))
+    if scope is not None and not scope:
+        raise InvalidArgument("projects is empty: name at least one, or leave it out for an unrestricted session")
+    client = Client(address, scope)
+    client.open()
+    return client

@@ -1,0 +1,207 @@
+"""`PlanExecutionContext`: where the changes of one execution are recorded."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator
+
+from msgspec import Struct
+from ulid import ULID
+
+from stepwell import limits
+from stepwell.client.calls import Answered, Answering, Call, Deferring, Enlists, Service, method
+from stepwell.client.session import Session
+from stepwell.domain.changeset import Change, Changeset, Content, EntryRow, Operation
+from stepwell.domain.commands.changesets import (
+    EndChangeset,
+    GetChangeset,
+    ListChangesets,
+    ListEntries,
+    RecordChange,
+    StartChangeset,
+)
+from stepwell.domain.content import Digest
+from stepwell.domain.names import require_instance
+from stepwell.domain.replies import ChangesetFound, ChangesetPage, EntryPage
+
+
+class ChangeSummary(Struct, frozen=True):
+    """What a changeset does, in numbers."""
+
+    changeset_id: str
+    entries: int
+    by_operation: dict[Operation, int]
+    by_tool: dict[str, int]
+    paths: tuple[str, ...]
+
+
+class _Page(Struct, frozen=True):
+    """Entries with the bodies that came along."""
+
+    reply: EntryPage
+    bodies: dict[bytes, bytes]
+
+
+class ExecutionCalls(Service):
+    """The calls on changesets of one context; what they give depends on the service that has them."""
+
+    plan_id: str
+    context_id: str
+    lease: int | None
+
+    @method
+    def start_changeset(self) -> Call[str]:
+        """Open a changeset, give its id, and make it this context's active one."""
+        command = StartChangeset(self.plan_id, self.context_id, str(ULID()), self._token())
+        return Call(command, lambda answered: answered.reply.changeset.changeset_id)
+
+    @method
+    def record_change(self, change: Change, *, changeset_id: str | None = None) -> Call[EntryRow]:
+        """Record into the named changeset, or into this context's most recent active one.
+
+        Which one that is, is resolved by the manager in the same step that records. Without one: `NoActiveChangeset`.
+        """
+        require_instance(change, (Change,), "record_change takes a stepwell.Change")
+        command = RecordChange(
+            plan_id=self.plan_id,
+            context_id=self.context_id,
+            lease=self._token(),
+            path=change.path,
+            before=_body(change.before),
+            after=_body(change.after),
+            before_digest=_digest(change.before),
+            after_digest=_digest(change.after),
+            source_path=change.source_path,
+            tool=change.tool,
+            changeset_id=changeset_id,
+        )
+        return Call(command, lambda answered: answered.reply.entry)
+
+    @method
+    def close_changeset(self, changeset_id: str) -> Call[Changeset]:
+        """Make a changeset count; it is immutable after."""
+        return Call(EndChangeset(self.plan_id, self.context_id, self._token(), changeset_id), _changeset)
+
+    @method
+    def abort_changeset(self, changeset_id: str) -> Call[Changeset]:
+        """Make a changeset not count; it stays readable."""
+        command = EndChangeset(self.plan_id, self.context_id, self._token(), changeset_id, abort=True)
+        return Call(command, _changeset)
+
+    @method
+    def get(self, changeset_id: str) -> Call[Changeset]:
+        """A changeset as it is now."""
+        return Call(GetChangeset(changeset_id), _changeset)
+
+    @method
+    def list(self, *, limit: int = 100, cursor: str | None = None) -> Call[ChangesetPage]:
+        """A page of the plan's changesets, of all contexts, in order of starting."""
+        return Call(ListChangesets(self.plan_id, limit, cursor), lambda answered: answered.reply)
+
+    @method
+    def page(
+        self, changeset_id: str, *, limit: int = 100, cursor: str | None = None, with_bodies: bool = False
+    ) -> Call[_Page]:
+        """A page of entries. `entries` follows the cursor."""
+        command = ListEntries(changeset_id, limit, cursor, with_bodies)
+        return Call(command, lambda answered: _Page(answered.reply, answered.bodies))
+
+    def _token(self) -> int | None:
+        return self.session.lease(self.plan_id, self.lease)
+
+
+class DeferredExecution(ExecutionCalls, Deferring):
+    """A context inside a batch or a transaction: the same context, its changesets included."""
+
+    def __init__(self, session: Session, bundle: Enlists, context: PlanExecutionContext) -> None:
+        super().__init__(session, bundle)
+        self.plan_id, self.context_id, self.lease = context.plan_id, context.context_id, context.lease
+
+
+class PlanExecutionContext(ExecutionCalls, Answering):
+    """The changes of one execution, safe from any number of threads.
+
+    A context owns its active changesets, and two contexts of one plan never see each other's: make one for each
+    worker with `client.execution(plan_id)`. Threads that share one context and open changesets side by side name
+    theirs with `changeset_id=`; "the most recent" is then somebody else's question. There is no lock: which changeset a
+    change goes to is decided by the manager, in the same step that records it.
+    """
+
+    def __init__(self, session: Session, plan_id: str, lease: int | None = None) -> None:
+        super().__init__(session)
+        self.plan_id = plan_id
+        self.context_id = str(ULID())
+        self.lease = lease
+
+    def entries(self, changeset_id: str) -> Iterator[EntryRow]:
+        """A changeset's entries in order of recording."""
+        for page in self._pages(changeset_id, with_bodies=False):
+            yield from page.reply.entries
+
+    def summary(self, changeset_id: str) -> ChangeSummary:
+        """What a changeset does, in numbers."""
+        entries = [*self.entries(changeset_id)]
+        return ChangeSummary(
+            changeset_id=changeset_id,
+            entries=len(entries),
+            by_operation=dict(Counter(entry.operation for entry in entries)),
+            by_tool=dict(Counter(entry.tool for entry in entries)),
+            paths=tuple(dict.fromkeys(entry.path for entry in entries)),
+        )
+
+    def diff(self, changeset_id: str) -> str:
+        """A unified diff of a changeset, in order of recording. What is not text, or not held, is only named."""
+        return "".join(
+            _entry_diff(entry, page.bodies)
+            for page in self._pages(changeset_id, with_bodies=True)
+            for entry in page.reply.entries
+        )
+
+    def _pages(self, changeset_id: str, *, with_bodies: bool) -> Iterator[_Page]:
+        cursor: str | None = None
+        while True:
+            page = self.page(changeset_id, limit=limits.PAGE_ROWS_MAX, cursor=cursor, with_bodies=with_bodies)
+            yield page
+            if page.reply.cursor is None:
+                return
+            cursor = page.reply.cursor
+
+
+def _changeset(answered: Answered[ChangesetFound]) -> Changeset:
+    return answered.reply.changeset
+
+
+def _body(content: bytes | Digest | None) -> bytes | None:
+    return None if isinstance(content, Digest) else content
+
+
+def _digest(content: bytes | Digest | None) -> bytes | None:
+    return content.value if isinstance(content, Digest) else None
+
+
+def _entry_diff(entry: EntryRow, bodies: dict[bytes, bytes]) -> str:
+    source = f"a/{entry.source_path or entry.path}" if entry.before else "/dev/null"
+    target = f"b/{entry.path}" if entry.after else "/dev/null"
+    before, after = _lines(entry.before, bodies), _lines(entry.after, bodies)
+    moved = f"rename from {entry.source_path}\nrename to {entry.path}\n" if entry.source_path else ""
+    if before is None or after is None:
+        return f"{moved}Binary files {source} and {target} differ\n"
+    body = "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+        for line in difflib.unified_diff(before, after, source, target)
+    )
+    return moved + body
+
+
+def _lines(side: Content | None, bodies: dict[bytes, bytes]) -> list[str] | None:
+    """A side's lines; None when it is not text, or its bytes are not held."""
+    if side is None:
+        return []
+    body = bodies.get(side.digest)
+    if body is None or b"\0" in body:
+        return None
+    try:
+        return body.decode().splitlines(keepends=True)
+    except UnicodeDecodeError:
+        return None

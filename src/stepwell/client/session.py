@@ -1,0 +1,92 @@
+"""What a client's services share: the way to the manager, the default project, the leases that it holds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TypeVar, cast
+
+from stepwell.client.calls import Answered, Call
+from stepwell.client.channel import Channel
+from stepwell.domain.commands import AnyCommand, AnyWrite
+from stepwell.domain.replies import AnyReply
+from stepwell.errors import InvalidArgument, ProtocolError, StepwellError
+from stepwell.protocol.messages import AskStatus, Refusal, Request, Response, Result, Status, Transaction
+
+R = TypeVar("R")
+
+
+class Session:
+    """Safe from any number of threads."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.leases: dict[str, int] = {}  # by plan; what `start_*` gave to this session
+        self._request_ids = itertools.count(1)
+        channel.on_fork(self.leases.clear)
+
+    def project(self, given: str | None) -> str:
+        """The project to use: the one given, or the only one there is."""
+        if given is not None:
+            return given
+        projects = self.channel.projects
+        if projects is None or len(projects) != 1:
+            raise InvalidArgument("name a project: project= may be left out only in a session that has exactly one")
+        return projects[0]
+
+    def lease(self, plan_id: str, given: int | None) -> int | None:
+        """The lease to show: the one given, or the one remembered."""
+        return self.leases.get(plan_id) if given is None else given
+
+    def perform(self, call: Call[R]) -> R:
+        """Send one command and finish it, or raise its refusal."""
+        (result,) = self._results(Request(next(self._request_ids), _commands((call,))), 1)
+        return call.finish(_answered(result))
+
+    def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
+        """Send many commands in one frame: for each its result or its error, and its revision."""
+        results = self._results(Request(next(self._request_ids), _commands(calls)), len(calls))
+        return [_finished(call, result) for call, result in zip(calls, results, strict=True)]
+
+    def perform_together(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
+        """Send many commands as one transaction: all results at one revision, or its refusal raised."""
+        results = self._results(Transaction(next(self._request_ids), _writes(calls)), None)
+        if isinstance(results[0], Refusal):
+            raise results[0].error()
+        return [_finished(call, result) for call, result in zip(calls, results, strict=True)]
+
+    def status(self) -> Status:
+        """How the manager is."""
+        answer = self.channel.exchange(AskStatus(next(self._request_ids)))
+        if not isinstance(answer, Status):
+            raise ProtocolError(f"the manager answered with {type(answer).__name__}")
+        return answer
+
+    def _results(self, message: Request | Transaction, expected: int | None) -> tuple[Result, ...]:
+        answer = self.channel.exchange(message)
+        if not isinstance(answer, Response) or answer.request_id != message.request_id:
+            raise ProtocolError(f"the manager answered with {type(answer).__name__}")
+        if expected is not None and len(answer.results) != expected:
+            raise answer.results[0].error() if isinstance(answer.results[0], Refusal) else ProtocolError("results")
+        return answer.results
+
+
+def _commands(calls: Sequence[Call[R]]) -> tuple[AnyCommand, ...]:
+    """The union is closed: a test holds that every command is a member."""
+    return cast("tuple[AnyCommand, ...]", tuple(call.command for call in calls))
+
+
+def _writes(calls: Sequence[Call[R]]) -> tuple[AnyWrite, ...]:
+    return cast("tuple[AnyWrite, ...]", tuple(call.command for call in calls))
+
+
+def _answered(result: Result) -> Answered[AnyReply]:
+    if isinstance(result, Refusal):
+        raise result.error()
+    return Answered(result.reply, result.revision, result.bodies)
+
+
+def _finished(call: Call[R], result: Result) -> tuple[R | StepwellError, int]:
+    if isinstance(result, Refusal):
+        return result.error(), result.revision
+    return call.finish(_answered(result)), result.revision

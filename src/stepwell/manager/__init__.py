@@ -1,0 +1,1 @@
+"""The process that owns the state. Start reading at `loop`."""

@@ -1,0 +1,308 @@
+"""The loop: one thread, one turn after the other. Poll, read, apply, reply.
+
+Everything that the promises say about order follows from here: requests take effect in the order in which the loop
+applies them, and it applies one at a time. No peer can hold it up, because nothing in it waits for a peer: reading
+and writing never block, work per peer and turn is bounded, and what a peer does not read waits in a bounded outbox.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from collections.abc import Mapping
+from typing import assert_never
+
+import structlog
+
+from stepwell import limits
+from stepwell.errors import Busy, ProtocolError, StepwellError
+from stepwell.manager.requests import Requests
+from stepwell.manager.sessions import Session, Sessions
+from stepwell.protocol.codec import Salvaged, decode_from_client
+from stepwell.protocol.messages import (
+    VERSION,
+    AskStatus,
+    ClientMessage,
+    Goodbye,
+    Hello,
+    Refusal,
+    Rejected,
+    Request,
+    Status,
+    Transaction,
+    Welcome,
+)
+from stepwell.transport.address import Credentials, credentials
+from stepwell.transport.peer import Peer
+
+_READ = select.EPOLLIN
+_WRITE = select.EPOLLOUT
+_HOUSEKEEPING_S = 0.25
+
+
+class Guest:
+    """A connected peer and what the loop knows of it."""
+
+    __slots__ = ("credentials", "interest", "joined_at_s", "peer", "session")
+
+    def __init__(self, peer: Peer, who: Credentials, now_s: float) -> None:
+        self.peer = peer
+        self.credentials = who
+        self.joined_at_s = now_s
+        self.session: Session | None = None
+        self.interest = _READ
+
+
+class Loop:
+    """Serves a listener until one of `signals`, descriptors with the reason that they stand for, is readable."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        requests: Requests,
+        *,
+        epoch: str,
+        log: structlog.typing.FilteringBoundLogger,
+        signals: Mapping[int, str] | None = None,
+        spin_s: float = limits.SPIN_SECONDS,
+    ) -> None:
+        self._listener = listener
+        self._requests = requests
+        self._epoch = epoch
+        self._log = log
+        self._signals = dict(signals or {})
+        self._spin_s = spin_s
+        self._sessions = Sessions()
+        self._guests: dict[int, Guest] = {}
+        self._backlog: dict[int, Guest] = {}  # frames have arrived that no turn has come to yet
+        self._started_at_s = self._now_s = time.monotonic()
+        self._housekeep_at_s = self._sweep_at_s = self._now_s
+        self._drain_until_s: float | None = None
+        self._evicted = 0
+        self._epoll = select.epoll()
+        for fd in (listener.fileno(), *self._signals):
+            self._epoll.register(fd, _READ)
+
+    def run(self) -> None:
+        """Turn until drained."""
+        while not self._is_drained():
+            self.turn()
+
+    def stop(self, reason: str) -> None:
+        """Accept nobody and nothing more; answer what has arrived, then end."""
+        if self._drain_until_s is None:
+            self._log.info("manager.draining", reason=reason, peers=len(self._guests))
+            self._drain_until_s = time.monotonic() + limits.DRAIN_SECONDS_MAX
+            self._epoll.unregister(self._listener.fileno())
+            for fd, guest in self._guests.items():
+                guest.peer.read(self._now_s)
+                self._backlog[fd] = guest
+
+    def close(self) -> None:
+        """Let go of every descriptor."""
+        for guest in list(self._guests.values()):
+            self._guests.pop(guest.peer.fileno())
+            guest.peer.close()
+        self._sessions.close()
+        self._epoll.close()
+
+    def turn(self) -> None:
+        """One turn: what is ready is read and applied, peer by peer, and then the replies go out."""
+        ready = self._poll()
+        self._now_s = time.monotonic()
+        for fd, events in ready:
+            self._attend(fd, events)
+        busy, self._backlog = self._backlog, {}
+        for guest in busy.values():
+            self._serve(guest)
+        for guest in busy.values():
+            self._flush(guest)
+        if self._now_s >= self._housekeep_at_s:
+            self._housekeep()
+
+    def _poll(self) -> list[tuple[int, int]]:
+        """What is ready. After a busy turn, look again for a moment before sleeping: waking up costs more."""
+        if self._backlog or self._drain_until_s is not None:
+            return self._epoll.poll(0 if self._backlog else 0.01)
+        spin_until_s = self._now_s + self._spin_s
+        while True:
+            ready = self._epoll.poll(0)
+            if ready:
+                return ready
+            if time.monotonic() >= spin_until_s:
+                break
+        return self._epoll.poll(max(0.0, self._housekeep_at_s - time.monotonic()))
+
+    def _attend(self, fd: int, events: int) -> None:
+        guest = self._guests.get(fd)
+        if guest is not None:
+            if events & ~_WRITE and self._drain_until_s is None and not guest.peer.is_full:
+                guest.peer.read(self._now_s)
+            self._backlog[fd] = guest
+        elif fd == self._listener.fileno():
+            self._accept()
+        elif fd in self._signals:
+            self._epoll.unregister(fd)
+            self.stop(self._signals.pop(fd))
+        elif session := self._sessions.of_process(fd):
+            self._bury(session)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as error:  # the peer gave up already, or we have no descriptor left
+            self._log.warning("peer.not_accepted", reason=str(error))
+            self._epoll.modify(self._listener.fileno(), 0)  # until housekeeping; it would only be ready again
+            return
+        who = credentials(connection)
+        guest = Guest(Peer(connection, self._now_s), who, self._now_s)
+        if who.uid != os.geteuid():
+            self._log.warning("peer.refused", uid=who.uid, pid=who.pid)
+            connection.close()
+            return
+        self._guests[connection.fileno()] = guest
+        self._epoll.register(connection.fileno(), _READ)
+        if len(self._guests) > limits.PEERS_MAX:
+            self._reject(guest, Busy(f"{limits.PEERS_MAX} peers are connected already: try again later"))
+            self._flush(guest)
+
+    def _serve(self, guest: Guest) -> None:
+        """Apply what a peer has sent, a bounded number of requests."""
+        for _ in range(limits.REQUESTS_PER_TURN):
+            try:
+                frame = guest.peer.next_frame()
+                if frame is None:
+                    return
+                self._handle(guest, decode_from_client(frame))
+            except StepwellError as error:
+                self._reject(guest, error)
+                return
+        self._backlog[guest.peer.fileno()] = guest
+
+    def _handle(self, guest: Guest, message: ClientMessage | Salvaged) -> None:
+        if isinstance(message, Hello):
+            self._welcome(guest, message)
+            return
+        session = guest.session
+        if session is None:
+            raise ProtocolError("the first message of a connection is Hello")
+        match message:
+            case Request() | Transaction() | Salvaged():
+                guest.peer.send(self._requests.respond(message, session))
+            case AskStatus():
+                guest.peer.send(self._status(message, session))
+            case Goodbye():
+                self._end(session)
+                guest.peer.is_open = False
+            case _:
+                assert_never(message)
+
+    def _welcome(self, guest: Guest, hello: Hello) -> None:
+        if hello.version != VERSION:
+            raise ProtocolError(
+                f"you speak version {hello.version} of the protocol, this manager version {VERSION}: "
+                "install the same stepwell on both sides",
+                version=VERSION,
+            )
+        if guest.session is not None:
+            raise ProtocolError("Hello was said already")
+        projects = frozenset(hello.projects) if hello.projects is not None else None
+        session = self._sessions.join(hello.session_id, projects, guest.credentials.pid)
+        if session.pidfd is not None and session.connections == 1:
+            self._watch(session.pidfd)
+        guest.session = session
+        guest.peer.send(Welcome(VERSION, self._epoch, self._requests.revision, os.getpid()))
+        self._log.debug("peer.welcomed", pid=guest.credentials.pid, session_id=session.session_id)
+
+    def _watch(self, pidfd: int) -> None:
+        try:
+            self._epoll.register(pidfd, _READ)
+        except FileExistsError:  # the session reconnected within its grace
+            return
+
+    def _status(self, message: AskStatus, session: Session) -> Status:
+        return Status(
+            request_id=message.request_id,
+            pid=os.getpid(),
+            epoch=self._epoch,
+            revision=self._requests.revision,
+            uptime_s=self._now_s - self._started_at_s,
+            peers=len(self._guests),
+            sessions=len(self._sessions),
+            requests=self._requests.served,
+            evicted=self._evicted,
+            metrics=self._requests.metrics(session),
+        )
+
+    def _reject(self, guest: Guest, error: StepwellError) -> None:
+        """Say why, as far as the peer listens, and end the connection. Nobody else notices."""
+        self._log.warning("peer.rejected", pid=guest.credentials.pid, reason=error.message)
+        guest.peer.send(Rejected(Refusal.of(error, self._requests.revision)))
+        guest.peer.flush(self._now_s)
+        guest.peer.is_open = False
+
+    def _flush(self, guest: Guest) -> None:
+        peer = guest.peer
+        if peer.has_output:
+            peer.flush(self._now_s)
+        if not peer.is_open:
+            self._part(guest)
+            return
+        interest = (0 if peer.is_full else _READ) | (_WRITE if peer.has_output else 0)
+        if interest != guest.interest:
+            self._epoll.modify(peer.fileno(), interest)
+            guest.interest = interest
+
+    def _part(self, guest: Guest) -> None:
+        """A connection ends. Its session goes on for its grace if there is anything to come back for."""
+        fd = guest.peer.fileno()
+        if self._guests.pop(fd, None) is None:
+            return
+        self._backlog.pop(fd, None)
+        self._epoll.unregister(fd)
+        guest.peer.close()
+        session = guest.session
+        if session is not None:
+            self._sessions.leave(session, self._now_s)
+            if session.connections == 0 and not self._requests.holds_leases(session.session_id):
+                self._sessions.forget(session)
+
+    def _bury(self, session: Session) -> None:
+        """The session's process is dead, even if a child of it still holds the socket."""
+        self._log.info("session.died", session_id=session.session_id)
+        for guest in [each for each in self._guests.values() if each.session is session]:
+            guest.peer.is_open = False
+            self._part(guest)
+        self._end(session)
+
+    def _end(self, session: Session) -> None:
+        ended = self._requests.end_session(session.session_id)
+        if ended.plan_ids:
+            self._log.warning("leases.lost", session_id=session.session_id, plan_ids=ended.plan_ids)
+        if session.connections == 0:
+            self._sessions.forget(session)
+
+    def _housekeep(self) -> None:
+        """What has to happen by time alone."""
+        self._housekeep_at_s = self._now_s + _HOUSEKEEPING_S
+        if self._drain_until_s is None:
+            self._epoll.modify(self._listener.fileno(), _READ)
+        self._requests.housekeep_leases()
+        for session in self._sessions.overdue(self._now_s):
+            self._end(session)
+        for guest in list(self._guests.values()):
+            shy = guest.session is None and self._now_s - guest.joined_at_s > limits.HELLO_SECONDS_MAX
+            if shy or guest.peer.is_stalled(self._now_s):
+                self._evicted += 1
+                self._log.warning("peer.evicted", pid=guest.credentials.pid, said_hello=not shy)
+                self._part(guest)
+        if self._now_s >= self._sweep_at_s and not self._requests.sweep():
+            self._sweep_at_s = self._now_s + limits.SWEEP_SECONDS
+
+    def _is_drained(self) -> bool:
+        if self._drain_until_s is None:
+            return False
+        waiting = bool(self._backlog) or any(guest.peer.has_output for guest in self._guests.values())
+        return not waiting or time.monotonic() >= self._drain_until_s

@@ -1,0 +1,152 @@
+"""The manager as a process: settings in, a listening socket out, and an end that leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from ulid import ULID
+
+from stepwell import limits
+from stepwell.domain.fragment import TierBudget
+from stepwell.errors import StartFailed, StepwellError
+from stepwell.manager.loop import Loop
+from stepwell.manager.owner import Clock, StateOwner
+from stepwell.manager.requests import Requests
+from stepwell.protocol.messages import Refusal
+from stepwell.telemetry import LogLevel, configure, get_logger
+from stepwell.transport.address import listen
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What a manager is started with."""
+
+    address: str
+    budget: TierBudget
+    log_level: LogLevel = LogLevel.WARNING
+    log_json: bool = False
+    spin_s: float = limits.SPIN_SECONDS
+    private_directory: bool = False  # the socket's directory is ours alone, and goes with it
+    lifeline_fd: int | None = None  # its end is the end of whoever started us
+    parent_pid: int | None = None
+
+
+def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
+    """Serve until SIGTERM, or until whoever started us is gone."""
+    if not hasattr(select, "epoll") or not hasattr(os, "pidfd_open"):
+        raise StartFailed("a manager needs Linux (epoll and pidfd); clients and it have to be on one machine")
+    log = get_logger(pid=os.getpid())
+    _raise_descriptor_limit()
+    _quieten_collector()
+    with contextlib.ExitStack() as stack:
+        signals = stack.enter_context(_signals(settings))
+        listener = stack.enter_context(listen(settings.address))
+        stack.callback(_remove_socket, settings)
+        requests = Requests(StateOwner(settings.budget), Clock(), log)
+        loop = Loop(listener, requests, epoch=str(ULID()), log=log, signals=signals, spin_s=settings.spin_s)
+        stack.callback(loop.close)
+        log.info("manager.started", address=settings.address)
+        on_ready()
+        loop.run()
+    log.info("manager.stopped")
+
+
+def main(encoded: str) -> int:
+    """Serve for a `Runtime`, and tell it over the lifeline how starting went."""
+    settings = msgspec.json.decode(encoded, type=Settings)
+    assert settings.lifeline_fd is not None
+    configure(settings.log_level, as_json=settings.log_json)
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program; it ends, and then we do
+    with socket.socket(fileno=settings.lifeline_fd) as lifeline:
+        try:
+            serve(settings, on_ready=lambda: lifeline.sendall(b"{}"))
+        except StepwellError as error:
+            with contextlib.suppress(OSError):
+                lifeline.sendall(msgspec.json.encode(Refusal.of(error, 0)))
+            return 1
+    return 0
+
+
+@contextlib.contextmanager
+def _signals(settings: Settings) -> Generator[dict[int, str]]:
+    """Descriptors that become readable when it is time to end."""
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)  # noqa: FBT003
+    previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    stopping = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        stopping.append(signal.SIGINT)
+    handlers = {each: signal.signal(each, _wake) for each in stopping}
+    found = {reader.fileno(): "signal"}
+    parent = _parent_pidfd(settings.parent_pid)
+    if settings.lifeline_fd is not None:
+        found[settings.lifeline_fd] = "released"
+    if parent is not None:
+        found[parent] = "orphaned"
+    try:
+        yield found
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+        signal.set_wakeup_fd(previous)
+        reader.close()
+        writer.close()
+        if parent is not None:
+            os.close(parent)
+
+
+def _wake(_signal: int, _frame: object) -> None:
+    """The byte that the interpreter writes to the wakeup descriptor is what the loop sees."""
+
+
+def _parent_pidfd(pid: int | None) -> int | None:
+    """The parent's death, seen even while a child that it forked still holds our lifeline."""
+    if pid is None:
+        return None
+    with contextlib.suppress(OSError):
+        pidfd = os.pidfd_open(pid)
+        if os.getppid() == pid:
+            return pidfd
+        os.close(pidfd)
+    raise StartFailed("whoever started this manager is gone already")
+
+
+def _remove_socket(settings: Settings) -> None:
+    path = Path(settings.address)
+    with contextlib.suppress(OSError):
+        path.unlink()
+        if settings.private_directory:
+            path.parent.rmdir()
+
+
+def _raise_descriptor_limit() -> None:
+    """A peer costs two descriptors, and the usual soft limit is meant for programs that use select()."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _quieten_collector() -> None:
+    """No collection of the old generation: it would stop the loop for as long as there are fragments to look at.
+
+    Rows and entries are freed by reference counting alone; young cycles, of exceptions say, are still collected.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 1_000_000)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

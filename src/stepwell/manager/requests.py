@@ -1,0 +1,123 @@
+"""From a message to a response: who may ask, what it came to, which bodies travel along."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from stepwell import limits
+from stepwell.domain.commands import Command, Read, Write
+from stepwell.domain.commands.plans import EndSession, ExpireLeases
+from stepwell.domain.commands.tiers import GetMetrics, SweepIdle
+from stepwell.domain.deciding import Origin
+from stepwell.domain.machine import Outcome
+from stepwell.domain.replies import FragmentsMoved, Reply, SessionEnded, TierMetrics
+from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutOfScope, StepwellError
+from stepwell.manager.owner import Clock, StateOwner
+from stepwell.manager.sessions import Session
+from stepwell.protocol.codec import Salvaged
+from stepwell.protocol.messages import Answer, Refusal, Request, Response, Result, Transaction
+
+Asked = Command[Reply] | InvalidArgument
+"""A command, or what was wrong with it."""
+
+_MANAGER = "manager"
+
+
+class Requests:
+    """Turns requests into responses, one at a time, in the order in which it is called."""
+
+    def __init__(self, owner: StateOwner, clock: Clock, log: structlog.typing.FilteringBoundLogger) -> None:
+        self._owner = owner
+        self._clock = clock
+        self._log = log
+        self.served = 0
+
+    def respond(self, message: Request | Transaction | Salvaged, session: Session) -> Response:
+        """Do what a message asks."""
+        self.served += 1
+        origin = Origin(session.session_id, self._clock.now_ms(), session.projects)
+        atomic = isinstance(message, Transaction) or (isinstance(message, Salvaged) and message.atomic)
+        results = self._together(message.commands, origin) if atomic else self._each(message.commands, origin)
+        return Response(message.request_id, results)
+
+    @property
+    def revision(self) -> int:
+        return self._owner.revision
+
+    def holds_leases(self, session_id: str) -> bool:
+        """Whether a session is working on any plan."""
+        return self._owner.holds_leases(session_id)
+
+    def end_session(self, session_id: str) -> SessionEnded:
+        """Take back the leases of a session that is gone."""
+        ended = self._housekeep(EndSession(session_id)).reply
+        assert isinstance(ended, SessionEnded)
+        return ended
+
+    def housekeep_leases(self) -> None:
+        """Take back the leases whose time is over."""
+        due_ms = self._owner.next_expiry_ms
+        if due_ms is not None and due_ms <= self._clock.now_ms():
+            reply = self._housekeep(ExpireLeases()).reply
+            self._log.info("leases.expired", reply=reply)
+
+    def sweep(self) -> bool:
+        """Lower what is idle; whether there is more to do."""
+        reply = self._housekeep(SweepIdle()).reply
+        assert isinstance(reply, FragmentsMoved)
+        return reply.more
+
+    def metrics(self, session: Session) -> TierMetrics:
+        """What the tiers hold, of the session's projects."""
+        reply = self._owner.execute(GetMetrics(), Origin(_MANAGER, self._clock.now_ms(), session.projects)).reply
+        assert isinstance(reply, TierMetrics)
+        return reply
+
+    def _housekeep(self, command: Command[Reply]) -> Outcome:
+        return self._owner.execute(command, Origin(_MANAGER, self._clock.now_ms()))
+
+    def _each(self, commands: Sequence[Asked], origin: Origin) -> tuple[Result, ...]:
+        """One result for each command. Reads past what a reply can carry are refused before they happen."""
+        results: list[Result] = []
+        carried = 0
+        for command in commands:
+            if carried >= limits.REPLY_BODIES_BYTES_MAX and isinstance(command, Read):
+                result: Result = self._refusal(Busy("the reply is full: ask for the rest again"), origin)
+            else:
+                result = self._one(command, origin)
+            if isinstance(result, Answer):
+                carried += sum(map(len, result.bodies.values()))
+            results.append(result)
+        return tuple(results)
+
+    def _one(self, command: Asked, origin: Origin) -> Result:
+        if isinstance(command, InvalidArgument):
+            return self._refusal(command, origin)
+        try:
+            outcome = self._owner.execute(command, origin)
+        except StepwellError as error:
+            return self._refusal(error, origin)
+        return self._answer(outcome)
+
+    def _together(self, commands: Sequence[Asked], origin: Origin) -> tuple[Result, ...]:
+        writes = [command for command in commands if isinstance(command, Write)]
+        if len(writes) < len(commands):
+            wrong = next((each for each in commands if isinstance(each, InvalidArgument)), None)
+            return (self._refusal(wrong or InvalidArgument("a transaction has no reads: read before it"), origin),)
+        try:
+            outcomes = self._owner.execute_all(writes, origin)
+        except StepwellError as error:
+            return (self._refusal(error, origin),)
+        return tuple(map(self._answer, outcomes))
+
+    def _answer(self, outcome: Outcome) -> Answer:
+        return Answer(outcome.revision, outcome.reply, self._owner.bodies(outcome.reply))
+
+    def _refusal(self, error: StepwellError, origin: Origin) -> Refusal:
+        if isinstance(error, OutOfScope):
+            self._log.warning("request.out_of_scope", session_id=origin.session_id, reason=error.message)
+        elif isinstance(error, ManagerFault):
+            self._log.error("request.faulted", session_id=origin.session_id, exc_info=error)
+        return Refusal.of(error, self._owner.revision)

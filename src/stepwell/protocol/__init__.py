@@ -1,0 +1,1 @@
+"""What travels between client and manager, pure: messages, their encoding, and frames. No I/O in here."""

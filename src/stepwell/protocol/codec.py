@@ -1,0 +1,114 @@
+"""Encoding and the one decode boundary: whatever a peer sends, only a `StepwellError` comes out of here."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+from msgspec.msgpack import Decoder, Encoder
+
+from stepwell import limits
+from stepwell.domain.commands import AnyCommand, Command
+from stepwell.domain.names import explain
+from stepwell.domain.replies import Reply
+from stepwell.errors import InvalidArgument, ProtocolError
+from stepwell.protocol.framing import HEADER
+from stepwell.protocol.messages import ClientMessage, ManagerMessage, Message, Transaction
+
+_encoder = Encoder()
+_client_messages: Decoder[ClientMessage] = Decoder(ClientMessage)
+_manager_messages: Decoder[ManagerMessage] = Decoder(ManagerMessage)
+
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that it cannot decode; only the first is its own."""
+
+
+class _RawRequest(Struct, array_like=True):
+    """A request of which only the envelope is well-formed."""
+
+    kind: str
+    request_id: int
+    commands: tuple[msgspec.Raw, ...]
+
+
+class Salvaged(Struct, frozen=True):
+    """A request with a malformed command in it: each command, or what is wrong with it."""
+
+    request_id: int
+    commands: tuple[Command[Reply] | InvalidArgument, ...]
+    atomic: bool
+
+
+def encode_frame(message: Message, out: bytearray) -> None:
+    """Append a message to a buffer, as a frame. A message that is too large leaves the buffer as it was."""
+    start = len(out)
+    out += bytes(HEADER.size)
+    try:
+        _encoder.encode_into(message, out, start + HEADER.size)
+    except UnicodeEncodeError as error:
+        del out[start:]
+        raise InvalidArgument(f"a text contains a lone surrogate, which is not Unicode: {error.reason}") from error
+    except (TypeError, OverflowError) as error:
+        del out[start:]
+        raise InvalidArgument(f"a value cannot be sent: {error}") from error
+    length = len(out) - start - HEADER.size
+    if length > limits.FRAME_BYTES_MAX:
+        del out[start:]
+        raise InvalidArgument(
+            f"the message has {length} bytes, at most {limits.FRAME_BYTES_MAX} are allowed: send less at a time"
+        )
+    HEADER.pack_into(out, start, length)
+
+
+def decode_from_manager(payload: bytes) -> ManagerMessage:
+    """What the manager sent."""
+    try:
+        return _manager_messages.decode(payload)
+    except _UNDECODABLE as error:
+        raise ProtocolError(f"the manager sent something that is not our protocol: {error}") from error
+
+
+def decode_from_client(payload: bytes) -> ClientMessage | Salvaged:
+    """What a client sent, in one pass; only what does not fit is looked at again, command by command."""
+    try:
+        return _client_messages.decode(payload)
+    except msgspec.ValidationError as error:
+        return _salvage(payload, error)
+    except _UNDECODABLE as error:
+        raise ProtocolError(f"that is not our protocol: {error}") from error
+
+
+def _salvage(payload: bytes, error: msgspec.ValidationError) -> Salvaged:
+    try:
+        raw = msgspec.msgpack.decode(payload, type=_RawRequest)
+    except _UNDECODABLE:
+        raise ProtocolError(f"that is not a message of ours: {error}") from error
+    if len(raw.commands) > limits.BATCH_COMMANDS_MAX:
+        problem = InvalidArgument(f"{len(raw.commands)} commands in one request, at most {limits.BATCH_COMMANDS_MAX}")
+        return Salvaged(raw.request_id, (problem,), atomic=False)
+    atomic = raw.kind == Transaction.__name__
+    return Salvaged(raw.request_id, tuple(_command(each) for each in raw.commands), atomic)
+
+
+_commands: Decoder[AnyCommand] = Decoder(AnyCommand)
+_kinds: dict[str, type[Struct]] = {kind.__name__: kind for kind in AnyCommand.__args__}
+
+
+def _command(raw: msgspec.Raw) -> Command[Reply] | InvalidArgument:
+    try:
+        return _commands.decode(raw)
+    except _UNDECODABLE as error:
+        return _complaint(raw, error)
+
+
+def _complaint(raw: msgspec.Raw, error: Exception) -> InvalidArgument:
+    kind = _kinds.get(tag := _tag(raw))
+    return InvalidArgument(explain(kind, error) if kind else f"{tag[:80]!r} is not a command that is allowed here")
+
+
+def _tag(raw: msgspec.Raw) -> str:
+    """The name that a command goes by, whatever its fields are."""
+    try:
+        parts = msgspec.msgpack.decode(raw, type=list[msgspec.Raw])
+        return msgspec.msgpack.decode(parts[0], type=str)
+    except (*_UNDECODABLE, IndexError):
+        return ""

@@ -1,0 +1,53 @@
+"""Frames: `multiprocess`'s own format, a 4-byte big-endian length and the payload, read incrementally.
+
+A plain `multiprocess.connection.Client` can therefore talk to a manager. Unlike its reader, this one checks the
+length before it believes it, and never waits for the rest of a frame.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from stepwell import limits
+from stepwell.errors import ProtocolError
+
+HEADER: Final = struct.Struct("!i")
+
+
+class Framer:
+    """Bytes in, payloads out."""
+
+    __slots__ = ("_buffer", "_start")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._start = 0
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Take what arrived."""
+        if self._start:
+            del self._buffer[: self._start]
+            self._start = 0
+        self._buffer += data
+
+    def next_frame(self) -> bytes | None:
+        """The next whole payload, or None until there is one."""
+        body = self._start + HEADER.size
+        if len(self._buffer) < body:
+            return None
+        (length,) = HEADER.unpack_from(self._buffer, self._start)
+        if not 0 <= length <= limits.FRAME_BYTES_MAX:
+            raise ProtocolError(f"a frame of {length} bytes was announced, 0 to {limits.FRAME_BYTES_MAX} are allowed")
+        end = body + length
+        if len(self._buffer) < end:
+            return None
+        with memoryview(self._buffer) as view:
+            payload = bytes(view[body:end])
+        self._start = end
+        return payload
+
+    @property
+    def pending(self) -> int:
+        """Bytes that arrived and were not given out yet."""
+        return len(self._buffer) - self._start

@@ -1,0 +1,1 @@
+"""Unix sockets: a blocking connection for clients, a non-blocking peer for the manager."""

@@ -1,0 +1,67 @@
+"""The client's end: a blocking connection that carries one request at a time."""
+
+from __future__ import annotations
+
+import socket
+
+from stepwell import limits
+from stepwell.errors import OutcomeUnknown, RuntimeLost
+from stepwell.protocol.codec import decode_from_manager, encode_frame
+from stepwell.protocol.framing import Framer
+from stepwell.protocol.messages import ClientMessage, ManagerMessage
+from stepwell.transport.address import dial
+
+
+class Connection:
+    """A socket, its frames and its messages. Not thread-safe: whoever has it checked out uses it alone."""
+
+    def __init__(self, address: str) -> None:
+        self._socket = dial(address)
+        self._framer = Framer()
+        self._out = bytearray()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def exchange(self, message: ClientMessage) -> ManagerMessage:
+        """Send and wait for the answer.
+
+        A message that cannot be encoded raises before a byte is sent; a connection that was already dead raises
+        `RuntimeLost`; one that dies between sending and answering raises `OutcomeUnknown`.
+        """
+        self.send(message)
+        return self.receive()
+
+    def send(self, message: ClientMessage) -> None:
+        """Send, entirely."""
+        self._out.clear()
+        encode_frame(message, self._out)
+        try:
+            self._socket.sendall(self._out)
+        except OSError as error:
+            # Not every byte went, so that the request cannot have taken effect.
+            raise RuntimeLost(f"the connection to the manager is gone: {error.strerror}") from error
+
+    def receive(self) -> ManagerMessage:
+        """The next message."""
+        while (frame := self._framer.next_frame()) is None:
+            try:
+                data = self._socket.recv(limits.RECEIVE_BYTES_PER_TURN)
+            except OSError as error:
+                raise OutcomeUnknown(f"the connection broke before the answer came: {error.strerror}") from error
+            if not data:
+                raise OutcomeUnknown("the manager went away before it answered: the request may have taken effect")
+            self._framer.feed(data)
+        return decode_from_manager(frame)
+
+    def is_stale(self) -> bool:
+        """Whether the manager has closed an idle connection."""
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def close(self) -> None:
+        self._socket.close()

@@ -1,0 +1,77 @@
+"""The manager's end: a non-blocking peer with bounded buffers, which can be late without making anybody wait."""
+
+from __future__ import annotations
+
+import socket
+
+from stepwell import limits
+from stepwell.protocol.codec import encode_frame
+from stepwell.protocol.framing import Framer
+from stepwell.protocol.messages import ManagerMessage
+
+
+class Peer:
+    """A connection as the loop sees it: frames that have arrived, replies that have to go."""
+
+    def __init__(self, connection: socket.socket, now_s: float) -> None:
+        connection.setblocking(False)  # noqa: FBT003
+        self._socket = connection
+        self._framer = Framer()
+        self._outbox = bytearray()
+        self.progressed_at_s = now_s  # the last time that anything went in or out
+        self.is_open = True
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def read(self, now_s: float) -> None:
+        """Take what has arrived, a bounded amount. The end of the stream closes the peer."""
+        try:
+            data = self._socket.recv(limits.RECEIVE_BYTES_PER_TURN)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._framer.feed(data)
+            self.progressed_at_s = now_s
+        else:
+            self.is_open = False
+
+    def next_frame(self) -> bytes | None:
+        """The next whole frame, unless the peer has to read its replies first."""
+        return None if self.is_full else self._framer.next_frame()
+
+    def send(self, message: ManagerMessage) -> None:
+        """Put a message in the outbox; `flush` sends it."""
+        encode_frame(message, self._outbox)
+
+    def flush(self, now_s: float) -> None:
+        """Send as much as the peer takes."""
+        try:
+            sent = self._socket.send(self._outbox)
+        except BlockingIOError:
+            return
+        except OSError:
+            self.is_open = False
+            return
+        if sent:
+            del self._outbox[:sent]
+            self.progressed_at_s = now_s
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self._outbox)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has so much to read that its further requests wait."""
+        return len(self._outbox) > limits.OUTBOX_BYTES_MAX
+
+    def is_stalled(self, now_s: float) -> bool:
+        """Whether it owes us something, reading or the rest of a frame, and has not moved for too long."""
+        owes = self.has_output or self._framer.pending > 0
+        return owes and now_s - self.progressed_at_s > limits.STALL_SECONDS_MAX
+
+    def close(self) -> None:
+        self._socket.close()

@@ -1,0 +1,84 @@
+"""Scope is checked in one place, and every command has exactly one function that decides it."""
+
+from collections.abc import Iterator
+from typing import get_args
+
+import pytest
+from msgspec import Struct
+
+from stepwell.domain import machine, replies
+from stepwell.domain.commands import AnyCommand, AnyRead, AnyWrite, Command, Housekeeping, Read, Write
+from stepwell.domain.deciding import DECIDERS
+from stepwell.errors import OutOfScope
+from tests.unit.domain.support import origin
+
+
+def leaves(root: type[Struct]) -> Iterator[type[Struct]]:
+    """The classes below one that have no classes below them, without those that `Generic` makes."""
+    below = root.__subclasses__()
+    if not below:
+        yield root
+    for each in below:
+        yield from leaves(each)
+
+
+def of_stepwell(root: type[Struct]) -> set[type[Struct]]:
+    return {each for each in leaves(root) if each.__module__.startswith("stepwell.")}
+
+
+def test_every_command_is_decided() -> None:
+    """What a peer can send, and what the manager asks of itself, has a decider; and no decider is idle."""
+    assert machine.RULES
+    assert set(DECIDERS) == set(get_args(AnyCommand)) | of_stepwell(Housekeeping)
+
+
+def test_unions_are_closed() -> None:
+    """Every command is a member of its union, so that a decoder knows it; nothing else is."""
+    assert set(get_args(AnyRead)) == of_stepwell(Read)
+    assert set(get_args(AnyWrite)) == of_stepwell(Write)
+    assert of_stepwell(Command) == of_stepwell(Read) | of_stepwell(Write) | of_stepwell(Housekeeping)
+    assert not set(get_args(AnyCommand)) & of_stepwell(Housekeeping)
+
+
+def test_replies_are_closed() -> None:
+    """So is the union of what they answer."""
+    assert set(get_args(replies.AnyReply)) == of_stepwell(replies.Reply)
+
+
+@pytest.mark.parametrize("kind", sorted(of_stepwell(Command), key=str), ids=lambda kind: kind.__name__)
+def test_command_names_its_reply(kind: type[Struct]) -> None:
+    """The type parameter of a command is a member of the union of replies."""
+    (base,) = (each for each in getattr(kind, "__orig_bases__", ()) if get_args(each))
+    assert get_args(base)[0] in get_args(replies.AnyReply)
+
+
+@pytest.mark.parametrize(
+    "kind", sorted(of_stepwell(Command) | of_stepwell(replies.Reply), key=str), ids=lambda kind: kind.__name__
+)
+def test_messages_are_frozen_and_tagged(kind: type[Struct]) -> None:
+    """Nobody changes a message, and a decoder can tell it from all others by its name."""
+    config = kind.__struct_config__
+    assert (config.frozen, config.array_like, config.tag) == (True, True, kind.__name__)
+
+
+def test_unrestricted_sees_all() -> None:
+    """Without projects a session is unrestricted."""
+    origin().require(["p", "q"])
+    assert origin().sees(["p", "q"])
+
+
+def test_scope() -> None:
+    """With projects it sees those, and no plan that also touches another."""
+    scoped = origin(projects={"p", "q"})
+    scoped.require(["p"])
+    scoped.require([])
+    assert scoped.sees(["p", "q"])
+    assert not scoped.sees(["p", "r"])
+    with pytest.raises(OutOfScope, match="project 'r' is not in this session's scope: p, q; connect with it in") as e:
+        scoped.require(["p", "r", "s"])
+    assert e.value.details == {"project": "r"}
+
+
+def test_empty_scope_sees_nothing() -> None:
+    """It is not mistaken for none at all."""
+    assert not origin(projects=()).sees(["p"])

@@ -1,0 +1,160 @@
+"""The right to work on a plan: one holder, one token, one end."""
+
+import pytest
+
+from stepwell import limits
+from stepwell.domain.commands.plans import (
+    CompletePhase,
+    EndSession,
+    ExpireLeases,
+    FailPhase,
+    GetPlan,
+    RenewLease,
+    StartPhase,
+)
+from stepwell.domain.plan import Lease, Phase, PlanState
+from stepwell.errors import Busy, LeaseLost, NotFound, OutOfScope, PlanNotReady
+from tests.unit.domain.support import NOON_MS, World
+
+
+@pytest.fixture
+def world() -> World:
+    """A plan in strategize/queued."""
+    world = World()
+    world.use()
+    return world
+
+
+def test_start_grants_a_lease(world: World) -> None:
+    """Session, token and end; the token is the revision that granted it."""
+    plan = world.do(StartPhase("plan", Phase.STRATEGIZE, 1_000), session="bob").plan
+    assert plan.lease == Lease(world.state.revision, "bob", NOON_MS + 1_000)
+    assert world.state.plans.next_expiry_ms == NOON_MS + 1_000
+
+
+def test_one_winner(world: World) -> None:
+    """Of two who start, the second finds the plan processing."""
+    world.start(session="alice")
+    world.refuse(StartPhase("plan", Phase.STRATEGIZE), PlanNotReady, "strategize/processing", session="bob")
+    assert world.plan().lease is not None
+
+
+def test_without_a_token(world: World) -> None:
+    """Somebody else's plan is not mine to complete; nobody's has to be started first."""
+    world.refuse(
+        CompletePhase("plan", Phase.STRATEGIZE, None), PlanNotReady, "nobody is working on it; start its phase first"
+    )
+    world.start()
+    world.refuse(
+        CompletePhase("plan", Phase.STRATEGIZE, None),
+        LeaseLost,
+        "somebody else has its lease; pass lease= if it was given to you",
+    )
+
+
+def test_wrong_token(world: World) -> None:
+    """It is over, and the refusal says to stop."""
+    token = world.start()
+    error = world.refuse(
+        FailPhase("plan", Phase.STRATEGIZE, token + 1, "x"), LeaseLost, f"lease {token + 1} is over; stop working on it"
+    )
+    assert error.details == {"plan_id": "plan", "lease": token + 1}
+
+
+def test_token_can_be_given_away(world: World) -> None:
+    """Whoever shows the token may use it, from any session."""
+    token = world.start(session="alice")
+    world.do(CompletePhase("plan", Phase.STRATEGIZE, token), session="bob")
+
+
+def test_ends_in_time(world: World) -> None:
+    """At its end it is over, even before anybody took it back."""
+    token = world.start(lease_ms=1_000)
+    world.now_ms += 999
+    world.do(RenewLease("plan", token, 10))
+    world.now_ms += 10
+    world.refuse(CompletePhase("plan", Phase.STRATEGIZE, token), LeaseLost, "is over")
+    world.refuse(RenewLease("plan", token), LeaseLost, "is over")
+    assert world.plan().state is PlanState.PROCESSING
+
+
+def test_renewal(world: World) -> None:
+    """The same token for longer, and never for shorter."""
+    token = world.start(lease_ms=1_000)
+    world.now_ms += 500
+    plan = world.do(RenewLease("plan", token, 1_000)).plan
+    assert plan.lease == Lease(token, "alice", NOON_MS + 1_500)
+    assert world.do(RenewLease("plan", token, 10)).plan.lease == plan.lease
+    assert list(world.state.plans.by_expiry) == [(NOON_MS + 1_500, "plan")]
+
+
+def test_expiry_queues_again(world: World) -> None:
+    """Another attempt, the loss among the errors, and the old token worthless."""
+    token = world.start(lease_ms=1_000)
+    world.now_ms += 999
+    assert world.do(ExpireLeases()).plan_ids == ()
+    world.now_ms += 1
+    revision = world.state.revision
+    assert world.do(ExpireLeases()).plan_ids == ("plan",)
+    assert world.state.revision == revision + 1
+    plan = world.plan()
+    assert (plan.state, plan.attempt, plan.lease) == (PlanState.QUEUED, 2, None)
+    fault = plan.errors[-1]
+    assert (fault.at_ms, fault.phase, fault.attempt) == (world.now_ms, Phase.STRATEGIZE, 1)
+    assert fault.message == "lease lost: it expired"
+    assert world.state.plans.next_expiry_ms is None
+    assert world.start() != token
+    world.refuse(CompletePhase("plan", Phase.STRATEGIZE, token), LeaseLost, "is over")
+
+
+def test_expiry_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest overdue first, the rest at the next call."""
+    monkeypatch.setattr(limits, "EXPIRIES_PER_STEP_MAX", 2)
+    for number, lease_ms in enumerate((30, 10, 20)):
+        world.use(f"p{number}")
+        world.start(f"p{number}", lease_ms=lease_ms)
+    world.now_ms += 100
+    assert world.do(ExpireLeases()).plan_ids == ("p1", "p2")
+    assert world.do(ExpireLeases()).plan_ids == ("p0",)
+    assert world.do(ExpireLeases()).plan_ids == ()
+
+
+def test_end_of_a_session(world: World) -> None:
+    """All of its leases are lost at once, and nobody else's."""
+    world.use("other")
+    world.use("bobs")
+    world.start("plan")
+    world.start("other")
+    world.start("bobs", session="bob")
+    assert world.do(EndSession("alice")).plan_ids == ("other", "plan")
+    assert world.plan().errors[-1].message == "lease lost: session alice ended"
+    assert world.plan("bobs").state is PlanState.PROCESSING
+    assert world.do(EndSession("alice")).plan_ids == ()
+
+
+def test_leases_of_a_session_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another session may still start."""
+    monkeypatch.setattr(limits, "LEASES_PER_SESSION_MAX", 1)
+    world.use("other")
+    world.start()
+    start = StartPhase("other", Phase.STRATEGIZE)
+    world.refuse(start, Busy, "holds 1 leases already: finish some plans first")
+    world.do(start, session="bob")
+
+
+def test_last_attempt_ends_in_an_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that kills whoever works on it is not queued for ever."""
+    monkeypatch.setattr(limits, "ATTEMPTS_MAX", 2)
+    world.start()
+    world.do(EndSession("alice"))
+    world.start()
+    world.do(EndSession("alice"))
+    plan = world.plan()
+    assert (plan.state, plan.attempt, len(plan.errors)) == (PlanState.ERRORED, 2, 2)
+
+
+def test_find(world: World) -> None:
+    """A plan that is not there, and one of which a project is out of scope."""
+    assert world.refuse(GetPlan("none"), NotFound, "there is no plan 'none'").details == {"plan_id": "none"}
+    world.refuse(GetPlan("plan"), OutOfScope, "connect with it in projects=", projects={"q"})
+    assert world.do(GetPlan("plan"), projects={"p", "q"}).plan == world.plan()

@@ -1,0 +1,88 @@
+"""The bounds stand in the relations that the code relies on, and their descriptions tell the truth."""
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+from msgspec import Struct
+
+from stepwell import limits
+from stepwell.domain.commands.plans import CreateAction, DeclareSubplans, StartPhase
+from stepwell.domain.commands.tiers import EvictLru, ListFragments, StoreFragment
+from stepwell.domain.fragment import Fragment
+from stepwell.domain.names import _descriptions
+
+
+def load(source: str, path: Path) -> None:
+    """Import the text as a module of its own."""
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+@pytest.mark.parametrize(
+    "name, value, claim",
+    [
+        ("BODY_BYTES_MAX", "8 * MIB", "a change carries two bodies"),
+        ("REPLY_BODIES_BYTES_MAX", "8 * MIB", "a full reply is one frame"),
+        ("SWEEP_MOVES_MAX", "4_097", "a sweep is a step"),
+        ("HOT_TTL_MS", "WARM_TTL_MS_TOO_LONG", "tiers are ordered"),
+        ("WARM_TTL_MS", "91 * 24 * 60 * 60 * 1000", "tiers are ordered"),
+    ],
+)
+def test_asserted_relations_can_fail(tmp_path: Path, name: str, value: str, claim: str) -> None:
+    """An edit that breaks a relation does not even import."""
+    source = Path(limits.__file__).read_text()
+    load(source, tmp_path / "as_it_is.py")
+    value = value.replace("WARM_TTL_MS_TOO_LONG", "25 * 60 * 60 * 1000")
+    broken, count = re.subn(rf"^{name}: Final = .*$", f"{name}: Final = {value}", source, flags=re.MULTILINE)
+    assert count == 1
+    with pytest.raises(AssertionError, match=claim):
+        load(broken, tmp_path / "broken.py")
+
+
+def test_every_bound_is_positive() -> None:
+    """No bound of zero could be taken for "unlimited"."""
+    bounds = {name: value for name, value in vars(limits).items() if name.isupper()}
+    assert len(bounds) > 40
+    assert [name for name, value in bounds.items() if value <= 0] == []
+
+
+def test_defaults_lie_within_their_bounds() -> None:
+    """What a caller gets without asking is something that a caller could ask for."""
+    assert limits.LEASE_MS_MIN <= limits.LEASE_MS <= limits.LEASE_MS_MAX
+    assert 1 <= limits.MAX_PARALLEL <= limits.MAX_PARALLEL_MAX
+    assert limits.PAGE_ROWS_MAX <= limits.SCAN_ROWS_MAX
+
+
+def test_a_step_is_bounded_by_its_parts() -> None:
+    """What happens to many at once is at most what one step may do."""
+    assert limits.SUBPLANS_MAX < limits.PLANS_PER_TREE_MAX <= limits.PLANS_MAX
+    assert limits.LEASES_PER_SESSION_MAX <= limits.EXPIRIES_PER_STEP_MAX
+    assert limits.ACTIVE_PER_CONTEXT_MAX <= limits.CHANGESETS_PER_PLAN_MAX
+    assert limits.METADATA_BYTES_MAX < limits.BODY_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    "kind, field, numbers",
+    [
+        (EvictLru, "count", {1, limits.MOVES_PER_STEP_MAX}),
+        (ListFragments, "limit", {1, limits.PAGE_ROWS_MAX}),
+        (StoreFragment, "body", {limits.BODY_BYTES_MAX // limits.MIB}),
+        (Fragment, "metadata", {limits.METADATA_ENTRIES_MAX, limits.METADATA_BYTES_MAX // limits.KIB}),
+        (CreateAction, "arguments", {limits.ARGUMENTS_MAX}),
+        (CreateAction, "description", {limits.TEXT_CHARS_MAX}),
+        (CreateAction, "invariants", {64}),
+        (DeclareSubplans, "children", {1, limits.SUBPLANS_MAX}),
+        (DeclareSubplans, "max_parallel", {1, limits.MAX_PARALLEL_MAX}),
+        (StartPhase, "lease_ms", {limits.LEASE_MS_MIN, limits.LEASE_MS_MAX // 3_600_000}),
+    ],
+)
+def test_descriptions_tell_the_truth(kind: type[Struct], field: str, numbers: set[int]) -> None:
+    """The number in the advice is the number in the bound."""
+    advice = _descriptions(get_type_hints(kind, include_extras=True)[field])[0]
+    assert {int(number) for number in re.findall(r"\d+", advice)} == numbers
