@@ -1,8 +1,18 @@
+import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.leaks import no_leaks, private_runtime_directory
+
+# Repeatable by default. To soak, STEPWELL_HYPOTHESIS_PROFILE=long: other examples each time, and many more;
+# what fails is printed with the line that repeats it.
+settings.register_profile(
+    "short", deadline=None, print_blob=True, derandomize=True, database=None, stateful_step_count=30
+)
+settings.register_profile("long", deadline=None, print_blob=True, max_examples=2_000, stateful_step_count=200)
+settings.load_profile(os.environ.get("STEPWELL_HYPOTHESIS_PROFILE", "short"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,6 +15,7 @@ BODY_BYTES_MAX: Final = 4 * MIB
 METADATA_ENTRIES_MAX: Final = 64
 METADATA_BYTES_MAX: Final = 16 * KIB
 BATCH_COMMANDS_MAX: Final = 1_000  # about 10 ms of the loop: the longest that one peer makes another wait
+STREAM_COMMANDS: Final = 200  # of store_many and get_many: one frame is applied while the next is made
 REPLY_BODIES_BYTES_MAX: Final = 6 * MIB  # past it the rest of a batch's reads answer Busy, unread
 ERROR_CHARS_MAX: Final = 2_000  # an error message quotes what it was given; nobody reads more
 
@@ -22,7 +23,8 @@ ERROR_CHARS_MAX: Final = 2_000  # an error message quotes what it was given; nob
 PEERS_MAX: Final = 512
 SESSIONS_MAX: Final = 4_096  # sessions outlive their connections by the grace
 RECEIVE_BYTES_PER_TURN: Final = 256 * KIB
-REQUESTS_PER_TURN: Final = 64  # for each peer; the rest waits for the next turn, behind everybody else
+RECEIVE_BYTES_CLIENT: Final = 64 * KIB
+COMMANDS_PER_TURN: Final = 64  # for each peer; further requests wait for the next turn, behind everybody else
 OUTBOX_BYTES_MAX: Final = 4 * MIB  # past it the peer's requests wait until it reads
 STALL_SECONDS_MAX: Final = 30.0  # a peer that neither reads its replies nor finishes its frame is cut off
 HELLO_SECONDS_MAX: Final = 10.0  # a connection that never says who it is

@@ -64,17 +64,23 @@ class Runtime:
         It logs to this program's stderr. `address` is the path of its socket, by default a new one in a private
         directory. `spin_s` is how long it looks for more requests before it sleeps.
         """
+        level = _log_level(log_level)
         settings = Settings(
             address=str(Path(address).absolute()) if address else str(private_directory() / "manager.sock"),
             budget=budget or TierBudget(),
-            log_level=_log_level(log_level),
+            log_level=level,
             spin_s=spin_s,
             private_directory=address is None,
             parent_pid=os.getpid(),
         )
         ours, theirs = socket.socketpair()
-        with theirs:
-            process = _spawn(msgspec.structs.replace(settings, lifeline_fd=theirs.fileno()))
+        try:
+            with theirs:
+                process = _spawn(msgspec.structs.replace(settings, lifeline_fd=theirs.fileno()))
+        except BaseException:
+            ours.close()
+            _remove_directory(settings)
+            raise
         runtime = cls(process, ours, settings)
         try:
             runtime._await_start()
@@ -114,8 +120,7 @@ class Runtime:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._settings.private_directory:
-            shutil.rmtree(Path(self.address).parent, ignore_errors=True)
+        _remove_directory(self._settings)
 
     def __enter__(self) -> Self:
         return self
@@ -157,6 +162,11 @@ def _spawn(settings: Settings) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         pass_fds=(settings.lifeline_fd,),
     )
+
+
+def _remove_directory(settings: Settings) -> None:
+    if settings.private_directory:
+        shutil.rmtree(Path(settings.address).parent, ignore_errors=True)
 
 
 def _log_level(given: LogLevel | str) -> LogLevel:

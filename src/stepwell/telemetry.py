@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from enum import StrEnum
+from typing import TextIO, cast
 
 import structlog
 
@@ -18,11 +20,22 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+class _Stderr:
+    """Standard error for as long as somebody reads it: that nobody does is no reason to stop serving."""
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # none, a broken pipe, closed
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            sys.stderr.flush()
+
+
 def configure(level: LogLevel, *, as_json: bool = False) -> None:
     """Send this process's events to stderr: readable, or one JSON object a line."""
-    renderer = (
-        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    renderer = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=is_terminal)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -31,7 +44,7 @@ def configure(level: LogLevel, *, as_json: bool = False) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Stderr())),
         cache_logger_on_first_use=True,
     )
 

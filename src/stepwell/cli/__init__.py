@@ -1,1 +1,61 @@
-"""The command line."""
+"""The command line: `stepwell serve`, `stepwell status`, `stepwell demo`.
+
+Exit codes: 0, done; 1, it failed; 2, it was asked for wrongly; 130, interrupted; 141, nobody reads the output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Final
+
+from stepwell.cli import demo, serve, status
+from stepwell.cli.output import complain, give_up_stdout
+from stepwell.errors import InvalidArgument, StepwellError
+
+FAILED: Final = 1
+MISUSED: Final = 2
+INTERRUPTED: Final = 130  # as a shell says it of SIGINT
+UNREAD: Final = 141  # and of SIGPIPE
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the arguments say; without any, what the process was given."""
+    try:
+        arguments = _parser().parse_args(argv)
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except SystemExit as exit_:  # argparse has said why
+        return exit_.code if isinstance(exit_.code, int) else FAILED
+    except StepwellError as error:
+        complain(error.message)
+        return MISUSED if isinstance(error, InvalidArgument) else FAILED
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        give_up_stdout()
+        return UNREAD
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="stepwell", description="A multiprocess runtime in which many agents share context, plans and changes."
+    )
+    parser.add_argument("--version", action="version", version=f"stepwell {_version()}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, command in {"serve": serve, "status": status, "demo": demo}.items():
+        command_parser = commands.add_parser(name, help=command.SUMMARY, description=f"{command.SUMMARY}.")
+        command.add_arguments(command_parser)
+        command_parser.set_defaults(run=command.run)
+    return parser
+
+
+def _version() -> str:
+    try:
+        return metadata.version("stepwell")
+    except metadata.PackageNotFoundError:
+        return "(run from its source, not installed)"

@@ -78,17 +78,6 @@ class Enlists(Protocol):
     def enlist(self, call: Call[R]) -> Pending[R]: ...
 
 
-class Recorder(Generic[R]):
-    """Takes calls of one kind, to be sent together."""
-
-    def __init__(self) -> None:
-        self.calls: list[Call[R]] = []
-
-    def enlist(self, call: Call[T]) -> Pending[T]:
-        self.calls.append(cast("Call[R]", call))
-        return Pending()
-
-
 def partly_refused(outcomes: Sequence[object]) -> PartlyRefused:
     """The error for many of which some were refused."""
     refused = [each for each in outcomes if isinstance(each, StepwellError)]
@@ -124,6 +113,11 @@ class method(Generic[P, R]):  # noqa: N801 - it is used as a decorator, like `pr
     def __init__(self, build: Callable[Concatenate[T, P], Call[R]]) -> None:
         self._build = cast("Callable[Concatenate[Service, P], Call[R]]", build)
         functools.update_wrapper(cast("Callable[..., object]", self), build)
+        self._name = build.__name__
+
+    def call(self, service: Service, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """The call alone, for whoever sends many."""
+        return self._build(service, *args, **kwargs)
 
     @overload
     def __get__(self, service: None, owner: type) -> Self: ...
@@ -142,10 +136,15 @@ class method(Generic[P, R]):  # noqa: N801 - it is used as a decorator, like `pr
             def deferred(*args: P.args, **kwargs: P.kwargs) -> Pending[R]:
                 return bundle.enlist(build(service, *args, **kwargs))
 
-            return functools.update_wrapper(deferred, build)
+            return self._bind(service, deferred)
         perform = service.session.perform
 
         def answered(*args: P.args, **kwargs: P.kwargs) -> R:
             return perform(build(service, *args, **kwargs))
 
-        return functools.update_wrapper(answered, build)
+        return self._bind(service, answered)
+
+    def _bind(self, service: Service, bound: Callable[P, T]) -> Callable[P, T]:
+        """Leave the finished method on its service: the next call finds it there, at no cost."""
+        vars(service)[self._name] = functools.update_wrapper(bound, self._build)
+        return bound

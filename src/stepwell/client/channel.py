@@ -10,13 +10,13 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from ulid import ULID
 
 from stepwell import limits
 from stepwell.domain.names import check
-from stepwell.errors import OutcomeUnknown, ProtocolError, RuntimeLost
+from stepwell.errors import InvalidArgument, OutcomeUnknown, ProtocolError, RuntimeLost
 from stepwell.protocol.messages import (
     VERSION,
     ClientMessage,
@@ -77,20 +77,47 @@ class Channel:
         while True:
             connection, is_used = self._take_known()
             try:
-                answer = connection.exchange(message)
+                answer = _checked(connection.exchange(message))
             except RuntimeLost:
                 self._discard(connection)
                 if is_used:
                     continue
                 raise
+            except InvalidArgument:  # it could not be encoded, so that nothing was sent
+                self._give_back(connection)
+                raise
             except BaseException:
                 self._discard(connection)
                 raise
-            if isinstance(answer, Rejected):
-                self._discard(connection)
-                raise answer.refusal.error()
             self._give_back(connection)
             return answer
+
+    def stream(self, messages: Iterable[ClientMessage]) -> Iterator[ManagerMessage]:
+        """Send one message after the other and give their answers, the next always under way meanwhile.
+
+        Breaking off in the middle gives up the connection. What was under way has then an unknown outcome.
+        """
+        connection, is_used = self._take_known()
+        while is_used and connection.is_stale():
+            self._discard(connection)
+            connection, is_used = self._take_known()
+        under_way = 0
+        try:
+            for message in messages:
+                connection.send(message)
+                under_way += 1
+                if under_way > 1:
+                    yield _checked(connection.receive())
+                    under_way -= 1
+            while under_way:
+                yield _checked(connection.receive())
+                under_way -= 1
+        except BaseException as error:
+            self._discard(connection)
+            if isinstance(error, RuntimeLost) and under_way:
+                raise OutcomeUnknown("the connection broke in the middle: some may have taken effect") from error
+            raise
+        self._give_back(connection)
 
     def close(self) -> None:
         """Say goodbye, which ends the session and its leases, and close every idle connection."""
@@ -101,11 +128,8 @@ class Channel:
             idle, self._idle = self._idle, []
             self._open.difference_update(idle)
             self._changed.notify_all()
-        for number, connection in enumerate(idle):
-            if number == 0:
-                with contextlib.suppress(RuntimeLost):
-                    connection.send(Goodbye())
-            connection.close()
+        for connection in idle:
+            _part(connection)
 
     def _take(self) -> Connection:
         return self._take_known()[0]
@@ -140,7 +164,7 @@ class Channel:
     def _connect(self) -> Connection:
         connection = Connection(self.address)
         try:
-            answer = connection.exchange(Hello(VERSION, self.session_id, self.projects))
+            answer = _checked(connection.exchange(Hello(VERSION, self.session_id, self.projects)))
         except OutcomeUnknown as error:
             connection.close()
             raise RuntimeLost(f"the manager at {self.address!r} went away while greeting") from error
@@ -149,8 +173,6 @@ class Channel:
             raise
         if not isinstance(answer, Welcome):
             connection.close()
-            if isinstance(answer, Rejected):
-                raise answer.refusal.error()
             raise ProtocolError(f"the manager answered Hello with {type(answer).__name__}")
         self._welcome = answer
         return connection
@@ -161,6 +183,7 @@ class Channel:
                 self._idle.append(connection)
                 self._changed.notify()
                 return
+        _part(connection)
         self._discard(connection)
 
     def _discard(self, connection: Connection) -> None:
@@ -168,6 +191,19 @@ class Channel:
         with self._changed:
             self._open.discard(connection)
             self._changed.notify()
+
+
+def _part(connection: Connection) -> None:
+    """Whoever comes last ends the session; that the others did so before does no harm."""
+    with contextlib.suppress(RuntimeLost):
+        connection.send(Goodbye())
+    connection.close()
+
+
+def _checked(answer: ManagerMessage) -> ManagerMessage:
+    if isinstance(answer, Rejected):
+        raise answer.refusal.error()
+    return answer
 
 
 _channels: weakref.WeakSet[Channel] = weakref.WeakSet()

@@ -39,6 +39,11 @@ class Client:
         return self._channel.projects
 
     @property
+    def epoch(self) -> str:
+        """Which manager's revisions these are: two revisions compare only within one epoch."""
+        return self._channel.open().epoch
+
+    @property
     def session_id(self) -> str:
         """What this session's leases name as their holder."""
         return self._channel.session_id

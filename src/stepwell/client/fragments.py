@@ -14,6 +14,7 @@ from msgspec import Struct
 from stepwell.client.calls import Answered
 from stepwell.domain.content import Digest
 from stepwell.domain.fragment import Fragment, Tier
+from stepwell.domain.names import utf8
 from stepwell.domain.replies import FragmentFound
 
 _BYTES_PER_TOKEN: Final = 3  # English has about 4, code about 3: an estimate should not count less than is sent
@@ -66,7 +67,7 @@ def stored(answered: Answered[FragmentFound]) -> StoredFragment:
 
 def content(fragment: Fragment) -> bytes:
     """The bytes of a fragment's body."""
-    return fragment.body.encode() if isinstance(fragment.body, str) else bytes(fragment.body)
+    return utf8(fragment.body, "body") if isinstance(fragment.body, str) else bytes(fragment.body)
 
 
 def estimate_tokens(body: bytes) -> int:

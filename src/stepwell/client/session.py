@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar, cast
 
 from stepwell.client.calls import Answered, Call
@@ -11,7 +12,16 @@ from stepwell.client.channel import Channel
 from stepwell.domain.commands import AnyCommand, AnyWrite
 from stepwell.domain.replies import AnyReply
 from stepwell.errors import InvalidArgument, ProtocolError, StepwellError
-from stepwell.protocol.messages import AskStatus, Refusal, Request, Response, Result, Status, Transaction
+from stepwell.protocol.messages import (
+    AskStatus,
+    ManagerMessage,
+    Refusal,
+    Request,
+    Response,
+    Result,
+    Status,
+    Transaction,
+)
 
 R = TypeVar("R")
 
@@ -48,6 +58,21 @@ class Session:
         results = self._results(Request(next(self._request_ids), _commands(calls)), len(calls))
         return [_finished(call, result) for call, result in zip(calls, results, strict=True)]
 
+    def perform_many(self, groups: Iterable[Sequence[Call[R]]]) -> Iterator[R | StepwellError]:
+        """Send groups of commands, a frame each: for each command its result or its error."""
+        sent: deque[Sequence[Call[R]]] = deque()
+
+        def requests() -> Iterator[Request]:
+            for group in groups:
+                sent.append(group)
+                yield Request(next(self._request_ids), _commands(group))
+
+        for answer in self.channel.stream(requests()):
+            calls = sent.popleft()
+            results = _expected(answer, len(calls))
+            for call, result in zip(calls, results, strict=True):
+                yield _finished(call, result)[0]
+
     def perform_together(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send many commands as one transaction: all results at one revision, or its refusal raised."""
         results = self._results(Transaction(next(self._request_ids), _writes(calls)), None)
@@ -64,11 +89,17 @@ class Session:
 
     def _results(self, message: Request | Transaction, expected: int | None) -> tuple[Result, ...]:
         answer = self.channel.exchange(message)
-        if not isinstance(answer, Response) or answer.request_id != message.request_id:
-            raise ProtocolError(f"the manager answered with {type(answer).__name__}")
-        if expected is not None and len(answer.results) != expected:
-            raise answer.results[0].error() if isinstance(answer.results[0], Refusal) else ProtocolError("results")
-        return answer.results
+        return _expected(answer, expected)
+
+
+def _expected(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
+    """The results in an answer, as many as there should be."""
+    if not isinstance(answer, Response):
+        raise ProtocolError(f"the manager answered with {type(answer).__name__}")
+    if count is not None and len(answer.results) != count:
+        first = answer.results[0]
+        raise first.error() if isinstance(first, Refusal) else ProtocolError(f"{len(answer.results)} results came")
+    return answer.results
 
 
 def _commands(calls: Sequence[Call[R]]) -> tuple[AnyCommand, ...]:

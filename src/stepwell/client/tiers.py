@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from stepwell import limits
-from stepwell.client.calls import Answering, Call, Deferring, Recorder, Service, method, partly_refused
+from stepwell.client.calls import Answering, Call, Deferring, Service, method, partly_refused
 from stepwell.client.fragments import StoredFragment, content, estimate_tokens, stored
 from stepwell.domain.commands.tiers import (
     DeleteFragment,
@@ -144,40 +143,34 @@ class ContextTierService(TierCalls, Answering):
 
     def store_many(self, fragments: Iterable[Fragment], *, tier: Tier = Tier.HOT) -> Sequence[FragmentPlaced]:
         """Store many, split over frames; not atomic. If some were refused, `PartlyRefused` has every outcome."""
-        placed: list[FragmentPlaced] = []
-        outcomes: list[FragmentPlaced | StepwellError] = []
-        for chunk in _frames(fragments):
-            recorder: Recorder[FragmentPlaced] = Recorder()
-            deferred = DeferredTiers(self.session, recorder)
-            for fragment in chunk:
-                deferred.store(fragment, tier=tier)
-            outcomes += [outcome for outcome, _ in self.session.perform_each(recorder.calls)]
-        for outcome in outcomes:
-            if isinstance(outcome, StepwellError):
-                raise partly_refused(outcomes)
-            placed.append(outcome)
+        groups = ([TierCalls.store.call(self, each, tier=tier) for each in chunk] for chunk in _frames(fragments))
+        outcomes = [*self.session.perform_many(groups)]
+        placed = [outcome for outcome in outcomes if not isinstance(outcome, StepwellError)]
+        if len(placed) < len(outcomes):
+            raise partly_refused(outcomes)
         return placed
 
     def get_many(self, fragment_ids: Iterable[str], *, project: str | None = None) -> dict[str, StoredFragment]:
         """Read many, split over frames; not atomic. What does not exist is not in the result."""
         found: dict[str, StoredFragment] = {}
-        waiting = deque(dict.fromkeys(fragment_ids))
+        waiting = [*dict.fromkeys(fragment_ids)]
         while waiting:
-            chunk = [waiting.popleft() for _ in range(min(len(waiting), limits.BATCH_COMMANDS_MAX))]
-            recorder: Recorder[StoredFragment] = Recorder()
-            deferred = DeferredTiers(self.session, recorder)
-            for fragment_id in chunk:
-                deferred.get(fragment_id, project=project)
-            for fragment_id, (outcome, _) in zip(chunk, self.session.perform_each(recorder.calls), strict=True):
+            groups = (
+                [TierCalls.get.call(self, fragment_id, project=project) for fragment_id in chunk]
+                for chunk in _chunks(waiting, limits.STREAM_COMMANDS)
+            )
+            crowded_out: list[str] = []
+            for fragment_id, outcome in zip(waiting, self.session.perform_many(groups), strict=True):
                 match outcome:
                     case StoredFragment():
                         found[fragment_id] = outcome
                     case NotFound():
                         pass
                     case Busy():  # the reply was full before it came to this one
-                        waiting.append(fragment_id)
+                        crowded_out.append(fragment_id)
                     case error:
                         raise error
+            waiting = crowded_out
         return found
 
     def scoped(
@@ -205,10 +198,14 @@ def _frames(fragments: Iterable[Fragment]) -> Iterator[Sequence[Fragment]]:
     chunk: list[Fragment] = []
     weight = 0
     for fragment in fragments:
-        if len(chunk) == limits.BATCH_COMMANDS_MAX or weight >= limits.REPLY_BODIES_BYTES_MAX:
+        if len(chunk) == limits.STREAM_COMMANDS or weight >= limits.REPLY_BODIES_BYTES_MAX:
             yield chunk
             chunk, weight = [], 0
         chunk.append(fragment)
         weight += fragment.weight
     if chunk:
         yield chunk
+
+
+def _chunks(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

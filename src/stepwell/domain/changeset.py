@@ -129,7 +129,7 @@ class EntryRow(Struct, frozen=True, array_like=True, gc=False):
     @property
     def held(self) -> tuple[Held, ...]:
         sides = (self.before, self.after)
-        return tuple(Held(side.digest, side.size or 0) for side in sides if side and side.held)
+        return tuple((side.digest, side.size or 0) for side in sides if side and side.held)
 
 
 class Changeset(Struct, frozen=True, array_like=True):

@@ -140,7 +140,7 @@ def list_entries(state: State, command: ListEntries, origin: Origin) -> Verdict:
         entries,
         command.limit,
         lambda entry: str(entry.seq),
-        weigh=lambda entry: 8 * limits.KIB + (sum(h.size for h in entry.held) if command.with_bodies else 0),
+        weigh=lambda entry: 8 * limits.KIB + (sum(size for _, size in entry.held) if command.with_bodies else 0),
     )
     return Verdict(EntryPage(page, cursor, command.with_bodies))
 

@@ -44,11 +44,8 @@ class Digest(Struct, frozen=True):
         return self.value.hex()
 
 
-class Held(Struct, frozen=True, array_like=True, gc=False):
-    """A reference to a body whose bytes the manager keeps."""
-
-    digest: bytes
-    size: int
+Held = tuple[bytes, int]
+"""A reference to a body whose bytes the manager keeps: its digest and its size."""
 
 
 class Bodies:
@@ -65,7 +62,7 @@ class Bodies:
 
     def require_room(self, arriving: Iterable[Held], limit: int) -> None:
         """Refuse bodies that would, together, go past the bound in bytes."""
-        new = {held.digest: held.size for held in arriving if held.digest not in self.references}
+        new = {digest: size for digest, size in arriving if digest not in self.references}
         if new and self.bytes + sum(new.values()) > limit:
             raise TierFull(
                 f"bodies already take {self.bytes} of {limit} bytes: delete some, or raise bodies_bytes",
@@ -74,15 +71,17 @@ class Bodies:
             )
 
     def retain(self, held: Held) -> None:
-        count = self.references.get(held.digest, 0)
-        self.references[held.digest] = count + 1
+        digest, size = held
+        count = self.references.get(digest, 0)
+        self.references[digest] = count + 1
         if count == 0:
-            self.bytes += held.size
+            self.bytes += size
 
     def release(self, held: Held) -> None:
-        count = self.references[held.digest] - 1
+        digest, size = held
+        count = self.references[digest] - 1
         if count:
-            self.references[held.digest] = count
+            self.references[digest] = count
         else:
-            del self.references[held.digest]
-            self.bytes -= held.size
+            del self.references[digest]
+            self.bytes -= size

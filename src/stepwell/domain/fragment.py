@@ -52,25 +52,22 @@ class Fragment(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check(self)
-        check_metadata(self.metadata)
+        if self.metadata:
+            check_metadata(self.metadata)
         require_instance(self.body, (str, bytes, memoryview), "a body is str, bytes or a memoryview")
-        size = self._size
+        size = self.body.nbytes if isinstance(self.body, memoryview) else len(self.body)
         if size > limits.BODY_BYTES_MAX:
             raise InvalidArgument(
                 f"body has {size} bytes, at most {limits.BODY_BYTES_MAX} are allowed: split it into fragments"
             )
 
     @property
-    def _size(self) -> int:
-        """Bytes of the body; of a text, at least that many."""
-        return self.body.nbytes if isinstance(self.body, memoryview) else len(self.body)
-
-    @property
     def weight(self) -> int:
-        """About how many bytes it takes in a frame, never less."""
-        texts = (self.source, *self.metadata.keys(), *self.metadata.values())
+        """How many bytes it takes in a frame at the most."""
+        size = self.body.nbytes if isinstance(self.body, memoryview) else len(self.body)
         per_char = 4 if isinstance(self.body, str) and not self.body.isascii() else 1
-        return self._size * per_char + 4 * sum(map(len, texts)) + 4096
+        metadata = 2 * limits.METADATA_BYTES_MAX if self.metadata else 0
+        return size * per_char + 4 * len(self.source) + metadata + 4096
 
 
 class FragmentRow(Struct, frozen=True, array_like=True, gc=False):
@@ -97,7 +94,7 @@ class FragmentRow(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def held(self) -> tuple[Held, ...]:
-        return (Held(self.digest, self.size),)
+        return ((self.digest, self.size),)
 
 
 class TierBudget(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from msgspec import Struct
 from sortedcontainers import SortedDict
 
-from stepwell.domain.fragment import FragmentRow, Tier
+from stepwell.domain.fragment import FragmentRow, Tier, TierBudget
 from stepwell.domain.ring import Link, Ring
 
 Key = tuple[str, str]
@@ -54,10 +54,15 @@ class Usage(Struct, array_like=True):
     tokens: int = 0
     bytes: int = 0
 
-    def add(self, row: FragmentRow, sign: int = 1) -> None:
-        self.entries += sign
-        self.tokens += sign * row.tokens
-        self.bytes += sign * row.size
+    def add(self, row: FragmentRow) -> None:
+        self.entries += 1
+        self.tokens += row.tokens
+        self.bytes += row.size
+
+    def remove(self, row: FragmentRow) -> None:
+        self.entries -= 1
+        self.tokens -= row.tokens
+        self.bytes -= row.size
 
     def plus(self, other: Usage) -> Usage:
         return Usage(self.entries + other.entries, self.tokens + other.tokens, self.bytes + other.bytes)
@@ -105,8 +110,12 @@ class FragmentTable:
 
     def swap(self, before: FragmentRow | None, after: FragmentRow | None) -> None:
         """Take `before` out and put `after` in, as the most recently used of its tier."""
-        old = self._remove(before) if before else None
+        old = self._take_out(self.entries[before.key]) if before else None
+        if old:
+            self._removed.append(old)
         if after is None:
+            assert old
+            self._unlist(old)
             return
         self._tick += 1
         entry = Entry(after, self._tick)
@@ -115,24 +124,27 @@ class FragmentTable:
             entry.last_accessed_ms = old.last_accessed_ms
         else:
             self.next_serial = after.serial + 1
-        self._index(entry)
-        self._shelves[after.tier].ring.append(entry.in_tier)
-        self._projects[after.project].shelves[after.tier].ring.append(entry.in_project)
+        self._list(entry)
+        shelf, own = self._shelves[after.tier], self._projects[after.project].shelves[after.tier]
+        for each, link in ((shelf, entry.in_tier), (own, entry.in_project)):
+            each.usage.add(after)
+            each.ring.append(link)
 
     def unswap(self, before: FragmentRow | None, after: FragmentRow | None) -> None:
         """Undo the latest `swap` that is not yet undone or settled."""
         if after:
-            entry = self.entries[after.key]
-            self._unlink(entry)
-            self._unindex(entry)
+            entry = self._take_out(self.entries[after.key])
             self._tick -= 1
             if before is None:
+                self._unlist(entry)
                 self.next_serial = after.serial
         if before:
             entry = self._removed.pop()
-            self._index(entry)
-            entry.in_tier.put_back()
-            entry.in_project.put_back()
+            self._list(entry)
+            shelf, own = self._shelves[before.tier], self._projects[before.project].shelves[before.tier]
+            for each, link in ((shelf, entry.in_tier), (own, entry.in_project)):
+                each.usage.add(before)
+                link.put_back()
 
     def settle(self) -> None:
         """Forget how to undo: what was swapped stays."""
@@ -166,6 +178,15 @@ class FragmentTable:
                 total = total.plus(project.shelves[tier].usage)
         return total
 
+    def has_room(self, row: FragmentRow, before: FragmentRow | None, budget: TierBudget) -> bool:
+        """Whether a row can take its place, or that of the one before it, with nobody else moving."""
+        usage = self._shelves[row.tier].usage
+        same = before is not None and before.tier is row.tier
+        if row.tier is Tier.HOT:
+            return usage.tokens + row.tokens - (before.tokens if before and same else 0) <= budget.hot_tokens
+        bound = budget.warm_entries if row.tier is Tier.WARM else budget.cold_entries
+        return usage.entries + (not same) <= bound
+
     def oldest(self, tier: Tier, projects: Collection[str] | None = None) -> Iterator[Entry]:
         """The least recently used first, of some projects or of all."""
         if projects is None:
@@ -183,34 +204,27 @@ class FragmentTable:
         """The projects that exist by use, in order of name."""
         return iter(self._projects.irange(name, inclusive=(False, True)))
 
-    def _remove(self, row: FragmentRow) -> Entry:
-        entry = self.entries[row.key]
-        self._unlink(entry)
-        self._unindex(entry)
-        self._removed.append(entry)
+    def _take_out(self, entry: Entry) -> Entry:
+        """Out of its tier; whoever replaces it takes its place in the listings."""
+        row = entry.row
+        shelf, own = self._shelves[row.tier], self._projects[row.project].shelves[row.tier]
+        for each, link in ((shelf, entry.in_tier), (own, entry.in_project)):
+            each.usage.remove(row)
+            link.take_out()
         return entry
 
-    @staticmethod
-    def _unlink(entry: Entry) -> None:
-        entry.in_tier.take_out()
-        entry.in_project.take_out()
-
-    def _index(self, entry: Entry) -> None:
+    def _list(self, entry: Entry) -> None:
         row = entry.row
         project = self._projects.get(row.project)
         if project is None:
             project = self._projects[row.project] = _Project()
         self.entries[row.key] = entry
         project.by_serial[row.serial] = entry
-        project.shelves[row.tier].usage.add(row)
-        self._shelves[row.tier].usage.add(row)
 
-    def _unindex(self, entry: Entry) -> None:
+    def _unlist(self, entry: Entry) -> None:
         row = entry.row
         project = self._projects[row.project]
         del self.entries[row.key]
         del project.by_serial[row.serial]
         if not project.by_serial:
             self._emptied.add(row.project)
-        project.shelves[row.tier].usage.add(row, -1)
-        self._shelves[row.tier].usage.add(row, -1)

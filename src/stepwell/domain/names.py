@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-from enum import Enum
 from typing import Annotated, get_type_hints
 
 import msgspec
@@ -123,8 +122,8 @@ def _descriptions(hint: object) -> list[str]:
     own = [m.description for m in getattr(hint, "__metadata__", ()) if isinstance(m, Meta) and m.description]
     if own:
         return own
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return [f"give one of {', '.join(str(member.value) for member in hint)}"]
+    if members := getattr(hint, "__members__", None):
+        return [f"give one of {', '.join(str(member.value) for member in members.values())}"]
     return [text for part in getattr(hint, "__args__", ()) for text in _descriptions(part)]
 
 
@@ -132,7 +131,7 @@ def check(value: Struct) -> None:
     """Hold a constructed value to the bounds in its types: an object that exists is valid."""
     bounds = _bounds(type(value))
     try:
-        msgspec.convert({name: getattr(value, name) for name in bounds.__struct_fields__}, bounds)
+        msgspec.convert(msgspec.structs.asdict(value), bounds)
     except msgspec.ValidationError as error:
         raise InvalidArgument(explain(type(value), error)) from None
 
@@ -168,9 +167,19 @@ def require_instance(value: object, kinds: tuple[type, ...], advice: str) -> Non
         raise InvalidArgument(f"{advice}, not a {type(value).__name__}")
 
 
+def utf8(text: str, what: str) -> bytes:
+    """The bytes of a text. What Python calls a text may still not be Unicode."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(
+            f"{what} contains a lone surrogate, which is not Unicode: decode its bytes with the encoding that they have"
+        ) from None
+
+
 def check_metadata(metadata: dict[str, str]) -> None:
     """Bound the whole of a fragment's metadata, which the types bound only one by one."""
-    total = sum(len(key.encode()) + len(text.encode()) for key, text in metadata.items())
+    total = sum(len(utf8(key, "metadata")) + len(utf8(text, "metadata")) for key, text in metadata.items())
     if total > limits.METADATA_BYTES_MAX:
         raise InvalidArgument(
             f"metadata has {total} bytes, at most {limits.METADATA_BYTES_MAX} are allowed: "

@@ -196,7 +196,7 @@ class EntryPage(Reply, frozen=True):
     def wants(self) -> tuple[bytes, ...]:
         if not self.with_bodies:
             return ()
-        return tuple(held.digest for entry in self.entries for held in entry.held)
+        return tuple(digest for entry in self.entries for digest, _ in entry.held)
 
 
 class SessionEnded(Reply, frozen=True):

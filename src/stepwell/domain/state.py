@@ -23,6 +23,10 @@ class _Swaps(Protocol):
     def unswap(self, before: object, after: object) -> None: ...
 
 
+_HOLDERS = (FragmentRow, EntryRow)
+"""The rows that refer to bodies."""
+
+
 class State:
     """Tiers, plans and changesets at one revision."""
 
@@ -72,9 +76,9 @@ class State:
 
     def _count(self, before: object, after: object) -> None:
         # New before old, so that a body which stays is never counted as gone.
-        if isinstance(after, FragmentRow | EntryRow):
+        if isinstance(after, _HOLDERS):
             for held in after.held:
                 self.bodies.retain(held)
-        if isinstance(before, FragmentRow | EntryRow):
+        if isinstance(before, _HOLDERS):
             for held in before.held:
                 self.bodies.release(held)

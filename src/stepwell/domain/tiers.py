@@ -1,6 +1,6 @@
 """The rules of the tiers. Insert plus enforcement is one step; overflow demotes and never deletes.
 
-Each function decides one command. All of them end in `_settle`, the only place where budgets are enforced.
+Each function decides one command. Where there is no room, `_settle` makes it: the only place that enforces budgets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stepwell.domain.commands.tiers import (
     SweepIdle,
     SweepStale,
 )
-from stepwell.domain.content import Held, digest_of
+from stepwell.domain.content import digest_of
 from stepwell.domain.deciding import Origin, RowChanged, Verdict, decides
 from stepwell.domain.fragment import ABOVE, BELOW, FragmentRow, Tier, TierBudget
 from stepwell.domain.fragments import Entry, Key
@@ -61,7 +61,7 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
     current = state.fragments.get(key)
     _expect(key, current, command.expected_revision)
     digest, size = digest_of(command.body), len(command.body)
-    state.bodies.require_room((Held(digest, size),), state.budget.bodies_bytes)
+    state.bodies.require_room(((digest, size),), state.budget.bodies_bytes)
     tier, note = _fitting(state.budget, command.tier, command.tokens)
     row = FragmentRow(
         project=command.project,
@@ -79,8 +79,7 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
         serial=current.serial if current else state.fragments.next_serial,
         metadata=command.metadata,
     )
-    changes = _settle(state, state.budget, {key: RowChanged(current, row)}, origin, protected=key)
-    return Verdict(_placed(row, note), changes, bodies={digest: command.body})
+    return Verdict(_placed(row, note), _place(state, current, row, origin), bodies={digest: command.body})
 
 
 @decides(GetFragment)
@@ -240,7 +239,7 @@ def _settle(
     usage = {tier: state.fragments.usage(tier) for tier in Tier}
     for change in moves.values():
         if change.before:
-            usage[change.before.tier].add(change.before, -1)
+            usage[change.before.tier].remove(change.before)
         if change.after:
             usage[change.after.tier].add(change.after)
     for tier, below in BELOW.items():
@@ -252,7 +251,7 @@ def _settle(
             before = moves.pop(victim.key).before if victim.key in moves else victim
             lowered = replace(victim, tier=below, placed_at_ms=origin.now_ms)
             moves[victim.key] = RowChanged(before, lowered)
-            usage[tier].add(victim, -1)
+            usage[tier].remove(victim)
             usage[below].add(lowered)
             if len(moves) > limits.MOVES_PER_STEP_MAX:
                 raise StepTooLarge(
@@ -283,8 +282,15 @@ def _victims(state: State, tier: Tier, moves: Moves, protected: Key | None) -> I
 
 
 def _move(state: State, row: FragmentRow, tier: Tier, origin: Origin) -> tuple[FragmentChanged, ...]:
-    moved = replace(row, tier=tier, placed_at_ms=origin.now_ms)
-    return _settle(state, state.budget, {row.key: RowChanged(row, moved)}, origin, protected=row.key)
+    return _place(state, row, replace(row, tier=tier, placed_at_ms=origin.now_ms), origin)
+
+
+def _place(state: State, before: FragmentRow | None, row: FragmentRow, origin: Origin) -> tuple[FragmentChanged, ...]:
+    """Put a row in its tier, and make room for it if need be."""
+    change = RowChanged(before, row)
+    if state.fragments.has_room(row, before, state.budget):
+        return (change,)
+    return _settle(state, state.budget, {row.key: change}, origin, protected=row.key)
 
 
 def _down(row: FragmentRow, below: Tier | None, origin: Origin) -> FragmentChanged:

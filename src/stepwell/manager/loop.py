@@ -17,7 +17,7 @@ from typing import assert_never
 import structlog
 
 from stepwell import limits
-from stepwell.errors import Busy, ProtocolError, StepwellError
+from stepwell.errors import Busy, InvalidArgument, ProtocolError, StepwellError
 from stepwell.manager.requests import Requests
 from stepwell.manager.sessions import Session, Sessions
 from stepwell.protocol.codec import Salvaged, decode_from_client
@@ -30,12 +30,14 @@ from stepwell.protocol.messages import (
     Refusal,
     Rejected,
     Request,
+    Response,
     Status,
     Transaction,
     Welcome,
 )
 from stepwell.transport.address import Credentials, credentials
 from stepwell.transport.peer import Peer
+from stepwell.transport.spin import Spin
 
 _READ = select.EPOLLIN
 _WRITE = select.EPOLLOUT
@@ -73,9 +75,10 @@ class Loop:
         self._epoch = epoch
         self._log = log
         self._signals = dict(signals or {})
-        self._spin_s = spin_s
+        self._spin = Spin(spin_s)
         self._sessions = Sessions()
         self._guests: dict[int, Guest] = {}
+        self._arrived = memoryview(bytearray(limits.RECEIVE_BYTES_PER_TURN))  # one for all: it is emptied at once
         self._backlog: dict[int, Guest] = {}  # frames have arrived that no turn has come to yet
         self._started_at_s = self._now_s = time.monotonic()
         self._housekeep_at_s = self._sweep_at_s = self._now_s
@@ -97,7 +100,7 @@ class Loop:
             self._drain_until_s = time.monotonic() + limits.DRAIN_SECONDS_MAX
             self._epoll.unregister(self._listener.fileno())
             for fd, guest in self._guests.items():
-                guest.peer.read(self._now_s)
+                guest.peer.read(self._arrived, self._now_s)
                 self._backlog[fd] = guest
 
     def close(self) -> None:
@@ -126,23 +129,26 @@ class Loop:
         """What is ready. After a busy turn, look again for a moment before sleeping: waking up costs more."""
         if self._backlog or self._drain_until_s is not None:
             return self._epoll.poll(0 if self._backlog else 0.01)
-        spin_until_s = self._now_s + self._spin_s
-        while True:
-            ready = self._epoll.poll(0)
-            if ready:
-                return ready
-            if time.monotonic() >= spin_until_s:
-                break
+        if seconds := self._spin.seconds():
+            until_s = time.monotonic() + seconds
+            while time.monotonic() < until_s:
+                if ready := self._epoll.poll(0):
+                    self._spin.hit()
+                    return ready
+            self._spin.missed()
         return self._epoll.poll(max(0.0, self._housekeep_at_s - time.monotonic()))
 
     def _attend(self, fd: int, events: int) -> None:
         guest = self._guests.get(fd)
         if guest is not None:
-            if events & ~_WRITE and self._drain_until_s is None and not guest.peer.is_full:
-                guest.peer.read(self._now_s)
+            # Whoever has frames waiting sends no more until they are done: its buffer stays bounded.
+            waits = fd in self._backlog or guest.peer.is_full
+            if events & ~_WRITE and self._drain_until_s is None and not waits:
+                guest.peer.read(self._arrived, self._now_s)
             self._backlog[fd] = guest
         elif fd == self._listener.fileno():
-            self._accept()
+            if self._drain_until_s is None:
+                self._accept()
         elif fd in self._signals:
             self._epoll.unregister(fd)
             self.stop(self._signals.pop(fd))
@@ -169,16 +175,19 @@ class Loop:
             self._flush(guest)
 
     def _serve(self, guest: Guest) -> None:
-        """Apply what a peer has sent, a bounded number of requests."""
-        for _ in range(limits.REQUESTS_PER_TURN):
+        """Apply what a peer has sent, a bounded number of commands, or the one request that has more."""
+        done = 0
+        while done < limits.COMMANDS_PER_TURN:
             try:
                 frame = guest.peer.next_frame()
                 if frame is None:
                     return
-                self._handle(guest, decode_from_client(frame))
+                message = decode_from_client(frame)
+                self._handle(guest, message)
             except StepwellError as error:
                 self._reject(guest, error)
                 return
+            done += len(message.commands) if isinstance(message, Request | Transaction | Salvaged) else 1
         self._backlog[guest.peer.fileno()] = guest
 
     def _handle(self, guest: Guest, message: ClientMessage | Salvaged) -> None:
@@ -190,7 +199,7 @@ class Loop:
             raise ProtocolError("the first message of a connection is Hello")
         match message:
             case Request() | Transaction() | Salvaged():
-                guest.peer.send(self._requests.respond(message, session))
+                self._respond(guest, self._requests.respond(message, session))
             case AskStatus():
                 guest.peer.send(self._status(message, session))
             case Goodbye():
@@ -198,6 +207,12 @@ class Loop:
                 guest.peer.is_open = False
             case _:
                 assert_never(message)
+
+    def _respond(self, guest: Guest, response: Response) -> None:
+        try:
+            guest.peer.send(response)
+        except InvalidArgument:  # it does not fit in a frame, but what was asked is done
+            guest.peer.send(self._requests.without_answers(response))
 
     def _welcome(self, guest: Guest, hello: Hello) -> None:
         if hello.version != VERSION:
@@ -245,11 +260,14 @@ class Loop:
 
     def _flush(self, guest: Guest) -> None:
         peer = guest.peer
+        was_full = peer.is_full
         if peer.has_output:
             peer.flush(self._now_s)
         if not peer.is_open:
             self._part(guest)
             return
+        if was_full and not peer.is_full:  # what it sent while it did not read
+            self._backlog[peer.fileno()] = guest
         interest = (0 if peer.is_full else _READ) | (_WRITE if peer.has_output else 0)
         if interest != guest.interest:
             self._epoll.modify(peer.fileno(), interest)

@@ -18,6 +18,20 @@ from stepwell.errors import NotOwner
 from stepwell.memory.heap import BodyHeap
 
 
+class _Here:
+    """This process, without asking the kernel each time."""
+
+    def __init__(self) -> None:
+        self.look()
+        os.register_at_fork(after_in_child=self.look)
+
+    def look(self) -> None:
+        self.process = os.getpid()
+
+
+_here = _Here()
+
+
 class Clock:
     """Wall-clock milliseconds that never go back, whatever happens to the machine's clock."""
 
@@ -37,7 +51,7 @@ class StateOwner:
     """
 
     def __init__(self, budget: TierBudget | None = None) -> None:
-        self._process = os.getpid()
+        self._process = _here.process
         self._thread = threading.get_ident()
         self._state = State(budget)
         self._heap = BodyHeap()
@@ -87,7 +101,7 @@ class StateOwner:
             self._heap.drop(gone, self._state.bodies)
 
     def _guard(self) -> None:
-        if os.getpid() != self._process or threading.get_ident() != self._thread:
+        if threading.get_ident() != self._thread or _here.process != self._process:
             raise NotOwner(
                 f"the state belongs to process {self._process} and the thread that made it; this is process "
                 f"{os.getpid()}, thread {threading.current_thread().name!r}. Nothing is shared with it: send requests "

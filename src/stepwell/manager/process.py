@@ -50,6 +50,7 @@ def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
     _raise_descriptor_limit()
     _quieten_collector()
     with contextlib.ExitStack() as stack:
+        stack.callback(_remove_directory, settings)
         signals = stack.enter_context(_signals(settings))
         listener = stack.enter_context(listen(settings.address))
         stack.callback(_remove_socket, settings)
@@ -124,11 +125,15 @@ def _parent_pidfd(pid: int | None) -> int | None:
 
 
 def _remove_socket(settings: Settings) -> None:
-    path = Path(settings.address)
     with contextlib.suppress(OSError):
-        path.unlink()
-        if settings.private_directory:
-            path.parent.rmdir()
+        Path(settings.address).unlink()
+
+
+def _remove_directory(settings: Settings) -> None:
+    """Whoever made it may be gone, even before we came up."""
+    if settings.private_directory:
+        with contextlib.suppress(OSError):
+            Path(settings.address).parent.rmdir()
 
 
 def _raise_descriptor_limit() -> None:

@@ -13,10 +13,10 @@ from stepwell.domain.commands.tiers import GetMetrics, SweepIdle
 from stepwell.domain.deciding import Origin
 from stepwell.domain.machine import Outcome
 from stepwell.domain.replies import FragmentsMoved, Reply, SessionEnded, TierMetrics
-from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutOfScope, StepwellError
+from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutcomeUnknown, OutOfScope, StepwellError
 from stepwell.manager.owner import Clock, StateOwner
 from stepwell.manager.sessions import Session
-from stepwell.protocol.codec import Salvaged
+from stepwell.protocol.codec import Salvaged, size_of
 from stepwell.protocol.messages import Answer, Refusal, Request, Response, Result, Transaction
 
 Asked = Command[Reply] | InvalidArgument
@@ -80,6 +80,8 @@ class Requests:
 
     def _each(self, commands: Sequence[Asked], origin: Origin) -> tuple[Result, ...]:
         """One result for each command. Reads past what a reply can carry are refused before they happen."""
+        if len(commands) == 1:
+            return (self._one(commands[0], origin),)
         results: list[Result] = []
         carried = 0
         for command in commands:
@@ -87,10 +89,17 @@ class Requests:
                 result: Result = self._refusal(Busy("the reply is full: ask for the rest again"), origin)
             else:
                 result = self._one(command, origin)
-            if isinstance(result, Answer):
-                carried += sum(map(len, result.bodies.values()))
+            if isinstance(result, Answer) and len(commands) > 1:
+                carried += size_of(result)
             results.append(result)
         return tuple(results)
+
+    def without_answers(self, response: Response) -> Response:
+        """The response in whose place another does not fit in a frame."""
+        error = OutcomeUnknown("the results do not fit in one frame: see what took effect, and ask for less at a time")
+        refusal = Refusal.of(error, self._owner.revision)
+        results = tuple(refusal if isinstance(each, Answer) else each for each in response.results)
+        return Response(response.request_id, results)
 
     def _one(self, command: Asked, origin: Origin) -> Result:
         if isinstance(command, InvalidArgument):

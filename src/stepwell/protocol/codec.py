@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from stepwell import limits
 from stepwell.domain.commands import AnyCommand, Command
 from stepwell.domain.names import explain
-from stepwell.domain.replies import Reply
+from stepwell.domain.replies import FragmentPlaced, Reply
 from stepwell.errors import InvalidArgument, ProtocolError
 from stepwell.protocol.framing import HEADER
-from stepwell.protocol.messages import ClientMessage, ManagerMessage, Message, Transaction
+from stepwell.protocol.messages import Answer, ClientMessage, ManagerMessage, Message, RequestId, Transaction
 
 _encoder = Encoder()
 _client_messages: Decoder[ClientMessage] = Decoder(ClientMessage)
 _manager_messages: Decoder[ManagerMessage] = Decoder(ManagerMessage)
 
+_PLACED_BYTES = 2 * limits.KIB
+
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that it cannot decode; only the first is its own."""
 
 
-class _RawRequest(Struct, array_like=True):
-    """A request of which only the envelope is well-formed."""
+class _Envelope(Struct, array_like=True):
+    """A request of which only the outermost layer is looked at."""
 
-    kind: str
-    request_id: int
-    commands: tuple[msgspec.Raw, ...]
+    kind: Literal["Request", "Transaction"]
+    request_id: RequestId
+    commands: msgspec.Raw
+
+
+class _Tagged(Struct, array_like=True):
+    """A command of which only the name is looked at."""
+
+    tag: str
 
 
 class Salvaged(Struct, frozen=True):
@@ -59,6 +69,12 @@ def encode_frame(message: Message, out: bytearray) -> None:
     HEADER.pack_into(out, start, length)
 
 
+def size_of(answer: Answer) -> int:
+    """About how many bytes an answer takes in a frame. Where nothing varies much, it is not encoded to find out."""
+    bodies = sum(map(len, answer.bodies.values()))
+    return bodies + (_PLACED_BYTES if isinstance(answer.reply, FragmentPlaced) else len(_encoder.encode(answer.reply)))
+
+
 def decode_from_manager(payload: bytes) -> ManagerMessage:
     """What the manager sent."""
     try:
@@ -79,16 +95,23 @@ def decode_from_client(payload: bytes) -> ClientMessage | Salvaged:
 
 def _salvage(payload: bytes, error: msgspec.ValidationError) -> Salvaged:
     try:
-        raw = msgspec.msgpack.decode(payload, type=_RawRequest)
+        envelope = _envelopes.decode(payload)
     except _UNDECODABLE:
         raise ProtocolError(f"that is not a message of ours: {error}") from error
-    if len(raw.commands) > limits.BATCH_COMMANDS_MAX:
-        problem = InvalidArgument(f"{len(raw.commands)} commands in one request, at most {limits.BATCH_COMMANDS_MAX}")
-        return Salvaged(raw.request_id, (problem,), atomic=False)
-    atomic = raw.kind == Transaction.__name__
-    return Salvaged(raw.request_id, tuple(_command(each) for each in raw.commands), atomic)
+    atomic = envelope.kind == Transaction.__name__
+    try:
+        commands = _raw_commands.decode(envelope.commands)  # the bound is checked before anything is allocated
+    except _UNDECODABLE:
+        problem = InvalidArgument(f"send 1 to {limits.BATCH_COMMANDS_MAX} commands in one request")
+        return Salvaged(envelope.request_id, (problem,), atomic)
+    return Salvaged(envelope.request_id, tuple(_command(each) for each in commands), atomic)
 
 
+_envelopes = Decoder(_Envelope)
+_raw_commands: Decoder[tuple[msgspec.Raw, ...]] = Decoder(
+    Annotated[tuple[msgspec.Raw, ...], Meta(min_length=1, max_length=limits.BATCH_COMMANDS_MAX)]
+)
+_tags = Decoder(_Tagged)
 _commands: Decoder[AnyCommand] = Decoder(AnyCommand)
 _kinds: dict[str, type[Struct]] = {kind.__name__: kind for kind in AnyCommand.__args__}
 
@@ -108,7 +131,6 @@ def _complaint(raw: msgspec.Raw, error: Exception) -> InvalidArgument:
 def _tag(raw: msgspec.Raw) -> str:
     """The name that a command goes by, whatever its fields are."""
     try:
-        parts = msgspec.msgpack.decode(raw, type=list[msgspec.Raw])
-        return msgspec.msgpack.decode(parts[0], type=str)
-    except (*_UNDECODABLE, IndexError):
+        return _tags.decode(raw).tag
+    except _UNDECODABLE:
         return ""

@@ -45,6 +45,9 @@ class Framer:
         with memoryview(self._buffer) as view:
             payload = bytes(view[body:end])
         self._start = end
+        if end == len(self._buffer):  # an idle peer does not keep the room that its largest frame took
+            self._buffer.clear()
+            self._start = 0
         return payload
 
     @property

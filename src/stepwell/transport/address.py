@@ -102,7 +102,8 @@ def _clear_stale(path: Path) -> None:
         return
     try:
         dial(str(path), timeout_s=1).close()
-    except RuntimeLost:
-        path.unlink(missing_ok=True)
-        return
+    except RuntimeLost as lost:
+        if isinstance(lost.__cause__, ConnectionRefusedError):  # a manager that is only slow does not refuse
+            path.unlink(missing_ok=True)
+            return
     raise StartFailed(f"a manager already serves {str(path)!r}: connect to it, or give another address")

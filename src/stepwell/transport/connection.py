@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import time
 
 from stepwell import limits
 from stepwell.errors import OutcomeUnknown, RuntimeLost
@@ -10,6 +12,7 @@ from stepwell.protocol.codec import decode_from_manager, encode_frame
 from stepwell.protocol.framing import Framer
 from stepwell.protocol.messages import ClientMessage, ManagerMessage
 from stepwell.transport.address import dial
+from stepwell.transport.spin import Spin
 
 
 class Connection:
@@ -19,6 +22,8 @@ class Connection:
         self._socket = dial(address)
         self._framer = Framer()
         self._out = bytearray()
+        self._spin = Spin(limits.SPIN_SECONDS)
+        self._arrived = bytearray(limits.RECEIVE_BYTES_CLIENT)  # kept: allocating it anew costs more than receiving
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -29,7 +34,15 @@ class Connection:
         A message that cannot be encoded raises before a byte is sent; a connection that was already dead raises
         `RuntimeLost`; one that dies between sending and answering raises `OutcomeUnknown`.
         """
-        self.send(message)
+        try:
+            self.send(message)
+        except RuntimeLost as gone:
+            if not isinstance(gone.__cause__, ConnectionError):
+                raise
+            try:
+                return self.receive()  # why we were turned away, if it was said before the door was shut
+            except OutcomeUnknown:
+                raise gone from gone.__cause__
         return self.receive()
 
     def send(self, message: ClientMessage) -> None:
@@ -46,13 +59,26 @@ class Connection:
         """The next message."""
         while (frame := self._framer.next_frame()) is None:
             try:
-                data = self._socket.recv(limits.RECEIVE_BYTES_PER_TURN)
+                size = self._receive_some()
             except OSError as error:
                 raise OutcomeUnknown(f"the connection broke before the answer came: {error.strerror}") from error
-            if not data:
+            if not size:
                 raise OutcomeUnknown("the manager went away before it answered: the request may have taken effect")
-            self._framer.feed(data)
+            with memoryview(self._arrived) as arrived:
+                self._framer.feed(arrived[:size])
         return decode_from_manager(frame)
+
+    def _receive_some(self) -> int:
+        """Wait for bytes, at first without going to sleep."""
+        if seconds := self._spin.seconds():
+            until = time.perf_counter() + seconds
+            while time.perf_counter() < until:
+                with contextlib.suppress(BlockingIOError):
+                    size = self._socket.recv_into(self._arrived, 0, socket.MSG_DONTWAIT)
+                    self._spin.hit()
+                    return size
+            self._spin.missed()
+        return self._socket.recv_into(self._arrived)
 
     def is_stale(self) -> bool:
         """Whether the manager has closed an idle connection."""

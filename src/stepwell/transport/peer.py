@@ -24,16 +24,16 @@ class Peer:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def read(self, now_s: float) -> None:
-        """Take what has arrived, a bounded amount. The end of the stream closes the peer."""
+    def read(self, arrived: memoryview, now_s: float) -> None:
+        """Take what has arrived, as much as fits in the loop's buffer. The end of the stream closes the peer."""
         try:
-            data = self._socket.recv(limits.RECEIVE_BYTES_PER_TURN)
+            size = self._socket.recv_into(arrived)
         except BlockingIOError:
             return
         except OSError:
-            data = b""
-        if data:
-            self._framer.feed(data)
+            size = 0
+        if size:
+            self._framer.feed(arrived[:size])
             self.progressed_at_s = now_s
         else:
             self.is_open = False

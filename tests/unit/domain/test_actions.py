@@ -1,6 +1,7 @@
 """One name, one action; arguments are checked once, when the action is used."""
 
 import pytest
+from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.actions import render
@@ -81,8 +82,7 @@ class TestCreate:
     @pytest.mark.parametrize("field", ["name", "strategy_actor", "execution_actor", "review_actor"])
     def test_malformed_names(self, world: World, field: str) -> None:
         """The refusal says which of them."""
-        names = {"name": "act", "strategy_actor": "planner", "execution_actor": "coder", field: "With Spaces"}
-        command = CreateAction(description="", definition_of_done="", **names)
+        command = replace(created(), **{field: "With Spaces"})
         world.refuse(command, InvalidArgument, f"{field} 'With Spaces' is not .*did you mean 'with-spaces'")
 
     def test_bound(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:

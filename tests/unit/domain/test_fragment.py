@@ -2,10 +2,12 @@
 
 from typing import cast
 
+import msgspec.msgpack
 import msgspec.structs
 import pytest
 
 from stepwell import limits
+from stepwell.domain.commands.tiers import StoreFragment
 from stepwell.domain.fragment import ABOVE, BELOW, Fragment, Tier, TierBudget
 from stepwell.errors import InvalidArgument
 
@@ -44,7 +46,7 @@ def test_largest_body_is_accepted() -> None:
 
 def test_body_of_another_type() -> None:
     """A caller without a type checker is told what to give."""
-    with pytest.raises(InvalidArgument, match="body is a int: give str, bytes or a memoryview"):
+    with pytest.raises(InvalidArgument, match=r"body .*str, bytes or a memoryview"):
         Fragment(fragment_id="f", body=cast("str", 3))
 
 
@@ -69,6 +71,31 @@ def test_bounds(field: str, value: object, message: str) -> None:
     """Every field outside its bounds is named, with advice."""
     with pytest.raises(InvalidArgument, match=message):
         msgspec.structs.replace(Fragment(fragment_id="f", body="b"), **{field: value})
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        Fragment(fragment_id="f" * 512, body="x" * 10_000, project="p" * 128, kind="k" * 64),
+        Fragment(fragment_id="☃" * 512, body="☃" * 10_000, source="☃" * 4096),
+        Fragment(fragment_id="f", body=bytes(100), metadata={"☃" * 128: "☃" * 5_000}),
+        Fragment(fragment_id="f", body=memoryview(bytes(800)).cast("Q"), metadata={str(n): "" for n in range(64)}),
+    ],
+    ids=["ascii", "unicode", "bytes", "memoryview"],
+)
+def test_weight_is_no_less_than_its_frame(fragment: Fragment) -> None:
+    """Whoever adds up weights stays within a frame."""
+    body = fragment.body.encode() if isinstance(fragment.body, str) else bytes(fragment.body)
+    command = StoreFragment(
+        fragment.project or "p",
+        fragment.fragment_id,
+        body,
+        2**53,
+        source=fragment.source,
+        kind=fragment.kind,
+        metadata=fragment.metadata,
+    )
+    assert len(msgspec.msgpack.encode(command)) <= fragment.weight
 
 
 @pytest.mark.parametrize("field", TierBudget.__struct_fields__)

@@ -140,7 +140,11 @@ STORED = ("p", "f", b"", 1, "hot", "", "text", 0)
         (StoreFragment, ("p", "f", b"", 0), r"^tokens was refused \(.*>= 1\): tokens are a whole number"),
         (StoreFragment, ("p", "f", b"", -1), r"^tokens was refused"),
         (StoreFragment, ("p", "f", b"", "1"), r"^tokens was refused \(.*got `str`\): tokens are"),
-        (StoreFragment, ("p", "f", b"", 1, "luke"), r"^tier was refused \(Invalid enum value 'luke'\)"),
+        (
+            StoreFragment,
+            ("p", "f", b"", 1, "luke"),
+            r"^tier was refused \(Invalid enum value 'luke'\): give one of hot, warm, cold$",
+        ),
         (StoreFragment, (*STORED, {"k": "v" * 9_000}), r"^metadata was refused .*: give at most 64 metadata"),
         (StoreFragment, (*STORED, {"": "v"}), r"^metadata was refused .*: give at most 64 metadata"),
         (ListFragments, ("p", [""]), r"^globs was refused .*: give at most 16 globs"),

@@ -18,6 +18,7 @@ from stepwell.domain.commands.tiers import (
     PromoteFragment,
     SetBudget,
     StoreFragment,
+    SweepIdle,
     SweepStale,
 )
 from stepwell.domain.content import digest_of
@@ -572,6 +573,15 @@ class TestSweep:
         second = world.do(SweepStale())
         assert moved(second) == [("c", Tier.COLD, None), ("w", Tier.WARM, Tier.COLD)]
         assert world.do(SweepStale()).more is False
+
+    def test_the_managers_own_sweep_is_quiet(self, world: World) -> None:
+        """It moves the same, but has a revision only if anything moved."""
+        world.store("a")
+        world.do(SweepIdle())
+        assert world.state.revision == 1
+        world.now_ms += HOUR_MS
+        assert moved(world.do(SweepIdle())) == [("a", Tier.HOT, Tier.WARM)]
+        assert world.state.revision == 2
 
     def test_scoped_session_sweeps_its_own(self, world: World) -> None:
         """Others' stale fragments wait for somebody who may."""

@@ -1,0 +1,35 @@
+"""What holds for every scenario: it leaves nothing behind, and what is expected to fail fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from behave import fixture, use_fixture
+from behave.model import Scenario
+from behave.runner import Context
+
+from features.support import expected_failure
+from tests.leaks import no_leaks, private_runtime_directory
+
+expected_failure.install()
+
+
+@fixture
+def own_directory(_context: Context) -> Iterator[None]:
+    with private_runtime_directory():
+        yield
+
+
+@fixture
+def nothing_left_behind(_context: Context) -> Iterator[None]:
+    with no_leaks():
+        yield
+
+
+def before_all(context: Context) -> None:
+    use_fixture(own_directory, context)
+
+
+def before_scenario(context: Context, _scenario: Scenario) -> None:
+    """Cleanups run last in, first out: whatever a step makes is closed before this looks for what is left."""
+    use_fixture(nothing_left_behind, context)

@@ -1,0 +1,97 @@
+"""`stepwell status`: how a manager is."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+from rich import box
+from rich.table import Table
+
+from stepwell.cli.addresses import add_address, resolve
+from stepwell.cli.output import results
+from stepwell.client.client import connect
+from stepwell.domain.fragments import Usage
+from stepwell.protocol.messages import Status
+
+SUMMARY: Final = "Show how a manager is"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_address(parser, "path of the manager's socket")
+    parser.add_argument("--json", action="store_true", help="one JSON object, for machines")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    address = resolve(arguments.address)
+    with connect(address) as client:
+        status = client.status()
+    if arguments.json:
+        sys.stdout.write(f"{msgspec.json.encode(_facts(address, status)).decode()}\n")
+        return 0
+    console = results()
+    console.print(_manager(address, status))
+    console.print(_tiers(status))
+    return 0
+
+
+def _facts(address: str, status: Status) -> dict[str, object]:
+    metrics = status.metrics
+    return {
+        "address": address,
+        "pid": status.pid,
+        "epoch": status.epoch,
+        "revision": status.revision,
+        "uptime_s": status.uptime_s,
+        "peers": status.peers,
+        "sessions": status.sessions,
+        "requests": status.requests,
+        "evicted": status.evicted,
+        "tiers": {name: _usage(usage) for name, usage in _by_name(status)},
+        "body_bytes": metrics.body_bytes,
+        "budget": metrics.budget,
+    }
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    return {"entries": usage.entries, "tokens": usage.tokens, "bytes": usage.bytes}
+
+
+def _by_name(status: Status) -> list[tuple[str, Usage]]:
+    metrics = status.metrics
+    return [("hot", metrics.hot), ("warm", metrics.warm), ("cold", metrics.cold)]
+
+
+def _manager(address: str, status: Status) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    table.add_row("manager", address)
+    table.add_row("process", str(status.pid))
+    table.add_row("epoch", status.epoch)
+    table.add_row("revision", f"{status.revision:,}")
+    table.add_row("up for", str(timedelta(seconds=round(status.uptime_s))))
+    table.add_row("requests", f"{status.requests:,}")
+    table.add_row("peers", f"{status.peers:,} (sessions: {status.sessions:,}, evicted so far: {status.evicted:,})")
+    return table
+
+
+def _tiers(status: Status) -> Table:
+    budget = status.metrics.budget
+    bounds = {
+        "hot": f"{budget.hot_tokens:,} tokens",
+        "warm": f"{budget.warm_entries:,} entries",
+        "cold": f"{budget.cold_entries:,} entries",
+    }
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("tier", style="bold")
+    for heading in ("entries", "tokens", "bytes", "of at most"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, usage in _by_name(status):
+        table.add_row(name, f"{usage.entries:,}", f"{usage.tokens:,}", f"{usage.bytes:,}", bounds[name])
+    table.add_section()
+    table.add_row("bodies", "", "", f"{status.metrics.body_bytes:,}", f"{budget.bodies_bytes:,} bytes")
+    return table

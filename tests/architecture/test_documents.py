@@ -1,0 +1,53 @@
+"""What the documents show is what there is."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stepwell
+from tests.architecture.lifecycle_diagram import diagram, written
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted(ROOT.glob("*.md"))
+
+
+def test_the_diagram_comes_from_the_tables() -> None:
+    """ARCHITECTURE.md draws the life of a plan as the tables have it."""
+    assert written() == diagram()
+
+
+def test_the_first_example_runs_unguarded_from_standard_input(tmp_path: Path) -> None:
+    """The README's first example works for a reader who pastes it into `python -`."""
+    example = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert example
+    done = subprocess.run(
+        [sys.executable, "-"], input=example.group(1), capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "def total(items)" in done.stdout
+    assert "+round(x, 2)" in done.stdout
+
+
+def test_the_package_example_is_true() -> None:
+    """The example in the package's docstring gives what it says."""
+    assert doctest.testmod(stepwell).failed == 0
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    """A relative link in a document points at a file that exists."""
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", document.read_text())
+    assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_paths_in_documents_exist(document: Path) -> None:
+    """A module that a document names is there."""
+    named = re.findall(r"`((?:domain|protocol|manager|client|transport|memory)/\w+\.py)`", document.read_text())
+    assert [path for path in named if not (ROOT / "src/stepwell" / path).exists()] == []

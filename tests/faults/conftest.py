@@ -1,0 +1,25 @@
+from collections.abc import Iterator
+
+import pytest
+
+import stepwell as sw
+from tests.faults.bystander import Bystander
+
+
+@pytest.fixture
+def runtime() -> Iterator[sw.Runtime]:
+    """A manager that has served before, so that what it needs once is not counted as growth."""
+    with sw.Runtime.start(log_level="error") as started:
+        with started.client(projects=["good"]) as client:
+            client.tiers.store(sw.Fragment(fragment_id="a", body=b"x"))
+            client.tiers.get("a")
+        yield started
+
+
+@pytest.fixture
+def bystander(runtime: sw.Runtime) -> Iterator[Bystander]:
+    """A good client that works all the time; whatever it met is raised at the end."""
+    with Bystander(runtime.address) as working:
+        working.progresses()
+        yield working
+        working.progresses()

@@ -1,0 +1,268 @@
+"""Whatever a peer does, only that peer suffers: the others go on, and the manager's memory stays bounded."""
+
+import os
+import random
+import signal
+import struct
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+
+import stepwell as sw
+from stepwell import limits
+from stepwell.domain.commands.tiers import GetFragment, GetMetrics
+from stepwell.protocol.messages import VERSION, Answer, Goodbye, Hello, Rejected, Request, Response, Welcome
+from tests.faults.bystander import Bystander
+from tests.faults.villains import flood_and_never_read, stop_in_mid_frame
+from tests.peers import RawPeer, frame, framed, store
+from tests.processes import CONTEXT, descriptors, kill, resident_bytes, spawned
+from tests.waiting import eventually
+
+SEED = 7120
+GROWTH_BYTES_MAX = 2 * limits.FRAME_BYTES_MAX + limits.OUTBOX_BYTES_MAX
+"""What one bad peer may cost: a frame on its way in, a reply on its way out, and an outbox."""
+
+
+def settles(runtime: sw.Runtime, base: int) -> Callable[[], bool]:
+    """Whether the manager has let go of every descriptor that a bad peer cost it."""
+
+    def condition() -> bool:
+        """the manager's descriptors are back at their number"""
+        return descriptors(runtime.pid) <= base
+
+    return condition
+
+
+def rejection(peer: RawPeer) -> str:
+    """Why the manager ended the connection; it has to have said so, and ended it."""
+    refusal = peer.expect(Rejected).refusal
+    assert refusal.kind == "ProtocolError"
+    assert peer.receive() is None
+    return refusal.message
+
+
+REJECTED = {
+    "a frame of 2 GiB": (struct.pack("!i", 2**31 - 1), "was announced"),
+    "one byte more than a frame may have": (struct.pack("!i", limits.FRAME_BYTES_MAX + 1), "was announced"),
+    "the long header of multiprocess": (struct.pack("!iQ", -1, 2**33), "was announced"),
+    "a negative length": (struct.pack("!i", -5), "was announced"),
+    "an empty frame": (struct.pack("!i", 0), "not our protocol"),
+    "no message at all": (framed(7), "not a message"),
+    "an unknown message": (framed(["Shutdown", 1, [["GetMetrics"]]]), "not a message"),
+    "a manager's message": (framed(["Welcome", VERSION, "epoch", 0, 1]), "not a message"),
+    "a manager's response": (framed(["Response", 1, []]), "not a message"),
+    "a pickle": (struct.pack("!i", 4) + b"\x80\x04N.", "not"),
+    "deeper than any stack": (struct.pack("!i", 200_000) + b"\x91" * 200_000, "not"),
+    "text that is no text": (struct.pack("!i", 3) + b"\x91\xa1\xff", "not"),
+}
+
+
+@pytest.mark.parametrize("said_hello", [True, False], ids=["after hello", "before hello"])
+@pytest.mark.parametrize("name", REJECTED)
+def test_what_is_no_protocol_ends_the_connection(
+    runtime: sw.Runtime, bystander: Bystander, name: str, *, said_hello: bool
+) -> None:
+    """The peer is told why and cut off at once, and nobody else notices."""
+    data, reason = REJECTED[name]
+    with RawPeer(runtime.address) as peer:
+        if said_hello:
+            peer.hello("villain")
+        peer.send_raw(data)
+        assert reason in rejection(peer)
+        bystander.progresses()
+
+
+def test_request_before_hello_is_not_served(runtime: sw.Runtime, bystander: Bystander) -> None:
+    """A connection says who it is first; until then nothing that it asks takes effect."""
+    with RawPeer(runtime.address) as peer:
+        peer.send(Request(1, (store("sneaky"),)))
+        assert "Hello" in rejection(peer)
+    bystander.progresses()
+    with runtime.client(projects=["p"]) as client, pytest.raises(sw.NotFound):
+        client.tiers.get("sneaky")
+
+
+def test_hello_twice_is_refused(runtime: sw.Runtime, bystander: Bystander) -> None:
+    """A connection cannot change who it is."""
+    with RawPeer(runtime.address) as peer:
+        peer.hello("villain", ("p",))
+        peer.send(Hello(VERSION, "villain"))
+        assert "already" in rejection(peer)
+    bystander.progresses()
+
+
+@pytest.mark.parametrize("version", [0, VERSION + 1, -1, 2**62])
+def test_wrong_version_says_what_to_do(runtime: sw.Runtime, bystander: Bystander, version: int) -> None:
+    """Another version is named, beside ours, with what to do about it."""
+    with RawPeer(runtime.address) as peer:
+        peer.send(Hello(version, "villain"))
+        message = rejection(peer)
+        assert f"version {version}" in message
+        assert "install the same stepwell" in message
+    bystander.progresses()
+
+
+def test_half_a_frame_then_silence(runtime: sw.Runtime, bystander: Bystander) -> None:
+    """Peers in the middle of a frame, at every stage of it, hold up nobody."""
+    whole = frame(Request(1, (store("a", bytes(50_000)),)))
+    base = descriptors(runtime.pid)
+    with ExitStack() as stack:
+        for size in (0, 1, 3, 4, 5, 100, len(whole) - 1):
+            peer = stack.enter_context(RawPeer(runtime.address)).hello(f"half-{size}")
+            peer.send_raw(whole[:size])
+            bystander.progresses()
+    eventually(settles(runtime, base))
+
+
+def test_random_bytes(runtime: sw.Runtime, bystander: Bystander) -> None:
+    """Noise, with and without a frame around it, costs its sender the connection and the manager nothing."""
+    print(f"seed {SEED}")
+    generator = random.Random(SEED)
+    base, before = descriptors(runtime.pid), resident_bytes(runtime.pid)
+    for number in range(300):
+        noise = generator.randbytes(generator.randrange(1, 2_000))
+        with RawPeer(runtime.address) as peer:
+            if number % 2:
+                peer.hello(f"noise-{number}")
+            peer.send_raw(noise if number % 3 else struct.pack("!i", len(noise)) + noise)
+    bystander.progresses()
+    eventually(settles(runtime, base))
+    assert resident_bytes(runtime.pid) - before < GROWTH_BYTES_MAX
+
+
+def test_damaged_requests(runtime: sw.Runtime, bystander: Bystander) -> None:
+    """A valid request with one byte changed is answered, refused or rejected; the manager outlives all of them."""
+    print(f"seed {SEED}")
+    generator = random.Random(SEED)
+    whole = bytearray(frame(Request(1, (store("a"), GetFragment("p", "a"), GetMetrics()))))
+    for number in range(300):
+        damaged = bytearray(whole)
+        damaged[generator.randrange(4, len(damaged))] = generator.randrange(256)
+        with RawPeer(runtime.address) as peer:
+            peer.hello(f"damaged-{number}")
+            peer.send_raw(damaged)
+            peer.expect(Response) if isinstance(answer := peer.receive(), Welcome) else answer
+            assert isinstance(answer, Response | Rejected)
+    bystander.progresses()
+    assert runtime.is_alive()
+
+
+def test_announced_bytes_are_not_allocated(runtime: sw.Runtime, bystander: Bystander) -> None:
+    """Many peers that announce the largest frame and send a little of it cost what they sent, not what they said."""
+    before = resident_bytes(runtime.pid)
+    with ExitStack() as stack:
+        for number in range(100):
+            peer = stack.enter_context(RawPeer(runtime.address)).hello(f"boaster-{number}")
+            peer.send_raw(struct.pack("!i", limits.FRAME_BYTES_MAX) + b"x")
+        bystander.progresses()
+        assert resident_bytes(runtime.pid) - before < GROWTH_BYTES_MAX
+
+
+def test_tiny_requests_do_not_pile_up(runtime: sw.Runtime, bystander: Bystander) -> None:
+    """A peer that sends faster than its turn comes waits in its own socket, not in the manager's memory."""
+    before = resident_bytes(runtime.pid)
+    ask = frame(Request(1, (GetMetrics(),)))
+    with RawPeer(runtime.address) as peer:
+        peer.hello("eager")
+        peer.socket.setblocking(False)  # noqa: FBT003
+        sent = received = 0
+        burst = ask * 10_000
+        while received < 20_000_000:
+            try:
+                sent += peer.socket.send(burst[sent % len(ask) :])
+            except BlockingIOError:
+                pass
+            try:
+                received += len(peer.socket.recv(1 << 20))
+            except BlockingIOError:
+                pass
+            if sent > 20_000_000:
+                break
+        assert resident_bytes(runtime.pid) - before < GROWTH_BYTES_MAX
+    bystander.progresses()
+
+
+def test_peer_that_never_reads(runtime: sw.Runtime, bystander: Bystander) -> None:
+    """It pipelines large reads for ever: its requests wait until it reads, in its own socket."""
+    base, before = descriptors(runtime.pid), resident_bytes(runtime.pid)
+    ours, theirs = CONTEXT.Pipe()
+    with ours, theirs, spawned(flood_and_never_read, runtime.address, theirs) as villain:
+        assert ours.recv() == "flooding"
+        for _ in range(5):
+            bystander.progresses()
+        assert resident_bytes(runtime.pid) - before < GROWTH_BYTES_MAX
+        assert villain.pid is not None
+        kill(villain.pid)
+    eventually(settles(runtime, base))
+
+
+def test_stopped_peer(runtime: sw.Runtime, bystander: Bystander) -> None:
+    """SIGSTOP in the middle of a frame, then SIGCONT: nobody waits for it meanwhile."""
+    ours, theirs = CONTEXT.Pipe()
+    with ours, theirs, spawned(stop_in_mid_frame, runtime.address, theirs) as villain:
+        assert ours.recv() == "half"
+        assert villain.pid is not None
+        os.kill(villain.pid, signal.SIGSTOP)
+        bystander.progresses()
+        os.kill(villain.pid, signal.SIGCONT)
+        bystander.progresses()
+        kill(villain.pid)
+
+
+def test_peer_killed_in_mid_request(runtime: sw.Runtime, bystander: Bystander) -> None:
+    """Half a request has no effect, and its descriptors come back."""
+    base = descriptors(runtime.pid)
+    ours, theirs = CONTEXT.Pipe()
+    with ours, theirs, spawned(stop_in_mid_frame, runtime.address, theirs) as villain:
+        assert ours.recv() == "half"
+        assert villain.pid is not None
+        kill(villain.pid)
+        eventually(settles(runtime, base))
+    bystander.progresses()
+    with runtime.client(projects=["p"]) as client, pytest.raises(sw.NotFound):
+        client.tiers.get("half")
+
+
+def test_connections_past_the_limit_are_told_busy(runtime: sw.Runtime, bystander: Bystander) -> None:
+    """600 connections: those above the limit get Busy at once, those below it go on, and all descriptors come back."""
+    base = descriptors(runtime.pid)
+    with ExitStack() as stack:
+        peers = [stack.enter_context(RawPeer(runtime.address)) for _ in range(600)]
+        answers = []
+        for number, peer in enumerate(peers):
+            with pytest.MonkeyPatch.context():
+                try:
+                    peer.send(Hello(VERSION, f"crowd-{number}"))
+                except BrokenPipeError:
+                    pass  # turned away already; why, is still to be read
+                answers.append(peer.receive())
+        refused = [each for each in answers if isinstance(each, Rejected)]
+        assert {each.refusal.kind for each in refused} == {"Busy"}
+        assert len(answers) - len(refused) == limits.PEERS_MAX - 1  # the bystander is one
+        with pytest.raises(sw.Busy, match="try again later"):
+            runtime.client()
+        bystander.progresses()
+        assert isinstance(peers[0].ask(GetMetrics()).results[0], Answer)
+    eventually(settles(runtime, base))
+    runtime.client().close()
+
+
+def test_storm_of_connections(runtime: sw.Runtime, bystander: Bystander) -> None:
+    """Peers that come and go at every stage of their greeting leave nothing behind."""
+    base, before = descriptors(runtime.pid), resident_bytes(runtime.pid)
+    for number in range(500):
+        with RawPeer(runtime.address) as peer:
+            stage = number % 4
+            if stage > 0:
+                peer.send(Hello(VERSION, f"fleeting-{number}"))
+            if stage > 1:
+                peer.send(Request(1, (store(f"s{number}"),)))
+            if stage > 2:
+                peer.expect(Welcome)
+                peer.send(Goodbye())
+    bystander.progresses()
+    eventually(settles(runtime, base))
+    assert resident_bytes(runtime.pid) - before < GROWTH_BYTES_MAX
+    with runtime.client() as client:
+        assert client.status().sessions == 2

@@ -1,0 +1,97 @@
+"""A peer that speaks the protocol by hand, as well or as badly as a test wants."""
+
+import socket
+import struct
+from types import TracebackType
+from typing import Self, TypeVar
+
+import msgspec
+
+from stepwell.domain.commands import AnyCommand
+from stepwell.domain.fragment import Tier
+from stepwell.domain.commands.tiers import StoreFragment
+from stepwell.protocol.codec import decode_from_manager, encode_frame
+from stepwell.protocol.framing import Framer
+from stepwell.protocol.messages import VERSION, ClientMessage, Hello, ManagerMessage, Request, Response, Welcome
+
+M = TypeVar("M", bound=ManagerMessage)
+
+RECEIVE_BYTES = 1 << 16
+
+
+def frame(message: ClientMessage) -> bytes:
+    """A message as it goes over the wire."""
+    out = bytearray()
+    encode_frame(message, out)
+    return bytes(out)
+
+
+def framed(value: object) -> bytes:
+    """Any value as the payload of a frame."""
+    payload = msgspec.msgpack.encode(value)
+    return struct.pack("!i", len(payload)) + payload
+
+
+def store(fragment_id: str, body: bytes = b"body", project: str = "p", tokens: int = 1) -> StoreFragment:
+    """A command that stores."""
+    return StoreFragment(project, fragment_id, body, tokens, Tier.HOT)
+
+
+class RawPeer:
+    """A connected socket with a framer. Receiving waits, at the most as long as the timeout."""
+
+    def __init__(self, address: str, timeout_s: float = 10.0) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(timeout_s)
+        self._framer = Framer()
+        try:
+            self.socket.connect(address)
+        except BaseException:
+            self.socket.close()
+            raise
+
+    def send(self, *messages: ClientMessage) -> None:
+        self.socket.sendall(b"".join(map(frame, messages)))
+
+    def send_raw(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def receive(self) -> ManagerMessage | None:
+        """The next message; None when the manager has ended the connection."""
+        while (payload := self._framer.next_frame()) is None:
+            try:
+                data = self.socket.recv(RECEIVE_BYTES)
+            except ConnectionError:
+                return None
+            if not data:
+                return None
+            self._framer.feed(data)
+        return decode_from_manager(payload)
+
+    def expect(self, kind: type[M]) -> M:
+        """The next message, which has to be of this kind."""
+        message = self.receive()
+        assert isinstance(message, kind), message
+        return message
+
+    def hello(self, session_id: str, projects: tuple[str, ...] | None = None) -> Self:
+        """Be welcomed."""
+        self.send(Hello(VERSION, session_id, projects))
+        self.expect(Welcome)
+        return self
+
+    def ask(self, *commands: AnyCommand, request_id: int = 1) -> Response:
+        """Send one request and wait for its response."""
+        self.send(Request(request_id, commands))
+        return self.expect(Response)
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,70 @@
+"""Real processes, spawned, and never left behind."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import multiprocess
+from multiprocess.context import SpawnProcess
+
+CONTEXT = multiprocess.get_context("spawn")
+
+
+@contextmanager
+def spawned(
+    target: Callable[..., object], *arguments: object, timeout_s: float = 20.0
+) -> Iterator[SpawnProcess]:
+    """A process that is joined at the end, and killed if it does not come to one."""
+    process = CONTEXT.Process(target=target, args=arguments)
+    process.start()
+    try:
+        yield process
+        process.join(timeout_s)
+    finally:
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+        process.close()
+
+
+def run_all(target: Callable[..., object], arguments: Sequence[tuple[object, ...]], timeout_s: float = 120.0) -> None:
+    """Run a process for each tuple of arguments, all at once; each has to end well."""
+    processes = [CONTEXT.Process(target=target, args=each) for each in arguments]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout_s)
+    late = [process for process in processes if process.exitcode is None]
+    for process in late:
+        process.kill()
+        process.join()
+    codes = [process.exitcode for process in processes]
+    for process in processes:
+        process.close()
+    assert codes == [0] * len(arguments), f"exit codes {codes}, {len(late)} of them too late"
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process exists and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except OSError:
+        return False
+
+
+def kill(pid: int) -> None:
+    """End a process the hard way."""
+    os.kill(pid, signal.SIGKILL)
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory that a process really has."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def descriptors(pid: int) -> int:
+    """How many descriptors a process has open."""
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())

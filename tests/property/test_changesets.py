@@ -1,0 +1,237 @@
+"""Changesets against stacks of lists: every entry in the changeset where its context would have it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from stepwell.domain.commands import Command, Write
+from stepwell.domain.commands.changesets import EndChangeset, RecordChange, StartChangeset
+from stepwell.domain.commands.plans import (
+    AdvancePlan,
+    CompletePhase,
+    CreateAction,
+    EndSession,
+    FailPhase,
+    RetryPlan,
+    StartPhase,
+    UseAction,
+)
+from stepwell.domain.deciding import Origin
+from stepwell.domain.fragment import TierBudget
+from stepwell.domain.plan import Phase, ProjectLink
+from stepwell.domain.replies import ChangeRecorded, Reply
+from stepwell.domain.state import State
+from tests.property.support import AgainstModel, Refusal
+
+PLANS = ("one", "two")
+BYTES_MAX = 60
+
+
+@dataclass
+class Book:
+    """A changeset, with what was recorded in it."""
+
+    plan: str
+    context: str
+    attempt: int
+    state: str = "open"
+    entries: list[tuple[str, bytes | None, bytes | None]] = field(default_factory=list)
+
+
+@dataclass
+class Stacks:
+    """Open changesets by context, and whether each plan is executing under which lease."""
+
+    lease: dict[str, int | None] = field(default_factory=dict)
+    attempt: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PLANS, 1))
+    books: dict[str, Book] = field(default_factory=dict)
+    stacks: dict[str, list[str]] = field(default_factory=dict)
+
+    def apply(self, command: Command[Reply], _origin: Origin, revision: int) -> bool:
+        match command:
+            case StartChangeset(plan, context, name, token):
+                self.require_lease(plan, token)
+                if name in self.books:
+                    raise Refusal("AlreadyExists")
+                self.require_own(plan, context)
+                self.books[name] = Book(plan, context, self.attempt[plan])
+                self.stacks.setdefault(context, []).append(name)
+            case RecordChange():
+                self.record(command)
+            case EndChangeset(plan, _, token, name, abort):
+                self.require_lease(plan, token)
+                self.end(name, self.open_book(plan, name), "aborted" if abort else "closed")
+            case StartPhase(plan):
+                self.lease[plan] = revision
+            case CompletePhase(plan):
+                self.lease[plan] = None
+            case FailPhase(plan):
+                self.stop(plan)
+            case RetryPlan(plan):
+                self.attempt[plan] += 1
+            case EndSession():
+                lost = [plan for plan in PLANS if self.lease.get(plan)]
+                for plan in lost:
+                    self.stop(plan)
+                    self.attempt[plan] += 1
+                return bool(lost)
+            case _:
+                pass
+        return True
+
+    def record(self, command: RecordChange) -> None:
+        self.require_lease(command.plan_id, command.lease)
+        name = command.changeset_id
+        if name is None:
+            self.require_own(command.plan_id, command.context_id)
+            if not self.stacks.get(command.context_id):
+                raise Refusal("NoActiveChangeset")
+            name = self.stacks[command.context_id][-1]
+        book = self.open_book(command.plan_id, name)
+        if ".." in command.path or command.before == command.after:
+            raise Refusal("InvalidArgument")
+        book.entries.append((command.path, command.before, command.after))
+        if sum(map(len, self.bodies())) > BYTES_MAX:
+            raise Refusal("TierFull")
+
+    def bodies(self) -> set[bytes]:
+        return {
+            body for book in self.books.values() for _, *sides in book.entries for body in sides if body is not None
+        }
+
+    def require_lease(self, plan: str, token: int | None) -> None:
+        if plan not in PLANS:
+            raise Refusal("NotFound")
+        if token is None and self.lease[plan] is None:
+            raise Refusal("PlanNotReady")
+        if self.lease[plan] is None or token != self.lease[plan]:
+            raise Refusal("LeaseLost")
+
+    def require_own(self, plan: str, context: str) -> None:
+        if any(self.books[name].plan != plan for name in self.stacks.get(context, [])):
+            raise Refusal("InvalidArgument")
+
+    def open_book(self, plan: str, name: str) -> Book:
+        book = self.books.get(name)
+        if book is None or book.plan != plan:
+            raise Refusal("NotFound")
+        if book.state != "open":
+            raise Refusal("ChangesetClosed")
+        return book
+
+    def end(self, name: str, book: Book, state: str) -> None:
+        book.state = state
+        self.stacks[book.context].remove(name)
+
+    def stop(self, plan: str) -> None:
+        self.lease[plan] = None
+        for name, book in self.books.items():
+            if book.plan == plan and book.state == "open":
+                self.end(name, book, "aborted")
+
+    def view(self) -> object:
+        return (
+            {
+                name: (book.plan, book.context, book.attempt, book.state, [path for path, *_ in book.entries])
+                for name, book in self.books.items()
+            },
+            {context: names for context, names in self.stacks.items() if names},
+            sum(map(len, self.bodies())),
+        )
+
+    def seen_in(self, state: State) -> object:
+        return (
+            {
+                each.changeset_id: (
+                    each.plan_id,
+                    each.context_id,
+                    each.attempt,
+                    each.state,
+                    [entry.path for entry in state.entries.of(each.changeset_id)],
+                )
+                for each in state.changesets
+            },
+            {context.context_id: list(context.active) for context in state.contexts},
+            state.bodies.bytes,
+        )
+
+
+CONTEXTS = st.sampled_from(["x", "y", "z"])
+CONTENTS = st.sampled_from([None, b"", b"a", b"bbbb", b"c" * 9, b"d" * 20, b"e" * 25])
+PATHS = st.sampled_from(["a.py", "b/c.py", "../d.py"])
+
+
+class ChangesetMachine(AgainstModel):
+    """Interleaved workers of two plans in three contexts."""
+
+    model: Stacks
+
+    @initialize()
+    def start(self) -> None:
+        self.begin(Stacks(), TierBudget(bodies_bytes=BYTES_MAX))
+        self.births = 0
+        self.both(CreateAction("act", "", "", "planner", "coder"), self.origin())
+        for plan in PLANS:
+            self.both(UseAction(plan, "act", (ProjectLink("p"),)), self.origin())
+            self.both(StartPhase(plan, Phase.STRATEGIZE), self.origin())
+            self.both(CompletePhase(plan, Phase.STRATEGIZE, self.model.lease[plan]), self.origin())
+            self.both(AdvancePlan(plan, Phase.EXECUTE), self.origin())
+            self.both(StartPhase(plan, Phase.EXECUTE), self.origin())
+
+    def command(self, data: st.DataObject) -> Write[Reply]:
+        """A step of a worker, now and then with an old lease or another's changeset."""
+        plan = data.draw(st.sampled_from(PLANS))
+        token = data.draw(st.sampled_from([self.model.lease[plan]] * 8 + [None, 1]))
+        context = data.draw(CONTEXTS)
+        names = [*self.model.books, "nothing"]
+        match data.draw(st.sampled_from(["start", "record", "record", "record", "end"])):
+            case "start":
+                self.births += 1
+                name = data.draw(st.sampled_from([f"cs-{self.births}"] * 4 + names[:1]))
+                return StartChangeset(plan, context, name, token)
+            case "record":
+                named = data.draw(st.none() | st.none() | st.sampled_from(names))
+                path, before, after = data.draw(st.tuples(PATHS, CONTENTS, CONTENTS))
+                return RecordChange(plan, context, token, path, before, after, changeset_id=named)
+            case _:
+                return EndChangeset(
+                    plan, context, token, data.draw(st.sampled_from(names)), abort=data.draw(st.booleans())
+                )
+
+    @rule(data=st.data())
+    def work(self, data: st.DataObject) -> None:
+        for _ in range(3):
+            command = self.command(data)
+            reply = self.both(command, self.origin())
+            if isinstance(reply, ChangeRecorded):
+                book = self.model.books[reply.entry.changeset_id]
+                assert (reply.entry.seq, reply.entry.path) == (len(book.entries), book.entries[-1][0])
+
+    @rule(data=st.data(), size=st.integers(1, 5))
+    def transact(self, data: st.DataObject, size: int) -> None:
+        self.both_at_once([self.command(data) for _ in range(size)], self.origin())
+
+    @rule(data=st.data(), size=st.integers(1, 5))
+    def abort(self, data: st.DataObject, size: int) -> None:
+        commands = [self.command(data) for _ in range(size)]
+        self.both_at_once([*commands, EndChangeset("nobody", "x", None, "nothing")], self.origin())
+
+    @rule(plan=st.sampled_from(PLANS))
+    def fail_and_retry(self, plan: str) -> None:
+        """What is open is aborted with its attempt; another one begins."""
+        self.both(FailPhase(plan, Phase.EXECUTE, self.model.lease[plan], "x"), self.origin())
+        self.both(RetryPlan(plan), self.origin())
+        self.both(StartPhase(plan, Phase.EXECUTE), self.origin())
+
+    @rule()
+    def session_is_lost(self) -> None:
+        """So it is when the owner is gone."""
+        self.both(EndSession("alice"), self.origin("manager"))
+        for plan in PLANS:
+            self.both(StartPhase(plan, Phase.EXECUTE), self.origin())
+
+
+TestChangesets = ChangesetMachine.TestCase

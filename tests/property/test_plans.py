@@ -1,0 +1,350 @@
+"""Plans against a table on paper: position, attempt, lease and children, whoever does what and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+
+from stepwell.domain.commands import Command, Write
+from stepwell.domain.commands.plans import (
+    AdvancePlan,
+    CancelPlan,
+    CompleteApply,
+    CompletePhase,
+    ConstrainApply,
+    CreateAction,
+    DeclareSubplans,
+    EndSession,
+    ExpireLeases,
+    FailPhase,
+    RenewLease,
+    RetryPlan,
+    RevertPlan,
+    StartPhase,
+    SubplanSpec,
+    UseAction,
+)
+from stepwell.domain.deciding import Origin
+from stepwell.domain.plan import Phase, ProjectLink, SubplanMode
+from stepwell.domain.replies import Reply
+from stepwell.domain.state import State
+from tests.property.support import AgainstModel, Refusal
+
+STRATEGIZE, EXECUTE, APPLY = Phase
+LINKS = (ProjectLink("p"),)
+
+
+@dataclass
+class Sheet:
+    """One plan, on one sheet of paper."""
+
+    parent: str | None = None
+    phase: str = "strategize"
+    state: str = "queued"
+    version: int = 1
+    attempt: int = 1
+    reversions: int = 0
+    errors: int = 0
+    lease: tuple[int, str, int] | None = None
+    children: list[str] = field(default_factory=list)
+    mode: str = ""
+    places: int = 0
+    fail_fast: bool = False
+
+    @property
+    def ended(self) -> bool:
+        return self.state in {"cancelled", "applied"}
+
+    @property
+    def finished(self) -> bool:
+        return self.ended or (self.phase, self.state) == ("execute", "complete")
+
+    @property
+    def begun(self) -> bool:
+        return (self.phase, self.state) != ("strategize", "queued")
+
+    def go(self, phase: str, state: str, *, again: bool = False, error: bool = False) -> None:
+        self.phase, self.state, self.lease = phase, state, None
+        self.version += 1
+        self.attempt += again
+        self.errors += error
+
+
+@dataclass
+class Sheets:
+    """All plans."""
+
+    plans: dict[str, Sheet] = field(default_factory=dict)
+
+    def apply(self, command: Command[Reply], origin: Origin, revision: int) -> bool:
+        match command:
+            case CreateAction():
+                return True
+            case EndSession(session_id):
+                return self.lose([each for each in self.plans.values() if each.lease and each.lease[1] == session_id])
+            case ExpireLeases():
+                return self.lose(
+                    [each for each in self.plans.values() if each.lease and each.lease[2] <= origin.now_ms]
+                )
+            case UseAction(plan_id):
+                if plan_id in self.plans:
+                    raise Refusal("AlreadyExists")
+                self.plans[plan_id] = Sheet()
+                return True
+            case _:
+                self.step(command, origin, revision)
+                return True
+
+    def lose(self, plans: list[Sheet]) -> bool:
+        for plan in plans:
+            plan.go(plan.phase, "queued", again=True, error=True)
+        return bool(plans)
+
+    def step(self, command: Command[Reply], origin: Origin, revision: int) -> None:
+        match command:
+            case StartPhase(plan_id, phase, lease_ms, version):
+                plan = self.seen(plan_id, version)
+                self.require((plan.phase, plan.state) == (phase, "queued"))
+                self.require_turn(plan_id, plan)
+                plan.go(phase, "processing")
+                plan.lease = (revision, origin.session_id, origin.now_ms + lease_ms)
+            case CompletePhase(plan_id, phase, token, version):
+                if phase is APPLY:
+                    raise Refusal("InvalidArgument")
+                plan = self.held(plan_id, token, version, origin)
+                self.require(plan.phase == phase)
+                self.require(phase is STRATEGIZE or all(self.plans[each].finished for each in plan.children))
+                plan.go(phase, "complete")
+            case CompleteApply(plan_id, token, _, version):
+                plan = self.held(plan_id, token, version, origin)
+                self.require(plan.phase == "apply")
+                plan.go("apply", "applied")
+            case ConstrainApply(plan_id, token, _, version):
+                plan = self.held(plan_id, token, version, origin)
+                self.require(plan.phase == "apply")
+                plan.go("apply", "constrained", error=True)
+            case FailPhase(plan_id, phase, token, _, version):
+                plan = self.held(plan_id, token, version, origin)
+                self.require(plan.phase == phase)
+                plan.go(phase, "errored", error=True)
+                parent = self.plans[plan.parent] if plan.parent else None
+                if parent and parent.fail_fast:
+                    self.cancel_unfinished([each for each in parent.children if each != plan_id])
+            case RenewLease(plan_id, token, lease_ms):
+                plan = self.held(plan_id, token, None, origin)
+                assert plan.lease is not None
+                plan.version += 1
+                plan.lease = (*plan.lease[:2], max(plan.lease[2], origin.now_ms + lease_ms))
+            case DeclareSubplans():
+                self.declare(command, origin)
+            case _:
+                self.steer(command)
+
+    def steer(self, command: Command[Reply]) -> None:
+        match command:
+            case AdvancePlan(plan_id, phase, version):
+                plan = self.seen(plan_id, version)
+                if phase is STRATEGIZE:
+                    raise Refusal("InvalidArgument")
+                self.require(phase is EXECUTE or plan.parent is None)
+                before = "strategize" if phase is EXECUTE else "execute"
+                self.require((plan.phase, plan.state) == (before, "complete"))
+                plan.go(phase, "queued")
+            case RetryPlan(plan_id, version):
+                plan = self.seen(plan_id, version)
+                self.require(plan.state == "errored")
+                plan.go(plan.phase, "queued", again=True)
+            case RevertPlan(plan_id, _, version):
+                plan = self.seen(plan_id, version)
+                self.require(plan.phase != "strategize" and not plan.ended and plan.reversions < 3)
+                plan.go("strategize", "queued", again=True, error=True)
+                plan.reversions += 1
+                self.cancel_unfinished(plan.children)
+                plan.children, plan.mode, plan.fail_fast = [], "", False
+            case CancelPlan(plan_id, _, version):
+                plan = self.seen(plan_id, version)
+                self.require(not plan.ended)
+                self.cancel(plan_id, error=False)
+            case _:
+                raise AssertionError(command)
+
+    def seen(self, plan_id: str, version: int | None) -> Sheet:
+        plan = self.plans.get(plan_id)
+        if plan is None:
+            raise Refusal("NotFound")
+        if version not in {None, plan.version}:
+            raise Refusal("Conflict")
+        return plan
+
+    def held(self, plan_id: str, token: int | None, version: int | None, origin: Origin) -> Sheet:
+        plan = self.seen(plan_id, None)
+        if token is None and plan.lease is None:
+            raise Refusal("PlanNotReady")
+        if plan.lease is None or plan.lease[0] != token or plan.lease[2] <= origin.now_ms:
+            raise Refusal("LeaseLost")
+        return self.seen(plan_id, version)
+
+    def require(self, condition: bool) -> None:  # noqa: FBT001 - it reads as an assertion does
+        if not condition:
+            raise Refusal("PlanNotReady")
+
+    def require_turn(self, plan_id: str, plan: Sheet) -> None:
+        if plan.parent is None or plan.phase != "strategize":
+            return
+        parent = self.plans[plan.parent]
+        self.require(plan_id in parent.children and (parent.phase, parent.state) == ("execute", "processing"))
+        siblings = [self.plans[each] for each in parent.children]
+        if parent.mode == "sequential":
+            self.require(all(each.finished for each in siblings[: parent.children.index(plan_id)]))
+        else:
+            self.require(sum(each.begun and not each.finished for each in siblings) < parent.places)
+
+    def declare(self, command: DeclareSubplans, origin: Origin) -> None:
+        plan = self.held(command.plan_id, command.lease, None, origin)
+        self.require(plan.phase == "execute")
+        names = [child.plan_id for child in command.children]
+        if plan.children or any(name in self.plans for name in names):
+            raise Refusal("AlreadyExists")
+        plan.children = names
+        plan.mode, plan.places, plan.fail_fast = str(command.mode), command.max_parallel, command.fail_fast
+        for name in names:
+            self.plans[name] = Sheet(parent=command.plan_id)
+
+    def cancel(self, plan_id: str, *, error: bool) -> None:
+        plan = self.plans[plan_id]
+        if not plan.ended:
+            plan.go(plan.phase, "cancelled", error=error)
+        for child in plan.children:
+            self.cancel(child, error=error)
+
+    def cancel_unfinished(self, plan_ids: list[str]) -> None:
+        for plan_id in plan_ids:
+            if not self.plans[plan_id].finished:
+                self.cancel(plan_id, error=True)
+
+    def view(self) -> object:
+        return {
+            plan_id: (
+                (each.parent, each.phase, each.state, each.version, each.attempt, each.reversions),
+                (each.errors, each.lease, each.children),
+            )
+            for plan_id, each in self.plans.items()
+        }
+
+    def seen_in(self, state: State) -> object:
+        return {
+            plan.plan_id: (
+                (plan.parent_plan_id, plan.phase, plan.state, plan.version, plan.attempt, plan.reversion_count),
+                (
+                    len(plan.errors),
+                    plan.lease and (plan.lease.token, plan.lease.session_id, plan.lease.expires_at_ms),
+                    [child.plan_id for child in plan.subplans.children] if plan.subplans else [],
+                ),
+            )
+            for plan in state.plans
+        }
+
+
+class PlanMachine(AgainstModel):
+    """Two sessions at work on a few plans, with right and wrong leases and versions."""
+
+    model: Sheets
+
+    @initialize()
+    def start(self) -> None:
+        self.begin(Sheets())
+        self.both(CreateAction("act", "", "", "planner", "coder"), self.origin())
+        self.both(UseAction("root", "act", LINKS), self.origin())
+        self.births = 0
+
+    def command(self, data: st.DataObject, plan_id: str) -> Write[Reply]:
+        """Something to do to a plan; more often than not what is due."""
+        plan = self.model.plans.get(plan_id, Sheet())
+        token = data.draw(st.sampled_from([plan.lease[0] if plan.lease else None] * 4 + [None, 1]))
+        version = data.draw(st.sampled_from([None] * 4 + [plan.version, max(1, plan.version - 1)]))
+        phase = data.draw(st.sampled_from([Phase(plan.phase)] * 4 + list(Phase)))
+        following = {"strategize": EXECUTE, "execute": APPLY, "apply": STRATEGIZE}[plan.phase]
+        ahead = data.draw(st.sampled_from([following] * 3 + list(Phase)))
+        due: dict[str, list[Write[Reply]]] = {
+            "queued": [StartPhase(plan_id, phase, 1_000, version)] * 3,
+            "processing": [
+                CompletePhase(plan_id, phase, token, version),
+                CompletePhase(plan_id, phase, token, version),
+                CompleteApply(plan_id, token, {}, version),
+                self.family(data, plan_id, token),
+            ],
+            "complete": [AdvancePlan(plan_id, ahead, version)] * 3,
+            "errored": [RetryPlan(plan_id, version)] * 2,
+        }
+        anything: list[Write[Reply]] = [
+            StartPhase(plan_id, phase, 500, version),
+            FailPhase(plan_id, phase, token, "x", version),
+            RenewLease(plan_id, token, data.draw(st.sampled_from([10, 2_000]))),
+            ConstrainApply(plan_id, token, "x", version),
+            RetryPlan(plan_id, version),
+            AdvancePlan(plan_id, ahead, version),
+            RevertPlan(plan_id, "x", version),
+            CancelPlan(plan_id, "", version),
+        ]
+        return data.draw(st.sampled_from(due.get(plan.state, []) * 3 + anything))
+
+    def family(self, data: st.DataObject, plan_id: str, token: int | None) -> DeclareSubplans:
+        self.births += 1
+        size = data.draw(st.integers(1, 3))
+        return DeclareSubplans(
+            plan_id,
+            token,
+            tuple(SubplanSpec(f"c{n}", f"kid-{self.births}-{n}", "act") for n in range(size)),
+            data.draw(st.sampled_from([SubplanMode.PARALLEL, SubplanMode.SEQUENTIAL])),
+            data.draw(st.integers(1, 2)),
+            fail_fast=data.draw(st.booleans()),
+        )
+
+    def pick(self, data: st.DataObject) -> str:
+        return data.draw(st.sampled_from([*self.model.plans, "root", "nobody"]))
+
+    @rule(data=st.data(), session=st.sampled_from(["alice", "bob"]))
+    def work(self, data: st.DataObject, session: str) -> None:
+        self.both(self.command(data, self.pick(data)), self.origin(session))
+
+    @rule(data=st.data())
+    def work_on(self, data: st.DataObject) -> None:
+        """Several steps with one plan, so that the far positions are reached."""
+        plan_id = self.pick(data)
+        for _ in range(4):
+            self.both(self.command(data, plan_id), self.origin())
+
+    @rule(data=st.data(), size=st.integers(1, 4))
+    def transact(self, data: st.DataObject, size: int) -> None:
+        plan_id = self.pick(data)
+        self.both_at_once([self.command(data, plan_id) for _ in range(size)], self.origin())
+
+    @rule(data=st.data(), size=st.integers(1, 3))
+    def abort(self, data: st.DataObject, size: int) -> None:
+        commands = [self.command(data, self.pick(data)) for _ in range(size)]
+        self.both_at_once([*commands, CancelPlan("nobody")], self.origin())
+
+    @precondition(lambda self: len(self.model.plans) < 8)
+    @rule()
+    def use(self) -> None:
+        self.births += 1
+        self.both(UseAction(f"plan-{self.births}", "act", LINKS), self.origin())
+
+    @rule(milliseconds=st.integers(1, 600))
+    def time_passes(self, milliseconds: int) -> None:
+        self.now_ms += milliseconds
+        self.both(ExpireLeases(), self.origin("manager"))
+
+    @rule(milliseconds=st.integers(1, 600))
+    def time_passes_unseen(self, milliseconds: int) -> None:
+        """A lease can be over before anybody takes it back."""
+        self.now_ms += milliseconds
+
+    @rule(session=st.sampled_from(["alice", "bob"]))
+    def session_ends(self, session: str) -> None:
+        self.both(EndSession(session), self.origin("manager"))
+
+
+TestPlans = PlanMachine.TestCase

@@ -1,0 +1,341 @@
+"""The tiers against lists: the same fragments in the same tiers in the same order, whatever is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from stepwell.domain.commands import Command, Write
+from stepwell.domain.commands.tiers import (
+    DeleteFragment,
+    DemoteFragment,
+    EvictLru,
+    GetFragment,
+    GetMetrics,
+    ListFragments,
+    PromoteFragment,
+    SetBudget,
+    StoreFragment,
+    SweepIdle,
+    SweepStale,
+)
+from stepwell.domain.deciding import Origin
+from stepwell.domain.fragment import Tier, TierBudget
+from stepwell.domain.fragments import Usage
+from stepwell.domain.replies import FragmentFound, FragmentPage, FragmentsMoved, Reply, TierMetrics
+from stepwell.domain.state import State
+from tests.property.support import AgainstModel, Refusal
+
+HOT, WARM, COLD = Tier
+UP = {COLD: WARM, WARM: HOT}
+DOWN: dict[Tier, Tier | None] = {HOT: WARM, WARM: COLD, COLD: None}
+
+
+@dataclass
+class Item:
+    """A fragment, as somebody would write it down who had only paper."""
+
+    project: str
+    name: str
+    body: bytes
+    tokens: int
+    revision: int
+    born: int
+    touched_ms: int
+    reads: int = 0
+    reads_here: int = 0
+
+
+@dataclass
+class Lists:
+    """Three lists, the least recently used first."""
+
+    budget: TierBudget
+    tiers: dict[Tier, list[Item]] = field(default_factory=lambda: {tier: [] for tier in Tier})
+    births: int = 0
+    moved: list[tuple[str, str, Tier, Tier | None]] = field(default_factory=list)
+
+    def items(self) -> Iterable[Item]:
+        return (item for tier in Tier for item in self.tiers[tier])
+
+    def find(self, project: str, name: str, origin: Origin) -> tuple[Tier, Item]:
+        if origin.projects is not None and project not in origin.projects:
+            raise Refusal("OutOfScope")
+        for tier in Tier:
+            for item in self.tiers[tier]:
+                if (item.project, item.name) == (project, name):
+                    return tier, item
+        raise Refusal("NotFound")
+
+    def apply(self, command: Command[Reply], origin: Origin, revision: int) -> bool:
+        now_ms = origin.now_ms
+        self.moved = []
+        match command:
+            case StoreFragment():
+                self.store(command, origin, revision)
+            case GetFragment(project, name):
+                return self.get(*self.find(project, name, origin), now_ms)
+            case PromoteFragment(project, name):
+                tier, item = self.find(project, name, origin)
+                if tier is not HOT and not self.too_large(item, UP[tier]):
+                    self.move(item, tier, UP[tier], now_ms)
+                    self.enforce(now_ms, item)
+            case DemoteFragment(project, name):
+                tier, item = self.find(project, name, origin)
+                if (below := DOWN[tier]) is not None:
+                    self.move(item, tier, below, now_ms)
+                    self.enforce(now_ms, item)
+            case DeleteFragment(project, name, expected):
+                tier, item = self.find(project, name, origin)
+                if expected not in {None, item.revision}:
+                    raise Refusal("Conflict")
+                self.tiers[tier].remove(item)
+            case EvictLru(tier, count):
+                for item in self.visible(tier, origin)[:count]:
+                    self.move(item, tier, DOWN[tier], now_ms)
+                self.enforce(now_ms)
+            case SweepStale() | SweepIdle():
+                self.sweep(origin)
+            case SetBudget(budget):
+                self.set_budget(budget, origin)
+            case _:
+                return False
+        return bool(self.moved) or isinstance(command, Write)
+
+    def visible(self, tier: Tier, origin: Origin) -> list[Item]:
+        return [item for item in self.tiers[tier] if origin.projects is None or item.project in origin.projects]
+
+    def store(self, command: StoreFragment, origin: Origin, revision: int) -> None:
+        try:
+            tier, old = self.find(command.project, command.fragment_id, origin)
+        except Refusal as refusal:
+            if str(refusal) != "NotFound":
+                raise
+            tier, old = None, None
+        if command.expected_revision not in {None, old.revision if old else 0}:
+            raise Refusal("Conflict")
+        bodies = {item.body for item in self.items()}
+        if command.body not in bodies and size(bodies | {command.body}) > self.budget.bodies_bytes:
+            raise Refusal("TierFull")
+        if tier is not None and old is not None:
+            self.tiers[tier].remove(old)
+        else:
+            self.births += 1
+        item = Item(
+            project=command.project,
+            name=command.fragment_id,
+            body=command.body,
+            tokens=command.tokens,
+            revision=revision,
+            born=old.born if old else self.births,
+            touched_ms=origin.now_ms,
+            reads=old.reads if old else 0,
+        )
+        target = WARM if self.too_large(item, command.tier) else command.tier
+        self.tiers[target].append(item)
+        self.enforce(origin.now_ms, item)
+
+    def too_large(self, item: Item, tier: Tier) -> bool:
+        return tier is HOT and item.tokens > self.budget.hot_tokens
+
+    def get(self, tier: Tier, item: Item, now_ms: int) -> bool:
+        self.tiers[tier].remove(item)
+        self.tiers[tier].append(item)
+        item.touched_ms = now_ms
+        item.reads += 1
+        item.reads_here += 1
+        often = item.reads_here >= self.budget.promotion_threshold
+        if tier is HOT or not often or self.too_large(item, UP[tier]):
+            return False
+        # With cold full, a climb from warm to hot may have nowhere to put whom it displaces.
+        lists = {each: list(items) for each, items in self.tiers.items()}
+        values = {id(each): (each.touched_ms, each.reads_here) for each in self.items()}
+        try:
+            self.move(item, tier, UP[tier], now_ms)
+            self.enforce(now_ms, item)
+        except Refusal:
+            self.tiers = lists
+            for each in self.items():
+                each.touched_ms, each.reads_here = values[id(each)]
+            return False
+        return True
+
+    def move(self, item: Item, source: Tier, target: Tier | None, now_ms: int) -> None:
+        self.tiers[source].remove(item)
+        self.moved.append((item.project, item.name, source, target))
+        if target is not None:
+            self.tiers[target].append(item)
+            item.touched_ms = now_ms
+            item.reads_here = 0
+
+    def enforce(self, now_ms: int, spared: Item | None = None) -> None:
+        while sum(item.tokens for item in self.tiers[HOT]) > self.budget.hot_tokens:
+            self.move(next(item for item in self.tiers[HOT] if item is not spared), HOT, WARM, now_ms)
+        while len(self.tiers[WARM]) > self.budget.warm_entries:
+            self.move(next(item for item in self.tiers[WARM] if item is not spared), WARM, COLD, now_ms)
+        if len(self.tiers[COLD]) > self.budget.cold_entries:
+            raise Refusal("TierFull")
+
+    def sweep(self, origin: Origin) -> None:
+        for tier, age_ms, room_below in (
+            (COLD, self.budget.cold_retention_ms, 10**9),
+            (WARM, self.budget.warm_ttl_ms, self.budget.cold_entries),
+            (HOT, self.budget.hot_ttl_ms, self.budget.warm_entries),
+        ):
+            below = DOWN[tier]
+            for item in self.visible(tier, origin):
+                stale = origin.now_ms - item.touched_ms >= age_ms
+                if stale and (below is None or len(self.tiers[below]) < room_below):
+                    self.move(item, tier, below, origin.now_ms)
+
+    def set_budget(self, budget: TierBudget, origin: Origin) -> None:
+        if origin.projects is not None:
+            raise Refusal("OutOfScope")
+        if size({item.body for item in self.items()}) > budget.bodies_bytes:
+            raise Refusal("TierFull")
+        self.budget = budget
+        self.enforce(origin.now_ms)
+
+    def view(self) -> object:
+        return self.budget, {
+            tier: [
+                (i.project, i.name, i.tokens, len(i.body), i.revision, i.touched_ms, i.reads, i.reads_here)
+                for i in items
+            ]
+            for tier, items in self.tiers.items()
+        }
+
+    def seen_in(self, state: State) -> object:
+        return state.budget, {
+            tier: [
+                (
+                    entry.row.project,
+                    entry.row.fragment_id,
+                    entry.row.tokens,
+                    entry.row.size,
+                    entry.row.revision,
+                    entry.touched_at_ms,
+                    entry.access_count,
+                    entry.accesses_since_move,
+                )
+                for entry in state.fragments.oldest(tier)
+            ]
+            for tier in Tier
+        }
+
+
+def size(bodies: Iterable[bytes]) -> int:
+    return sum(map(len, bodies))
+
+
+PROJECTS = st.sampled_from(["p", "q", "r"])
+NAMES = st.sampled_from("abcdef")
+BUDGETS = st.builds(
+    TierBudget,
+    hot_tokens=st.integers(1, 12),
+    warm_entries=st.integers(1, 4),
+    cold_entries=st.integers(1, 5),
+    bodies_bytes=st.integers(4, 40),
+    hot_ttl_ms=st.just(10),
+    warm_ttl_ms=st.just(20),
+    cold_retention_ms=st.just(40),
+    promotion_threshold=st.integers(1, 3),
+)
+STORES = st.builds(
+    StoreFragment,
+    PROJECTS,
+    NAMES,
+    st.sampled_from([b"", b"x", b"yy", b"zzz", b"wwwwwww"]),
+    st.integers(1, 14),
+    st.sampled_from(Tier),
+    expected_revision=st.none() | st.integers(0, 3),
+)
+WRITES: st.SearchStrategy[Write[Reply]] = st.one_of(
+    STORES,
+    STORES,
+    st.builds(PromoteFragment, PROJECTS, NAMES),
+    st.builds(DemoteFragment, PROJECTS, NAMES),
+    st.builds(DeleteFragment, PROJECTS, NAMES, st.none() | st.integers(1, 20)),
+    st.builds(EvictLru, st.sampled_from(Tier), st.integers(1, 4)),
+    st.builds(SweepStale),
+    st.builds(SetBudget, BUDGETS),
+)
+SCOPES = st.none() | st.frozensets(PROJECTS, min_size=1, max_size=2)
+
+
+class TierMachine(AgainstModel):
+    """Random writes, reads, sweeps and transactions, from unrestricted and scoped sessions."""
+
+    @initialize(budget=BUDGETS)
+    def start(self, budget: TierBudget) -> None:
+        self.lists = Lists(budget)
+        self.begin(self.lists, budget)
+
+    @rule(milliseconds=st.integers(1, 15))
+    def time_passes(self, milliseconds: int) -> None:
+        self.now_ms += milliseconds
+
+    @rule(command=STORES)
+    def store(self, command: StoreFragment) -> None:
+        self.both(command, self.origin())
+
+    @rule(command=WRITES, scope=SCOPES)
+    def write(self, command: Write[Reply], scope: frozenset[str] | None) -> None:
+        reply = self.both(command, self.origin(projects=scope))
+        if isinstance(reply, FragmentsMoved) and isinstance(self.model, Lists):
+            final = {(project, name): target for project, name, _, target in self.model.moved}
+            assert {(move.project, move.fragment_id): move.target for move in reply.moves} == {
+                key: target for key, target in final.items() if scope is None or key[0] in scope
+            }
+
+    @rule()
+    def sweep_idle(self) -> None:
+        self.both(SweepIdle(), self.origin())
+
+    @rule(project=PROJECTS, name=NAMES, times=st.integers(1, 4), scope=SCOPES)
+    def read(self, project: str, name: str, times: int, scope: frozenset[str] | None) -> None:
+        for _ in range(times):
+            reply = self.both(GetFragment(project, name), self.origin(projects=scope))
+            if reply is not None and isinstance(self.model, Lists):
+                assert isinstance(reply, FragmentFound)
+                tier, item = self.model.find(project, name, self.origin())
+                assert (reply.row.tier, reply.access_count, reply.row.tokens) == (tier, item.reads, item.tokens)
+                assert reply.last_accessed_ms == self.now_ms
+
+    @rule(commands=st.lists(WRITES, max_size=6))
+    def transact(self, commands: list[Write[Reply]]) -> None:
+        self.both_at_once(commands, self.origin())
+
+    @rule(commands=st.lists(WRITES, max_size=6))
+    def abort(self, commands: list[Write[Reply]]) -> None:
+        self.both_at_once([*commands, DeleteFragment("nobody", "nothing")], self.origin())
+
+    @rule(scope=SCOPES)
+    def measure(self, scope: frozenset[str] | None) -> None:
+        origin = self.origin(projects=scope)
+        reply = self.both(GetMetrics(), origin)
+        assert isinstance(reply, TierMetrics)
+        assert isinstance(self.model, Lists)
+        for tier, usage in ((HOT, reply.hot), (WARM, reply.warm), (COLD, reply.cold)):
+            items = self.model.visible(tier, origin)
+            assert usage == Usage(len(items), sum(item.tokens for item in items), sum(len(item.body) for item in items))
+
+    @rule(project=PROJECTS, limit=st.integers(1, 3))
+    def page(self, project: str, limit: int) -> None:
+        assert isinstance(self.model, Lists)
+        names: list[str] = []
+        cursor: str | None = None
+        while True:
+            reply = self.both(ListFragments(project, limit=limit, cursor=cursor), self.origin())
+            assert isinstance(reply, FragmentPage)
+            names += [row.fragment_id for row in reply.rows]
+            if (cursor := reply.cursor) is None:
+                break
+        born = sorted((item.born, item.name) for item in self.model.items() if item.project == project)
+        assert names == [name for _, name in born]
+
+
+TestTiers = TierMachine.TestCase

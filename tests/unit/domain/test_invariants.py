@@ -1,0 +1,338 @@
+"""Each invariant can fail: a healthy state is damaged by hand, and exactly that claim, or more, complains."""
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from stepwell.domain import invariants
+from stepwell.domain.changeset import ChangesetState
+from stepwell.domain.commands.plans import RecordDecision
+from stepwell.domain.fragment import Tier, TierBudget
+from stepwell.domain.invariants import INVARIANTS
+from stepwell.domain.plan import Action, Child, Decision, Lease, Phase, Plan, PlanState
+from stepwell.domain.state import State
+from tests.unit.domain.support import World, image
+
+Damage = Callable[[State], None]
+
+
+@pytest.fixture
+def state() -> State:
+    """Some of everything, all of it sound."""
+    world = World(TierBudget(hot_tokens=10, warm_entries=3, cold_entries=3))
+    for name in "abc":
+        world.store(name, 3)
+    world.store("w", tier=Tier.WARM, project="q")
+    world.use()
+    world.execute()
+    world.declare("kid")
+    world.execute("kid")
+    world.open("cs1", "ctx")
+    world.record()
+    world.record("b.py")
+    world.open("cs2", "ctx")
+    world.open("cs3", "kids", "kid")
+    world.do(RecordDecision("plan", "d1", world.lease(), "q", "c"))
+    world.do(RecordDecision("plan", "d2", world.lease(), "q", "c", parent_id="d1"))
+    return world.state
+
+
+def plan_of(state: State, plan_id: str = "plan") -> Plan:
+    plan = state.plans.get(plan_id)
+    assert plan is not None
+    return plan
+
+
+def decision_of(state: State, decision_id: str) -> Decision:
+    decision = state.decisions.get(decision_id)
+    assert decision is not None
+    return decision
+
+
+def action_of(state: State) -> Action:
+    (action,) = state.actions
+    return action
+
+
+def put(state: State, plan: Plan) -> None:
+    """Replace a row behind the back of every index."""
+    state.plans.rows[plan.plan_id] = plan
+
+
+def file_twice(state: State) -> None:
+    table = state.fragments
+    table._shelves[Tier.WARM].ring.append(type(table.entries["p", "a"].in_tier)(table.entries["p", "a"]))
+
+
+def lose_from_ring(state: State) -> None:
+    state.fragments.entries["p", "a"].in_tier.take_out()
+
+
+def change_tier_of_row(state: State) -> None:
+    entry = state.fragments.entries["p", "a"]
+    entry.row = replace(entry.row, tier=Tier.COLD)
+
+
+def lower_budget(**bounds: int) -> Damage:
+    def damage(state: State) -> None:
+        state._budget.row = TierBudget(**{"hot_tokens": 10, "warm_entries": 3, "cold_entries": 3, **bounds})
+
+    return damage
+
+
+def overfill_warm(state: State) -> None:
+    state.fragments._shelves[Tier.WARM].usage.entries = 4
+
+
+def overfill_cold(state: State) -> None:
+    state.fragments._shelves[Tier.COLD].usage.entries = 4
+
+
+def miscount_tokens(state: State) -> None:
+    state.fragments._shelves[Tier.HOT].usage.tokens -= 1
+
+
+def miscount_bytes_of_a_project(state: State) -> None:
+    state.fragments._projects["q"].shelves[Tier.WARM].usage.bytes += 1
+
+
+def shuffle_ring(state: State) -> None:
+    table = state.fragments
+    table._shelves[Tier.HOT].ring.touch(table.entries["p", "a"].in_tier)
+
+
+def shuffle_ring_of_a_project(state: State) -> None:
+    table = state.fragments
+    table._projects["p"].shelves[Tier.HOT].ring.touch(table.entries["p", "a"].in_project)
+
+
+def turn_back_time(state: State) -> None:
+    state.fragments.entries["p", "c"].touched_at_ms -= 1
+
+
+def lose_from_pages(state: State) -> None:
+    del state.fragments._projects["p"].by_serial[1]
+
+
+def serial_from_the_future(state: State) -> None:
+    state.fragments.next_serial = 1
+
+
+def forget_a_body(state: State) -> None:
+    state.bodies.references.popitem()
+
+
+def keep_a_body(state: State) -> None:
+    state.bodies.references[b"nobody's"] = 1
+
+
+def miscount_body_bytes(state: State) -> None:
+    state.bodies.bytes += 1
+
+
+def file_action_elsewhere(state: State) -> None:
+    state.actions.rows["local/other"] = action_of(state)
+
+
+def file_action_uncanonically(state: State) -> None:
+    action = replace(action_of(state), name="act")
+    state.actions.rows.clear()
+    state.actions.rows["act"] = action
+
+
+def impossible_position(state: State) -> None:
+    put(state, replace(plan_of(state), state=PlanState.APPLIED))
+
+
+def impossible_counters(field: str, value: int) -> Damage:
+    return lambda state: put(state, replace(plan_of(state), **{field: value}))
+
+
+def processing_without_lease(state: State) -> None:
+    put(state, replace(plan_of(state), lease=None))
+
+
+def lease_without_processing(state: State) -> None:
+    plan = plan_of(state)
+    put(state, replace(plan, state=PlanState.COMPLETE))
+
+
+def lease_not_filed_by_expiry(state: State) -> None:
+    state.plans.by_expiry.clear()
+
+
+def lease_filed_under_another_session(state: State) -> None:
+    plan = plan_of(state)
+    assert plan.lease is not None
+    put(state, replace(plan, lease=Lease(plan.lease.token, "mallory", plan.lease.expires_at_ms)))
+
+
+def declare_nobody(state: State) -> None:
+    plan = plan_of(state)
+    assert plan.subplans is not None
+    put(state, replace(plan, subplans=replace(plan.subplans, children=(Child("nobody", "nobody"),))))
+
+
+def disown(state: State) -> None:
+    put(state, replace(plan_of(state, "kid"), parent_plan_id=None))
+
+
+def uproot(state: State) -> None:
+    put(state, replace(plan_of(state, "kid"), root_plan_id="kid"))
+
+
+def miscount_tree(state: State) -> None:
+    state.plans.by_root["plan"] += 1
+
+
+def lose_a_decision(state: State) -> None:
+    del state.decisions.rows["d2"]
+
+
+def decision_of_another_plan(state: State) -> None:
+    state.decisions.rows["d1"] = replace(decision_of(state, "d1"), plan_id="kid")
+
+
+def decision_on_a_later_one(state: State) -> None:
+    state.decisions.rows["d1"] = replace(decision_of(state, "d1"), parent_id="d2")
+
+
+def decision_without_a_plan(state: State) -> None:
+    state.decisions.rows["d3"] = replace(decision_of(state, "d1"), decision_id="d3")
+
+
+def unlist_a_changeset(state: State) -> None:
+    put(state, replace(plan_of(state), changeset_ids=("cs1",)))
+
+
+def changeset_of_another_plan(state: State) -> None:
+    state.changesets.rows["cs1"] = replace(state.changesets.rows["cs1"], plan_id="kid")
+
+
+def open_in_another_attempt(state: State) -> None:
+    put(state, replace(plan_of(state), attempt=2))
+
+
+def open_in_another_phase(state: State) -> None:
+    put(state, replace(plan_of(state), phase=Phase.STRATEGIZE))
+
+
+def close_but_leave_on_the_stack(state: State) -> None:
+    state.changesets.rows["cs2"] = replace(state.changesets.rows["cs2"], state=ChangesetState.CLOSED)
+
+
+def open_on_no_stack(state: State) -> None:
+    del state.contexts.rows["ctx"]
+
+
+def open_on_two_stacks(state: State) -> None:
+    state.contexts.rows["kids"] = replace(state.contexts.rows["kids"], active=("cs3", "cs2"))
+
+
+def empty_stack(state: State) -> None:
+    state.contexts.rows["none"] = replace(state.contexts.rows["ctx"], context_id="none", active=())
+
+
+def lose_an_entry(state: State) -> None:
+    state.entries.by_changeset["cs1"].pop(0)
+
+
+def miscount_entries_of_a_changeset(state: State) -> None:
+    state.changesets.rows["cs1"] = replace(state.changesets.rows["cs1"], entry_count=1)
+
+
+def entry_of_another(state: State) -> None:
+    entries = state.entries.by_changeset["cs1"]
+    entries[1] = replace(entries[1], changeset_id="cs2")
+
+
+def miscount_entries_of_a_plan(state: State) -> None:
+    state.entries.by_plan["plan"] += 1
+
+
+DAMAGES: dict[str, list[Damage]] = {
+    "each_fragment_is_in_exactly_one_tier": [file_twice, lose_from_ring, change_tier_of_row],
+    "every_tier_is_within_its_budget": [
+        lower_budget(hot_tokens=8),
+        overfill_warm,
+        overfill_cold,
+        lower_budget(bodies_bytes=1),
+    ],
+    "sums_equal_what_they_sum": [miscount_tokens, miscount_bytes_of_a_project],
+    "orders_of_use_are_orders_of_time": [shuffle_ring, shuffle_ring_of_a_project, turn_back_time],
+    "projects_have_their_fragments_in_order_of_creation": [lose_from_pages, serial_from_the_future],
+    "bodies_are_counted_exactly": [forget_a_body, keep_a_body, miscount_body_bytes],
+    "actions_are_filed_under_their_names": [file_action_elsewhere, file_action_uncanonically],
+    "plans_are_where_plans_can_be": [
+        impossible_position,
+        impossible_counters("version", 0),
+        impossible_counters("attempt", 0),
+        impossible_counters("reversion_count", 4),
+        impossible_counters("reversion_count", -1),
+    ],
+    "processing_means_leased": [
+        processing_without_lease,
+        lease_without_processing,
+        lease_not_filed_by_expiry,
+        lease_filed_under_another_session,
+    ],
+    "families_agree": [declare_nobody, disown, uproot, miscount_tree],
+    "decisions_form_trees": [
+        lose_a_decision,
+        decision_of_another_plan,
+        decision_on_a_later_one,
+        decision_without_a_plan,
+    ],
+    "changesets_belong_to_plans": [
+        unlist_a_changeset,
+        changeset_of_another_plan,
+        open_in_another_attempt,
+        open_in_another_phase,
+    ],
+    "contexts_own_exactly_their_open_changesets": [
+        close_but_leave_on_the_stack,
+        open_on_no_stack,
+        open_on_two_stacks,
+        empty_stack,
+    ],
+    "entries_are_numbered_without_gaps": [
+        lose_an_entry,
+        miscount_entries_of_a_changeset,
+        entry_of_another,
+        miscount_entries_of_a_plan,
+    ],
+}
+"""What breaks each invariant, in each of the ways that it speaks of."""
+
+
+def test_sound_state(state: State) -> None:
+    """Nothing is wrong with the state that is damaged below, nor with an empty one."""
+    assert invariants.check(state) == []
+    assert invariants.check(State()) == []
+
+
+def test_checking_changes_nothing(state: State) -> None:
+    """A check is no access."""
+    before = image(state)
+    invariants.check(state)
+    assert image(state) == before
+
+
+def test_every_invariant_is_broken_here() -> None:
+    """An invariant that nobody can break says nothing."""
+    assert DAMAGES.keys() == INVARIANTS.keys()
+
+
+@pytest.mark.parametrize(
+    "name, damage",
+    [
+        pytest.param(name, damage, id=f"{name}-{number}")
+        for name in INVARIANTS
+        for number, damage in enumerate(DAMAGES.get(name, [lambda _: None]))
+    ],
+)
+def test_can_fail(state: State, name: str, damage: Damage) -> None:
+    """The damage is found under the name of the invariant that it breaks."""
+    damage(state)
+    assert name in {violation.partition(":")[0] for violation in invariants.check(state)}
