@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from unittest import mock
 
 from behave import fixture, use_fixture
 from behave.model import Scenario
@@ -16,7 +18,8 @@ expected_failure.install()
 
 @fixture
 def own_directory(_context: Context) -> Iterator[None]:
-    with private_runtime_directory():
+    """A place for sockets in which nobody else makes any, not even where there is no runtime directory."""
+    with private_runtime_directory() as directory, mock.patch.object(tempfile, "tempdir", str(directory)):
         yield
 
 

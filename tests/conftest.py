@@ -2,16 +2,19 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from tests.leaks import no_leaks, private_runtime_directory
 
-# Repeatable by default. To soak, STEPWELL_HYPOTHESIS_PROFILE=long: other examples each time, and many more;
-# what fails is printed with the line that repeats it.
+# Repeatable by default. To soak: STEPWELL_HYPOTHESIS_PROFILE=long pytest tests/property -o faulthandler_timeout=0
+# takes other examples each time, and many more; what fails is printed with the line that repeats it.
+# Explaining the failure of a state machine takes longer than a test may.
 settings.register_profile(
-    "short", deadline=None, print_blob=True, derandomize=True, database=None, stateful_step_count=30
+    "base", deadline=None, print_blob=True, phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
 )
-settings.register_profile("long", deadline=None, print_blob=True, max_examples=2_000, stateful_step_count=200)
+base = settings.get_profile("base")
+settings.register_profile("short", base, derandomize=True, database=None, stateful_step_count=30)
+settings.register_profile("long", base, max_examples=2_000, stateful_step_count=200)
 settings.load_profile(os.environ.get("STEPWELL_HYPOTHESIS_PROFILE", "short"))
 
 

@@ -42,10 +42,10 @@ class RawPeer:
 
     def __init__(self, address: str, timeout_s: float = 10.0) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(timeout_s)
         self._framer = Framer()
         try:
-            self.socket.connect(address)
+            self.socket.connect(address)  # with a timeout it would not wait for room in the backlog, but fail
+            self.socket.settimeout(timeout_s)
         except BaseException:
             self.socket.close()
             raise

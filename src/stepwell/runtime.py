@@ -161,6 +161,7 @@ def _spawn(settings: Settings) -> subprocess.Popen[bytes]:
         [sys.executable, "-P", "-c", _BOOT, msgspec.json.encode(settings).decode(), path],
         stdin=subprocess.DEVNULL,
         pass_fds=(settings.lifeline_fd,),
+        process_group=0,  # a terminal's Ctrl-C is for the program; when that ends, so does the manager
     )
 
 

@@ -6,7 +6,7 @@ import stepwell as sw
 from tests.faults.bystander import Bystander
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def runtime() -> Iterator[sw.Runtime]:
     """A manager that has served before, so that what it needs once is not counted as growth."""
     with sw.Runtime.start(log_level="error") as started:

@@ -5,7 +5,7 @@ import random
 import signal
 import struct
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -22,6 +22,8 @@ from tests.waiting import eventually
 SEED = 7120
 GROWTH_BYTES_MAX = 2 * limits.FRAME_BYTES_MAX + limits.OUTBOX_BYTES_MAX
 """What one bad peer may cost: a frame on its way in, a reply on its way out, and an outbox."""
+
+RESTLESS_BYTES = 20 * limits.MIB
 
 
 def settles(runtime: sw.Runtime, base: int) -> Callable[[], bool]:
@@ -142,8 +144,7 @@ def test_damaged_requests(runtime: sw.Runtime, bystander: Bystander) -> None:
         with RawPeer(runtime.address) as peer:
             peer.hello(f"damaged-{number}")
             peer.send_raw(damaged)
-            peer.expect(Response) if isinstance(answer := peer.receive(), Welcome) else answer
-            assert isinstance(answer, Response | Rejected)
+            assert isinstance(peer.receive(), Response | Rejected)
     bystander.progresses()
     assert runtime.is_alive()
 
@@ -168,17 +169,11 @@ def test_tiny_requests_do_not_pile_up(runtime: sw.Runtime, bystander: Bystander)
         peer.socket.setblocking(False)  # noqa: FBT003
         sent = received = 0
         burst = ask * 10_000
-        while received < 20_000_000:
-            try:
+        while sent < RESTLESS_BYTES and received < RESTLESS_BYTES:
+            with suppress(BlockingIOError):
                 sent += peer.socket.send(burst[sent % len(ask) :])
-            except BlockingIOError:
-                pass
-            try:
+            with suppress(BlockingIOError):
                 received += len(peer.socket.recv(1 << 20))
-            except BlockingIOError:
-                pass
-            if sent > 20_000_000:
-                break
         assert resident_bytes(runtime.pid) - before < GROWTH_BYTES_MAX
     bystander.progresses()
 
@@ -231,12 +226,9 @@ def test_connections_past_the_limit_are_told_busy(runtime: sw.Runtime, bystander
         peers = [stack.enter_context(RawPeer(runtime.address)) for _ in range(600)]
         answers = []
         for number, peer in enumerate(peers):
-            with pytest.MonkeyPatch.context():
-                try:
-                    peer.send(Hello(VERSION, f"crowd-{number}"))
-                except BrokenPipeError:
-                    pass  # turned away already; why, is still to be read
-                answers.append(peer.receive())
+            with suppress(BrokenPipeError):  # turned away already; why, is still to be read
+                peer.send(Hello(VERSION, f"crowd-{number}"))
+            answers.append(peer.receive())
         refused = [each for each in answers if isinstance(each, Rejected)]
         assert {each.refusal.kind for each in refused} == {"Busy"}
         assert len(answers) - len(refused) == limits.PEERS_MAX - 1  # the bystander is one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
@@ -235,3 +236,4 @@ class ChangesetMachine(AgainstModel):
 
 
 TestChangesets = ChangesetMachine.TestCase
+TestChangesets.settings = settings(max_examples=settings().max_examples // 2)

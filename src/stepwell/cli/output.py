@@ -9,9 +9,15 @@ import sys
 from rich.console import Console
 
 
+class _Results(Console):
+    def on_broken_pipe(self) -> None:
+        """Left to `main`, which does the same whoever was writing."""
+        raise BrokenPipeError
+
+
 def results() -> Console:
     """For a result: coloured on a terminal, plain in a file or pipe, where a path is never broken into lines."""
-    return Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
+    return _Results(soft_wrap=not sys.stdout.isatty(), highlight=False)
 
 
 def say(text: str) -> None:

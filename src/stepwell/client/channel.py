@@ -113,6 +113,9 @@ class Channel:
                 yield _checked(connection.receive())
                 under_way -= 1
         except BaseException as error:
+            if isinstance(error, InvalidArgument) and not under_way:  # nothing of it was sent
+                self._give_back(connection)
+                raise
             self._discard(connection)
             if isinstance(error, RuntimeLost) and under_way:
                 raise OutcomeUnknown("the connection broke in the middle: some may have taken effect") from error

@@ -6,7 +6,7 @@ The domain knows bodies by digest and size only. Where their bytes are is the bu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -60,8 +60,10 @@ class Bodies:
     def __contains__(self, digest: bytes) -> bool:
         return digest in self.references
 
-    def require_room(self, arriving: Iterable[Held], limit: int) -> None:
+    def require_room(self, arriving: Sequence[Held], limit: int) -> None:
         """Refuse bodies that would, together, go past the bound in bytes."""
+        if self.bytes + sum([size for _, size in arriving]) <= limit:
+            return
         new = {digest: size for digest, size in arriving if digest not in self.references}
         if new and self.bytes + sum(new.values()) > limit:
             raise TierFull(

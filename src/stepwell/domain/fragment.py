@@ -20,6 +20,7 @@ from stepwell.domain.names import (
     check,
     check_metadata,
     require_instance,
+    utf8,
 )
 from stepwell.errors import InvalidArgument
 
@@ -55,19 +56,31 @@ class Fragment(Struct, frozen=True, kw_only=True):
         if self.metadata:
             check_metadata(self.metadata)
         require_instance(self.body, (str, bytes, memoryview), "a body is str, bytes or a memoryview")
-        size = self.body.nbytes if isinstance(self.body, memoryview) else len(self.body)
+        for name, text in (("fragment_id", self.fragment_id), ("source", self.source)):
+            if not text.isascii():
+                utf8(text, name)
+        size = self._size
         if size > limits.BODY_BYTES_MAX:
             raise InvalidArgument(
                 f"body has {size} bytes, at most {limits.BODY_BYTES_MAX} are allowed: split it into fragments"
             )
 
     @property
+    def _size(self) -> int:
+        """Bytes of the body, as it will be stored."""
+        match self.body:
+            case memoryview():
+                return self.body.nbytes
+            case str() if not self.body.isascii():
+                return len(utf8(self.body, "body"))
+            case body:
+                return len(body)
+
+    @property
     def weight(self) -> int:
         """How many bytes it takes in a frame at the most."""
-        size = self.body.nbytes if isinstance(self.body, memoryview) else len(self.body)
-        per_char = 4 if isinstance(self.body, str) and not self.body.isascii() else 1
         metadata = 2 * limits.METADATA_BYTES_MAX if self.metadata else 0
-        return size * per_char + 4 * len(self.source) + metadata + 4096
+        return self._size + 4 * len(self.source) + metadata + 4096
 
 
 class FragmentRow(Struct, frozen=True, array_like=True, gc=False):

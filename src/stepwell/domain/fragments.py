@@ -80,6 +80,18 @@ class _Shelf:
         self.ring: Ring[Entry] = Ring()
         self.usage = Usage()
 
+    def put(self, link: Link[Entry], row: FragmentRow) -> None:
+        self.usage.add(row)
+        self.ring.append(link)
+
+    def take_out(self, link: Link[Entry], row: FragmentRow) -> None:
+        self.usage.remove(row)
+        link.take_out()
+
+    def put_back(self, link: Link[Entry], row: FragmentRow) -> None:
+        self.usage.add(row)
+        link.put_back()
+
 
 class _Project:
     __slots__ = ("by_serial", "shelves")
@@ -125,10 +137,8 @@ class FragmentTable:
         else:
             self.next_serial = after.serial + 1
         self._list(entry)
-        shelf, own = self._shelves[after.tier], self._projects[after.project].shelves[after.tier]
-        for each, link in ((shelf, entry.in_tier), (own, entry.in_project)):
-            each.usage.add(after)
-            each.ring.append(link)
+        self._shelves[after.tier].put(entry.in_tier, after)
+        self._projects[after.project].shelves[after.tier].put(entry.in_project, after)
 
     def unswap(self, before: FragmentRow | None, after: FragmentRow | None) -> None:
         """Undo the latest `swap` that is not yet undone or settled."""
@@ -141,10 +151,8 @@ class FragmentTable:
         if before:
             entry = self._removed.pop()
             self._list(entry)
-            shelf, own = self._shelves[before.tier], self._projects[before.project].shelves[before.tier]
-            for each, link in ((shelf, entry.in_tier), (own, entry.in_project)):
-                each.usage.add(before)
-                link.put_back()
+            self._shelves[before.tier].put_back(entry.in_tier, before)
+            self._projects[before.project].shelves[before.tier].put_back(entry.in_project, before)
 
     def settle(self) -> None:
         """Forget how to undo: what was swapped stays."""
@@ -207,10 +215,8 @@ class FragmentTable:
     def _take_out(self, entry: Entry) -> Entry:
         """Out of its tier; whoever replaces it takes its place in the listings."""
         row = entry.row
-        shelf, own = self._shelves[row.tier], self._projects[row.project].shelves[row.tier]
-        for each, link in ((shelf, entry.in_tier), (own, entry.in_project)):
-            each.usage.remove(row)
-            link.take_out()
+        self._shelves[row.tier].take_out(entry.in_tier, row)
+        self._projects[row.project].shelves[row.tier].take_out(entry.in_project, row)
         return entry
 
     def _list(self, entry: Entry) -> None:

@@ -298,7 +298,7 @@ class Loop:
     def _end(self, session: Session) -> None:
         ended = self._requests.end_session(session.session_id)
         if ended.plan_ids:
-            self._log.warning("leases.lost", session_id=session.session_id, plan_ids=ended.plan_ids)
+            self._log.info("leases.ended", session_id=session.session_id, plan_ids=ended.plan_ids)
         if session.connections == 0:
             self._sessions.forget(session)
 

@@ -69,7 +69,7 @@ def main(encoded: str) -> int:
     assert settings.lifeline_fd is not None
     configure(settings.log_level, as_json=settings.log_json)
     faulthandler.enable()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program; it ends, and then we do
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C that reaches us all the same is for the program
     with socket.socket(fileno=settings.lifeline_fd) as lifeline:
         try:
             serve(settings, on_ready=lambda: lifeline.sendall(b"{}"))

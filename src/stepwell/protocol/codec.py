@@ -11,7 +11,7 @@ from msgspec.msgpack import Decoder, Encoder
 from stepwell import limits
 from stepwell.domain.commands import AnyCommand, Command
 from stepwell.domain.names import explain
-from stepwell.domain.replies import FragmentPlaced, Reply
+from stepwell.domain.replies import FragmentFound, FragmentPlaced, Reply
 from stepwell.errors import InvalidArgument, ProtocolError
 from stepwell.protocol.framing import HEADER
 from stepwell.protocol.messages import Answer, ClientMessage, ManagerMessage, Message, RequestId, Transaction
@@ -20,7 +20,7 @@ _encoder = Encoder()
 _client_messages: Decoder[ClientMessage] = Decoder(ClientMessage)
 _manager_messages: Decoder[ManagerMessage] = Decoder(ManagerMessage)
 
-_PLACED_BYTES = 2 * limits.KIB
+_ROW_BYTES = 2 * limits.KIB
 
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that it cannot decode; only the first is its own."""
@@ -71,11 +71,16 @@ def encode_frame(message: Message, out: bytearray) -> None:
 
 def size_of(answer: Answer) -> int:
     """About how many bytes an answer takes in a frame. Where nothing varies much, it is not encoded to find out."""
-    bodies = sum(map(len, answer.bodies.values()))
-    return bodies + (_PLACED_BYTES if isinstance(answer.reply, FragmentPlaced) else len(_encoder.encode(answer.reply)))
+    match answer.reply:
+        case FragmentPlaced():
+            return _ROW_BYTES
+        case FragmentFound(row) if not row.metadata:
+            return row.size + 4 * len(row.source) + _ROW_BYTES
+        case reply:
+            return len(_encoder.encode(reply)) + sum(map(len, answer.bodies.values()))
 
 
-def decode_from_manager(payload: bytes) -> ManagerMessage:
+def decode_from_manager(payload: bytes | bytearray) -> ManagerMessage:
     """What the manager sent."""
     try:
         return _manager_messages.decode(payload)
@@ -83,7 +88,7 @@ def decode_from_manager(payload: bytes) -> ManagerMessage:
         raise ProtocolError(f"the manager sent something that is not our protocol: {error}") from error
 
 
-def decode_from_client(payload: bytes) -> ClientMessage | Salvaged:
+def decode_from_client(payload: bytes | bytearray) -> ClientMessage | Salvaged:
     """What a client sent, in one pass; only what does not fit is looked at again, command by command."""
     try:
         return _client_messages.decode(payload)
@@ -93,7 +98,7 @@ def decode_from_client(payload: bytes) -> ClientMessage | Salvaged:
         raise ProtocolError(f"that is not our protocol: {error}") from error
 
 
-def _salvage(payload: bytes, error: msgspec.ValidationError) -> Salvaged:
+def _salvage(payload: bytes | bytearray, error: msgspec.ValidationError) -> Salvaged:
     try:
         envelope = _envelopes.decode(payload)
     except _UNDECODABLE:

@@ -31,7 +31,7 @@ class Framer:
             self._start = 0
         self._buffer += data
 
-    def next_frame(self) -> bytes | None:
+    def next_frame(self) -> bytearray | None:
         """The next whole payload, or None until there is one."""
         body = self._start + HEADER.size
         if len(self._buffer) < body:
@@ -42,8 +42,7 @@ class Framer:
         end = body + length
         if len(self._buffer) < end:
             return None
-        with memoryview(self._buffer) as view:
-            payload = bytes(view[body:end])
+        payload = self._buffer[body:end]
         self._start = end
         if end == len(self._buffer):  # an idle peer does not keep the room that its largest frame took
             self._buffer.clear()

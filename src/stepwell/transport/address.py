@@ -61,6 +61,10 @@ def dial(address: str, timeout_s: float | None = None) -> socket.socket:
             "or take the address of a running Runtime",
             address=address,
         ) from error
+    owner = credentials(connection).uid
+    if owner != os.geteuid():
+        connection.close()
+        raise RuntimeLost(f"the manager at {address!r} is another user's ({owner}): use an address of your own")
     return connection
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import select
 import socket
 import time
 
@@ -50,10 +53,32 @@ class Connection:
         self._out.clear()
         encode_frame(message, self._out)
         try:
-            self._socket.sendall(self._out)
+            self._send_all()
         except OSError as error:
             # Not every byte went, so that the request cannot have taken effect.
             raise RuntimeLost(f"the connection to the manager is gone: {error.strerror}") from error
+
+    def _send_all(self) -> None:
+        """While the manager takes no more, take what it sends: it may be waiting for just that."""
+        sent = 0
+        with memoryview(self._out) as out:
+            while sent < len(out):
+                try:
+                    sent += self._socket.send(out[sent:], socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    self._make_way()
+
+    def _make_way(self) -> None:
+        ready = select.poll()
+        ready.register(self._socket, select.POLLIN | select.POLLOUT)
+        if any(events & select.POLLIN for _, events in ready.poll()):
+            if not (size := self._socket.recv_into(self._arrived)):
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+            self._feed(size)
+
+    def _feed(self, size: int) -> None:
+        with memoryview(self._arrived) as arrived:
+            self._framer.feed(arrived[:size])
 
     def receive(self) -> ManagerMessage:
         """The next message."""
@@ -64,8 +89,7 @@ class Connection:
                 raise OutcomeUnknown(f"the connection broke before the answer came: {error.strerror}") from error
             if not size:
                 raise OutcomeUnknown("the manager went away before it answered: the request may have taken effect")
-            with memoryview(self._arrived) as arrived:
-                self._framer.feed(arrived[:size])
+            self._feed(size)
         return decode_from_manager(frame)
 
     def _receive_some(self) -> int:

@@ -38,7 +38,7 @@ class Peer:
         else:
             self.is_open = False
 
-    def next_frame(self) -> bytes | None:
+    def next_frame(self) -> bytearray | None:
         """The next whole frame, unless the peer has to read its replies first."""
         return None if self.is_full else self._framer.next_frame()
 

@@ -101,3 +101,13 @@ def test_usage_is_a_value() -> None:
     table.usage(Tier.HOT).add(replace(row, tokens=99))
     assert table.usage(Tier.HOT) == Usage(1, 2, 3)
     assert len(table) == 1
+
+
+def test_a_move_keeps_what_reading_left() -> None:
+    """Count and time of access go along; the count since the last move starts anew."""
+    table = FragmentTable()
+    step(table, "p", "a", Tier.WARM)
+    table.touch(("p", "a"), 7)
+    step(table, "p", "a", Tier.HOT)
+    entry = table.entries["p", "a"]
+    assert (entry.access_count, entry.last_accessed_ms, entry.accesses_since_move) == (1, 7, 0)

@@ -183,3 +183,9 @@ def test_metadata_is_bounded_as_a_whole() -> None:
     check_metadata(fits)
     with pytest.raises(InvalidArgument, match="store what is large as a body"):
         check_metadata({key: fits[key] + "x"})
+
+
+def test_metadata_is_text() -> None:
+    """Half a surrogate pair, which no encoder takes, is refused as what it is."""
+    with pytest.raises(InvalidArgument, match="metadata"):
+        check_metadata({"k": "\ud800"})

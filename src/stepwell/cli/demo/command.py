@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", type=int, default=_THREADS, metavar="N", help="in each process (default: %(default)s)"
     )
-    add_address(parser, "a running manager to work on, instead of its own; fragments are removed after, actions archived")
+    add_address(parser, "a running manager to use instead of one of its own; its fragments are removed afterwards")
     parser.add_argument("--json", action="store_true", help="one JSON object, for machines")
 
 
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"--processes and --threads are at least 1, and together at most {_CALLERS_MAX} callers, "
             f"not {job.processes} x {job.threads}"
         )
-    with _progress() as progress, _manager(arguments.address) as client:
+    with _manager(arguments.address) as client, _progress() as progress:
         task = progress.add_task("runtime", total=job.steps)
         runtime = _run_runtime(client, job, lambda steps: progress.advance(task, steps))
         progress.update(task, completed=job.steps)

@@ -11,6 +11,7 @@ from typing import Final, cast
 import multiprocess
 from multiprocess.connection import Connection, wait
 from multiprocess.context import SpawnProcess
+from multiprocess.resource_tracker import ensure_running
 
 from stepwell.cli.demo.job import Findings, Job, Tally, call
 from stepwell.client.client import connect
@@ -23,6 +24,7 @@ _END_SECONDS_MAX: Final = 10.0
 @contextlib.contextmanager
 def interrupts_deferred() -> Generator[None]:
     """Start processes that Ctrl-C does not reach: it is for us, and they end when we do."""
+    ensure_running()  # once: whoever starts it lets interrupts through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -61,7 +63,8 @@ def ready_processes(address: str, job: Job, plan: Plan) -> Generator[list[Connec
 def run_callers(pipes: list[Connection], advance: Callable[[int], None]) -> Iterator[Findings]:
     """Let all callers begin at the same moment, and give what each saw. `advance` is told of steps done."""
     for pipe in pipes:
-        pipe.send("go")
+        with _partner():
+            pipe.send("go")
     waiting = {*pipes}
     while waiting:
         for pipe in cast("list[Connection]", wait([*waiting])):
@@ -74,9 +77,16 @@ def run_callers(pipes: list[Connection], advance: Callable[[int], None]) -> Iter
 
 
 def _receive(pipe: Connection) -> object:
-    try:
+    with _partner():
         return pipe.recv()
-    except EOFError:
+
+
+@contextlib.contextmanager
+def _partner() -> Generator[None]:
+    """The other end has to be there: a caller that is gone is a failure, not a smaller job."""
+    try:
+        yield
+    except (EOFError, OSError):
         raise RuntimeFault("a process of the demonstration died; see its output above") from None
 
 

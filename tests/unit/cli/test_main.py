@@ -1,0 +1,115 @@
+"""What every command has in common: arguments, exit codes, one-line errors."""
+
+import subprocess
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import stepwell as sw
+from stepwell.cli import main, status
+from stepwell.cli.addresses import default_address, resolve
+from tests.unit.cli.support import COMMAND
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["dance"],
+        ["serve", "--hot-tokens", "many"],
+        ["serve", "--hot-tokens", "0"],
+        ["serve", "--log-level", "loud"],
+        ["status", "--loud"],
+        ["status", "--address", "/tmp/" + "x" * 200],  # noqa: S108 - nothing is made there
+        ["demo", "--processes", "0"],
+        ["demo", "--threads", "-1"],
+        ["demo", "--processes", "1000"],
+    ],
+    ids=" ".join,
+)
+def test_misuse_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong argument is answered on stderr, with nothing on stdout."""
+    assert main(arguments) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "stepwell" in told.err
+
+
+@pytest.mark.parametrize("command", ["status", "demo"])
+def test_no_manager_is_1(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line says that there is none, and how to get one."""
+    assert main([command, "--address", str(tmp_path / "no.sock")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "there is no manager at" in line
+    assert "stepwell serve" in line
+
+
+def test_version(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The installed version, or that there is none."""
+    monkeypatch.setattr(metadata, "version", lambda _: "1.2.3")
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == "stepwell 1.2.3\n"
+
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    assert main(["--version"]) == 0
+    assert "not installed" in capsys.readouterr().out
+
+
+def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C is said in one line."""
+
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(status, "run", interrupted)
+    assert main(["status"]) == 130
+    assert capsys.readouterr().err == "stepwell: interrupted\n"
+
+
+def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    told = capsys.readouterr().out
+    assert all(command in told for command in ("serve", "status", "demo"))
+
+
+def test_an_unread_result_is_no_traceback() -> None:
+    """`stepwell status | true`: nobody reads, and that is nobody's error."""
+    with sw.Runtime.start() as runtime:
+        command = subprocess.Popen(
+            [*COMMAND, "status", "--address", runtime.address], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert command.stdout is not None
+        command.stdout.close()
+        _, told = command.communicate()
+    assert (command.returncode, told) == (141, b"")
+
+
+def test_the_default_address_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the runtime directory if there is one, else in the temporary directory under the user's number."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert resolve(None) == str(tmp_path / "stepwell" / "manager.sock")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "missing"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("os.getuid", lambda: 4711)
+    assert default_address() == tmp_path / "stepwell-4711" / "manager.sock"
+
+
+def test_somebody_elses_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a place where everybody may write, somebody may have been there first."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("os.getuid", lambda: 4711)
+    (tmp_path / "stepwell-4711").mkdir()
+    with pytest.raises(sw.InvalidArgument, match="somebody else's"):
+        default_address()
+
+
+def test_a_relative_address_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed has to hold in whatever directory it is pasted."""
+    monkeypatch.chdir(tmp_path)
+    assert resolve("a.sock") == str(tmp_path / "a.sock")

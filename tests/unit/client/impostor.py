@@ -1,0 +1,61 @@
+"""Something that listens where a manager should be, and answers what a test tells it to."""
+
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from stepwell.protocol.codec import encode_frame
+from stepwell.protocol.framing import Framer
+from stepwell.protocol.messages import VERSION, ManagerMessage, Welcome
+from stepwell.transport.address import listen, private_directory
+
+WELCOME = Welcome(VERSION, "epoch", 0, 1)
+
+Reply = ManagerMessage | bytes | None
+"""A message, raw bytes, or None: hang up without a word."""
+
+
+@contextmanager
+def impostor(*conversations: Sequence[Reply]) -> Iterator[str]:
+    """The address of a listener with whom each connection has the next of the conversations, a reply a frame."""
+    directory = private_directory()
+    address = directory / "manager.sock"
+    listener = listen(str(address))
+    listener.settimeout(10)
+
+    def serve() -> None:
+        for conversation in conversations:
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(10)
+                _converse(connection, conversation)
+
+    thread = threading.Thread(target=serve, name="impostor")
+    thread.start()
+    try:
+        yield str(address)
+    finally:
+        thread.join(20)
+        listener.close()
+        address.unlink()
+        directory.rmdir()
+
+
+def _converse(connection: socket.socket, conversation: Sequence[Reply]) -> None:
+    framer = Framer()
+    for reply in conversation:
+        while framer.next_frame() is None:
+            data = connection.recv(1 << 16)
+            if not data:
+                return
+            framer.feed(data)
+        if reply is None:
+            return
+        out = bytearray()
+        if isinstance(reply, bytes):
+            out += reply
+        else:
+            encode_frame(reply, out)
+        connection.sendall(out)
+    connection.recv(1 << 16)

@@ -1,0 +1,47 @@
+"""What the client's tests share."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import stepwell as sw
+
+
+def fragment(fragment_id: str = "a", body: str | bytes | memoryview = b"body", tokens: int = 1) -> sw.Fragment:
+    """A fragment of the session's only project."""
+    return sw.Fragment(fragment_id=fragment_id, body=body, tokens=tokens)
+
+
+def act(client: sw.Client, name: str) -> str:
+    """An action of which only the name matters."""
+    action = client.plans.create_action(
+        name, description="", definition_of_done="", strategy_actor="planner", execution_actor="coder"
+    )
+    return action.name
+
+
+def executing(client: sw.Client, name: str, project: str) -> sw.Plan:
+    """A plan that this client is executing."""
+    plans = client.plans
+    plan_id = plans.use_action(act(client, name), projects=[project]).plan_id
+    plans.start_strategize(plan_id)
+    plans.complete_strategize(plan_id)
+    plans.execute_plan(plan_id)
+    return plans.start_execute(plan_id)
+
+
+@contextmanager
+def unchanged(client: sw.Client) -> Iterator[None]:
+    """Whatever happens in the block, the revision stays what it was."""
+    before = client.status().revision
+    yield
+    assert client.status().revision == before, "a refused request has changed something"
+
+
+@contextmanager
+def refused(client: sw.Client, kind: type[sw.StepwellError], advice: str) -> Iterator[None]:
+    """Refused with this error, whose message says what to do, and nothing changed."""
+    with unchanged(client), pytest.raises(kind, match=advice) as caught:
+        yield
+    assert type(caught.value) is kind

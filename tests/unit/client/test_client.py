@@ -1,0 +1,309 @@
+"""A client: one object for any number of threads, which survives a fork, a pickle and a lost connection."""
+
+import os
+import pickle
+import threading
+from collections.abc import Callable
+
+import pytest
+
+import stepwell as sw
+from stepwell import limits
+from stepwell.client.channel import Channel
+from stepwell.protocol.messages import Welcome
+from tests.managers import served
+from tests.processes import run_all
+from tests.unit.client.support import act, executing, fragment
+from tests.waiting import eventually
+
+
+def in_threads(count: int, deed: Callable[[int], None]) -> None:
+    """Run the deed in many threads at once; the first failure is raised here."""
+    failures: list[BaseException] = []
+    start = threading.Barrier(count)
+
+    def run(number: int) -> None:
+        try:
+            start.wait(20)
+            deed(number)
+        except BaseException as error:  # noqa: BLE001 - raised below, in the test's own thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def in_forked_child(deed: Callable[[], None]) -> None:
+    """Run the deed in a child; it has to come to its end there."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            deed()
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_client_is_shared_by_threads(client: sw.Client) -> None:
+    """Sixteen threads on one client: every answer comes to the thread that asked."""
+
+    def deed(number: int) -> None:
+        for count in range(50):
+            body = f"{number} {count}"
+            client.tiers.store(fragment(str(number), body))
+            assert client.tiers.get(str(number)).text == body
+
+    in_threads(16, deed)
+    assert client.tiers.metrics().hot.entries == 16
+
+
+def test_connections_are_bounded_and_waited_for(client: sw.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More threads than connections wait for one another, and all are served."""
+    monkeypatch.setattr(limits, "CONNECTIONS_PER_CLIENT_MAX", 2)
+
+    def deed(number: int) -> None:
+        for _ in range(20):
+            client.tiers.store(fragment(str(number)))
+            assert len(client._channel._open) + client._channel._opening <= 2
+
+    in_threads(12, deed)
+    assert len(client._channel._open) == 2
+
+
+def test_connections_are_used_again(client: sw.Client) -> None:
+    """One thread needs one connection, however often it calls, refusals included."""
+    for _ in range(10):
+        with pytest.raises(sw.NotFound):
+            client.tiers.get("absent")
+        with pytest.raises(sw.InvalidArgument):
+            client.tiers.get("\ud800")
+    assert len(client._channel._open) == 1
+
+
+def test_forked_child_has_a_session_of_its_own(client: sw.Client, runtime: sw.Runtime) -> None:
+    """In the child the client goes on as another session, and the parent's connections and leases are untouched."""
+    plan = executing(client, "forking", (client.projects or ("",))[0])
+    client.tiers.store(fragment("a", "parent"))
+    parent = client.session_id
+    connections = [connection.fileno() for connection in client._channel._open]
+
+    def child() -> None:
+        assert client.session_id != parent
+        assert not client._channel._open
+        for descriptor in connections:
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(descriptor)
+        assert client.tiers.get("a").text == "parent"
+        client.tiers.store(fragment("a", "child"))
+        with pytest.raises(sw.LeaseLost):
+            client.plans.complete_execute(plan.plan_id)
+        client.close()
+
+    in_forked_child(child)
+    assert client.session_id == parent
+    assert client.tiers.get("a").text == "child"
+    assert str(client.plans.complete_execute(plan.plan_id).position) == "execute/complete"
+    assert runtime.is_alive()
+
+
+def look(client: sw.Client) -> None:
+    client.tiers.metrics()
+
+
+def look_and_close(client: sw.Client) -> None:
+    client.tiers.metrics()
+    client.close()
+
+
+def test_fork_while_threads_are_calling(client: sw.Client) -> None:
+    """Locks that other threads hold at the moment of the fork do not hang the child."""
+    over = threading.Event()
+
+    def busy() -> None:
+        while not over.is_set():
+            client.tiers.store(fragment("busy"))
+
+    threads = [threading.Thread(target=busy) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(10):
+            in_forked_child(lambda: look_and_close(client))
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_closed_client_stays_closed_in_a_child(runtime: sw.Runtime) -> None:
+    """A fork does not reopen what was closed."""
+    client = runtime.client()
+    client.close()
+    client.close()
+
+    def child() -> None:
+        with pytest.raises(sw.RuntimeLost, match="connect anew"):
+            client.tiers.metrics()
+
+    in_forked_child(child)
+    child()
+
+
+def use_pickled(client: sw.Client, session_id: str) -> None:
+    """In another process: the same manager and scope, another session."""
+    assert client.session_id != session_id
+    assert client.projects == ("pickled",)
+    client.tiers.store(fragment("from the child"))
+    client.close()
+
+
+def test_pickled_client_connects_from_where_it_arrives(runtime: sw.Runtime) -> None:
+    """Sent to a spawned process, a client connects from there with the same scope, as a session of its own."""
+    with runtime.client(projects=["pickled"]) as client:
+        run_all(use_pickled, [(client, client.session_id)])
+        assert client.tiers.get("from the child").tier is sw.Tier.HOT
+        with pickle.loads(pickle.dumps(client)) as copy:  # noqa: S301 - our own
+            assert copy.address == client.address
+        assert runtime.address in repr(client)
+
+
+def test_connection_lost_while_idle_is_replaced() -> None:
+    """The manager ended idle connections: the next calls open others, in the same session, and nobody notices."""
+    with served() as stage, sw.connect(stage.address, projects=["p"]) as client:
+        in_threads(3, lambda _: look(client))
+        session_id = client.session_id
+        for lose in (
+            lambda: client.tiers.store(fragment("a")),
+            lambda: client.tiers.store_many([fragment("b")]),
+            lambda: client.tiers.get_many(["a", "b"]),
+            client.status,
+        ):
+            for guest in [*stage.loop._guests.values()]:
+                guest.peer._socket.shutdown(2)
+            eventually(lambda: stage.peers == 0)
+            lose()
+            assert client.session_id == session_id
+
+
+def test_lease_survives_a_lost_connection() -> None:
+    """A plan lease belongs to the session, and goes on when the client is back within the grace."""
+    with served() as stage, sw.connect(stage.address, projects=["p"]) as client:
+        plan = executing(client, "act", "p")
+        for guest in [*stage.loop._guests.values()]:
+            guest.peer._socket.shutdown(2)
+        eventually(lambda: stage.peers == 0)
+        assert client.plans.get_plan(plan.plan_id).lease == plan.lease
+        assert str(client.plans.complete_execute(plan.plan_id).position) == "execute/complete"
+
+
+def test_lease_ends_with_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody came back: the plan is queued again, its loss is recorded, its token refused."""
+    monkeypatch.setattr(limits, "SESSION_GRACE_SECONDS", 0.3)
+    with served() as stage, sw.connect(stage.address) as owner, sw.connect(stage.address) as other:
+        plan = executing(owner, "act", "p")
+        assert plan.lease is not None
+        token = plan.lease.token
+        for connection in owner._channel._open:
+            connection._socket.shutdown(2)
+        assert other.plans.get_plan(plan.plan_id).state is sw.PlanState.PROCESSING
+        eventually(lambda: other.plans.get_plan(plan.plan_id).state is sw.PlanState.QUEUED)
+        found = other.plans.get_plan(plan.plan_id)
+        assert (found.attempt, len(found.errors)) == (2, 1)
+        with pytest.raises(sw.LeaseLost):
+            owner.plans.complete_execute(plan.plan_id)
+        with pytest.raises(sw.LeaseLost):
+            other.plans.complete_execute(plan.plan_id, lease=token)
+
+
+def test_encoding_failure_keeps_the_connection() -> None:
+    """What could not be encoded was not sent: the connection stays, and with it the session's leases."""
+    with served() as stage, sw.connect(stage.address, projects=["p"]) as client:
+        executing(client, "act", "p")
+        (before,) = client._channel._open
+        with pytest.raises(sw.InvalidArgument, match="lone surrogate"):
+            client.tiers.get("\ud800")
+        assert client._channel._open == {before}
+        assert client.tiers.metrics().hot.entries == 0
+        assert client._channel._open == {before}
+
+
+def test_closing_gives_up_the_leases_at_once() -> None:
+    """`close` says goodbye: no grace for who will not come back."""
+    with served() as stage, sw.connect(stage.address) as other:
+        owner = sw.connect(stage.address)
+        plan_id = other.plans.use_action(act(other, "act"), projects=["p"]).plan_id
+        owner.plans.start_strategize(plan_id)
+        owner.close()
+        eventually(lambda: other.plans.get_plan(plan_id).state is sw.PlanState.QUEUED, 5)
+        eventually(lambda: stage.sessions == 1)
+
+
+def test_closing_while_a_thread_is_calling_gives_up_the_leases() -> None:
+    """The call that is under way still gets its answer; the last one out says goodbye."""
+    with served() as stage, sw.connect(stage.address) as other:
+        owner = sw.connect(stage.address)
+        plan_id = other.plans.use_action(act(other, "act"), projects=["p"]).plan_id
+        owner.plans.start_strategize(plan_id)
+        taken = owner._channel._take()
+        owner.close()
+        assert other.plans.get_plan(plan_id).state is sw.PlanState.PROCESSING
+        owner._channel._give_back(taken)
+        eventually(lambda: other.plans.get_plan(plan_id).state is sw.PlanState.QUEUED, 5)
+
+
+def test_waiting_thread_is_told_that_the_client_closed(
+    runtime: sw.Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for a connection that will never be there."""
+    monkeypatch.setattr(limits, "CONNECTIONS_PER_CLIENT_MAX", 1)
+    client = runtime.client()
+    taken = client._channel._take()
+    told: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            client.tiers.metrics()
+        except sw.RuntimeLost as error:
+            told.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    eventually(lambda: client._channel._changed._waiters)
+    client.close()
+    thread.join(10)
+    assert "closed" in str(told[0])
+    client._channel._give_back(taken)
+
+
+def test_wrong_address_is_said_at_once() -> None:
+    """`connect` does not return a client that cannot work."""
+    for address, kind in (("/nonexistent/s", sw.RuntimeLost), ("", sw.InvalidArgument), ("x" * 200, sw.InvalidArgument)):
+        with pytest.raises(kind):
+            sw.connect(address)
+
+
+def test_open_shows_whom_we_talk_to(runtime: sw.Runtime) -> None:
+    """The welcome names the epoch and the process."""
+    channel = Channel(runtime.address, None)
+    welcome = channel.open()
+    assert isinstance(welcome, Welcome)
+    assert welcome.manager_pid == runtime.pid
+    channel.close()
+
+
+def test_status_counts(client: sw.Client) -> None:
+    """What `stepwell status` shows."""
+    before = client.status()
+    client.tiers.store(fragment())
+    after = client.status()
+    assert (after.revision, after.requests) == (before.revision + 1, before.requests + 1)
+    assert after.metrics.hot.entries == 1
+    assert after.epoch == before.epoch

@@ -1,0 +1,79 @@
+"""Frames: whole ones come out, however the bytes came in; a length is checked before it is believed."""
+
+import struct
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepwell import limits
+from stepwell.errors import ProtocolError
+from stepwell.protocol.framing import Framer
+
+
+def framed(payload: bytes) -> bytes:
+    return struct.pack("!i", len(payload)) + payload
+
+
+def drained(framer: Framer) -> list[bytes]:
+    frames = []
+    while (frame := framer.next_frame()) is not None:
+        frames.append(frame)
+    return frames
+
+
+@given(st.lists(st.binary(max_size=300), max_size=8), st.data())
+def test_frames_come_out_whole_however_they_are_split(payloads: list[bytes], data: st.DataObject) -> None:
+    """Any split of the stream gives the same frames, in order, none early and none late."""
+    stream = b"".join(map(framed, payloads))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=20)))
+    framer = Framer()
+    found: list[bytes] = []
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        framer.feed(stream[start:end])
+        if data.draw(st.booleans()):
+            found += drained(framer)
+    found += drained(framer)
+    assert found == payloads
+    assert framer.pending == 0
+
+
+def test_every_single_split_point() -> None:
+    """Byte by byte, a frame comes out with its last byte and not before."""
+    stream = framed(b"") + framed(b"x") + framed(b"yz" * 50)
+    for cut in range(len(stream) + 1):
+        framer = Framer()
+        framer.feed(stream[:cut])
+        found = drained(framer)
+        assert framer.pending == cut - sum(len(each) + 4 for each in found)
+        framer.feed(stream[cut:])
+        assert found + drained(framer) == [b"", b"x", b"yz" * 50]
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), limits.FRAME_BYTES_MAX + 1, 2**31 - 1])
+def test_length_outside_its_bounds_is_refused(length: int) -> None:
+    """2 GiB, a negative number: refused at the header, and again if asked again."""
+    framer = Framer()
+    framer.feed(struct.pack("!i", length))
+    for _ in range(2):
+        with pytest.raises(ProtocolError, match=str(length)):
+            framer.next_frame()
+
+
+def test_announced_bytes_are_not_allocated() -> None:
+    """What a frame costs is what has arrived of it."""
+    framer = Framer()
+    framer.feed(struct.pack("!i", limits.FRAME_BYTES_MAX) + b"x")
+    assert framer.next_frame() is None
+    assert sys.getsizeof(framer._buffer) < 1_000
+
+
+def test_largest_frame_passes_and_is_let_go() -> None:
+    """The bound itself is allowed, and an idle framer does not keep the room that it took."""
+    framer = Framer()
+    framer.feed(framed(bytes(limits.FRAME_BYTES_MAX)))
+    frame = framer.next_frame()
+    assert frame is not None
+    assert len(frame) == limits.FRAME_BYTES_MAX
+    assert sys.getsizeof(framer._buffer) < 1_000

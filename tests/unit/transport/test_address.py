@@ -1,0 +1,161 @@
+"""Addresses: a socket that only its user can reach, in a directory that only its user can enter."""
+
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stepwell.errors import InvalidArgument, RuntimeLost, StartFailed
+from stepwell.transport.address import credentials, dial, listen, private_directory
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A private directory with a short name, emptied afterwards."""
+    made = private_directory()
+    yield made
+    for file in made.iterdir():
+        file.unlink()
+    made.rmdir()
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_socket_is_for_its_user_alone(directory: Path) -> None:
+    """0600 in 0700, whatever the umask says."""
+    before = os.umask(0)
+    try:
+        with listen(str(directory / "s")):
+            assert mode(directory / "s") == 0o600
+            assert mode(directory) == 0o700
+    finally:
+        os.umask(before)
+
+
+def test_missing_directory_is_made_private(directory: Path) -> None:
+    """Made on the way, it is nobody else's either."""
+    inner = directory / "inner"
+    with listen(str(inner / "s")):
+        assert mode(inner) == 0o700
+    (inner / "s").unlink()
+    inner.rmdir()
+
+
+@pytest.mark.parametrize("open_to", [0o770, 0o707, 0o755, 0o701])
+def test_open_directory_is_refused(directory: Path, open_to: int) -> None:
+    """A directory that others can enter gets no socket, and the error says how to make one."""
+    directory.chmod(open_to)
+    with pytest.raises(StartFailed, match="mkdir -m 700"):
+        listen(str(directory / "s"))
+    assert not (directory / "s").exists()
+
+
+def test_somebody_elses_directory_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Private, but not ours."""
+    monkeypatch.setattr(os, "geteuid", lambda: directory.stat().st_uid + 1)
+    with pytest.raises(StartFailed, match="open to other users"):
+        listen(str(directory / "s"))
+
+
+def test_directory_that_is_a_file_is_refused(directory: Path) -> None:
+    """What cannot be a directory is said to be the trouble."""
+    (directory / "file").touch()
+    with pytest.raises(StartFailed, match="cannot use the directory"):
+        listen(str(directory / "file" / "s"))
+
+
+def test_stale_socket_is_replaced(directory: Path) -> None:
+    """A manager that was killed leaves its socket; the next one takes its place."""
+    address = str(directory / "s")
+    listen(address).close()
+    with listen(address), dial(address):
+        pass
+
+
+def test_live_socket_is_refused(directory: Path) -> None:
+    """Nobody takes the place of a manager that serves."""
+    address = str(directory / "s")
+    with listen(address) as first:
+        with pytest.raises(StartFailed, match="already serves"):
+            listen(address)
+        with dial(address):
+            assert first.accept()[0].close() is None
+
+
+def test_busy_manager_is_not_taken_for_a_dead_one(directory: Path) -> None:
+    """A full backlog refuses nobody: its socket is left alone."""
+    address = str(directory / "s")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(address)
+        listener.listen(0)
+        with dial(address):
+            with pytest.raises(StartFailed, match="already serves"):
+                listen(address)
+    assert (directory / "s").exists()
+
+
+def test_other_files_are_left_alone(directory: Path) -> None:
+    """Whatever is there and is no socket is not ours to remove."""
+    file = directory / "s"
+    file.write_text("precious")
+    with pytest.raises(StartFailed, match="no socket"):
+        listen(str(file))
+    assert file.read_text() == "precious"
+
+
+def test_unusable_name_is_refused(directory: Path) -> None:
+    """What the kernel refuses is said with its reason, and nothing is left open."""
+    with pytest.raises(StartFailed, match="cannot listen"):
+        listen(str(directory / "s" / ".."))
+
+
+@pytest.mark.parametrize("address", ["", "a\0b", "x" * 108, "\u20ac" * 40])
+def test_address_that_cannot_be_one_is_refused(address: str) -> None:
+    """Empty, with a NUL, or longer than the kernel takes, in bytes."""
+    for use in (listen, dial):
+        with pytest.raises(InvalidArgument, match="path"):
+            use(address)
+
+
+def test_longest_address_works(directory: Path) -> None:
+    """107 bytes are allowed."""
+    address = str(directory / "s").ljust(107, "s")
+    with listen(address), dial(address):
+        pass
+
+
+def test_nobody_there_says_what_to_do(directory: Path) -> None:
+    """No socket, or nobody behind it: start one."""
+    for address in (directory / "absent", directory / "stale"):
+        if address.name == "stale":
+            listen(str(address)).close()
+        with pytest.raises(RuntimeLost, match="stepwell serve") as caught:
+            dial(str(address))
+        assert caught.value.details == {"address": str(address)}
+
+
+def test_credentials_are_the_kernels(directory: Path) -> None:
+    """Who is at the other end is not asked of the other end."""
+    address = str(directory / "s")
+    with listen(address) as listener, dial(address):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert credentials(accepted) == (os.getpid(), os.getuid(), os.getgid())
+
+
+def test_private_directory_is_where_runtime_files_belong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In XDG_RUNTIME_DIR if there is one, else where temporary files go."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    inside = private_directory()
+    assert (inside.parent, mode(inside)) == (tmp_path, 0o700)
+    inside.rmdir()
+    for unusable in ("", str(tmp_path / "absent")):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", unusable)
+        outside = private_directory()
+        assert (outside.parent != tmp_path, mode(outside)) == (True, 0o700)
+        outside.rmdir()
