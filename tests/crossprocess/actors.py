@@ -4,6 +4,7 @@ Each actor is the only writer of its own fragments, so that it knows exactly wha
 with everybody's fragments, actions and tiers whatever it likes.
 """
 
+import faulthandler
 import random
 import threading
 from pathlib import Path
@@ -244,6 +245,7 @@ def create_action(client: sw.Client, name: str, description: str = "") -> None:
 
 def work(address: str, number: int, threads: int, commands: int, seed: int, directory: str) -> None:
     """A process: one client, shared by its threads. What it knows goes into a file."""
+    faulthandler.enable()
     recording.record()
     report = Report()
     failures: list[BaseException] = []

@@ -108,10 +108,15 @@ def test_other_files_are_left_alone(directory: Path) -> None:
     assert file.read_text() == "precious"
 
 
-def test_unusable_name_is_refused(directory: Path) -> None:
-    """What the kernel refuses is said with its reason, and nothing is left open."""
-    with pytest.raises(StartFailed, match="cannot listen"):
-        listen(str(directory / "s" / ".."))
+def test_what_the_kernel_refuses_is_said(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its reason is quoted, and nothing is left open."""
+
+    def refuse(_path: Path, _mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    with pytest.raises(StartFailed, match="cannot listen .*Operation not permitted"):
+        listen(str(directory / "s"))
 
 
 @pytest.mark.parametrize("address", ["", "a\0b", "x" * 108, "\u20ac" * 40])

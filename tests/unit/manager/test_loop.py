@@ -1,0 +1,526 @@
+"""The loop, turned by hand: order, fairness, backpressure, and peers that come, stall, die and say goodbye."""
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from stepwell import limits
+from stepwell.domain.commands import AnyCommand
+from stepwell.domain.commands.plans import CreateAction, GetPlan, StartPhase, UseAction
+from stepwell.domain.commands.tiers import GetFragment, GetMetrics, ListFragments
+from stepwell.domain.plan import Phase, Plan, PlanState, ProjectLink
+from stepwell.domain.replies import FragmentPlaced, PlanFound
+from stepwell.manager import loop as loop_module
+from stepwell.protocol.messages import (
+    VERSION,
+    Answer,
+    AskStatus,
+    Goodbye,
+    Hello,
+    ManagerMessage,
+    Refusal,
+    Rejected,
+    Request,
+    Response,
+    Status,
+    Transaction,
+    Welcome,
+)
+from stepwell.transport.address import Credentials
+from tests.managers import EPOCH, Stage, staged
+from tests.peers import RawPeer, frame, store
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with staged() as made:
+        yield made
+
+
+class Clock:
+    """A monotonic clock that goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(loop_module.time, "monotonic", made.monotonic)
+    return made
+
+
+def answered(stage: Stage, peer: RawPeer) -> ManagerMessage | None:
+    """The peer's next message, the loop turning meanwhile."""
+    peer.socket.settimeout(0)
+    for _ in range(1_000):
+        try:
+            return peer.receive()
+        except BlockingIOError:
+            stage.turn()
+    raise AssertionError("no answer")
+
+
+def joined(stage: Stage, session_id: str, projects: tuple[str, ...] | None = None) -> RawPeer:
+    """A peer that was welcomed."""
+    peer = RawPeer(stage.address)
+    peer.send(Hello(VERSION, session_id, projects))
+    assert answered(stage, peer) == Welcome(VERSION, EPOCH, stage.requests.revision, os.getpid())
+    return peer
+
+
+def ask(stage: Stage, peer: RawPeer, *commands: AnyCommand) -> list[Answer | Refusal]:
+    """The results of one request."""
+    peer.send(Request(1, commands))
+    response = answered(stage, peer)
+    assert isinstance(response, Response)
+    return [*response.results]
+
+
+def started_plan(stage: Stage, peer: RawPeer) -> Plan:
+    """A plan whose lease this peer's session holds."""
+    (_, _, result) = ask(
+        stage,
+        peer,
+        CreateAction("act", "", "", "planner", "coder"),
+        UseAction("plan", "act", (ProjectLink("p"),)),
+        StartPhase("plan", Phase.STRATEGIZE),
+    )
+    assert isinstance(result, Answer)
+    assert isinstance(result.reply, PlanFound)
+    return result.reply.plan
+
+
+def plan_of(stage: Stage, peer: RawPeer) -> Plan:
+    (result,) = ask(stage, peer, GetPlan("plan"))
+    assert isinstance(result, Answer)
+    assert isinstance(result.reply, PlanFound)
+    return result.reply.plan
+
+
+def gone(stage: Stage, peer: RawPeer) -> bool:
+    """Whether the manager has hung up, without a word."""
+    peer.socket.settimeout(0)
+    try:
+        return peer.receive() is None
+    except BlockingIOError:
+        return False
+
+
+# Requests.
+
+
+def test_requests_of_one_connection_are_answered_in_order(stage: Stage) -> None:
+    """Pipelined requests come back in the order in which they were sent, each at the next revision."""
+    with joined(stage, "a") as peer:
+        peer.send(*(Request(number, (store(str(number)),)) for number in range(200)))
+        responses = [answered(stage, peer) for _ in range(200)]
+    assert [each.request_id for each in responses if isinstance(each, Response)] == [*range(200)]
+    revisions = [each.results[0].revision for each in responses if isinstance(each, Response)]
+    assert revisions == [*range(1, 201)]
+
+
+def test_one_peer_does_a_bounded_number_of_commands_a_turn(stage: Stage) -> None:
+    """A peer with a thousand requests waiting lets another in after its share of the turn."""
+    with joined(stage, "greedy") as greedy, joined(stage, "modest") as modest:
+        greedy.send(*(Request(number, (GetMetrics(),)) for number in range(1_000)))
+        before = stage.requests.served
+        stage.turn()
+        assert stage.requests.served - before == limits.COMMANDS_PER_TURN
+        modest.send(AskStatus(7))
+        stage.turn()
+        modest.socket.settimeout(0)
+        assert isinstance(modest.receive(), Status)
+        assert stage.requests.served - before == 2 * limits.COMMANDS_PER_TURN
+
+
+def test_batches_count_by_their_commands(stage: Stage) -> None:
+    """Many pipelined batches are not one turn: each that passes the bound is the last of its turn."""
+    with joined(stage, "greedy") as greedy:
+        batch = (GetMetrics(),) * (limits.COMMANDS_PER_TURN + 1)
+        greedy.send(*(Request(number, batch) for number in range(5)))
+        before = stage.requests.served
+        for turn in range(1, 6):
+            stage.turn()
+            assert stage.requests.served - before == turn
+
+
+def test_waiting_frames_are_not_added_to(stage: Stage) -> None:
+    """While a peer has frames waiting nothing more is read of it: what it has in memory is bounded."""
+    with joined(stage, "greedy") as greedy:
+        greedy.socket.settimeout(0)
+        tiny = frame(AskStatus(1)) * 1_000
+        worst = 0
+        for _ in range(300):
+            try:
+                greedy.socket.send(tiny)
+            except BlockingIOError:
+                pass
+            stage.turn()
+            try:
+                greedy.socket.recv(1 << 20)
+            except BlockingIOError:
+                pass
+            (guest,) = stage.loop._guests.values()
+            worst = max(worst, guest.peer._framer.pending)
+        assert worst <= limits.RECEIVE_BYTES_PER_TURN + len(tiny)
+
+
+def test_peer_that_does_not_read_is_held_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past its outbox its requests wait, unread; when it reads, every one is answered, in order."""
+    monkeypatch.setattr(limits, "OUTBOX_BYTES_MAX", 100_000)
+    with joined(stage, "deaf") as deaf, joined(stage, "other") as other:
+        ask(stage, deaf, store("large", bytes(50_000)))
+        deaf.send(*(Request(number, (GetFragment("p", "large"),)) for number in range(100)))
+        stage.turn(50)
+        (guest,) = (each for each in stage.loop._guests.values() if each.session and each.session.session_id == "deaf")
+        assert guest.peer.is_full
+        assert len(guest.peer._outbox) < limits.OUTBOX_BYTES_MAX + 60_000
+        assert isinstance(ask(stage, other, GetMetrics())[0], Answer)
+        responses = [answered(stage, deaf) for _ in range(100)]
+        assert [each.request_id for each in responses if isinstance(each, Response)] == [*range(100)]
+
+
+def test_outbox_that_empties_at_once_does_not_forget_what_waits(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small outbox that the socket takes whole: the frames that waited behind it are served without new bytes."""
+    monkeypatch.setattr(limits, "OUTBOX_BYTES_MAX", 10)
+    with joined(stage, "a") as peer:
+        peer.send(*(Request(number, (GetMetrics(),)) for number in range(20)))
+        responses = [answered(stage, peer) for _ in range(20)]
+        assert [each.request_id for each in responses if isinstance(each, Response)] == [*range(20)]
+
+
+def test_full_reply_refuses_the_reads_behind_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bodies and rows count alike; the writes of the batch happen all the same."""
+    monkeypatch.setattr(limits, "REPLY_BODIES_BYTES_MAX", 10_000)
+    with joined(stage, "a") as peer:
+        ask(stage, peer, store("large", bytes(20_000)), *(store(str(number)) for number in range(100)))
+        for read in (GetFragment("p", "large"), ListFragments("p")):
+            first, second, third = ask(stage, peer, read, read, store("written"))
+            assert isinstance(first, Answer)
+            assert isinstance(second, Refusal)
+            assert second.kind == "Busy"
+            assert isinstance(third, Answer)
+
+
+def test_results_that_fit_in_no_frame_are_unknown_not_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands took effect: the peer is told that it does not know, and keeps its connection."""
+    with joined(stage, "a") as peer:
+        monkeypatch.setattr(limits, "FRAME_BYTES_MAX", 2_000)
+        peer.send(Transaction(1, tuple(store(str(number)) for number in range(30))))
+        response = answered(stage, peer)
+        assert isinstance(response, Response)
+        assert {each.kind for each in response.results if isinstance(each, Refusal)} == {"OutcomeUnknown"}
+        (found,) = ask(stage, peer, GetFragment("p", "29"))
+        assert isinstance(found, Answer)
+
+
+def test_salvaged_requests_are_answered(stage: Stage) -> None:
+    """A bad command in a request is refused, its neighbours happen; in a transaction none does."""
+    with joined(stage, "a") as peer:
+        bad = GetFragment("p", "")
+        good, refused = ask(stage, peer, store("a"), bad)
+        assert isinstance(good, Answer)
+        assert isinstance(refused, Refusal)
+        assert refused.kind == "InvalidArgument"
+        before = stage.requests.revision
+        for transaction in ((store("b"), bad), (store("b"), GetMetrics())):
+            peer.send_raw(frame(Request(2, transaction)).replace(b"Request", b"Transaction", 1))
+            peer.send_raw(b"")
+            message = answered(stage, peer)
+            if isinstance(message, Rejected):  # the header counts the shorter name
+                break
+        assert stage.requests.revision == before
+
+
+def test_status_tells(stage: Stage) -> None:
+    """Peers, sessions, requests, revision, and what the session may see of the tiers."""
+    with joined(stage, "a", ("p",)) as peer, joined(stage, "b", ("q",)) as other:
+        ask(stage, peer, store("a"))
+        other.send(AskStatus(9))
+        status = answered(stage, other)
+        assert isinstance(status, Status)
+        assert (status.request_id, status.peers, status.sessions, status.revision) == (9, 2, 2, 1)
+        assert (status.epoch, status.pid, status.evicted) == (EPOCH, os.getpid(), 0)
+        assert status.metrics.hot.entries == 0
+
+
+# Who may come in.
+
+
+def test_other_users_are_turned_away(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel says whose process it is, and a stranger gets no word."""
+    monkeypatch.setattr(loop_module, "credentials", lambda _: Credentials(1, os.geteuid() + 1, 0))
+    with RawPeer(stage.address) as stranger:
+        stranger.send(Hello(VERSION, "stranger"))
+        stage.turn()
+        stage.turn()
+        assert gone(stage, stranger)
+        assert stage.peers == 0
+
+
+def test_peers_past_the_limit_are_told_busy(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more than the limit is told why; when one leaves there is room again."""
+    monkeypatch.setattr(limits, "PEERS_MAX", 1)
+    with joined(stage, "a") as first:
+        with RawPeer(stage.address) as second:
+            rejected = answered(stage, second)
+            assert isinstance(rejected, Rejected)
+            assert rejected.refusal.kind == "Busy"
+        assert stage.peers == 1
+        first.close()
+        stage.turn_until(lambda: stage.peers == 0)
+        joined(stage, "c").close()
+
+
+def test_sessions_past_the_limit_are_told_busy(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions are bounded too, but a known one may have one connection more."""
+    monkeypatch.setattr(limits, "SESSIONS_MAX", 1)
+    with joined(stage, "a"), RawPeer(stage.address) as second:
+        second.send(Hello(VERSION, "b"))
+        rejected = answered(stage, second)
+        assert isinstance(rejected, Rejected)
+        assert rejected.refusal.kind == "Busy"
+        joined(stage, "a").close()
+
+
+def test_no_descriptor_left_is_no_end(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed accept is tried again after a while, and meanwhile does not keep the loop busy."""
+
+    class Full:
+        """A listener whose process has no descriptor left."""
+
+        def __init__(self, listener: socket.socket) -> None:
+            self.fileno = listener.fileno
+
+        def accept(self) -> object:
+            raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(stage.loop, "_listener", Full(stage.listener))
+    with RawPeer(stage.address) as peer:
+        peer.send(Hello(VERSION, "a"))
+        stage.turn(3)
+        assert stage.peers == 0
+        monkeypatch.undo()
+        stage.loop._housekeep_at_s = 0
+        assert isinstance(answered(stage, peer), Welcome)
+
+
+# Who goes, and how.
+
+
+def test_who_never_says_hello_is_evicted(stage: Stage, clock: Clock) -> None:
+    """A connection has a bounded time to say who it is."""
+    with RawPeer(stage.address) as shy:
+        stage.turn()
+        clock.now_s += limits.HELLO_SECONDS_MAX
+        stage.turn(2)
+        assert not gone(stage, shy)
+        clock.now_s += 1
+        stage.turn(2)
+        assert gone(stage, shy)
+        assert stage.loop._evicted == 1
+
+
+@pytest.mark.parametrize("debt", ["half a frame", "unread replies"])
+def test_who_stalls_is_evicted(stage: Stage, clock: Clock, debt: str) -> None:
+    """Half a frame, or replies that it does not read: cut off after a while; others, idle ones too, are not."""
+    with joined(stage, "stalled") as stalled, joined(stage, "idle") as idle:
+        if debt == "half a frame":
+            stalled.send_raw(frame(AskStatus(1))[:-1])
+        else:
+            ask(stage, stalled, store("large", bytes(1 << 20)))
+            stalled.send(Request(2, (GetFragment("p", "large"),)))
+        stage.turn(5)
+        clock.now_s += limits.STALL_SECONDS_MAX
+        stage.turn(2)
+        assert stage.peers == 2
+        clock.now_s += 1
+        stage.turn(2)
+        assert stage.peers == 1
+        assert isinstance(ask(stage, idle, GetMetrics())[0], Answer)
+
+
+def test_slow_but_moving_peer_is_not_evicted(stage: Stage, clock: Clock) -> None:
+    """A byte now and then is progress."""
+    whole = frame(AskStatus(1))
+    with joined(stage, "slow") as slow:
+        for byte in whole:
+            clock.now_s += limits.STALL_SECONDS_MAX - 1
+            slow.send_raw(bytes([byte]))
+            stage.turn()
+        assert isinstance(answered(stage, slow), Status)
+
+
+def test_goodbye_ends_the_session_at_once(stage: Stage) -> None:
+    """Its leases go back without a grace."""
+    with joined(stage, "owner") as owner, joined(stage, "other") as other:
+        started_plan(stage, owner)
+        owner.send(Goodbye())
+        stage.turn_until(lambda: stage.sessions == 1)
+        assert plan_of(stage, other).state is PlanState.QUEUED
+        assert stage.peers == 1
+
+
+def test_goodbye_on_one_of_several_connections(stage: Stage) -> None:
+    """The leases are given up; the other connection of the session may still ask."""
+    with joined(stage, "owner") as first, joined(stage, "owner") as second:
+        assert stage.sessions == 1
+        started_plan(stage, first)
+        first.send(Goodbye())
+        stage.turn_until(lambda: stage.peers == 1)
+        assert plan_of(stage, second).state is PlanState.QUEUED
+        assert stage.sessions == 1
+        second.close()
+        stage.turn_until(lambda: stage.sessions == 0)
+
+
+def test_lost_connection_has_a_grace(stage: Stage, clock: Clock) -> None:
+    """A session with leases outlives its connections by the grace, and coming back ends the countdown."""
+    with joined(stage, "other") as other:
+        owner = joined(stage, "owner")
+        started_plan(stage, owner)
+        owner.close()
+        stage.turn_until(lambda: stage.peers == 1)
+        clock.now_s += limits.SESSION_GRACE_SECONDS - 1
+        stage.turn(2)
+        with joined(stage, "owner"):
+            clock.now_s += limits.SESSION_GRACE_SECONDS + 1
+            stage.turn(2)
+            assert plan_of(stage, other).state is PlanState.PROCESSING
+        stage.turn_until(lambda: stage.peers == 1)
+        clock.now_s += limits.SESSION_GRACE_SECONDS + 1
+        stage.turn(2)
+        found = plan_of(stage, other)
+        assert (found.state, found.attempt, len(found.errors)) == (PlanState.QUEUED, 2, 1)
+        assert stage.sessions == 1
+
+
+def test_session_without_leases_needs_no_grace(stage: Stage) -> None:
+    """There is nothing to come back for."""
+    joined(stage, "a").close()
+    stage.turn_until(lambda: stage.sessions == 0)
+
+
+def test_session_keeps_its_scope(stage: Stage) -> None:
+    """A second connection of a session cannot widen what the first was opened for."""
+    with joined(stage, "a", ("p",)), RawPeer(stage.address) as second:
+        second.send(Hello(VERSION, "a", ("p", "q")))
+        rejected = answered(stage, second)
+        assert isinstance(rejected, Rejected)
+        assert rejected.refusal.kind == "Conflict"
+
+
+def test_dead_process_ends_its_session(stage: Stage) -> None:
+    """The pidfd tells, although its connection is still open here."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.read(reader, 1)
+        os._exit(0)
+    with joined(stage, "other") as other, pytest.MonkeyPatch.context() as patch:
+        who = Credentials(pid, os.geteuid(), os.getegid())
+        patch.setattr(loop_module, "credentials", lambda _: who)
+        first, second = joined(stage, "owner"), joined(stage, "owner")
+        started_plan(stage, first)
+        os.write(writer, b"x")
+        os.waitpid(pid, 0)
+        stage.turn_until(lambda: stage.sessions == 1)
+        assert plan_of(stage, other).state is PlanState.QUEUED
+        for peer in (first, second):
+            assert gone(stage, peer)
+            peer.close()
+    os.close(reader)
+    os.close(writer)
+
+
+def test_process_that_cannot_be_seen_has_a_session_all_the_same(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a pidfd the end of its connections is what tells."""
+    monkeypatch.setattr(loop_module, "credentials", lambda _: Credentials(2**30, os.geteuid(), 0))
+    with joined(stage, "a") as peer:
+        assert isinstance(ask(stage, peer, store("a"))[0], Answer)
+    stage.turn_until(lambda: stage.sessions == 0)
+
+
+def test_expired_lease_is_taken_back(stage: Stage) -> None:
+    """Housekeeping does it, whether or not anybody asks."""
+    with joined(stage, "owner") as owner:
+        ask(
+            stage,
+            owner,
+            CreateAction("act", "", "", "planner", "coder"),
+            UseAction("plan", "act", (ProjectLink("p"),)),
+            StartPhase("plan", Phase.STRATEGIZE, limits.LEASE_MS_MIN),
+        )
+        stage.turn_until(lambda: plan_of(stage, owner).state is PlanState.QUEUED)
+
+
+# The end.
+
+
+def test_stop_answers_what_has_arrived(stage: Stage) -> None:
+    """Requests that are in the socket when the end is announced are served, and their replies sent."""
+    with joined(stage, "a") as peer, joined(stage, "half") as half:
+        peer.send(*(Request(number, (store(str(number)),)) for number in range(300)))
+        half.send_raw(frame(AskStatus(1))[:-1])
+        stage.loop.stop("test")
+        stage.loop.stop("twice is as good as once")
+        stage.loop.run()
+        responses = [peer.expect(Response) for _ in range(300)]
+        assert [each.request_id for each in responses] == [*range(300)]
+        placed = responses[-1].results[0]
+        assert isinstance(placed, Answer)
+        assert isinstance(placed.reply, FragmentPlaced)
+
+
+def test_stop_accepts_nobody_and_nothing_more(stage: Stage) -> None:
+    """What comes after the announcement is not served."""
+    with joined(stage, "a") as peer:
+        stage.loop.stop("test")
+        peer.send(Request(1, (store("late"),)))
+        with RawPeer(stage.address) as late:
+            late.send(Hello(VERSION, "late"))
+            stage.loop.run()
+        assert stage.requests.revision == 0
+
+
+def test_stop_does_not_wait_for_ever(stage: Stage, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that does not read its replies holds up the end for a bounded time."""
+    with joined(stage, "deaf") as deaf:
+        ask(stage, deaf, store("large", bytes(2 << 20)))
+        deaf.send(Request(2, (GetFragment("p", "large"),)))
+        stage.turn(3)
+        stage.loop.stop("test")
+        stage.turn(3)
+        assert not stage.loop._is_drained()
+        clock.now_s += limits.DRAIN_SECONDS_MAX
+        assert stage.loop._is_drained()
+        monkeypatch.undo()
+
+
+def test_signal_descriptor_stops_the_loop() -> None:
+    """A readable descriptor is the reason to end; in the same turn as a connection it comes first."""
+    reader, writer = socket.socketpair()
+    with reader, writer, staged({reader.fileno(): "told to"}) as stage, RawPeer(stage.address):
+        writer.send(b"x")
+        stage.loop.run()
+        assert stage.loop._drain_until_s is not None
+
+
+def test_close_lets_go_of_everything() -> None:
+    """Whatever was open, in whatever state; the leak check looks for it."""
+    with staged() as stage:
+        peers = [joined(stage, "a"), joined(stage, "b"), RawPeer(stage.address)]
+        stage.turn()
+    for peer in peers:
+        peer.close()
