@@ -30,7 +30,7 @@ STALL_SECONDS_MAX: Final = 30.0  # a peer that neither reads its replies nor fin
 HELLO_SECONDS_MAX: Final = 10.0  # a connection that never says who it is
 DRAIN_SECONDS_MAX: Final = 5.0  # on SIGTERM: how long unread replies may hold up the end
 CONNECTIONS_PER_CLIENT_MAX: Final = 64  # one for each thread that is inside a call at the same moment
-SPIN_SECONDS: Final = 50e-6  # waking an idle core costs about this much; polling that long is cheaper
+SPIN_SECONDS: Final = 200e-6  # longer than the other side takes for a request: both stay awake and warm
 SESSION_GRACE_SECONDS: Final = 30.0  # leases outlive a lost connection by this, not a dead process
 PROJECTS_PER_SESSION_MAX: Final = 64  # a scoped eviction merges that many orders
 

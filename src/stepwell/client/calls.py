@@ -10,8 +10,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
-from msgspec import Struct
-
 from stepwell.domain.commands import Command
 from stepwell.domain.replies import AnyReply, Reply
 from stepwell.errors import InvalidArgument, PartlyRefused, StepwellError
@@ -23,15 +21,19 @@ P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 ReplyT = TypeVar("ReplyT", bound=Reply)
+ReplyT_co = TypeVar("ReplyT_co", bound=Reply, covariant=True)
 T = TypeVar("T")
 
 
-class Answered(Struct, Generic[T], frozen=True):
+class Answered(Protocol[ReplyT_co]):
     """What came back: the reply, its revision and the bodies that it refers to."""
 
-    reply: T
-    revision: int
-    bodies: dict[bytes, bytes]
+    @property
+    def reply(self) -> ReplyT_co: ...
+    @property
+    def revision(self) -> int: ...
+    @property
+    def bodies(self) -> dict[bytes, bytes]: ...
 
 
 class Call(Generic[R_co]):

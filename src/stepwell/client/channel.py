@@ -47,6 +47,7 @@ class Channel:
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()  # idle or not
         self._opening = 0
+        self._waiting = 0
         self._changed = threading.Condition(threading.Lock())
 
     def in_forked_child(self) -> None:
@@ -148,7 +149,9 @@ class Channel:
                 if len(self._open) + self._opening < limits.CONNECTIONS_PER_CLIENT_MAX:
                     self._opening += 1
                     break
+                self._waiting += 1
                 self._changed.wait()
+                self._waiting -= 1
         try:
             connection = self._connect()
         except BaseException:
@@ -184,7 +187,8 @@ class Channel:
         with self._changed:
             if not self._is_closed:
                 self._idle.append(connection)
-                self._changed.notify()
+                if self._waiting:
+                    self._changed.notify()
                 return
         _part(connection)
         self._discard(connection)

@@ -7,10 +7,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar, cast
 
-from stepwell.client.calls import Answered, Call
+from stepwell.client.calls import Call
 from stepwell.client.channel import Channel
 from stepwell.domain.commands import AnyCommand, AnyWrite
-from stepwell.domain.replies import AnyReply
 from stepwell.errors import InvalidArgument, ProtocolError, StepwellError
 from stepwell.protocol.messages import (
     AskStatus,
@@ -51,7 +50,9 @@ class Session:
     def perform(self, call: Call[R]) -> R:
         """Send one command and finish it, or raise its refusal."""
         (result,) = self._results(Request(next(self._request_ids), _commands((call,))), 1)
-        return call.finish(_answered(result))
+        if isinstance(result, Refusal):
+            raise result.error()
+        return call.finish(result)
 
     def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send many commands in one frame: for each its result or its error, and its revision."""
@@ -104,20 +105,14 @@ def _expected(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
 
 def _commands(calls: Sequence[Call[R]]) -> tuple[AnyCommand, ...]:
     """The union is closed: a test holds that every command is a member."""
-    return cast("tuple[AnyCommand, ...]", tuple(call.command for call in calls))
+    return cast("tuple[AnyCommand, ...]", tuple([call.command for call in calls]))
 
 
 def _writes(calls: Sequence[Call[R]]) -> tuple[AnyWrite, ...]:
     return cast("tuple[AnyWrite, ...]", tuple(call.command for call in calls))
 
 
-def _answered(result: Result) -> Answered[AnyReply]:
-    if isinstance(result, Refusal):
-        raise result.error()
-    return Answered(result.reply, result.revision, result.bodies)
-
-
 def _finished(call: Call[R], result: Result) -> tuple[R | StepwellError, int]:
     if isinstance(result, Refusal):
         return result.error(), result.revision
-    return call.finish(_answered(result)), result.revision
+    return call.finish(result), result.revision

@@ -52,7 +52,10 @@ MetadataValue = Annotated[
 ]
 Metadata = Annotated[
     dict[MetadataKey, MetadataValue],
-    Meta(max_length=limits.METADATA_ENTRIES_MAX, description="give at most 64 metadata entries, 16 KiB in all; store what is larger as a body"),
+    Meta(
+        max_length=limits.METADATA_ENTRIES_MAX,
+        description="give at most 64 metadata entries, 16 KiB in all; store what is larger as a body",
+    ),
 ]
 Tokens = Annotated[int, Meta(ge=1, le=2**53, description="tokens are a whole number, at least 1")]
 Revision = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a revision is a whole number, 0 for 'absent'")]

@@ -61,8 +61,9 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
     current = state.fragments.get(key)
     _expect(key, current, command.expected_revision)
     digest, size = digest_of(command.body), len(command.body)
-    state.bodies.require_room(((digest, size),), state.budget.bodies_bytes)
-    tier, note = _fitting(state.budget, command.tier, command.tokens)
+    budget = state.budget
+    state.bodies.require_room(((digest, size),), budget.bodies_bytes)
+    tier, note = _fitting(budget, command.tier, command.tokens)
     row = FragmentRow(
         project=command.project,
         fragment_id=command.fragment_id,

@@ -182,24 +182,24 @@ class Loop:
                 frame = guest.peer.next_frame()
                 if frame is None:
                     return
-                message = decode_from_client(frame)
-                self._handle(guest, message)
+                done += self._handle(guest, decode_from_client(frame))
             except StepwellError as error:
                 self._reject(guest, error)
                 return
-            done += len(message.commands) if isinstance(message, Request | Transaction | Salvaged) else 1
         self._backlog[guest.peer.fileno()] = guest
 
-    def _handle(self, guest: Guest, message: ClientMessage | Salvaged) -> None:
+    def _handle(self, guest: Guest, message: ClientMessage | Salvaged) -> int:
+        """Do what a message asks; how many commands it was worth."""
         if isinstance(message, Hello):
             self._welcome(guest, message)
-            return
+            return 1
         session = guest.session
         if session is None:
             raise ProtocolError("the first message of a connection is Hello")
         match message:
             case Request() | Transaction() | Salvaged():
                 self._respond(guest, self._requests.respond(message, session))
+                return len(message.commands)
             case AskStatus():
                 guest.peer.send(self._status(message, session))
             case Goodbye():
@@ -207,6 +207,7 @@ class Loop:
                 guest.peer.is_open = False
             case _:
                 assert_never(message)
+        return 1
 
     def _respond(self, guest: Guest, response: Response) -> None:
         try:
@@ -261,14 +262,14 @@ class Loop:
     def _flush(self, guest: Guest) -> None:
         peer = guest.peer
         was_full = peer.is_full
-        if peer.has_output:
+        if peer.outbox:
             peer.flush(self._now_s)
         if not peer.is_open:
             self._part(guest)
             return
         if was_full and not peer.is_full:  # what it sent while it did not read
             self._backlog[peer.fileno()] = guest
-        interest = (0 if peer.is_full else _READ) | (_WRITE if peer.has_output else 0)
+        interest = (0 if peer.is_full else _READ) | (_WRITE if peer.outbox else 0)
         if interest != guest.interest:
             self._epoll.modify(peer.fileno(), interest)
             guest.interest = interest
@@ -322,5 +323,5 @@ class Loop:
     def _is_drained(self) -> bool:
         if self._drain_until_s is None:
             return False
-        waiting = bool(self._backlog) or any(guest.peer.has_output for guest in self._guests.values())
+        waiting = bool(self._backlog) or any(guest.peer.outbox for guest in self._guests.values())
         return not waiting or time.monotonic() >= self._drain_until_s

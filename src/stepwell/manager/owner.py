@@ -16,6 +16,7 @@ from stepwell.domain.replies import Reply
 from stepwell.domain.state import State
 from stepwell.errors import NotOwner
 from stepwell.memory.heap import BodyHeap
+from stepwell.protocol.messages import Answer
 
 
 class _Here:
@@ -56,25 +57,15 @@ class StateOwner:
         self._state = State(budget)
         self._heap = BodyHeap()
 
-    def execute(self, command: Command[Reply], origin: Origin) -> Outcome:
+    def execute(self, command: Command[Reply], origin: Origin) -> Answer:
         """Apply one command, or raise its refusal."""
         self._guard()
-        outcome = machine.apply(self._state, command, origin)
-        self._follow(outcome)
-        return outcome
+        return self._answer(machine.apply(self._state, command, origin))
 
-    def execute_all(self, commands: Sequence[Write[Reply]], origin: Origin) -> list[Outcome]:
+    def execute_all(self, commands: Sequence[Write[Reply]], origin: Origin) -> list[Answer]:
         """Apply all commands at one revision, or none and raise."""
         self._guard()
-        outcomes = machine.apply_all(self._state, commands, origin)
-        for outcome in outcomes:
-            self._follow(outcome)
-        return outcomes
-
-    def bodies(self, reply: Reply) -> dict[bytes, bytes]:
-        """The bytes of the bodies that a reply refers to."""
-        self._guard()
-        return self._heap.read(reply.wants)
+        return [self._answer(outcome) for outcome in machine.apply_all(self._state, commands, origin)]
 
     def holds_leases(self, session_id: str) -> bool:
         """Whether a session is working on any plan."""
@@ -92,13 +83,15 @@ class StateOwner:
         self._guard()
         return self._state.plans.next_expiry_ms
 
-    def _follow(self, outcome: Outcome) -> None:
-        """Let the bytes follow the references."""
+    def _answer(self, outcome: Outcome) -> Answer:
+        """Let the bytes follow the references, and give those that the reply wants."""
         if outcome.bodies:
             self._heap.keep(outcome.bodies, self._state.bodies)
-        gone = [row.digest for change in outcome.changes if isinstance(row := change.before, FragmentRow)]
-        if gone:
-            self._heap.drop(gone, self._state.bodies)
+        for change in outcome.changes:
+            if isinstance(change.before, FragmentRow):
+                self._heap.drop(change.before.digest, self._state.bodies)
+        wanted = outcome.reply.wants
+        return Answer(outcome.revision, outcome.reply, self._heap.read(wanted) if wanted else {})
 
     def _guard(self) -> None:
         if threading.get_ident() != self._thread or _here.process != self._process:

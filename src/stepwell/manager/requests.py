@@ -11,7 +11,6 @@ from stepwell.domain.commands import Command, Read, Write
 from stepwell.domain.commands.plans import EndSession, ExpireLeases
 from stepwell.domain.commands.tiers import GetMetrics, SweepIdle
 from stepwell.domain.deciding import Origin
-from stepwell.domain.machine import Outcome
 from stepwell.domain.replies import FragmentsMoved, Reply, SessionEnded, TierMetrics
 from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutcomeUnknown, OutOfScope, StepwellError
 from stepwell.manager.owner import Clock, StateOwner
@@ -75,7 +74,7 @@ class Requests:
         assert isinstance(reply, TierMetrics)
         return reply
 
-    def _housekeep(self, command: Command[Reply]) -> Outcome:
+    def _housekeep(self, command: Command[Reply]) -> Answer:
         return self._owner.execute(command, Origin(_MANAGER, self._clock.now_ms()))
 
     def _each(self, commands: Sequence[Asked], origin: Origin) -> tuple[Result, ...]:
@@ -89,7 +88,7 @@ class Requests:
                 result: Result = self._refusal(Busy("the reply is full: ask for the rest again"), origin)
             else:
                 result = self._one(command, origin)
-            if isinstance(result, Answer) and len(commands) > 1:
+            if isinstance(result, Answer):
                 carried += size_of(result)
             results.append(result)
         return tuple(results)
@@ -105,10 +104,9 @@ class Requests:
         if isinstance(command, InvalidArgument):
             return self._refusal(command, origin)
         try:
-            outcome = self._owner.execute(command, origin)
+            return self._owner.execute(command, origin)
         except StepwellError as error:
             return self._refusal(error, origin)
-        return self._answer(outcome)
 
     def _together(self, commands: Sequence[Asked], origin: Origin) -> tuple[Result, ...]:
         writes = [command for command in commands if isinstance(command, Write)]
@@ -116,13 +114,9 @@ class Requests:
             wrong = next((each for each in commands if isinstance(each, InvalidArgument)), None)
             return (self._refusal(wrong or InvalidArgument("a transaction has no reads: read before it"), origin),)
         try:
-            outcomes = self._owner.execute_all(writes, origin)
+            return tuple(self._owner.execute_all(writes, origin))
         except StepwellError as error:
             return (self._refusal(error, origin),)
-        return tuple(map(self._answer, outcomes))
-
-    def _answer(self, outcome: Outcome) -> Answer:
-        return Answer(outcome.revision, outcome.reply, self._owner.bodies(outcome.reply))
 
     def _refusal(self, error: StepwellError, origin: Origin) -> Refusal:
         if isinstance(error, OutOfScope):

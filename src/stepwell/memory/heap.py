@@ -23,14 +23,13 @@ class BodyHeap:
     def keep(self, arrived: Mapping[bytes, bytes], counted: Bodies) -> None:
         """Take in those of the bodies that came with a command which something now refers to."""
         for digest, body in arrived.items():
-            if digest in counted:
+            if digest in counted.references:
                 self._bodies.setdefault(digest, body)
 
-    def drop(self, digests: Iterable[bytes], counted: Bodies) -> None:
-        """Let go of those that nothing refers to any more."""
-        for digest in digests:
-            if digest not in counted:
-                self._bodies.pop(digest, None)
+    def drop(self, digest: bytes, counted: Bodies) -> None:
+        """Let go of a body that nothing refers to any more."""
+        if digest not in counted.references:
+            self._bodies.pop(digest, None)
 
     def read(self, digests: Iterable[bytes]) -> dict[bytes, bytes]:
         """The bodies that a reply wants."""

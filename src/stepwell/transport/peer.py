@@ -17,7 +17,8 @@ class Peer:
         connection.setblocking(False)  # noqa: FBT003
         self._socket = connection
         self._framer = Framer()
-        self._outbox = bytearray()
+        self.outbox = bytearray()
+        self.is_full = False  # it has so much to read that its further requests wait
         self.progressed_at_s = now_s  # the last time that anything went in or out
         self.is_open = True
 
@@ -44,33 +45,26 @@ class Peer:
 
     def send(self, message: ManagerMessage) -> None:
         """Put a message in the outbox; `flush` sends it."""
-        encode_frame(message, self._outbox)
+        encode_frame(message, self.outbox)
+        self.is_full = len(self.outbox) > limits.OUTBOX_BYTES_MAX
 
     def flush(self, now_s: float) -> None:
         """Send as much as the peer takes."""
         try:
-            sent = self._socket.send(self._outbox)
+            sent = self._socket.send(self.outbox)
         except BlockingIOError:
             return
         except OSError:
             self.is_open = False
             return
         if sent:
-            del self._outbox[:sent]
+            del self.outbox[:sent]
+            self.is_full = len(self.outbox) > limits.OUTBOX_BYTES_MAX
             self.progressed_at_s = now_s
-
-    @property
-    def has_output(self) -> bool:
-        return bool(self._outbox)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it has so much to read that its further requests wait."""
-        return len(self._outbox) > limits.OUTBOX_BYTES_MAX
 
     def is_stalled(self, now_s: float) -> bool:
         """Whether it owes us something, reading or the rest of a frame, and has not moved for too long."""
-        owes = self.has_output or self._framer.pending > 0
+        owes = len(self.outbox) + self._framer.pending > 0
         return owes and now_s - self.progressed_at_s > limits.STALL_SECONDS_MAX
 
     def close(self) -> None:
