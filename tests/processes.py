@@ -9,6 +9,9 @@ from pathlib import Path
 import multiprocess
 from multiprocess.context import SpawnProcess
 
+CHILD_SECONDS = 20
+"""A forked child that hangs is ended by its own alarm."""
+
 CONTEXT = multiprocess.get_context("spawn")
 
 
@@ -44,6 +47,26 @@ def run_all(target: Callable[..., object], arguments: Sequence[tuple[object, ...
     for process in processes:
         process.close()
     assert codes == [0] * len(arguments), f"exit codes {codes}, {len(late)} of them too late"
+
+
+def fork(deed: Callable[[], None]) -> int:
+    """A forked child that does the deed and never comes back; its exit code is 1 if the deed failed."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        signal.alarm(CHILD_SECONDS)
+        deed()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def in_forked_child(deed: Callable[[], None]) -> None:
+    """Have a forked child do the deed; it has to come to its end there."""
+    _, status = os.waitpid(fork(deed), 0)
+    assert os.waitstatus_to_exitcode(status) == 0
 
 
 def is_alive(pid: int) -> bool:

@@ -7,6 +7,7 @@ from multiprocess.connection import Connection
 
 import stepwell as sw
 from tests.crossprocess.actors import create_action
+from tests.processes import fork
 
 
 def create_same(address: str, number: int, turn: Connection) -> None:
@@ -72,8 +73,10 @@ def hold_plan_with_child(address: str, plan_id: str, told: Connection, until: in
         assert plan.lease is not None
         kept = [os.dup(connection.fileno()) for connection in client._channel._open]
         assert kept
-        if os.fork() == 0:
+
+        def keep() -> None:
             os.read(until, 1)
-            os._exit(0)
+
+        fork(keep)
         told.send(plan.lease.token)
         threading.Event().wait()

@@ -62,9 +62,9 @@ class Stacks:
                 self.stacks.setdefault(context, []).append(name)
             case RecordChange():
                 self.record(command)
-            case EndChangeset(plan, _, token, name, abort):
+            case EndChangeset(plan, context, token, name, abort):
                 self.require_lease(plan, token)
-                self.end(name, self.open_book(plan, name), "aborted" if abort else "closed")
+                self.end(name, self.open_book(plan, context, name), "aborted" if abort else "closed")
             case StartPhase(plan):
                 self.lease[plan] = revision
             case CompletePhase(plan):
@@ -91,7 +91,7 @@ class Stacks:
             if not self.stacks.get(command.context_id):
                 raise Refusal("NoActiveChangeset")
             name = self.stacks[command.context_id][-1]
-        book = self.open_book(command.plan_id, name)
+        book = self.open_book(command.plan_id, command.context_id, name)
         if ".." in command.path or command.before == command.after:
             raise Refusal("InvalidArgument")
         book.entries.append((command.path, command.before, command.after))
@@ -115,9 +115,9 @@ class Stacks:
         if any(self.books[name].plan != plan for name in self.stacks.get(context, [])):
             raise Refusal("InvalidArgument")
 
-    def open_book(self, plan: str, name: str) -> Book:
+    def open_book(self, plan: str, context: str, name: str) -> Book:
         book = self.books.get(name)
-        if book is None or book.plan != plan:
+        if book is None or (book.plan, book.context) != (plan, context):
             raise Refusal("NotFound")
         if book.state != "open":
             raise Refusal("ChangesetClosed")

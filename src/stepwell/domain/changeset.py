@@ -41,6 +41,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check(self)
+        require_instance(self.path, (str,), "path is a str")
         check_path(self.path)
         if self.source_path is not None:
             check_path(self.source_path)

@@ -108,7 +108,7 @@ def record_change(state: State, command: RecordChange, origin: Origin) -> Verdic
 def end_changeset(state: State, command: EndChangeset, origin: Origin) -> Verdict:
     """Close or abort. After that it is immutable."""
     plan = _executing(state, command.plan_id, command.lease, origin)
-    changeset = _open_changeset(state, command.changeset_id, plan)
+    changeset = _open_changeset(state, command.changeset_id, plan, command.context_id)
     how = ChangesetState.ABORTED if command.abort else ChangesetState.CLOSED
     done = replace(changeset, state=how, ended_at_ms=origin.now_ms)
     return Verdict(ChangesetFound(done), (RowChanged(changeset, done), _popped(state, changeset)))
@@ -209,17 +209,19 @@ def _context(state: State, context_id: str, plan: Plan) -> ContextRow | None:
 
 def _recordable(state: State, command: RecordChange, plan: Plan) -> Changeset:
     if command.changeset_id is not None:
-        return _open_changeset(state, command.changeset_id, plan)
+        return _open_changeset(state, command.changeset_id, plan, command.context_id)
     context = _context(state, command.context_id, plan)
     if context is None:
         raise NoActiveChangeset("this context has no active changeset: call start_changeset() first")
-    return _open_changeset(state, context.active[-1], plan)
+    return _open_changeset(state, context.active[-1], plan, command.context_id)
 
 
-def _open_changeset(state: State, changeset_id: str, plan: Plan) -> Changeset:
+def _open_changeset(state: State, changeset_id: str, plan: Plan, context_id: str) -> Changeset:
     changeset = state.changesets.get(changeset_id)
-    if changeset is None or changeset.plan_id != plan.plan_id:
-        raise NotFound(f"plan {plan.plan_id!r} has no changeset {changeset_id!r}", changeset_id=changeset_id)
+    if changeset is None or (changeset.plan_id, changeset.context_id) != (plan.plan_id, context_id):
+        raise NotFound(
+            f"this context of plan {plan.plan_id!r} has no changeset {changeset_id!r}", changeset_id=changeset_id
+        )
     if changeset.state is not ChangesetState.OPEN:
         raise ChangesetClosed(f"changeset {changeset_id!r} is {changeset.state}: start another one")
     return changeset

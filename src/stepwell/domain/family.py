@@ -42,8 +42,7 @@ def require_turn(state: State, plan: Plan) -> None:
         return
     if parent.subplans is None or all(child.plan_id != plan.plan_id for child in parent.subplans.children):
         raise PlanNotReady(f"its parent {parent.plan_id!r} was reverted and disowned it: cancel it")
-    if parent.position != Position(Phase.EXECUTE, PlanState.PROCESSING):
-        raise PlanNotReady(f"its parent {parent.plan_id!r} is {parent.position}, not executing")
+    require_parent_executing(state, plan)
     match parent.subplans.mode:
         case SubplanMode.SEQUENTIAL:
             _require_finished(state, _before(parent.subplans.children, plan), "it comes after")
@@ -52,6 +51,13 @@ def require_turn(state: State, plan: Plan) -> None:
             _require_place(state, parent)
         case SubplanMode.PARALLEL:
             _require_place(state, parent)
+
+
+def require_parent_executing(state: State, plan: Plan) -> None:
+    """Refuse to let a child begin, or begin anew, behind the back of a parent that counts on it as it is."""
+    parent = state.plans.get(plan.parent_plan_id) if plan.parent_plan_id else None
+    if parent is not None and parent.position != Position(Phase.EXECUTE, PlanState.PROCESSING):
+        raise PlanNotReady(f"its parent {parent.plan_id!r} is {parent.position}, not executing")
 
 
 def require_children_finished(state: State, plan: Plan) -> None:

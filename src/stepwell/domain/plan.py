@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from stepwell import limits
 from stepwell.domain.names import Identifier, Label, ProjectName, Sentence, Text, check
+from stepwell.errors import InvalidArgument
 
 ArgumentValue = str | int | float | bool
 
@@ -52,6 +53,8 @@ class Argument(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check(self)
+        if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
+            raise InvalidArgument(f"argument {self.name!r} has a minimum above its maximum")
 
 
 class Action(Struct, frozen=True, array_like=True):

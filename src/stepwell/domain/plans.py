@@ -29,7 +29,7 @@ from stepwell.domain.commands.plans import (
 from stepwell.domain.deciding import AnyChange, Origin, RowChanged, Verdict, decides
 from stepwell.domain.decisions import superseded
 from stepwell.domain.drafting import draft
-from stepwell.domain.family import require_children_finished, require_turn
+from stepwell.domain.family import require_children_finished, require_parent_executing, require_turn
 from stepwell.domain.leases import find_plan, grant, require_lease
 from stepwell.domain.lifecycle import PlanEvent
 from stepwell.domain.pages import take
@@ -187,6 +187,7 @@ def revert_plan(state: State, command: RevertPlan, origin: Origin) -> Verdict:
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
     reverted = transition(plan, PlanEvent.REVERT_PLAN, origin.now_ms, error=f"reverted: {command.reason}")
+    require_parent_executing(state, plan)
     if plan.reversion_count >= limits.REVERSIONS_MAX:
         raise PlanNotReady(f"plan {plan.plan_id!r} was reverted {plan.reversion_count} times: cancel it")
     return _verdict(

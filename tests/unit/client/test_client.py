@@ -12,7 +12,7 @@ from stepwell import limits
 from stepwell.client.channel import Channel
 from stepwell.protocol.messages import Welcome
 from tests.managers import served
-from tests.processes import run_all
+from tests.processes import in_forked_child, run_all
 from tests.unit.client.support import act, executing, fragment
 from tests.waiting import eventually
 
@@ -36,20 +36,6 @@ def in_threads(count: int, deed: Callable[[int], None]) -> None:
         thread.join()
     if failures:
         raise failures[0]
-
-
-def in_forked_child(deed: Callable[[], None]) -> None:
-    """Run the deed in a child; it has to come to its end there."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            deed()
-            code = 0
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
 
 
 def test_client_is_shared_by_threads(client: sw.Client) -> None:

@@ -178,6 +178,13 @@ class TestRecord:
         world.open("inner")
         assert world.record(changeset_id="outer") == "outer"
 
+    def test_explicit_id_of_another_context(self, world: World) -> None:
+        """A context can neither record into another's changeset nor end it, whatever it calls it by."""
+        world.open()
+        theirs = RecordChange("plan", "other", world.lease(), "a.py", after=b"x", changeset_id="cs")
+        world.refuse(theirs, NotFound, "this context of plan 'plan' has no changeset 'cs'")
+        world.refuse(EndChangeset("plan", "other", world.lease(), "cs"), NotFound, "has no changeset 'cs'")
+
     def test_no_active_changeset(self, world: World) -> None:
         """A typed refusal that says what to do, before the first and after the last."""
         command = change(world, after=b"x")

@@ -395,13 +395,22 @@ class TestAgain:
         world.declare("old")
         world.finish("old")
         world.do(RevertPlan("plan", "x"))
+        world.refuse(RevertPlan("old", "x"), PlanNotReady, "its parent 'plan' is strategize/queued, not executing")
+        world.execute()
         world.do(RevertPlan("old", "x"))
         start = StartPhase("old", Phase.STRATEGIZE)
         world.refuse(start, PlanNotReady, "its parent 'plan' was reverted and disowned it: cancel it")
-        world.execute()
         world.declare("new")
         world.refuse(start, PlanNotReady, "disowned it: cancel it")
         world.do(CancelPlan("old"))
+
+    def test_child_of_a_done_parent_stays_done(self, world: World) -> None:
+        """A parent that completed counts on its children: none goes back behind it."""
+        lease = world.execute()
+        world.declare("kid")
+        world.finish("kid")
+        world.do(CompletePhase("plan", Phase.EXECUTE, lease))
+        world.refuse(RevertPlan("kid", "x"), PlanNotReady, "its parent 'plan' is execute/complete, not executing")
 
 
 class TestCancel:

@@ -32,6 +32,7 @@ from stepwell.protocol.messages import (
 from stepwell.transport.address import Credentials
 from tests.managers import EPOCH, Stage, staged
 from tests.peers import RawPeer, frame, framed, store
+from tests.processes import fork
 
 
 @pytest.fixture
@@ -428,10 +429,11 @@ def test_session_keeps_its_scope(stage: Stage) -> None:
 def test_dead_process_ends_its_session(stage: Stage) -> None:
     """The pidfd tells, although its connection is still open here."""
     reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
+
+    def wait_to_be_told() -> None:
         os.read(reader, 1)
-        os._exit(0)
+
+    pid = fork(wait_to_be_told)
     with joined(stage, "other") as other, pytest.MonkeyPatch.context() as patch:
         who = Credentials(pid, os.geteuid(), os.getegid())
         patch.setattr(loop_module, "credentials", lambda _: who)

@@ -10,6 +10,7 @@ from stepwell.domain.commands.tiers import DeleteFragment, GetFragment, StoreFra
 from stepwell.domain.deciding import Origin
 from stepwell.errors import NotFound, NotOwner, TransactionAborted
 from stepwell.manager.owner import Clock, StateOwner
+from tests.processes import in_forked_child
 
 ORIGIN = Origin("session", 1_000)
 
@@ -53,11 +54,13 @@ def test_other_thread_is_refused() -> None:
 def test_forked_process_is_refused() -> None:
     """A forked child has a copy of the state, and must not believe in it."""
     owner = StateOwner()
-    child = os.fork()
-    if child == 0:
+
+    def child() -> None:
         told = uses(owner)
-        os._exit(0 if all(f"this is process {os.getpid()}" in each for each in told) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert len(told) == 6
+        assert all(f"this is process {os.getpid()}" in each for each in told)
+
+    in_forked_child(child)
     assert owner.revision == 0
 
 
