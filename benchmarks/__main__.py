@@ -84,7 +84,9 @@ def main() -> int:
     if options.json:
         options.json.write_text(json.dumps(rates, indent=2) + "\n")
     against = ratios(rates, base)
-    behind = [f"{name} {work}: {against[name, work]:.2f}" for name, work in WANTED if against[name, work] < WANTED[name, work]]
+    behind = [
+        f"{name} {work}: {against[name, work]:.2f}" for name, work in WANTED if against[name, work] < WANTED[name, work]
+    ]
     print("\n".join(f"behind: {line}" for line in behind) or "everything wanted was reached")
     return 1 if behind else 0
 

@@ -67,9 +67,7 @@ class Many:
         self._body = b"x" * BODY_BYTES
 
     def put(self, keys: Sequence[str]) -> None:
-        self._tiers.store_many(
-            sw.Fragment(fragment_id=key, project="p", body=self._body, tokens=1) for key in keys
-        )
+        self._tiers.store_many(sw.Fragment(fragment_id=key, project="p", body=self._body, tokens=1) for key in keys)
 
     def get(self, keys: Sequence[str]) -> None:
         assert len(self._tiers.get_many(keys, project="p")) == len(keys)

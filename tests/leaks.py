@@ -93,9 +93,7 @@ def _snapshot() -> Snapshot:
 def _new_since(before: Snapshot) -> set[Resource]:
     """Ask whose a process is only where it is new: there are many, and seldom a new one."""
     return {
-        resource
-        for resource in _snapshot() - before
-        if resource.kind != "process" or _is_descendant(resource.name)
+        resource for resource in _snapshot() - before if resource.kind != "process" or _is_descendant(resource.name)
     }
 
 

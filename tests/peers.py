@@ -8,8 +8,8 @@ from typing import Self, TypeVar
 import msgspec
 
 from stepwell.domain.commands import AnyCommand
-from stepwell.domain.fragment import Tier
 from stepwell.domain.commands.tiers import StoreFragment
+from stepwell.domain.fragment import Tier
 from stepwell.protocol.codec import decode_from_manager, encode_frame
 from stepwell.protocol.framing import Framer
 from stepwell.protocol.messages import VERSION, ClientMessage, Hello, ManagerMessage, Request, Response, Welcome

@@ -16,9 +16,7 @@ CONTEXT = multiprocess.get_context("spawn")
 
 
 @contextmanager
-def spawned(
-    target: Callable[..., object], *arguments: object, timeout_s: float = 20.0
-) -> Iterator[SpawnProcess]:
+def spawned(target: Callable[..., object], *arguments: object, timeout_s: float = 20.0) -> Iterator[SpawnProcess]:
     """A process that is joined at the end, and killed if it does not come to one."""
     process = CONTEXT.Process(target=target, args=arguments)
     process.start()

@@ -56,4 +56,4 @@ def _fail(scenario: Scenario, reason: str) -> bool:
 
 def _say(scenario: Scenario, what: str) -> None:
     """To stderr: a formatter may be writing JSON to stdout."""
-    print(f"    @{TAG} {scenario.filename}:{scenario.line}: {what}", file=sys.stderr)  # noqa: T201
+    print(f"    @{TAG} {scenario.filename}:{scenario.line}: {what}", file=sys.stderr)

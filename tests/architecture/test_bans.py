@@ -31,9 +31,7 @@ def evaluated_input(source: str) -> list[str]:
     tree = ast.parse(source)
     modules = {"pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
     functions = {"eval", "exec", "compile", "__import__", "builtins.eval", "builtins.exec"}
-    imports = [
-        f"line {line}: {name}" for line, name in imported_modules(tree) if name.partition(".")[0] in modules
-    ]
+    imports = [f"line {line}: {name}" for line, name in imported_modules(tree) if name.partition(".")[0] in modules]
     calls = [f"line {line}: {name}" for line, name in called_names(tree) if name in functions]
     return imports + calls
 
@@ -55,8 +53,7 @@ def untyped_fields(source: str) -> list[str]:
     return [
         f"line {node.lineno}: {ast.unparse(node)}"
         for node in ast.walk(ast.parse(source))
-        if (isinstance(node, ast.Name) and node.id == "Any")
-        or (isinstance(node, ast.Attribute) and node.attr == "Any")
+        if (isinstance(node, ast.Name) and node.id == "Any") or (isinstance(node, ast.Attribute) and node.attr == "Any")
     ]
 
 

@@ -39,9 +39,7 @@ class Report(Struct):
     fragments: dict[str, Expected] = msgspec.field(default_factory=dict[str, Expected])
     wins: list[str] = msgspec.field(default_factory=list[str])
     losses: int = 0
-    changesets: dict[str, list[tuple[str, bytes]]] = msgspec.field(
-        default_factory=dict[str, list[tuple[str, bytes]]]
-    )
+    changesets: dict[str, list[tuple[str, bytes]]] = msgspec.field(default_factory=dict[str, list[tuple[str, bytes]]])
     plans: list[str] = msgspec.field(default_factory=list[str])
     history: list[Operation] = msgspec.field(default_factory=list[Operation])
 

@@ -29,7 +29,7 @@ class Bystander:
         goal = self.operations + operations
 
         def goes_on() -> bool:
-            """the good client makes progress"""
+            """The good client makes progress."""
             return self.operations >= goal or self._failure is not None
 
         eventually(goes_on, PROGRESS_SECONDS)

@@ -30,7 +30,7 @@ def settles(runtime: sw.Runtime, base: int) -> Callable[[], bool]:
     """Whether the manager has let go of every descriptor that a bad peer cost it."""
 
     def condition() -> bool:
-        """the manager's descriptors are back at their number"""
+        """The manager's descriptors are back at their number."""
         return descriptors(runtime.pid) <= base
 
     return condition

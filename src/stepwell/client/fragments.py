@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from stepwell.client.calls import Answered
 from stepwell.domain.content import Digest
-from stepwell.domain.fragment import Fragment, Tier
+from stepwell.domain.fragment import Fragment, FragmentRow, Tier
 from stepwell.domain.names import utf8
 from stepwell.domain.replies import FragmentFound
 
@@ -23,20 +23,65 @@ _BYTES_PER_TOKEN: Final = 3  # English has about 4, code about 3: an estimate sh
 class StoredFragment(Struct, frozen=True, dict=True):
     """What `tiers.get` gives. `body` is read-only; `text` decodes it, once, when asked for."""
 
-    project: str
-    fragment_id: str
-    source: str
-    kind: str
-    detail_depth: int
-    tokens: int
-    tier: Tier
-    digest: Digest
-    revision: int
-    created_at: datetime
-    last_accessed: datetime
+    row: FragmentRow
+    last_accessed_ms: int
     access_count: int
-    metadata: Mapping[str, str]
     body: memoryview
+
+    def __repr__(self) -> str:
+        return (
+            f"<stepwell.StoredFragment {self.fragment_id!r} of {self.project!r}, {self.tier}, "
+            f"{self.tokens} tokens, revision {self.revision}>"
+        )
+
+    @property
+    def project(self) -> str:
+        return self.row.project
+
+    @property
+    def fragment_id(self) -> str:
+        return self.row.fragment_id
+
+    @property
+    def source(self) -> str:
+        return self.row.source
+
+    @property
+    def kind(self) -> str:
+        return self.row.kind
+
+    @property
+    def detail_depth(self) -> int:
+        return self.row.detail_depth
+
+    @property
+    def tokens(self) -> int:
+        return self.row.tokens
+
+    @property
+    def tier(self) -> Tier:
+        return self.row.tier
+
+    @property
+    def digest(self) -> Digest:
+        return Digest(self.row.digest)
+
+    @property
+    def revision(self) -> int:
+        """Of the body: what `expected_revision` compares with."""
+        return self.row.revision
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        return MappingProxyType(self.row.metadata)
+
+    @property
+    def created_at(self) -> datetime:
+        return _moment(self.row.created_at_ms)
+
+    @property
+    def last_accessed(self) -> datetime:
+        return _moment(self.last_accessed_ms)
 
     @functools.cached_property
     def text(self) -> str:
@@ -46,23 +91,9 @@ class StoredFragment(Struct, frozen=True, dict=True):
 
 def stored(answered: Answered[FragmentFound]) -> StoredFragment:
     """The fragment in an answer."""
-    reply, row = answered.reply, answered.reply.row
-    return StoredFragment(
-        project=row.project,
-        fragment_id=row.fragment_id,
-        source=row.source,
-        kind=row.kind,
-        detail_depth=row.detail_depth,
-        tokens=row.tokens,
-        tier=row.tier,
-        digest=Digest(row.digest),
-        revision=row.revision,
-        created_at=_moment(row.created_at_ms),
-        last_accessed=_moment(reply.last_accessed_ms),
-        access_count=reply.access_count,
-        metadata=MappingProxyType(row.metadata),
-        body=memoryview(answered.bodies[row.digest]),
-    )
+    reply = answered.reply
+    body = memoryview(answered.bodies[reply.row.digest])
+    return StoredFragment(reply.row, reply.last_accessed_ms, reply.access_count, body)
 
 
 def content(fragment: Fragment) -> bytes:

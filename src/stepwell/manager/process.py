@@ -10,7 +10,6 @@ import resource
 import select
 import signal
 import socket
-import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -68,7 +67,8 @@ def main(encoded: str) -> int:
     settings = msgspec.json.decode(encoded, type=Settings)
     assert settings.lifeline_fd is not None
     configure(settings.log_level, as_json=settings.log_json)
-    faulthandler.enable()
+    with contextlib.suppress(RuntimeError):  # a daemon has no standard error
+        faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C that reaches us all the same is for the program
     with socket.socket(fileno=settings.lifeline_fd) as lifeline:
         try:
@@ -83,6 +83,7 @@ def main(encoded: str) -> int:
 @contextlib.contextmanager
 def _signals(settings: Settings) -> Generator[dict[int, str]]:
     """Descriptors that become readable when it is time to end."""
+    parent = _parent_pidfd(settings.parent_pid)
     reader, writer = socket.socketpair()
     writer.setblocking(False)  # noqa: FBT003
     previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
@@ -91,7 +92,6 @@ def _signals(settings: Settings) -> Generator[dict[int, str]]:
         stopping.append(signal.SIGINT)
     handlers = {each: signal.signal(each, _wake) for each in stopping}
     found = {reader.fileno(): "signal"}
-    parent = _parent_pidfd(settings.parent_pid)
     if settings.lifeline_fd is not None:
         found[settings.lifeline_fd] = "released"
     if parent is not None:
@@ -151,7 +151,3 @@ def _quieten_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 1_000_000)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

@@ -24,7 +24,7 @@ class Framer:
         self._buffer = bytearray()
         self._start = 0
 
-    def feed(self, data: bytes | memoryview) -> None:
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take what arrived."""
         if self._start:
             del self._buffer[: self._start]

@@ -12,7 +12,6 @@ from tests.unit.client.support import act, executing, fragment, refused
 Bad = Callable[[sw.Client], object]
 
 
-
 def loose(value: object) -> Any:  # noqa: ANN401 - for what no type checker would let pass
     return value
 
@@ -73,7 +72,10 @@ BAD: dict[str, tuple[Bad, str]] = {
     "malformed plan id": (lambda c: c.plans.get_plan("no such id"), "as stepwell returned it"),
     "zero lease": (lambda c: c.plans.start_strategize("x", lease_ms=0), "a lease lasts 10 ms to 24 h"),
     "number past 64 bits": (lambda c: c.plans.start_strategize("x", lease_ms=2**70), "cannot be sent"),
-    "what cannot be sent at all": (lambda c: c.plans.use_action("x", projects=["p"], arguments={"x": loose(object())}), "cannot be sent"),
+    "what cannot be sent at all": (
+        lambda c: c.plans.use_action("x", projects=["p"], arguments={"x": loose(object())}),
+        "cannot be sent",
+    ),
 }
 
 

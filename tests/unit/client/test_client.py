@@ -245,9 +245,7 @@ def test_closing_while_a_thread_is_calling_gives_up_the_leases() -> None:
         eventually(lambda: other.plans.get_plan(plan_id).state is sw.PlanState.QUEUED, 5)
 
 
-def test_waiting_thread_is_told_that_the_client_closed(
-    runtime: sw.Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_thread_is_told_that_the_client_closed(runtime: sw.Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for a connection that will never be there."""
     monkeypatch.setattr(limits, "CONNECTIONS_PER_CLIENT_MAX", 1)
     client = runtime.client()
@@ -271,7 +269,11 @@ def test_waiting_thread_is_told_that_the_client_closed(
 
 def test_wrong_address_is_said_at_once() -> None:
     """`connect` does not return a client that cannot work."""
-    for address, kind in (("/nonexistent/s", sw.RuntimeLost), ("", sw.InvalidArgument), ("x" * 200, sw.InvalidArgument)):
+    for address, kind in (
+        ("/nonexistent/s", sw.RuntimeLost),
+        ("", sw.InvalidArgument),
+        ("x" * 200, sw.InvalidArgument),
+    ):
         with pytest.raises(kind):
             sw.connect(address)
 

@@ -67,9 +67,7 @@ def test_changesets_nest_and_end(context: sw.PlanExecutionContext) -> None:
     assert [each.changeset_id for each in context.list().changesets] == [outer, inner]
 
 
-def test_contexts_of_one_plan_do_not_see_each_other(
-    client: sw.Client, context: sw.PlanExecutionContext
-) -> None:
+def test_contexts_of_one_plan_do_not_see_each_other(client: sw.Client, context: sw.PlanExecutionContext) -> None:
     """A changeset that one context opened is not "the most recent" of another."""
     context.start_changeset()
     other = client.execution(context.plan_id)

@@ -21,7 +21,6 @@ def uses(owner: StateOwner) -> list[str]:
     for use in (
         lambda: owner.execute(StoreFragment("p", "a", b"x", 1), ORIGIN),
         lambda: owner.execute_all([StoreFragment("p", "a", b"x", 1)], ORIGIN),
-        lambda: owner.bodies(owner.execute(GetFragment("p", "a"), ORIGIN).reply),
         lambda: owner.holds_leases("session"),
         lambda: owner.revision,
         lambda: owner.next_expiry_ms,
@@ -36,7 +35,7 @@ def uses(owner: StateOwner) -> list[str]:
 
 def test_owner_may_do_everything() -> None:
     """The thread that made it is its owner."""
-    assert uses(StateOwner()) == [""] * 6
+    assert uses(StateOwner()) == [""] * 5
 
 
 def test_other_thread_is_refused() -> None:
@@ -46,7 +45,7 @@ def test_other_thread_is_refused() -> None:
     thread = threading.Thread(target=lambda: told.extend(uses(owner)), name="intruder")
     thread.start()
     thread.join()
-    assert len(told) == 6
+    assert len(told) == 5
     assert all("'intruder'" in each and "stepwell.connect(address)" in each for each in told)
     assert owner.revision == 0
 
@@ -57,7 +56,7 @@ def test_forked_process_is_refused() -> None:
 
     def child() -> None:
         told = uses(owner)
-        assert len(told) == 6
+        assert len(told) == 5
         assert all(f"this is process {os.getpid()}" in each for each in told)
 
     in_forked_child(child)
@@ -79,8 +78,8 @@ def test_bodies_follow_the_references() -> None:
     with pytest.raises(NotFound):
         owner.execute(DeleteFragment("p", "absent"), ORIGIN)
     assert len(owner._heap) == 1
-    reply = owner.execute(GetFragment("p", "a"), ORIGIN).reply
-    assert [*owner.bodies(reply).values()] == [b"two"]
+    answer = owner.execute(GetFragment("p", "a"), ORIGIN)
+    assert [*answer.bodies.values()] == [b"two"]
 
 
 def test_transaction_that_replaces_a_body_twice_holds_the_last() -> None:
@@ -89,8 +88,8 @@ def test_transaction_that_replaces_a_body_twice_holds_the_last() -> None:
     owner.execute_all([StoreFragment("p", "a", b"first", 1), StoreFragment("p", "a", b"second", 1)], ORIGIN)
     assert len(owner._heap) == 1
     owner.execute_all([DeleteFragment("p", "a"), StoreFragment("p", "a", b"second", 1)], ORIGIN)
-    reply = owner.execute(GetFragment("p", "a"), ORIGIN).reply
-    assert [*owner.bodies(reply).values()] == [b"second"]
+    answer = owner.execute(GetFragment("p", "a"), ORIGIN)
+    assert [*answer.bodies.values()] == [b"second"]
 
 
 def test_clock_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,7 @@ def test_dropped_when_nobody_refers_to_it() -> None:
     heap = BodyHeap()
     heap.keep({digest_of(A): A, digest_of(B): B}, counted(A, B))
     for _ in range(2):
-        heap.drop([digest_of(A), digest_of(B)], counted(A))
+        for body in (A, B):
+            heap.drop(digest_of(body), counted(A))
     assert len(heap) == 1
     assert heap.read(()) == {}

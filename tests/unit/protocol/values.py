@@ -2,8 +2,11 @@
 
 import functools
 
+from hypothesis import reject
 from hypothesis import strategies as st
 from msgspec import Struct, inspect
+
+from stepwell.errors import InvalidArgument
 
 LENGTH_MAX = 20
 """Of what is drawn; the bounds themselves are tried in the tests of the commands."""
@@ -59,5 +62,12 @@ def _texts(kind: inspect.StrType) -> st.SearchStrategy[object]:
 
 def _structs(kind: inspect.StructType) -> st.SearchStrategy[object]:
     fields = {each.name: _values(each.type) for each in kind.fields}
-    cls: type[Struct] = kind.cls
-    return st.builds(lambda given: cls(**given), st.fixed_dictionaries(fields))
+    return st.fixed_dictionaries(fields).map(functools.partial(_built, kind.cls))
+
+
+def _built(cls: type[Struct], fields: dict[str, object]) -> Struct:
+    """What the types allow may still not fit together: a minimum above its maximum, say."""
+    try:
+        return cls(**fields)
+    except InvalidArgument:
+        return reject()

@@ -93,9 +93,8 @@ def test_busy_manager_is_not_taken_for_a_dead_one(directory: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(address)
         listener.listen(0)
-        with dial(address):
-            with pytest.raises(StartFailed, match="already serves"):
-                listen(address)
+        with dial(address), pytest.raises(StartFailed, match="already serves"):
+            listen(address)
     assert (directory / "s").exists()
 
 

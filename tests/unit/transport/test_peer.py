@@ -72,13 +72,13 @@ def test_flushing_never_waits(ends: Ends) -> None:
     """What the other end does not take stays in the outbox, in order, until it does."""
     for _ in range(2_000):
         ends.peer.send(LARGE)
-    total = len(ends.peer._outbox)
+    total = len(ends.peer.outbox)
     for now in (1.0, 2.0, 3.0):
         ends.peer.flush(now)
-    assert ends.peer.has_output
+    assert ends.peer.outbox
     assert ends.peer.progressed_at_s < 3.0
     received = bytearray()
-    while ends.peer.has_output or len(received) < total:
+    while ends.peer.outbox or len(received) < total:
         received += ends.other.recv(1 << 20)
         ends.peer.flush(4.0)
     assert received == frame_of_rejected() * 2_000
@@ -89,7 +89,7 @@ def frame_of_rejected() -> bytes:
     with right:
         peer = Peer(left, 0.0)
         peer.send(LARGE)
-        outbox = bytes(peer._outbox)
+        outbox = bytes(peer.outbox)
         peer.close()
     return outbox
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from types import MappingProxyType
+import time
 
 from stepwell.client.fragments import StoredFragment, content, estimate_tokens
 from stepwell.domain.content import Digest
-from stepwell.domain.fragment import ABOVE, BELOW, Fragment, Tier, TierBudget
+from stepwell.domain.fragment import ABOVE, BELOW, Fragment, FragmentRow, Tier, TierBudget
 from stepwell.domain.fragments import Usage
 from stepwell.domain.replies import FragmentPlaced, FragmentsMoved, Move, Note, TierMetrics
 from stepwell.errors import InvalidArgument, NotFound
@@ -24,7 +23,7 @@ class _Item:
         self.body = content(fragment)
         self.tokens = estimate_tokens(self.body) if fragment.tokens is None else fragment.tokens
         self.digest = Digest.of(self.body)
-        self.created_at = self.last_accessed = datetime.now(UTC)
+        self.created_at_ms = self.last_accessed_ms = time.time_ns() // 1_000_000
         self.access_count = 0
         self.revision = self.used = used
 
@@ -59,7 +58,7 @@ class ContextTierService:
         item = self._dict(tier)[key]
         item.used = self._use()
         item.access_count += 1
-        item.last_accessed = datetime.now(UTC)
+        item.last_accessed_ms = time.time_ns() // 1_000_000
         return _stored(key, item, tier)
 
     def promote(self, fragment_id: str, *, project: str | None = None) -> FragmentPlaced:
@@ -155,19 +154,20 @@ def _placed(key: Key, item: _Item, tier: Tier, note: Note = Note.PLACED) -> Frag
 
 def _stored(key: Key, item: _Item, tier: Tier) -> StoredFragment:
     project, fragment_id = key
-    return StoredFragment(
+    row = FragmentRow(
         project=project,
         fragment_id=fragment_id,
         source=item.fragment.source,
         kind=item.fragment.kind,
         detail_depth=item.fragment.detail_depth,
         tokens=item.tokens,
+        size=len(item.body),
+        digest=item.digest.value,
         tier=tier,
-        digest=item.digest,
+        placed_at_ms=item.created_at_ms,
+        created_at_ms=item.created_at_ms,
         revision=item.revision,
-        created_at=item.created_at,
-        last_accessed=item.last_accessed,
-        access_count=item.access_count,
-        metadata=MappingProxyType(item.fragment.metadata),
-        body=memoryview(item.body),
+        serial=item.revision,
+        metadata=item.fragment.metadata,
     )
+    return StoredFragment(row, item.last_accessed_ms, item.access_count, memoryview(item.body))
