@@ -1,6 +1,5 @@
 """A manager inside the test's own process: turned by hand, or by a thread, so that its limits can be changed."""
 
-import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -99,5 +98,5 @@ def served(budget: TierBudget | None = None) -> Iterator[Stage]:
 
 def _clear(directory: Path) -> None:
     for file in directory.iterdir():
-        os.unlink(file)
+        file.unlink()
     directory.rmdir()

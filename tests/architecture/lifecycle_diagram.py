@@ -1,4 +1,4 @@
-"""The diagram of a plan's life in ARCHITECTURE.md, made from the tables: `python -m tests.architecture.lifecycle_diagram`."""
+"""The diagram in ARCHITECTURE.md, made from the tables: `python -m tests.architecture.lifecycle_diagram`."""
 
 from __future__ import annotations
 

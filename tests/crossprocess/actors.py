@@ -22,6 +22,7 @@ PROJECTS = tuple(f"p{number}" for number in range(4))
 WALK = "walk"
 SHARED = tuple(f"shared-{number}" for number in range(20))
 RACES = 60
+THREADS = 4
 
 
 class Expected(Struct, array_like=True):
@@ -241,14 +242,14 @@ def create_action(client: sw.Client, name: str, description: str = "") -> None:
     )
 
 
-def work(address: str, number: int, threads: int, commands: int, seed: int, directory: str) -> None:
+def work(address: str, number: int, commands: int, seed: int, directory: str) -> None:
     """A process: one client, shared by its threads. What it knows goes into a file."""
     faulthandler.enable()
     recording.record()
     report = Report()
     failures: list[BaseException] = []
     with sw.connect(address) as client:
-        actors = [Actor(client, f"{number}-{thread}", f"{seed}-{number}-{thread}") for thread in range(threads)]
+        actors = [Actor(client, f"{number}-{thread}", f"{seed}-{number}-{thread}") for thread in range(THREADS)]
 
         def act(actor: Actor) -> None:
             try:

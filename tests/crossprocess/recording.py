@@ -37,8 +37,7 @@ def _write_down(message: Request | Transaction, response: Response, began_ns: in
     answers = [each for each in response.results if isinstance(each, Answer)]
     if isinstance(message, Transaction):
         # All of it is one write, at one revision.
-        for answer in answers[:1]:
-            history.append(Operation(began_ns, ended_ns, answer.revision, is_write=True))
+        history.extend(Operation(began_ns, ended_ns, each.revision, is_write=True) for each in answers[:1])
         return
     for command, result in zip(message.commands, response.results, strict=True):
         if isinstance(result, Answer):
@@ -47,4 +46,4 @@ def _write_down(message: Request | Transaction, response: Response, began_ns: in
 
 def record() -> None:
     """Have every client of this process recorded from now on."""
-    channel.Connection = RecordedConnection
+    vars(channel)["Connection"] = RecordedConnection

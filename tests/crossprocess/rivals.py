@@ -9,6 +9,8 @@ import stepwell as sw
 from tests.crossprocess.actors import create_action
 from tests.processes import fork
 
+WON, LOST = 1, 0
+
 
 def create_same(address: str, number: int, turn: Connection) -> None:
     """Create each name when told to, together with everybody else; say whether it was won."""
@@ -16,9 +18,9 @@ def create_same(address: str, number: int, turn: Connection) -> None:
         while (name := turn.recv()) is not None:
             try:
                 create_action(client, name, description=str(number))
-                turn.send(True)
+                turn.send(WON)
             except sw.AlreadyExists:
-                turn.send(False)
+                turn.send(LOST)
 
 
 def start_same(address: str, _number: int, turn: Connection) -> None:
@@ -27,9 +29,9 @@ def start_same(address: str, _number: int, turn: Connection) -> None:
         while (plan_id := turn.recv()) is not None:
             try:
                 client.plans.start_strategize(plan_id)
-                turn.send(True)
+                turn.send(WON)
             except (sw.PlanNotReady, sw.LeaseLost):
-                turn.send(False)
+                turn.send(LOST)
 
 
 def record_changes(address: str, number: int, turn: Connection) -> None:

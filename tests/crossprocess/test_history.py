@@ -1,18 +1,17 @@
 """The checker of the cross-process tests can fail."""
 
-import random
-
 import pytest
 from msgspec.structs import replace
 
 from tests.crossprocess.history import Operation, violations
+from tests.seeds import seeded
 
 SEED = 20_240
 
 
 def serial_history(count: int) -> list[Operation]:
     """Operations of several actors that overlap, applied one at a time somewhere inside their interval."""
-    generator = random.Random(SEED)
+    generator = seeded(SEED)
     history: list[Operation] = []
     revision = 0
     for step in range(count):
@@ -27,7 +26,6 @@ def serial_history(count: int) -> list[Operation]:
 
 def test_serial_history_is_accepted() -> None:
     """Whatever was really applied one at a time passes, however its intervals overlap."""
-    print(f"seed {SEED}")
     assert violations(serial_history(2_000)) == []
 
 
@@ -46,9 +44,8 @@ def test_revision_given_twice_is_found() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_swapped_revisions_are_found(seed: int) -> None:
     """Two writes that did not overlap, with their revisions exchanged, contradict real time."""
-    print(f"seed {seed}")
     writes = sorted((each for each in serial_history(500) if each.is_write), key=lambda each: each.revision)
-    generator = random.Random(seed)
+    generator = seeded(seed)
     first = generator.randrange(len(writes) - 20)
     early, late = writes[first], writes[first + 15]
     assert early.ended_ns < late.began_ns

@@ -7,12 +7,23 @@ import msgspec
 
 import stepwell as sw
 from stepwell.domain.content import digest_of
-from tests.crossprocess.actors import BUDGET, PROJECTS, RACES, SHARED, WALK, Expected, Report, create_action, work
+from tests.crossprocess.actors import (
+    BUDGET,
+    PROJECTS,
+    RACES,
+    SHARED,
+    THREADS,
+    WALK,
+    Expected,
+    Report,
+    create_action,
+    work,
+)
 from tests.crossprocess.history import violations
 from tests.processes import run_all
+from tests.seeds import seeded
 
 PROCESSES = 8
-THREADS = 4
 COMMANDS = 100_000
 SEED = 1281
 
@@ -21,11 +32,11 @@ def test_storm_loses_nothing_and_keeps_one_order(tmp_path: Path) -> None:
     """8 processes of 4 threads, 100,000 mixed commands: every fragment, change and win is where it has to be,
     the budget is kept, and one total order that agrees with real time explains every reply.
     """
-    print(f"seed {SEED}")
+    seeded(SEED)
     with sw.Runtime.start(budget=BUDGET) as runtime, runtime.client() as client:
         create_action(client, WALK)
         each = COMMANDS // (PROCESSES * THREADS) + 1
-        run_all(work, [(runtime.address, number, THREADS, each, SEED, str(tmp_path)) for number in range(PROCESSES)])
+        run_all(work, [(runtime.address, number, each, SEED, str(tmp_path)) for number in range(PROCESSES)])
         report = Report()
         for number in range(PROCESSES):
             report.merge(msgspec.msgpack.decode((tmp_path / f"{number}.report").read_bytes(), type=Report))

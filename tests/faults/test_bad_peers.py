@@ -1,7 +1,6 @@
 """Whatever a peer does, only that peer suffers: the others go on, and the manager's memory stays bounded."""
 
 import os
-import random
 import signal
 import struct
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from tests.faults.bystander import Bystander
 from tests.faults.villains import flood_and_never_read, stop_in_mid_frame
 from tests.peers import RawPeer, frame, framed, store
 from tests.processes import CONTEXT, descriptors, kill, resident_bytes, spawned
+from tests.seeds import seeded
 from tests.waiting import eventually
 
 SEED = 7120
@@ -119,8 +119,7 @@ def test_half_a_frame_then_silence(runtime: sw.Runtime, bystander: Bystander) ->
 
 def test_random_bytes(runtime: sw.Runtime, bystander: Bystander) -> None:
     """Noise, with and without a frame around it, costs its sender the connection and the manager nothing."""
-    print(f"seed {SEED}")
-    generator = random.Random(SEED)
+    generator = seeded(SEED)
     base, before = descriptors(runtime.pid), resident_bytes(runtime.pid)
     for number in range(300):
         noise = generator.randbytes(generator.randrange(1, 2_000))
@@ -135,15 +134,14 @@ def test_random_bytes(runtime: sw.Runtime, bystander: Bystander) -> None:
 
 def test_damaged_requests(runtime: sw.Runtime, bystander: Bystander) -> None:
     """A valid request with one byte changed is answered, refused or rejected; the manager outlives all of them."""
-    print(f"seed {SEED}")
-    generator = random.Random(SEED)
+    generator = seeded(SEED)
     whole = bytearray(frame(Request(1, (store("a"), GetFragment("p", "a"), GetMetrics()))))
     for number in range(300):
         damaged = bytearray(whole)
         damaged[generator.randrange(4, len(damaged))] = generator.randrange(256)
         with RawPeer(runtime.address) as peer:
             peer.hello(f"damaged-{number}")
-            peer.send_raw(damaged)
+            peer.send_raw(bytes(damaged))
             assert isinstance(peer.receive(), Response | Rejected)
     bystander.progresses()
     assert runtime.is_alive()

@@ -20,6 +20,7 @@ from stepwell import runtime as runtime_module
 from stepwell.manager import process as process_module
 from stepwell.manager.process import Settings, serve
 from stepwell.protocol.messages import Request, Response
+from stepwell.transport.address import private_directory
 from tests.peers import RawPeer, store
 from tests.processes import fork, in_forked_child, is_alive, kill
 from tests.waiting import eventually
@@ -190,24 +191,20 @@ def test_manager_without_linux_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no pidfd there is no manager."""
     monkeypatch.delattr(os, "pidfd_open")
     with pytest.raises(sw.StartFailed, match="needs Linux"):
-        serve(Settings(address="s", budget=sw.TierBudget()), on_ready=int)
+        serve(Settings(address="s", budget=sw.TierBudget()), on_ready=lambda: None)
 
 
 def test_manager_whose_starter_is_gone_does_not_start() -> None:
     """Not even its private directory stays."""
-    directory = process_directory()
+    directory = private_directory()
     settings = Settings(
         address=str(directory / "s"), budget=sw.TierBudget(), private_directory=True, parent_pid=2**22 + 1
     )
     with pytest.raises(sw.StartFailed, match="gone already"):
-        serve(settings, on_ready=int)
+        serve(settings, on_ready=lambda: None)
     assert not directory.exists()
     with pytest.raises(sw.StartFailed, match="gone already"):
         process_module._parent_pidfd(os.getpid())
-
-
-def process_directory() -> Path:
-    return runtime_module.private_directory()
 
 
 # How it ends.
@@ -228,14 +225,14 @@ def test_forked_child_has_no_say() -> None:
 
         def child() -> None:
             runtime.close()
-            with pytest.raises(sw.NotOwner, match="stepwell.connect"):
+            with pytest.raises(sw.NotOwner, match=r"stepwell.connect"):
                 runtime.is_alive()
             with runtime.client() as client:
                 client.status()
 
         in_forked_child(child)
         assert runtime.is_alive()
-        with pytest.raises(sw.NotOwner, match="send runtime.address"):
+        with pytest.raises(sw.NotOwner, match=r"send runtime.address"):
             pickle.dumps(runtime)
 
 
@@ -342,6 +339,28 @@ def test_sigint_is_for_the_program() -> None:
         assert runtime.is_alive()
 
 
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_manager_in_the_foreground_ends_on_signals(ending: signal.Signals) -> None:
+    """As `stepwell serve` runs it: without a lifeline, on Ctrl-C too, and its socket goes."""
+    address = private_directory() / "s"
+    script = f"""
+        from stepwell.domain.fragment import TierBudget
+        from stepwell.manager.process import Settings, serve
+        from stepwell.telemetry import LogLevel, configure
+        settings = Settings(address={str(address)!r}, budget=TierBudget(), private_directory=True)
+        configure(LogLevel.WARNING)
+        serve(settings, on_ready=lambda: print("ready", flush=True))
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as manager:
+        assert manager.stdout is not None
+        assert manager.stdout.readline() == b"ready\n"
+        manager.send_signal(ending)
+        assert manager.wait(10) == 0
+    assert not address.parent.exists()
+
+
 def test_killed_manager_is_lost() -> None:
     """Nothing restarts it: its clients are told, and closing clears its directory away."""
     with sw.Runtime.start() as runtime, runtime.client() as client:
@@ -391,7 +410,7 @@ def test_log_is_readable_or_json() -> None:
     assert any("manager.started" in line and "address=" in line for line in lines)
     ours, theirs = socket.socketpair()
     with ours, theirs, socket.socket(fileno=os.dup(theirs.fileno())):
-        settings = {"address": str(process_directory() / "s"), "budget": {}, "log_level": "info", "log_json": True}
+        settings = {"address": str(private_directory() / "s"), "budget": {}, "log_level": "info", "log_json": True}
         settings |= {"private_directory": True, "lifeline_fd": theirs.fileno(), "parent_pid": os.getpid()}
         with subprocess.Popen(
             [sys.executable, "-c", runtime_module._BOOT, json.dumps(settings), "[]"],

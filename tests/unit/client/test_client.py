@@ -260,7 +260,7 @@ def test_waiting_thread_is_told_that_the_client_closed(runtime: sw.Runtime, monk
 
     thread = threading.Thread(target=wait)
     thread.start()
-    eventually(lambda: client._channel._changed._waiters)
+    eventually(lambda: client._channel._waiting)
     client.close()
     thread.join(10)
     assert "closed" in str(told[0])
@@ -294,4 +294,4 @@ def test_status_counts(client: sw.Client) -> None:
     after = client.status()
     assert (after.revision, after.requests) == (before.revision + 1, before.requests + 1)
     assert after.metrics.hot.entries == 1
-    assert after.epoch == before.epoch
+    assert after.epoch == before.epoch == client.epoch

@@ -73,7 +73,7 @@ def test_contexts_of_one_plan_do_not_see_each_other(client: sw.Client, context: 
     other = client.execution(context.plan_id)
     with pytest.raises(sw.NoActiveChangeset):
         other.record_change(sw.Change(path="a", after=b""))
-    with pytest.raises(sw.InvalidArgument, match="takes a stepwell.Change"):
+    with pytest.raises(sw.InvalidArgument, match=r"takes a stepwell.Change"):
         other.record_change(cast("sw.Change", "a"))
 
 

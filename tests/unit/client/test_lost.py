@@ -10,7 +10,7 @@ import pytest
 
 import stepwell as sw
 from stepwell.domain.replies import FragmentPage
-from stepwell.protocol.messages import Answer, Refusal, Rejected, Response
+from stepwell.protocol.messages import Answer, AskStatus, ClientMessage, ManagerMessage, Refusal, Rejected, Response
 from stepwell.transport.connection import Connection
 from tests.peers import framed
 from tests.processes import kill
@@ -45,7 +45,7 @@ def test_manager_that_is_gone_is_runtime_lost(name: str) -> None:
     with sw.Runtime.start() as runtime, runtime.client(projects=["p"]) as client:
         kill(runtime.pid)
         eventually(lambda: not runtime.is_alive())
-        with pytest.raises(sw.RuntimeLost, match="stepwell serve|is gone"):
+        with pytest.raises(sw.RuntimeLost, match=r"stepwell serve|is gone"):
             CALLS[name](client)
 
 
@@ -64,7 +64,12 @@ def test_manager_killed_in_mid_call_is_an_unknown_outcome(monkeypatch: pytest.Mo
         met: list[BaseException] = []
         sent = threading.Event()
         receive = Connection.receive
-        monkeypatch.setattr(Connection, "receive", lambda connection: (sent.set(), receive(connection))[1])
+
+        def tell_and_receive(connection: Connection) -> ManagerMessage:
+            sent.set()
+            return receive(connection)
+
+        monkeypatch.setattr(Connection, "receive", tell_and_receive)
 
         def call() -> None:
             try:
@@ -131,6 +136,25 @@ def test_greeting_that_fails_is_said_by_connect(reply: Reply, kind: type[sw.Step
     """`connect` fails with what happened, and leaves no connection behind."""
     with impostor([reply]) as address, pytest.raises(kind):
         sw.connect(address)
+
+
+def test_new_connection_that_is_lost_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a connection that had been idle is replaced; one that was just opened and fails is the manager's end."""
+    with impostor([WELCOME], [WELCOME]) as address, sw.connect(address) as client:
+        (idle,) = client._channel._idle
+        client._channel._idle.clear()
+        client._channel._discard(idle)
+        send = Connection.send
+
+        def fail_to_ask(connection: Connection, message: ClientMessage) -> None:
+            if isinstance(message, AskStatus):
+                raise sw.RuntimeLost("gone")
+            send(connection, message)
+
+        monkeypatch.setattr(Connection, "send", fail_to_ask)
+        with pytest.raises(sw.RuntimeLost, match="gone"):
+            client.status()
+        assert not client._channel._open
 
 
 def test_stream_that_breaks_in_the_middle_is_an_unknown_outcome() -> None:

@@ -27,6 +27,8 @@ def test_what_is_stored_is_what_is_found(client: sw.Client) -> None:
     assert found.body.readonly
     assert found.created_at <= found.last_accessed
     assert found.tokens == before.tokens >= 1
+    assert (found.project, found.fragment_id) == (before.project, "a")
+    assert repr(found).startswith("<stepwell.StoredFragment 'a'")
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff\x00", memoryview(b"view"), "text"])

@@ -9,17 +9,20 @@ from collections.abc import Iterator
 import pytest
 
 from stepwell import limits
-from stepwell.domain.commands import AnyCommand
+from stepwell.domain import machine
+from stepwell.domain.commands import AnyCommand, Command
 from stepwell.domain.commands.plans import CreateAction, GetPlan, StartPhase, UseAction
-from stepwell.domain.commands.tiers import GetFragment, GetMetrics, ListFragments
-from stepwell.domain.deciding import Origin
+from stepwell.domain.commands.tiers import GetFragment, GetMetrics, ListFragments, StoreFragment
+from stepwell.domain.deciding import DECIDERS, Decider, Origin, Verdict
 from stepwell.domain.plan import Phase, Plan, PlanState, ProjectLink
-from stepwell.domain.replies import FragmentPlaced, PlanFound
+from stepwell.domain.replies import FragmentPlaced, PlanFound, Reply
+from stepwell.domain.state import State
 from stepwell.manager import loop as loop_module
 from stepwell.protocol.messages import (
     VERSION,
     Answer,
     AskStatus,
+    ClientMessage,
     Goodbye,
     Hello,
     ManagerMessage,
@@ -113,7 +116,7 @@ def plan_of(stage: Stage, peer: RawPeer) -> Plan:
     return result.reply.plan
 
 
-def gone(stage: Stage, peer: RawPeer) -> bool:
+def gone(peer: RawPeer) -> bool:
     """Whether the manager has hung up, without a word."""
     peer.socket.settimeout(0)
     try:
@@ -183,8 +186,9 @@ def test_peer_that_does_not_read_is_held_back(stage: Stage, monkeypatch: pytest.
     with joined(stage, "deaf") as deaf, joined(stage, "other") as other:
         stage.owner.execute(store("large", bytes(50_000)), ORIGIN)
         deaf.send(*(Request(number, (GetFragment("p", "large"),)) for number in range(30)))
-        stage.turn(50)
         (guest,) = (each for each in stage.loop._guests.values() if each.session and each.session.session_id == "deaf")
+        stage.turn_until(lambda: guest.peer.is_full)
+        stage.turn(3)
         assert guest.peer.is_full
         assert len(guest.peer.outbox) < limits.OUTBOX_BYTES_MAX + 60_000
         assert isinstance(ask(stage, other, GetMetrics())[0], Answer)
@@ -256,7 +260,52 @@ def test_status_tells(stage: Stage) -> None:
         assert status.metrics.hot.entries == 0
 
 
+def test_defect_costs_its_request_only(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that meets a defect changed nothing, says so, and the peer keeps its connection."""
+
+    def defective(_state: State, _command: Command[Reply], _origin: Origin) -> Verdict:
+        raise ZeroDivisionError
+
+    deciders: dict[type, Decider[Command[Reply]]] = {StoreFragment: defective}
+    monkeypatch.setattr(machine, "DECIDERS", {**DECIDERS, **deciders})
+    with joined(stage, "a") as peer:
+        refused, answer = ask(stage, peer, store("a"), GetMetrics())
+        assert isinstance(refused, Refusal)
+        assert (refused.kind, refused.revision) == ("ManagerFault", 0)
+        assert "ZeroDivisionError" in refused.message
+        assert isinstance(answer, Answer)
+
+
 # Who may come in.
+
+
+@pytest.mark.parametrize(
+    "first, problem",
+    [
+        (Request(1, (GetMetrics(),)), "first message"),
+        (Hello(VERSION + 1, "a"), "install the same stepwell"),
+        (Goodbye(), "first message"),
+    ],
+    ids=["a request", "a wrong version", "a goodbye"],
+)
+def test_connection_begins_with_a_hello(stage: Stage, first: ClientMessage, problem: str) -> None:
+    """Anything else is told so, and the connection ends."""
+    with RawPeer(stage.address) as peer:
+        peer.send(first)
+        rejected = answered(stage, peer)
+        assert isinstance(rejected, Rejected)
+        assert problem in rejected.refusal.message
+        assert stage.peers == 0
+
+
+def test_hello_is_said_once(stage: Stage) -> None:
+    """Nobody becomes somebody else."""
+    with joined(stage, "a") as peer:
+        peer.send(Hello(VERSION, "b"))
+        rejected = answered(stage, peer)
+        assert isinstance(rejected, Rejected)
+        assert "already" in rejected.refusal.message
+        assert stage.sessions == 0
 
 
 def test_other_users_are_turned_away(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +315,7 @@ def test_other_users_are_turned_away(stage: Stage, monkeypatch: pytest.MonkeyPat
         stranger.send(Hello(VERSION, "stranger"))
         stage.turn()
         stage.turn()
-        assert gone(stage, stranger)
+        assert gone(stranger)
         assert stage.peers == 0
 
 
@@ -326,10 +375,10 @@ def test_who_never_says_hello_is_evicted(stage: Stage, clock: Clock) -> None:
         stage.turn()
         clock.forward(limits.HELLO_SECONDS_MAX - 5)
         stage.turn(2)
-        assert not gone(stage, shy)
+        assert not gone(shy)
         clock.forward(6)
         stage.turn(2)
-        assert gone(stage, shy)
+        assert gone(shy)
         assert stage.loop._evicted == 1
 
 
@@ -440,7 +489,7 @@ def test_dead_process_ends_its_session(stage: Stage) -> None:
         stage.turn_until(lambda: stage.sessions == 1)
         assert plan_of(stage, other).state is PlanState.QUEUED
         for peer in (first, second):
-            assert gone(stage, peer)
+            assert gone(peer)
             peer.close()
     os.close(reader)
     os.close(writer)

@@ -17,9 +17,9 @@ def framed(payload: bytes) -> bytes:
 
 
 def drained(framer: Framer) -> list[bytes]:
-    frames = []
+    frames: list[bytes] = []
     while (frame := framer.next_frame()) is not None:
-        frames.append(frame)
+        frames.append(bytes(frame))
     return frames
 
 

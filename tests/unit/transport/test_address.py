@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from stepwell.errors import InvalidArgument, RuntimeLost, StartFailed
-from stepwell.transport.address import credentials, dial, listen, private_directory
+from stepwell.transport import address as address_module
+from stepwell.transport.address import Credentials, credentials, dial, listen, private_directory
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def test_live_socket_is_refused(directory: Path) -> None:
         with pytest.raises(StartFailed, match="already serves"):
             listen(address)
         with dial(address):
-            assert first.accept()[0].close() is None
+            first.accept()[0].close()
 
 
 def test_busy_manager_is_not_taken_for_a_dead_one(directory: Path) -> None:
@@ -114,7 +115,7 @@ def test_what_the_kernel_refuses_is_said(directory: Path, monkeypatch: pytest.Mo
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(Path, "chmod", refuse)
-    with pytest.raises(StartFailed, match="cannot listen .*Operation not permitted"):
+    with pytest.raises(StartFailed, match=r"cannot listen .*Operation not permitted"):
         listen(str(directory / "s"))
 
 
@@ -141,6 +142,15 @@ def test_nobody_there_says_what_to_do(directory: Path) -> None:
         with pytest.raises(RuntimeLost, match="stepwell serve") as caught:
             dial(str(address))
         assert caught.value.details == {"address": str(address)}
+
+
+def test_another_users_manager_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever listens there is not ours to trust."""
+    address = str(directory / "s")
+    with listen(address):
+        monkeypatch.setattr(address_module, "credentials", lambda _: Credentials(1, os.geteuid() + 1, 0))
+        with pytest.raises(RuntimeLost, match="another user's"):
+            dial(address)
 
 
 def test_credentials_are_the_kernels(directory: Path) -> None:

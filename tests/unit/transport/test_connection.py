@@ -1,5 +1,6 @@
 """The client's end of a connection: what was sent, what was answered, and what is not known."""
 
+import errno
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,6 +82,17 @@ def test_gone_while_a_large_request_is_on_its_way(listener: socket.socket, conne
     large = Request(1, (StoreFragment("p", "a", bytes(4 << 20), 1),))
     with accepted, pytest.raises(RuntimeLost):
         connection.exchange(large)
+
+
+def test_kernel_without_memory_is_runtime_lost(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was sent, and nothing can be on its way back: there is nothing to wait for."""
+
+    def refuse() -> None:
+        raise OSError(errno.ENOBUFS, "No buffer space available")
+
+    monkeypatch.setattr(connection, "_send_all", refuse)
+    with pytest.raises(RuntimeLost, match="No buffer space"):
+        connection.exchange(AskStatus(1))
 
 
 def test_what_comes_while_sending_is_kept(listener: socket.socket, connection: Connection) -> None:
