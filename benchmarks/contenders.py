@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, MutableMapping, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Protocol
@@ -26,7 +26,7 @@ class SyncManagerDict:
 
     name = "SyncManager dict"
 
-    def __init__(self, shared: dict[str, bytes]) -> None:
+    def __init__(self, shared: MutableMapping[str, bytes]) -> None:
         self._shared = shared
         self._body = b"x" * BODY_BYTES
 
@@ -74,11 +74,12 @@ class Many:
 
 
 @contextmanager
-def contenders() -> Iterator[list[Contender]]:
+def contenders() -> Generator[list[Contender]]:
     """All of them, running side by side."""
     with (
         get_context("spawn").Manager() as manager,
         sw.Runtime.start(budget=sw.TierBudget(hot_tokens=10_000_000)) as runtime,
         runtime.client() as client,
     ):
-        yield [SyncManagerDict(manager.dict()), OneAtATime(client.tiers), Many(client.tiers)]
+        peers: list[Contender] = [SyncManagerDict(manager.dict()), OneAtATime(client.tiers), Many(client.tiers)]
+        yield peers

@@ -46,4 +46,4 @@ def _write_down(message: Request | Transaction, response: Response, began_ns: in
 
 def record() -> None:
     """Have every client of this process recorded from now on."""
-    vars(channel)["Connection"] = RecordedConnection
+    setattr(channel, "Connection", RecordedConnection)  # noqa: B010 - a name that it imports, for type checkers

@@ -354,10 +354,13 @@ def test_manager_in_the_foreground_ends_on_signals(ending: signal.Signals) -> No
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as manager:
-        assert manager.stdout is not None
-        assert manager.stdout.readline() == b"ready\n"
-        manager.send_signal(ending)
-        assert manager.wait(10) == 0
+        try:
+            assert manager.stdout is not None
+            assert manager.stdout.readline() == b"ready\n"
+            manager.send_signal(ending)
+            assert manager.wait(10) == 0
+        finally:
+            manager.kill()
     assert not address.parent.exists()
 
 

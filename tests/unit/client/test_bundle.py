@@ -134,8 +134,10 @@ def test_transaction_has_no_reads(client: sw.Client) -> None:
 
 def test_frame_too_large_is_said_before_anything_is_sent(client: sw.Client) -> None:
     """A batch larger than a frame is refused as a whole, and nothing of it happened."""
-    with unchanged(client), pytest.raises(sw.InvalidArgument, match="send less at a time"), client.batch() as batch:
-        pending = [batch.tiers.store(fragment(str(number), bytes(limits.BODY_BYTES_MAX))) for number in range(5)]
+    batch = client.batch()
+    pending = [batch.tiers.store(fragment(str(number), bytes(limits.BODY_BYTES_MAX))) for number in range(5)]
+    with unchanged(client), pytest.raises(sw.InvalidArgument, match="send less at a time"):
+        enter(batch)
     with pytest.raises(sw.InvalidArgument):
         pending[0].result()
 
