@@ -19,13 +19,14 @@ from stepwell.client.plans import PlanLifecycleService, subplan
 from stepwell.client.tiers import ContextTierService
 from stepwell.domain.changeset import Change, Changeset, ChangesetState, EntryRow, Operation
 from stepwell.domain.content import Digest
-from stepwell.domain.fragment import Fragment, Tier, TierBudget
+from stepwell.domain.fragment import Fragment, FragmentRow, Tier, TierBudget
 from stepwell.domain.plan import (
     Action,
     ActionState,
     Argument,
     ArgumentType,
     Decision,
+    Lease,
     MergeStrategy,
     Phase,
     Plan,
@@ -33,7 +34,17 @@ from stepwell.domain.plan import (
     ProjectLink,
     SubplanMode,
 )
-from stepwell.domain.replies import FragmentPlaced, Note, TierMetrics
+from stepwell.domain.replies import (
+    ActionPage,
+    ChangesetPage,
+    DecisionPage,
+    FragmentPage,
+    FragmentPlaced,
+    FragmentsMoved,
+    Note,
+    PlanPage,
+    TierMetrics,
+)
 from stepwell.errors import (
     ActionUnavailable,
     AlreadyExists,
@@ -62,10 +73,13 @@ from stepwell.errors import (
     TierFull,
     TransactionAborted,
 )
+from stepwell.protocol.messages import Status
 from stepwell.runtime import Runtime
+from stepwell.telemetry import LogLevel
 
 __all__ = [
     "Action",
+    "ActionPage",
     "ActionState",
     "ActionUnavailable",
     "AlreadyExists",
@@ -77,17 +91,24 @@ __all__ = [
     "ChangeSummary",
     "Changeset",
     "ChangesetClosed",
+    "ChangesetPage",
     "ChangesetState",
     "Client",
     "Conflict",
     "ContextTierService",
     "Decision",
+    "DecisionPage",
     "Digest",
     "EntryRow",
     "Fragment",
+    "FragmentPage",
     "FragmentPlaced",
+    "FragmentRow",
+    "FragmentsMoved",
     "InvalidArgument",
+    "Lease",
     "LeaseLost",
+    "LogLevel",
     "ManagerFault",
     "MergeStrategy",
     "NoActiveChangeset",
@@ -106,6 +127,7 @@ __all__ = [
     "PlanExecutionContext",
     "PlanLifecycleService",
     "PlanNotReady",
+    "PlanPage",
     "PlanState",
     "ProjectLink",
     "ProtocolError",
@@ -114,6 +136,7 @@ __all__ = [
     "RuntimeFault",
     "RuntimeLost",
     "StartFailed",
+    "Status",
     "StepTooLarge",
     "StepwellError",
     "StoredFragment",

@@ -32,6 +32,7 @@ Each travels over the wire as itself (`kind`, `message`, `details`) and is raise
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 Detail = str | int | bool | list[str] | None
@@ -140,7 +141,12 @@ class ChangesetClosed(PlanError):
 class PartlyRefused(StepwellError):
     """Some of many were refused. `.outcomes` has, in order, each result or its error."""
 
-    outcomes: list[object]
+    def __init__(self, message: str, outcomes: Sequence[object] = (), **details: Detail) -> None:
+        super().__init__(message, **details)
+        self.outcomes = [*outcomes]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.outcomes), {"details": self.details}
 
 
 class RuntimeFault(StepwellError):

@@ -23,6 +23,7 @@ import msgspec
 
 from stepwell import limits
 from stepwell.client.client import Client, connect
+from stepwell.domain.checks import require_instance
 from stepwell.domain.fragment import TierBudget
 from stepwell.errors import InvalidArgument, NotOwner, StartFailed
 from stepwell.manager.process import Settings
@@ -65,6 +66,7 @@ class Runtime:
         directory. `spin_s` is how long it looks for more requests before it sleeps.
         """
         level = _log_level(log_level)
+        require_instance(budget, (TierBudget, type(None)), "budget is a stepwell.TierBudget")
         settings = Settings(
             address=str(Path(address).absolute()) if address else str(private_directory() / "manager.sock"),
             budget=budget or TierBudget(),
@@ -143,7 +145,7 @@ class Runtime:
     def _await_start(self) -> None:
         self._lifeline.settimeout(_START_SECONDS_MAX)
         try:
-            told = self._lifeline.recv(limits.FRAME_BYTES_MAX)
+            told = self._lifeline.recv(64 * limits.KIB)
         except TimeoutError:
             raise StartFailed(f"the manager did not start within {_START_SECONDS_MAX:g} s") from None
         self._lifeline.settimeout(None)

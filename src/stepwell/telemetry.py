@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import select
 import sys
 from enum import StrEnum
-from typing import TextIO, cast
+from typing import Final, TextIO, cast
 
 import structlog
 
@@ -20,16 +21,33 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+_PIECE_CHARS: Final = select.PIPE_BUF // 4
+"""What a pipe that is ready takes whole, however many bytes a character has."""
+
+
 class _Stderr:
     """Standard error for as long as somebody reads it: that nobody does is no reason to stop serving."""
 
     def write(self, text: str) -> None:
+        """Write what can be written without waiting, and drop the rest."""
         with contextlib.suppress(AttributeError, OSError, ValueError):  # none, a broken pipe, closed
-            sys.stderr.write(text)
+            for start in range(0, len(text), _PIECE_CHARS):
+                if not _is_ready(sys.stderr):
+                    return
+                sys.stderr.write(text[start : start + _PIECE_CHARS])
+                sys.stderr.flush()
 
     def flush(self) -> None:
-        with contextlib.suppress(AttributeError, OSError, ValueError):
-            sys.stderr.flush()
+        """Every write is flushed."""
+
+
+def _is_ready(stream: TextIO) -> bool:
+    ready = select.poll()
+    try:
+        ready.register(stream.fileno(), select.POLLOUT)
+    except (OSError, ValueError):  # not a descriptor at all: a test's capture, say
+        return True
+    return bool(ready.poll(0))
 
 
 def configure(level: LogLevel, *, as_json: bool = False) -> None:

@@ -16,8 +16,8 @@ history: list[Operation] = []
 class RecordedConnection(Connection):
     """Answers come in the order of the requests, so that each belongs to the oldest one without."""
 
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
+    def __init__(self, address: str, timeout_s: float | None = None) -> None:
+        super().__init__(address, timeout_s)
         self._sent: deque[tuple[int, ClientMessage]] = deque()
 
     def send(self, message: ClientMessage) -> None:

@@ -20,7 +20,7 @@ from stepwell.domain.fragment import TierBudget
 from stepwell.domain.replies import Reply
 from stepwell.domain.state import State
 from stepwell.errors import Refused, TransactionAborted
-from tests.unit.domain.support import NOON_MS, image
+from tests.unit.domain.support import NOON_MS, arrives, image
 
 
 class Refusal(Exception):
@@ -73,6 +73,7 @@ class AgainstModel(RuleBasedStateMachine):
         self.revision += expected == "write"
         self._agree("write" if isinstance(command, Write) or outcome.changes else "read", expected)
         assert outcome.revision == self.revision
+        assert arrives(outcome.reply, outcome.revision)
         return outcome.reply
 
     def both_at_once(self, commands: Sequence[Write[Reply]], origin: Origin) -> None:

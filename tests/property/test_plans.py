@@ -48,6 +48,7 @@ class Sheet:
     reversions: int = 0
     errors: int = 0
     lease: tuple[int, str, int] | None = None
+    fence: int = 0
     children: list[str] = field(default_factory=list)
     mode: str = ""
     places: int = 0
@@ -58,8 +59,12 @@ class Sheet:
         return self.state in {"cancelled", "applied"}
 
     @property
+    def executed(self) -> bool:
+        return (self.phase, self.state) == ("execute", "complete")
+
+    @property
     def finished(self) -> bool:
-        return self.ended or (self.phase, self.state) == ("execute", "complete")
+        return self.ended or self.executed
 
     @property
     def begun(self) -> bool:
@@ -109,7 +114,8 @@ class Sheets:
                 self.require((plan.phase, plan.state) == (phase, "queued"))
                 self.require_turn(plan_id, plan)
                 plan.go(phase, "processing")
-                plan.lease = (revision, origin.session_id, origin.now_ms + lease_ms)
+                plan.fence = revision if revision > plan.fence else plan.fence + 1
+                plan.lease = (plan.fence, origin.session_id, origin.now_ms + lease_ms)
             case CompletePhase(plan_id, phase, token, version):
                 if phase is APPLY:
                     raise Refusal("InvalidArgument")
@@ -135,7 +141,6 @@ class Sheets:
             case RenewLease(plan_id, token, lease_ms):
                 plan = self.held(plan_id, token, None, origin)
                 assert plan.lease is not None
-                plan.version += 1
                 plan.lease = (*plan.lease[:2], max(plan.lease[2], origin.now_ms + lease_ms))
             case DeclareSubplans():
                 self.declare(command, origin)
@@ -196,9 +201,11 @@ class Sheets:
         parent = self.plans[plan.parent]
         self.require(plan_id in parent.children and (parent.phase, parent.state) == ("execute", "processing"))
         siblings = [self.plans[each] for each in parent.children]
+        elder = siblings[: parent.children.index(plan_id)]
         if parent.mode == "sequential":
-            self.require(all(each.finished for each in siblings[: parent.children.index(plan_id)]))
+            self.require(all(each.finished for each in elder))
         else:
+            self.require(parent.mode == "parallel" or all(each.executed for each in elder[-1:]))
             self.require(sum(each.begun and not each.finished for each in siblings) < parent.places)
 
     def declare(self, command: DeclareSubplans, origin: Origin) -> None:
@@ -228,7 +235,7 @@ class Sheets:
         return {
             plan_id: (
                 (each.parent, each.phase, each.state, each.version, each.attempt, each.reversions),
-                (each.errors, each.lease, each.children),
+                (each.errors, each.lease, each.fence, each.children),
             )
             for plan_id, each in self.plans.items()
         }
@@ -240,6 +247,7 @@ class Sheets:
                 (
                     len(plan.errors),
                     plan.lease and (plan.lease.token, plan.lease.session_id, plan.lease.expires_at_ms),
+                    plan.fence,
                     [child.plan_id for child in plan.subplans.children] if plan.subplans else [],
                 ),
             )
@@ -293,11 +301,18 @@ class PlanMachine(AgainstModel):
     def family(self, data: st.DataObject, plan_id: str, token: int | None) -> DeclareSubplans:
         self.births += 1
         size = data.draw(st.integers(1, 3))
+        mode = data.draw(st.sampled_from(SubplanMode))
+        chained = mode is SubplanMode.DEPENDENCY_ORDERED  # each on the one before it
         return DeclareSubplans(
             plan_id,
             token,
-            tuple(SubplanSpec(f"c{n}", f"kid-{self.births}-{n}", "act") for n in range(size)),
-            data.draw(st.sampled_from([SubplanMode.PARALLEL, SubplanMode.SEQUENTIAL])),
+            tuple(
+                SubplanSpec(
+                    f"c{n}", f"kid-{self.births}-{n}", "act", depends_on=(f"c{n - 1}",) if chained and n else ()
+                )
+                for n in range(size)
+            ),
+            mode,
             data.draw(st.integers(1, 2)),
             fail_fast=data.draw(st.booleans()),
         )

@@ -97,7 +97,7 @@ class Lists:
             case EvictLru(tier, count):
                 for item in self.visible(tier, origin)[:count]:
                     self.move(item, tier, DOWN[tier], now_ms)
-                self.enforce(now_ms)
+                self.enforce(now_ms, scope=origin.projects)
             case SweepStale() | SweepIdle():
                 self.sweep(origin)
             case SetBudget(budget):
@@ -172,11 +172,12 @@ class Lists:
             item.touched_ms = now_ms
             item.reads_here = 0
 
-    def enforce(self, now_ms: int, spared: Item | None = None) -> None:
+    def enforce(self, now_ms: int, spared: Item | None = None, scope: frozenset[str] | None = None) -> None:
         while sum(item.tokens for item in self.tiers[HOT]) > self.budget.hot_tokens:
             self.move(next(item for item in self.tiers[HOT] if item is not spared), HOT, WARM, now_ms)
         while len(self.tiers[WARM]) > self.budget.warm_entries:
-            self.move(next(item for item in self.tiers[WARM] if item is not spared), WARM, COLD, now_ms)
+            movable = (item for item in self.tiers[WARM] if scope is None or item.project in scope)
+            self.move(next(item for item in movable if item is not spared), WARM, COLD, now_ms)
         if len(self.tiers[COLD]) > self.budget.cold_entries:
             raise Refusal("TierFull")
 

@@ -12,7 +12,7 @@ from stepwell.client.plans import DeferredPlans
 from stepwell.client.session import Session
 from stepwell.client.tiers import DeferredTiers
 from stepwell.domain.commands import Write
-from stepwell.errors import InvalidArgument, StepwellError
+from stepwell.errors import InvalidArgument, OutcomeUnknown, StepwellError
 
 R = TypeVar("R")
 
@@ -60,6 +60,9 @@ class Bundle:
             outcomes = self._send()
         except StepwellError as failure:
             self._settle_all(failure)
+            raise
+        except BaseException:
+            self._settle_all(OutcomeUnknown("sending was interrupted: it may have taken effect"))
             raise
         for pending, (outcome, revision) in zip(self._pending, outcomes, strict=True):
             pending.settle(outcome, revision)

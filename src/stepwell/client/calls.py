@@ -7,6 +7,7 @@ service needs: on an `Answering` service `store(...)` gives its result, on a `De
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
@@ -83,11 +84,10 @@ class Enlists(Protocol):
 def partly_refused(outcomes: Sequence[object]) -> PartlyRefused:
     """The error for many of which some were refused."""
     refused = [each for each in outcomes if isinstance(each, StepwellError)]
-    error = PartlyRefused(
-        f"{len(refused)} of {len(outcomes)} were refused, the others took effect; the first: {refused[0].message}"
+    return PartlyRefused(
+        f"{len(refused)} of {len(outcomes)} were refused, the others took effect; the first: {refused[0].message}",
+        outcomes,
     )
-    error.outcomes = list(outcomes)
-    return error
 
 
 class Service:
@@ -114,8 +114,9 @@ class method(Generic[P, R]):  # noqa: N801 - it is used as a decorator, like `pr
 
     def __init__(self, build: Callable[Concatenate[T, P], Call[R]]) -> None:
         self._build = cast("Callable[Concatenate[Service, P], Call[R]]", build)
-        functools.update_wrapper(cast("Callable[..., object]", self), build)
         self._name = build.__name__
+        self.__doc__ = build.__doc__
+        self._signature = _signature(build)
 
     def call(self, service: Service, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The call alone, for whoever sends many."""
@@ -148,5 +149,15 @@ class method(Generic[P, R]):  # noqa: N801 - it is used as a decorator, like `pr
 
     def _bind(self, service: Service, bound: Callable[P, T]) -> Callable[P, T]:
         """Leave the finished method on its service: the next call finds it there, at no cost."""
-        vars(service)[self._name] = functools.update_wrapper(bound, self._build)
+        functools.update_wrapper(bound, self._build)
+        del vars(bound)["__wrapped__"]  # `help` should show what it gives, not the call that it builds
+        vars(bound)["__signature__"] = self._signature
+        vars(service)[self._name] = bound
         return bound
+
+
+def _signature(build: Callable[..., object]) -> inspect.Signature:
+    """As the caller sees it: without `self`, and with what the call comes to."""
+    built = inspect.signature(build)
+    result = str(built.return_annotation).removeprefix("Call[").removesuffix("]")
+    return built.replace(parameters=[*built.parameters.values()][1:], return_annotation=result)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from ulid import ULID
 
 from stepwell import limits
-from stepwell.domain.names import check
-from stepwell.errors import InvalidArgument, OutcomeUnknown, ProtocolError, RuntimeLost
+from stepwell.domain.checks import check
+from stepwell.errors import InvalidArgument, OutcomeUnknown, ProtocolError, RuntimeLost, StepwellError
 from stepwell.protocol.messages import (
     VERSION,
     ClientMessage,
@@ -66,7 +66,7 @@ class Channel:
 
     def open(self) -> Welcome:
         """Make sure that there is a manager that welcomes us."""
-        self._give_back(self._take())
+        self._give_back(self._take_live())
         assert self._welcome is not None
         return self._welcome
 
@@ -98,10 +98,7 @@ class Channel:
 
         Breaking off in the middle gives up the connection. What was under way has then an unknown outcome.
         """
-        connection, is_used = self._take_known()
-        while is_used and connection.is_stale():
-            self._discard(connection)
-            connection, is_used = self._take_known()
+        connection = self._take_live()
         under_way = 0
         try:
             for message in messages:
@@ -123,7 +120,7 @@ class Channel:
             raise
         self._give_back(connection)
 
-    def close(self) -> None:
+    def close(self, *, holds_leases: bool = False) -> None:
         """Say goodbye, which ends the session and its leases, and close every idle connection."""
         with self._changed:
             if self._is_closed:
@@ -132,11 +129,20 @@ class Channel:
             idle, self._idle = self._idle, []
             self._open.difference_update(idle)
             self._changed.notify_all()
+            is_cut_off = not idle and not self._open
+        if is_cut_off and holds_leases:  # the session would outlive us by its grace
+            with contextlib.suppress(StepwellError):
+                idle.append(self._connect(limits.GOODBYE_SECONDS_MAX))
         for connection in idle:
             _part(connection)
 
-    def _take(self) -> Connection:
-        return self._take_known()[0]
+    def _take_live(self) -> Connection:
+        """A connection that the manager has not closed, as far as can be seen."""
+        connection, is_used = self._take_known()
+        while is_used and connection.is_stale():
+            self._discard(connection)
+            connection, is_used = self._take_known()
+        return connection
 
     def _take_known(self) -> tuple[Connection, bool]:
         """A connection for this call alone, and whether it has been used before."""
@@ -167,8 +173,8 @@ class Channel:
                 self._open.add(connection)
             self._changed.notify()
 
-    def _connect(self) -> Connection:
-        connection = Connection(self.address)
+    def _connect(self, timeout_s: float | None = None) -> Connection:
+        connection = Connection(self.address, timeout_s)
         try:
             answer = _checked(connection.exchange(Hello(VERSION, self.session_id, self.projects)))
         except OutcomeUnknown as error:
@@ -180,17 +186,22 @@ class Channel:
         if not isinstance(answer, Welcome):
             connection.close()
             raise ProtocolError(f"the manager answered Hello with {type(answer).__name__}")
+        if self._welcome is not None and answer.epoch != self._welcome.epoch:
+            connection.close()
+            raise RuntimeLost("the manager was replaced by another one, and its state is gone: connect anew")
         self._welcome = answer
         return connection
 
     def _give_back(self, connection: Connection) -> None:
         with self._changed:
-            if not self._is_closed:
+            if not self._is_closed and (self._waiting or len(self._idle) < limits.IDLE_CONNECTIONS_MAX):
                 self._idle.append(connection)
                 if self._waiting:
                     self._changed.notify()
                 return
-        _part(connection)
+            is_closed = self._is_closed
+        if is_closed:
+            _part(connection)
         self._discard(connection)
 
     def _discard(self, connection: Connection) -> None:

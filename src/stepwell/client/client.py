@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
@@ -70,7 +71,7 @@ class Client:
 
     def close(self) -> None:
         """End the session: its leases are given up, and its connections closed."""
-        self._channel.close()
+        self._channel.close(holds_leases=bool(self._session.leases))
 
     def __enter__(self) -> Self:
         return self
@@ -87,7 +88,7 @@ class Client:
         return f"<stepwell.Client of {self.address!r}>"
 
 
-def connect(address: str, projects: Iterable[str] | None = None) -> Client:
+def connect(address: str | os.PathLike[str], projects: Iterable[str] | None = None) -> Client:
     """A client of the manager at an address, from any process of the same user.
 
     `projects` limits the session to those; None is unrestricted, and an empty list is an error.
@@ -97,6 +98,6 @@ def connect(address: str, projects: Iterable[str] | None = None) -> Client:
     scope = None if projects is None else tuple(dict.fromkeys(projects))
     if scope is not None and not scope:
         raise InvalidArgument("projects is empty: name at least one, or leave it out for an unrestricted session")
-    client = Client(address, scope)
+    client = Client(os.fspath(address), scope)
     client.open()
     return client

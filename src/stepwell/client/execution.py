@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections import Counter
 from collections.abc import Iterator
+from io import StringIO
 
 from msgspec import Struct
 from ulid import ULID
@@ -13,6 +15,7 @@ from stepwell import limits
 from stepwell.client.calls import Answered, Answering, Call, Deferring, Enlists, Service, method
 from stepwell.client.session import Session
 from stepwell.domain.changeset import Change, Changeset, Content, EntryRow, Operation
+from stepwell.domain.checks import require_instance
 from stepwell.domain.commands.changesets import (
     EndChangeset,
     GetChangeset,
@@ -22,7 +25,6 @@ from stepwell.domain.commands.changesets import (
     StartChangeset,
 )
 from stepwell.domain.content import Digest
-from stepwell.domain.names import require_instance
 from stepwell.domain.replies import ChangesetFound, ChangesetPage, EntryPage
 
 
@@ -36,8 +38,8 @@ class ChangeSummary(Struct, frozen=True):
     paths: tuple[str, ...]
 
 
-class _Page(Struct, frozen=True):
-    """Entries with the bodies that came along."""
+class EntryListing(Struct, frozen=True):
+    """A page of entries, with the bodies that came along."""
 
     reply: EntryPage
     bodies: dict[bytes, bytes]
@@ -47,8 +49,11 @@ class ExecutionCalls(Service):
     """The calls on changesets of one context; what they give depends on the service that has them."""
 
     plan_id: str
-    context_id: str
     lease: int | None
+
+    @property
+    def context_id(self) -> str:
+        raise NotImplementedError
 
     @method
     def start_changeset(self) -> Call[str]:
@@ -102,10 +107,10 @@ class ExecutionCalls(Service):
     @method
     def page(
         self, changeset_id: str, *, limit: int = 100, cursor: str | None = None, with_bodies: bool = False
-    ) -> Call[_Page]:
+    ) -> Call[EntryListing]:
         """A page of entries. `entries` follows the cursor."""
         command = ListEntries(changeset_id, limit, cursor, with_bodies)
-        return Call(command, lambda answered: _Page(answered.reply, answered.bodies))
+        return Call(command, lambda answered: EntryListing(answered.reply, answered.bodies))
 
     def _token(self) -> int | None:
         return self.session.lease(self.plan_id, self.lease)
@@ -116,7 +121,12 @@ class DeferredExecution(ExecutionCalls, Deferring):
 
     def __init__(self, session: Session, bundle: Enlists, context: PlanExecutionContext) -> None:
         super().__init__(session, bundle)
-        self.plan_id, self.context_id, self.lease = context.plan_id, context.context_id, context.lease
+        self.plan_id, self.lease = context.plan_id, context.lease
+        self._context = context
+
+    @property
+    def context_id(self) -> str:
+        return self._context.context_id
 
 
 class PlanExecutionContext(ExecutionCalls, Answering):
@@ -131,8 +141,13 @@ class PlanExecutionContext(ExecutionCalls, Answering):
     def __init__(self, session: Session, plan_id: str, lease: int | None = None) -> None:
         super().__init__(session)
         self.plan_id = plan_id
-        self.context_id = str(ULID())
         self.lease = lease
+        self._serial = str(ULID())
+
+    @property
+    def context_id(self) -> str:
+        """Its own, and its session's: in a forked child, which has a session of its own, it is another context."""
+        return f"{self._serial}-{self.session.channel.session_id}"
 
     def entries(self, changeset_id: str) -> Iterator[EntryRow]:
         """A changeset's entries in order of recording."""
@@ -158,7 +173,7 @@ class PlanExecutionContext(ExecutionCalls, Answering):
             for entry in page.reply.entries
         )
 
-    def _pages(self, changeset_id: str, *, with_bodies: bool) -> Iterator[_Page]:
+    def _pages(self, changeset_id: str, *, with_bodies: bool) -> Iterator[EntryListing]:
         cursor: str | None = None
         while True:
             page = self.page(changeset_id, limit=limits.PAGE_ROWS_MAX, cursor=cursor, with_bodies=with_bodies)
@@ -181,27 +196,38 @@ def _digest(content: bytes | Digest | None) -> bytes | None:
 
 
 def _entry_diff(entry: EntryRow, bodies: dict[bytes, bytes]) -> str:
-    source = f"a/{entry.source_path or entry.path}" if entry.before else "/dev/null"
-    target = f"b/{entry.path}" if entry.after else "/dev/null"
+    """One file's part of a diff, as git writes it, and so as `git apply` reads it."""
+    old, new = _quoted("a", entry.source_path or entry.path), _quoted("b", entry.path)
+    header = f"diff --git {old} {new}\n"
+    if entry.before is None:
+        header, old = f"{header}new file mode 100644\n", "/dev/null"
+    if entry.after is None:
+        header, new = f"{header}deleted file mode 100644\n", "/dev/null"
+    if entry.source_path is not None:
+        header += f"rename from {_quoted('', entry.source_path)}\nrename to {_quoted('', entry.path)}\n"
     before, after = _lines(entry.before, bodies), _lines(entry.after, bodies)
-    moved = f"rename from {entry.source_path}\nrename to {entry.path}\n" if entry.source_path else ""
     if before is None or after is None:
-        return f"{moved}Binary files {source} and {target} differ\n"
-    body = "".join(
+        return f"{header}Binary files {old} and {new} differ\n"
+    return header + "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-        for line in difflib.unified_diff(before, after, source, target)
+        for line in difflib.unified_diff(before, after, old, new)
     )
-    return moved + body
+
+
+def _quoted(side: str, path: str) -> str:
+    """A path in a diff: one with quotes or control characters in it must not look like a line of the diff."""
+    named = f"{side}/{path}" if side else path
+    return named if named.isprintable() and not {'"', "\\"} & {*named} else json.dumps(named)
 
 
 def _lines(side: Content | None, bodies: dict[bytes, bytes]) -> list[str] | None:
-    """A side's lines; None when it is not text, or its bytes are not held."""
+    """A side's lines, ended by newlines alone; None when it is not text, or its bytes are not held."""
     if side is None:
         return []
     body = bodies.get(side.digest)
     if body is None or b"\0" in body:
         return None
     try:
-        return body.decode().splitlines(keepends=True)
+        return [*StringIO(body.decode(), newline="\n")]
     except UnicodeDecodeError:
         return None

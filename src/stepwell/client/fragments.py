@@ -12,9 +12,9 @@ from typing import Final
 from msgspec import Struct
 
 from stepwell.client.calls import Answered
+from stepwell.domain.checks import utf8
 from stepwell.domain.content import Digest
 from stepwell.domain.fragment import Fragment, FragmentRow, Tier
-from stepwell.domain.names import utf8
 from stepwell.domain.replies import FragmentFound
 
 _BYTES_PER_TOKEN: Final = 3  # English has about 4, code about 3: an estimate should not count less than is sent

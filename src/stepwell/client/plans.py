@@ -8,6 +8,7 @@ from ulid import ULID
 
 from stepwell import limits
 from stepwell.client.calls import Answered, Answering, Call, Deferring, Service, method
+from stepwell.domain.checks import require_instance
 from stepwell.domain.commands import Command
 from stepwell.domain.commands.plans import (
     AdvancePlan,
@@ -187,6 +188,8 @@ class PlanCalls(Service):
         expected_version: int | None = None,
     ) -> Call[Plan]:
         """Applied, if `proof`, the digest now found at each path (None: no file), covers every entry."""
+        for digest in proof.values():
+            require_instance(digest, (Digest, type(None)), "a proof has the Digest found at each path, or None")
         found = {path: digest.value if digest else None for path, digest in proof.items()}
         return self._finish(CompleteApply(plan_id, self._lease(plan_id, lease), found, expected_version))
 
@@ -314,9 +317,8 @@ class PlanCalls(Service):
     def _fail(
         self, plan_id: str, phase: Phase, error: str, lease: int | None, expected_version: int | None
     ) -> Call[Plan]:
-        return self._finish(
-            FailPhase(plan_id, phase, self._lease(plan_id, lease), error[: limits.ERROR_CHARS_MAX], expected_version)
-        )
+        reason = str(error)[: limits.ERROR_CHARS_MAX]
+        return self._finish(FailPhase(plan_id, phase, self._lease(plan_id, lease), reason, expected_version))
 
 
 class DeferredPlans(PlanCalls, Deferring):
@@ -328,7 +330,8 @@ class PlanLifecycleService(PlanCalls, Answering):
 
     There is no lock: each call is a request to the manager, the only process that touches plans, and takes effect
     there in one step, in one total order with everybody else's. Of two who create one name or start one phase, one
-    wins and the other gets a typed refusal.
+    wins and the other gets a typed refusal. Actions are everybody's; plans are seen by sessions that may see all
+    their projects.
     """
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from stepwell import limits
 from stepwell.client.calls import Answering, Call, Deferring, Service, method, partly_refused
 from stepwell.client.fragments import StoredFragment, content, estimate_tokens, stored
+from stepwell.domain.checks import require_instance
 from stepwell.domain.commands.tiers import (
     DeleteFragment,
     DemoteFragment,
@@ -21,7 +22,6 @@ from stepwell.domain.commands.tiers import (
     SweepStale,
 )
 from stepwell.domain.fragment import Fragment, FragmentRow, Tier, TierBudget
-from stepwell.domain.names import require_instance
 from stepwell.domain.replies import (
     FragmentDeleted,
     FragmentPage,
@@ -152,6 +152,8 @@ class ContextTierService(TierCalls, Answering):
 
     def get_many(self, fragment_ids: Iterable[str], *, project: str | None = None) -> dict[str, StoredFragment]:
         """Read many, split over frames; not atomic. What does not exist is not in the result."""
+        if isinstance(fragment_ids, str):
+            raise InvalidArgument(f"get_many takes a sequence of ids: give [{fragment_ids!r}]")
         found: dict[str, StoredFragment] = {}
         waiting = [*dict.fromkeys(fragment_ids)]
         while waiting:
@@ -198,6 +200,7 @@ def _frames(fragments: Iterable[Fragment]) -> Iterator[Sequence[Fragment]]:
     chunk: list[Fragment] = []
     weight = 0
     for fragment in fragments:
+        require_instance(fragment, (Fragment,), "store_many takes stepwell.Fragments")
         if len(chunk) == limits.STREAM_COMMANDS or weight >= limits.REPLY_BODIES_BYTES_MAX:
             yield chunk
             chunk, weight = [], 0

@@ -12,6 +12,7 @@ from stepwell.domain.commands.plans import ArchiveAction, CreateAction, GetActio
 from stepwell.domain.deciding import Origin, RowChanged, Verdict, decides
 from stepwell.domain.names import canonical
 from stepwell.domain.pages import take
+from stepwell.domain.patterns import matcher
 from stepwell.domain.plan import Action, ActionState, Argument, ArgumentType, ArgumentValue
 from stepwell.domain.replies import ActionFound, ActionPage, ActionSummary
 from stepwell.domain.state import State
@@ -112,6 +113,8 @@ def bind(action: Action, given: Mapping[str, ArgumentValue]) -> dict[str, Argume
             bound[argument.name] = value
         elif argument.required:
             raise InvalidArgument(f"action {action.name!r} needs the argument {argument.name!r}")
+    if sum(len(value) for value in bound.values() if isinstance(value, str)) > limits.TEXT_CHARS_MAX:
+        raise InvalidArgument(f"the arguments have more than {limits.TEXT_CHARS_MAX} characters: store a fragment")
     return bound
 
 
@@ -145,16 +148,9 @@ def _check_arguments(arguments: tuple[Argument, ...]) -> None:
         raise InvalidArgument("two arguments have the same position")
     for argument in arguments:
         if argument.pattern is not None:
-            _matches(argument.pattern, "")
+            matcher(argument.pattern)
         if argument.default is not None:
             _check_value(argument, argument.default)
-
-
-def _matches(pattern: str, text: str) -> bool:
-    try:
-        return re2.fullmatch(pattern, text) is not None
-    except re2.error as error:
-        raise InvalidArgument(f"pattern {pattern!r} is not an RE2 expression: {error}") from error
 
 
 def _check_value(argument: Argument, value: ArgumentValue) -> None:
@@ -166,7 +162,7 @@ def _check_value(argument: Argument, value: ArgumentValue) -> None:
     if isinstance(value, str):
         if len(value) > limits.TEXT_CHARS_MAX:
             raise InvalidArgument(f"{what} has {len(value)} characters, at most {limits.TEXT_CHARS_MAX}")
-        if argument.pattern is not None and not _matches(argument.pattern, value):
+        if argument.pattern is not None and not matcher(argument.pattern)(value):
             raise InvalidArgument(f"{what} is {value[:80]!r}, which does not match {argument.pattern!r}")
         return
     if argument.minimum is not None and not value >= argument.minimum:

@@ -8,8 +8,9 @@ from enum import StrEnum
 from msgspec import Struct
 
 from stepwell import limits
+from stepwell.domain.checks import check, require_instance
 from stepwell.domain.content import Digest, Held, digest_of
-from stepwell.domain.names import Label, check, require_instance
+from stepwell.domain.names import Label
 from stepwell.errors import InvalidArgument
 
 
@@ -122,6 +123,14 @@ class EntryRow(Struct, frozen=True, array_like=True, gc=False):
     after: Content | None
     tool: str
     recorded_at_ms: int
+
+    @property
+    def before_digest(self) -> Digest | None:
+        return Digest(self.before.digest) if self.before else None
+
+    @property
+    def after_digest(self) -> Digest | None:
+        return Digest(self.after.digest) if self.after else None
 
     @property
     def key(self) -> tuple[str, int]:

@@ -196,14 +196,14 @@ def _executing(state: State, plan_id: str, lease: int | None, origin: Origin) ->
     if plan.phase is not Phase.EXECUTE:
         raise PlanNotReady(f"plan {plan_id!r} is {plan.position}: changes are recorded while it executes")
     if plan.read_only:
-        raise PlanError(f"plan {plan_id!r} comes from a read_only action: it can change nothing")
+        raise PlanError(f"plan {plan_id!r} is read_only, by its action, projects or parent: it can change nothing")
     return plan
 
 
 def _context(state: State, context_id: str, plan: Plan) -> ContextRow | None:
     context = state.contexts.get(context_id)
     if context is not None and context.plan_id != plan.plan_id:
-        raise InvalidArgument(f"context {context_id!r} belongs to plan {context.plan_id!r}")
+        raise InvalidArgument(f"context {context_id!r} belongs to another plan")
     return context
 
 

@@ -67,8 +67,7 @@ class Bodies:
         new = {digest: size for digest, size in arriving if digest not in self.references}
         if new and self.bytes + sum(new.values()) > limit:
             raise TierFull(
-                f"bodies already take {self.bytes} of {limit} bytes: delete some, or raise bodies_bytes",
-                bytes=self.bytes,
+                f"bodies have no room left in their {limit} bytes: delete some, or raise bodies_bytes",
                 limit=limit,
             )
 

@@ -51,7 +51,9 @@ def draft(
             *(Invariant(text, "action") for text in action.invariants),
             *(Invariant(text, "plan") for text in invariants),
         ),
-        read_only=action.read_only,
+        read_only=action.read_only
+        or all(link.read_only for link in links)
+        or (parent is not None and parent.read_only),
         created_at_ms=origin.now_ms,
         phase=START.phase,
         state=START.state,

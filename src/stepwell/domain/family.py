@@ -47,7 +47,7 @@ def require_turn(state: State, plan: Plan) -> None:
         case SubplanMode.SEQUENTIAL:
             _require_finished(state, _before(parent.subplans.children, plan), "it comes after")
         case SubplanMode.DEPENDENCY_ORDERED:
-            _require_finished(state, _needed(parent.subplans.children, plan), "it depends on")
+            _require_executed(state, _needed(parent.subplans.children, plan))
             _require_place(state, parent)
         case SubplanMode.PARALLEL:
             _require_place(state, parent)
@@ -104,6 +104,14 @@ def _require_finished(state: State, plan_ids: list[str], why: str) -> None:
         other = state.plans.rows[plan_id]
         if not is_finished(other):
             raise PlanNotReady(f"{why} {plan_id!r}, which is {other.position}", plan_id=plan_id)
+
+
+def _require_executed(state: State, plan_ids: list[str]) -> None:
+    """What one depends on has to be there: a cancelled child gives nothing."""
+    for plan_id in plan_ids:
+        other = state.plans.rows[plan_id]
+        if other.position != _FINISHED:
+            raise PlanNotReady(f"it depends on {plan_id!r}, which is {other.position}", plan_id=plan_id)
 
 
 def _require_place(state: State, parent: Plan) -> None:

@@ -8,20 +8,9 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from stepwell import limits
+from stepwell.domain.checks import check, check_metadata, require_instance, utf8
 from stepwell.domain.content import Held
-from stepwell.domain.names import (
-    FragmentId,
-    Label,
-    Metadata,
-    Positive,
-    ProjectName,
-    Source,
-    Tokens,
-    check,
-    check_metadata,
-    require_instance,
-    utf8,
-)
+from stepwell.domain.names import FragmentId, Label, Metadata, Positive, ProjectName, Source, Tokens
 from stepwell.errors import InvalidArgument
 
 

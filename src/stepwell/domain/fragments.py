@@ -208,8 +208,10 @@ class FragmentTable:
             for at in found.by_serial.irange(serial, inclusive=(False, True)):
                 yield found.by_serial[at]
 
-    def projects_after(self, name: str) -> Iterator[str]:
-        """The projects that exist by use, in order of name."""
+    def projects_after(self, name: str, within: Collection[str] | None = None) -> Iterator[str]:
+        """The projects that exist by use, in order of name, of some or of all."""
+        if within is not None:
+            return (each for each in sorted(within) if each > name and each in self._projects)
         return iter(self._projects.irange(name, inclusive=(False, True)))
 
     def _take_out(self, entry: Entry) -> Entry:

@@ -10,19 +10,18 @@ from stepwell.errors import Busy, LeaseLost, NotFound, PlanNotReady
 
 
 def find_plan(state: State, plan_id: str, origin: Origin) -> Plan:
-    """The plan, if it exists and the session may see all its projects."""
+    """The plan, if it exists and the session may see all its projects: what it may not see, it has not."""
     plan = state.plans.get(plan_id)
-    if plan is None:
-        raise NotFound(f"there is no plan {plan_id!r}", plan_id=plan_id)
-    origin.require(plan.projects)
+    if plan is None or not origin.sees(plan.projects):
+        raise NotFound(f"there is no plan {plan_id!r} in this session's projects", plan_id=plan_id)
     return plan
 
 
-def grant(state: State, origin: Origin, lease_ms: int) -> Lease:
-    """A new lease. Its token is the revision that grants it: unique, and growing."""
+def grant(state: State, plan: Plan, origin: Origin, lease_ms: int) -> Lease:
+    """A new lease. Its token is the revision that grants it, or larger: on one plan, tokens only grow."""
     if len(state.plans.by_session.get(origin.session_id, ())) >= limits.LEASES_PER_SESSION_MAX:
         raise Busy(f"this session holds {limits.LEASES_PER_SESSION_MAX} leases already: finish some plans first")
-    return Lease(state.revision + 1, origin.session_id, origin.now_ms + lease_ms)
+    return Lease(max(state.revision, plan.fence) + 1, origin.session_id, origin.now_ms + lease_ms)
 
 
 def require_lease(plan: Plan, token: int | None, origin: Origin) -> Lease:

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
+from stepwell import limits
 from stepwell.domain import actions, changesets, decisions, plans, subplans, tiers
 from stepwell.domain.commands import Command, Write
 from stepwell.domain.deciding import DECIDERS, AnyChange, Origin, Verdict
 from stepwell.domain.replies import AnyReply, Reply
 from stepwell.domain.state import State
-from stepwell.errors import ManagerFault, Refused, TransactionAborted
+from stepwell.errors import ManagerFault, Refused, StepTooLarge, TransactionAborted
 
 RULES = (actions, changesets, decisions, plans, subplans, tiers)
 """The modules whose functions decide; importing them registers those."""
@@ -62,9 +63,13 @@ def apply(state: State, command: Command[Reply], origin: Origin) -> Outcome:
 def apply_all(state: State, commands: Sequence[Write[Reply]], origin: Origin) -> list[Outcome]:
     """All of them at one revision, or none."""
     verdicts: list[Verdict] = []
+    changed = 0
     try:
         for command in commands:
             verdict = decide(state, command, origin)
+            changed += len(verdict.changes)
+            if changed > limits.TRANSACTION_CHANGES_MAX:
+                raise StepTooLarge(f"a transaction changes at most {limits.TRANSACTION_CHANGES_MAX} rows: split it")
             evolve(state, verdict, origin.now_ms)
             verdicts.append(verdict)
     except ManagerFault:

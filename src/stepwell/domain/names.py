@@ -1,16 +1,14 @@
 """Identifiers and texts: their bounds as types, and the one parser of action and actor names.
 
 A bound stands once, in a `Meta`, with a description that tells the caller what to do. The manager's decoder
-enforces it on everything that arrives; `check` enforces it on the values that a caller constructs.
+enforces it on everything that arrives; `checks.check` enforces it on the values that a caller constructs.
 """
 
 from __future__ import annotations
 
-import functools
 import re
-from typing import Annotated, get_type_hints
+from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct
 
 from stepwell import limits
@@ -109,82 +107,3 @@ def canonical(text: str, what: str = "name") -> str:
 
 def _is_close(text: str) -> bool:
     return _NAME.match(text.lower().strip().replace(" ", "-")) is not None
-
-
-@functools.cache
-def _bounds(kind: type[Struct]) -> type[Struct]:
-    """A Struct of the bounded fields alone: the converter compiles a Struct's bounds once."""
-    hints = get_type_hints(kind, include_extras=True)
-    return msgspec.defstruct(
-        kind.__name__, [(name, hints[name]) for name in kind.__struct_fields__ if _descriptions(hints[name])]
-    )
-
-
-def _descriptions(hint: object) -> list[str]:
-    """The advice of a type, outermost first."""
-    own = [m.description for m in getattr(hint, "__metadata__", ()) if isinstance(m, Meta) and m.description]
-    if own:
-        return own
-    if members := getattr(hint, "__members__", None):
-        return [f"give one of {', '.join(str(member.value) for member in members.values())}"]
-    return [text for part in getattr(hint, "__args__", ()) for text in _descriptions(part)]
-
-
-def check(value: Struct) -> None:
-    """Hold a constructed value to the bounds in its types: an object that exists is valid."""
-    bounds = _bounds(type(value))
-    try:
-        msgspec.convert(msgspec.structs.asdict(value), bounds)
-    except msgspec.ValidationError as error:
-        raise InvalidArgument(explain(type(value), error)) from None
-
-
-_WHERE = re.compile(r" - at (?:`key` in )?`\$(?:\[(?P<position>\d+)\]|\.(?P<name>\w+))?.*`$")
-
-
-def explain(kind: type[Struct], error: Exception) -> str:
-    """Turn the decoder's complaint about a Struct into a sentence that names the field and what to do."""
-    where = _WHERE.search(str(error))
-    if where is None or not (name := where["name"] or _field_at(kind, where["position"])):
-        return f"{kind.__name__}: {error}"
-    return _sentence(name, get_type_hints(kind, include_extras=True)[name], error)
-
-
-def _field_at(kind: type[Struct], position: str | None) -> str | None:
-    """The field at a place of an `array_like` Struct, whose tag comes first."""
-    index = int(position or 0) - 1
-    return kind.__struct_fields__[index] if 0 <= index < len(kind.__struct_fields__) else None
-
-
-def _sentence(name: str, kind: object, error: Exception) -> str:
-    complaint = _WHERE.sub("", str(error))
-    complaint = complaint.split(" matching regex ", 1)[0] if " matching regex " in complaint else complaint
-    advice = _descriptions(kind)
-    problem = "is malformed" if complaint == "Expected `str`" and advice else f"was refused ({complaint})"
-    return f"{name} {problem}: {advice[0]}" if advice else f"{name} {problem}"
-
-
-def require_instance(value: object, kinds: tuple[type, ...], advice: str) -> None:
-    """A caller without a type checker gives anything, and gets a typed error for it."""
-    if not isinstance(value, kinds):
-        raise InvalidArgument(f"{advice}, not a {type(value).__name__}")
-
-
-def utf8(text: str, what: str) -> bytes:
-    """The bytes of a text. What Python calls a text may still not be Unicode."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise InvalidArgument(
-            f"{what} contains a lone surrogate, which is not Unicode: decode its bytes with the encoding that they have"
-        ) from None
-
-
-def check_metadata(metadata: dict[str, str]) -> None:
-    """Bound the whole of a fragment's metadata, which the types bound only one by one."""
-    total = sum(len(utf8(key, "metadata")) + len(utf8(text, "metadata")) for key, text in metadata.items())
-    if total > limits.METADATA_BYTES_MAX:
-        raise InvalidArgument(
-            f"metadata has {total} bytes, at most {limits.METADATA_BYTES_MAX} are allowed: "
-            "store what is large as a body",
-        )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-import re2
-
 from stepwell import limits
 from stepwell.errors import InvalidArgument
 
@@ -44,19 +42,3 @@ def cursor_number(cursor: str | None) -> int:
     if not (cursor.isascii() and cursor.isdigit()):
         raise InvalidArgument("cursor is malformed: give a cursor as the page before returned it")
     return int(cursor)
-
-
-def glob_matcher(globs: Iterable[str]) -> Callable[[str], bool]:
-    """Whether a path matches any of the globs: '*' and '?' stay within a part, '**' crosses parts."""
-    expressions = [re2.compile(_translate(glob)) for glob in globs]
-    return lambda path: not expressions or any(each.fullmatch(path) for each in expressions)
-
-
-_GLOB_TOKENS = re2.compile(r"\*\*/|\*\*|\*|\?|[^*?]+")
-_GLOB_MEANINGS = {"**/": r"(?:.*/)?", "**": r".*", "*": r"[^/]*", "?": r"[^/]"}
-
-
-def _translate(glob: str) -> str:
-    """RE2 matches in linear time, so that no glob can hold the loop."""
-    tokens = [glob[match.start() : match.end()] for match in _GLOB_TOKENS.finditer(glob)]
-    return "(?s)" + "".join(_GLOB_MEANINGS.get(token) or re2.escape(token) for token in tokens)

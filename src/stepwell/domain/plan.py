@@ -8,7 +8,8 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta, Struct
 
 from stepwell import limits
-from stepwell.domain.names import Identifier, Label, ProjectName, Sentence, Text, check
+from stepwell.domain.checks import check
+from stepwell.domain.names import Identifier, Label, ProjectName, Text
 from stepwell.errors import InvalidArgument
 
 ArgumentValue = str | int | float | bool
@@ -151,7 +152,7 @@ class PlanFault(Struct, frozen=True, array_like=True):
     at_ms: int
     phase: Phase
     attempt: int
-    message: Sentence
+    message: str
 
 
 class SubplanMode(StrEnum):
@@ -219,6 +220,7 @@ class Plan(Struct, frozen=True, array_like=True):
     attempt: int = 1
     executed_attempt: int | None = None  # the attempt whose changesets count
     lease: Lease | None = None
+    fence: int = 0  # the latest lease's token: the next one is larger, also within one transaction
     errors: tuple[PlanFault, ...] = ()
     changeset_ids: tuple[str, ...] = ()
     decision_ids: tuple[str, ...] = ()

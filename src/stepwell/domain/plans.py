@@ -93,7 +93,7 @@ def start_phase(state: State, command: StartPhase, origin: Origin) -> Verdict:
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
     started = transition(
-        plan, PlanEvent(f"start_{command.phase}"), origin.now_ms, lease=grant(state, origin, command.lease_ms)
+        plan, PlanEvent(f"start_{command.phase}"), origin.now_ms, lease=grant(state, plan, origin, command.lease_ms)
     )
     require_turn(state, plan)
     return _verdict(plan, started)
@@ -167,7 +167,7 @@ def renew_lease(state: State, command: RenewLease, origin: Origin) -> Verdict:
     lease = require_lease(plan, command.lease, origin)
     later = max(lease.expires_at_ms, origin.now_ms + command.lease_ms)
     renewed = transition(plan, PlanEvent.RENEW_LEASE, origin.now_ms, lease=replace(lease, expires_at_ms=later))
-    return _verdict(plan, renewed)
+    return _verdict(plan, replace(renewed, version=plan.version))  # a heartbeat makes nobody stale
 
 
 @decides(RetryPlan)

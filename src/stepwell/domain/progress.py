@@ -51,6 +51,7 @@ def transition(
         version=plan.version + 1,
         attempt=plan.attempt + again,
         lease=lease,
+        fence=lease.token if lease else plan.fence,
         errors=(*plan.errors, fault) if fault else plan.errors,
         reversion_count=plan.reversion_count + ((event, plan.position) in REVERSION),
     )

@@ -11,6 +11,7 @@ from itertools import chain, islice
 from msgspec.structs import replace
 
 from stepwell import limits
+from stepwell.domain.checks import check_metadata
 from stepwell.domain.commands.tiers import (
     DeleteFragment,
     DemoteFragment,
@@ -29,8 +30,8 @@ from stepwell.domain.content import digest_of
 from stepwell.domain.deciding import Origin, RowChanged, Verdict, decides
 from stepwell.domain.fragment import ABOVE, BELOW, FragmentRow, Tier, TierBudget
 from stepwell.domain.fragments import Entry, Key
-from stepwell.domain.names import check_metadata
-from stepwell.domain.pages import cursor_number, glob_matcher, take
+from stepwell.domain.pages import cursor_number, take
+from stepwell.domain.patterns import glob_matcher
 from stepwell.domain.replies import (
     BudgetSet,
     FragmentDeleted,
@@ -142,7 +143,7 @@ def evict_lru(state: State, command: EvictLru, origin: Origin) -> Verdict:
     victims = islice(state.fragments.oldest(command.tier, origin.projects), command.count)
     below = BELOW.get(command.tier)
     moves: Moves = {entry.row.key: _down(entry.row, below, origin) for entry in victims}
-    changes = _settle(state, state.budget, moves, origin)
+    changes = _settle(state, state.budget, moves, origin, within=origin.projects)
     return Verdict(_moved(changes, origin), changes)
 
 
@@ -207,10 +208,7 @@ def list_fragments(state: State, command: ListFragments, origin: Origin) -> Verd
 @decides(ListProjects)
 def list_projects(state: State, command: ListProjects, origin: Origin) -> Verdict:
     """The projects that hold fragments, as far as the session may see."""
-    after = command.cursor or ""
-    projects, cursor = take(
-        state.fragments.projects_after(after), command.limit, str, keep=lambda name: origin.sees((name,))
-    )
+    projects, cursor = take(state.fragments.projects_after(command.cursor or "", origin.projects), command.limit, str)
     return Verdict(ProjectPage(projects, cursor))
 
 
@@ -234,7 +232,13 @@ def set_budget(state: State, command: SetBudget, origin: Origin) -> Verdict:
 
 
 def _settle(
-    state: State, budget: TierBudget, moves: Moves, origin: Origin, protected: Key | None = None
+    state: State,
+    budget: TierBudget,
+    moves: Moves,
+    origin: Origin,
+    *,
+    protected: Key | None = None,
+    within: frozenset[str] | None = None,
 ) -> tuple[FragmentChanged, ...]:
     """Add the demotions that keep every budget, or refuse. `protected` is never a victim, and moves last."""
     usage = {tier: state.fragments.usage(tier) for tier in Tier}
@@ -246,8 +250,10 @@ def _settle(
     for tier, below in BELOW.items():
         victims: Iterator[FragmentRow] | None = None
         while _is_over(budget, tier, usage[tier].tokens, usage[tier].entries):
-            victims = victims or _victims(state, tier, moves, protected)
-            victim = next(victims)
+            victims = victims or _victims(state, tier, moves, protected, within)
+            victim = next(victims, None)
+            if victim is None:
+                raise TierFull(f"{below} has no room left that this session's projects could make: raise the budget")
             # One that falls through two tiers moves again, behind those that left the lower one before it.
             before = moves.pop(victim.key).before if victim.key in moves else victim
             lowered = replace(victim, tier=below, placed_at_ms=origin.now_ms)
@@ -273,12 +279,14 @@ def _is_over(budget: TierBudget, tier: Tier, tokens: int, entries: int) -> bool:
     return tokens > budget.hot_tokens if tier is Tier.HOT else entries > budget.warm_entries
 
 
-def _victims(state: State, tier: Tier, moves: Moves, protected: Key | None) -> Iterator[FragmentRow]:
+def _victims(
+    state: State, tier: Tier, moves: Moves, protected: Key | None, within: frozenset[str] | None
+) -> Iterator[FragmentRow]:
     """Who leaves a tier, in order: those that were in it, then those that this very step brings."""
     arriving = [
         change.after for key, change in moves.items() if key != protected and change.after and change.after.tier is tier
     ]
-    staying = (entry.row for entry in state.fragments.oldest(tier) if entry.row.key not in moves)
+    staying = (entry.row for entry in state.fragments.oldest(tier, within) if entry.row.key not in moves)
     return chain(staying, arriving)
 
 

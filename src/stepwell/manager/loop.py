@@ -17,7 +17,7 @@ from typing import assert_never
 import structlog
 
 from stepwell import limits
-from stepwell.errors import Busy, InvalidArgument, ProtocolError, StepwellError
+from stepwell.errors import Busy, InvalidArgument, ManagerFault, ProtocolError, StepwellError
 from stepwell.manager.requests import Requests
 from stepwell.manager.sessions import Session, Sessions
 from stepwell.protocol.codec import Salvaged, decode_from_client
@@ -158,6 +158,7 @@ class Loop:
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
+            self._epoll.register(connection.fileno(), _READ)
         except OSError as error:  # the peer gave up already, or we have no descriptor left
             self._log.warning("peer.not_accepted", reason=str(error))
             self._epoll.modify(self._listener.fileno(), 0)  # until housekeeping; it would only be ready again
@@ -169,7 +170,6 @@ class Loop:
             connection.close()
             return
         self._guests[connection.fileno()] = guest
-        self._epoll.register(connection.fileno(), _READ)
         if len(self._guests) > limits.PEERS_MAX:
             self._reject(guest, Busy(f"{limits.PEERS_MAX} peers are connected already: try again later"))
             self._flush(guest)
@@ -186,6 +186,12 @@ class Loop:
             except StepwellError as error:
                 self._reject(guest, error)
                 return
+            except Exception as error:  # noqa: BLE001 - a defect on the way to the state costs the peer that found it, nobody else
+                self._log.exception("peer.met_a_defect", pid=guest.credentials.pid)
+                self._reject(guest, ManagerFault(f"your message met a defect ({error!r})"[: limits.ERROR_CHARS_MAX]))
+                return
+            if time.monotonic() - self._now_s > limits.TURN_SECONDS_MAX:
+                break
         self._backlog[guest.peer.fileno()] = guest
 
     def _handle(self, guest: Guest, message: ClientMessage | Salvaged) -> int:
@@ -229,13 +235,14 @@ class Loop:
         if session.pidfd is not None and session.connections == 1:
             self._watch(session.pidfd)
         guest.session = session
+        guest.peer.trust()
         guest.peer.send(Welcome(VERSION, self._epoch, self._requests.revision, os.getpid()))
         self._log.debug("peer.welcomed", pid=guest.credentials.pid, session_id=session.session_id)
 
     def _watch(self, pidfd: int) -> None:
         try:
             self._epoll.register(pidfd, _READ)
-        except FileExistsError:  # the session reconnected within its grace
+        except OSError:  # watched already, since the session reconnected within its grace; or no room for one more
             return
 
     def _status(self, message: AskStatus, session: Session) -> Status:

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from types import TracebackType
 
 from stepwell.domain import machine
 from stepwell.domain.commands import Command, Write
@@ -14,7 +15,7 @@ from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.machine import Outcome
 from stepwell.domain.replies import Reply
 from stepwell.domain.state import State
-from stepwell.errors import NotOwner
+from stepwell.errors import NotOwner, StepwellError
 from stepwell.memory.heap import BodyHeap
 from stepwell.protocol.messages import Answer
 
@@ -44,6 +45,25 @@ class Clock:
         return self._latest_ms
 
 
+class StateBroken(BaseException):
+    """A defect while the state was changing: what is half changed must not be served, so that nobody may catch this."""
+
+
+class _Unbroken:
+    """Lets refusals through, and makes anything else the end of the manager."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, StepwellError):
+            raise StateBroken(repr(error)) from error
+
+
+_unbroken = _Unbroken()
+
+
 class StateOwner:
     """Single-threaded by design, and enforced: any use outside the owning process and thread raises `NotOwner`.
 
@@ -60,12 +80,14 @@ class StateOwner:
     def execute(self, command: Command[Reply], origin: Origin) -> Answer:
         """Apply one command, or raise its refusal."""
         self._guard()
-        return self._answer(machine.apply(self._state, command, origin))
+        with _unbroken:
+            return self._answer(machine.apply(self._state, command, origin))
 
     def execute_all(self, commands: Sequence[Write[Reply]], origin: Origin) -> list[Answer]:
         """Apply all commands at one revision, or none and raise."""
         self._guard()
-        return [self._answer(outcome) for outcome in machine.apply_all(self._state, commands, origin)]
+        with _unbroken:
+            return [self._answer(outcome) for outcome in machine.apply_all(self._state, commands, origin)]
 
     def holds_leases(self, session_id: str) -> bool:
         """Whether a session is working on any plan."""

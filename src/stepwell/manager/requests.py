@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import structlog
@@ -78,14 +79,17 @@ class Requests:
         return self._owner.execute(command, Origin(_MANAGER, self._clock.now_ms()))
 
     def _each(self, commands: Sequence[Asked], origin: Origin) -> tuple[Result, ...]:
-        """One result for each command. Reads past what a reply can carry are refused before they happen."""
+        """One result for each command. What comes past a full reply, or past its time, is refused."""
         if len(commands) == 1:
             return (self._one(commands[0], origin),)
         results: list[Result] = []
         carried = 0
+        until_s = time.monotonic() + limits.REQUEST_SECONDS_MAX
         for command in commands:
             if carried >= limits.REPLY_BODIES_BYTES_MAX and isinstance(command, Read):
                 result: Result = self._refusal(Busy("the reply is full: ask for the rest again"), origin)
+            elif time.monotonic() > until_s:
+                result = self._refusal(Busy("this batch has taken its time: send the rest again"), origin)
             else:
                 result = self._one(command, origin)
             if isinstance(result, Answer):
@@ -119,7 +123,7 @@ class Requests:
             return (self._refusal(error, origin),)
 
     def _refusal(self, error: StepwellError, origin: Origin) -> Refusal:
-        if isinstance(error, OutOfScope):
+        if isinstance(error, OutOfScope) or error.details.get("cause") == OutOfScope.__name__:
             self._log.warning("request.out_of_scope", session_id=origin.session_id, reason=error.message)
         elif isinstance(error, ManagerFault):
             self._log.error("request.faulted", session_id=origin.session_id, exc_info=error)

@@ -9,8 +9,8 @@ from msgspec import Meta, Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from stepwell import limits
+from stepwell.domain.checks import explain
 from stepwell.domain.commands import AnyCommand, Command
-from stepwell.domain.names import explain
 from stepwell.domain.replies import FragmentFound, FragmentPlaced, Reply
 from stepwell.errors import InvalidArgument, ProtocolError
 from stepwell.protocol.framing import HEADER

@@ -18,11 +18,12 @@ HEADER: Final = struct.Struct("!i")
 class Framer:
     """Bytes in, payloads out."""
 
-    __slots__ = ("_buffer", "_start")
+    __slots__ = ("_buffer", "_start", "frame_bytes_max")
 
-    def __init__(self) -> None:
+    def __init__(self, frame_bytes_max: int = limits.FRAME_BYTES_MAX) -> None:
         self._buffer = bytearray()
         self._start = 0
+        self.frame_bytes_max = frame_bytes_max
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take what arrived."""
@@ -37,8 +38,8 @@ class Framer:
         if len(self._buffer) < body:
             return None
         (length,) = HEADER.unpack_from(self._buffer, self._start)
-        if not 0 <= length <= limits.FRAME_BYTES_MAX:
-            raise ProtocolError(f"a frame of {length} bytes was announced, 0 to {limits.FRAME_BYTES_MAX} are allowed")
+        if not 0 <= length <= self.frame_bytes_max:
+            raise ProtocolError(f"a frame of {length} bytes was announced, 0 to {self.frame_bytes_max} are allowed")
         end = body + length
         if len(self._buffer) < end:
             return None

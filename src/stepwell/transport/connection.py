@@ -21,8 +21,8 @@ from stepwell.transport.spin import Spin
 class Connection:
     """A socket, its frames and its messages. Not thread-safe: whoever has it checked out uses it alone."""
 
-    def __init__(self, address: str) -> None:
-        self._socket = dial(address)
+    def __init__(self, address: str, timeout_s: float | None = None) -> None:
+        self._socket = dial(address, timeout_s)
         self._framer = Framer()
         self._out = bytearray()
         self._spin = Spin(limits.SPIN_SECONDS)

@@ -16,7 +16,8 @@ class Peer:
     def __init__(self, connection: socket.socket, now_s: float) -> None:
         connection.setblocking(False)  # noqa: FBT003
         self._socket = connection
-        self._framer = Framer()
+        self._framer = Framer(limits.GREETING_BYTES_MAX)
+        self._frame_since_s = now_s  # when the frame that is not whole yet began
         self.outbox = bytearray()
         self.is_full = False  # it has so much to read that its further requests wait
         self.progressed_at_s = now_s  # the last time that anything went in or out
@@ -34,14 +35,25 @@ class Peer:
         except OSError:
             size = 0
         if size:
+            if not self._framer.pending:
+                self._frame_since_s = now_s
             self._framer.feed(arrived[:size])
             self.progressed_at_s = now_s
         else:
             self.is_open = False
 
+    def trust(self) -> None:
+        """It has said who it is: from now on it may send large frames."""
+        self._framer.frame_bytes_max = limits.FRAME_BYTES_MAX
+
     def next_frame(self) -> bytearray | None:
         """The next whole frame, unless the peer has to read its replies first."""
-        return None if self.is_full else self._framer.next_frame()
+        if self.is_full:
+            return None
+        frame = self._framer.next_frame()
+        if frame is not None:
+            self._frame_since_s = self.progressed_at_s
+        return frame
 
     def send(self, message: ManagerMessage) -> None:
         """Put a message in the outbox; `flush` sends it."""
@@ -59,13 +71,16 @@ class Peer:
             return
         if sent:
             del self.outbox[:sent]
+            if self.is_full:  # what it has half sent, it could not go on with
+                self._frame_since_s = now_s
             self.is_full = len(self.outbox) > limits.OUTBOX_BYTES_MAX
             self.progressed_at_s = now_s
 
     def is_stalled(self, now_s: float) -> bool:
-        """Whether it owes us something, reading or the rest of a frame, and has not moved for too long."""
-        owes = len(self.outbox) + self._framer.pending > 0
-        return owes and now_s - self.progressed_at_s > limits.STALL_SECONDS_MAX
+        """Whether it has not read for too long, or takes too long over a frame, however busy it looks."""
+        deaf = bool(self.outbox) and now_s - self.progressed_at_s > limits.STALL_SECONDS_MAX
+        late = self._framer.pending > 0 and not self.is_full and now_s - self._frame_since_s > limits.FRAME_SECONDS_MAX
+        return deaf or late
 
     def close(self) -> None:
         self._socket.close()

@@ -4,6 +4,7 @@ import os
 import pickle
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -232,13 +233,47 @@ def test_closing_gives_up_the_leases_at_once() -> None:
         eventually(lambda: stage.sessions == 1)
 
 
+def test_closing_without_a_connection_gives_up_the_leases() -> None:
+    """A client that was cut off comes back to say goodbye."""
+    with served() as stage, sw.connect(stage.address) as other:
+        owner = sw.connect(stage.address)
+        plan_id = other.plans.use_action(act(other, "act"), projects=["p"]).plan_id
+        owner.plans.start_strategize(plan_id)
+        owner._channel._discard(owner._channel._take_live())
+        assert other.plans.get_plan(plan_id).state is sw.PlanState.PROCESSING
+        owner.close()
+        eventually(lambda: other.plans.get_plan(plan_id).state is sw.PlanState.QUEUED, 5)
+
+
+def test_other_manager_at_the_same_address_is_a_lost_runtime(tmp_path: Path) -> None:
+    """Nobody goes on with what a manager said whose state is gone."""
+    tmp_path.chmod(0o700)
+    address = str(tmp_path / "manager.sock")
+    with sw.Runtime.start(address=address):
+        client = sw.connect(Path(address))
+        client.tiers.store(sw.Fragment(fragment_id="a", project="p", body="x"))
+    with sw.Runtime.start(address=address), client:
+        with pytest.raises(sw.RuntimeLost, match="connect anew"):
+            client.tiers.store(sw.Fragment(fragment_id="a", project="p", body="y"), expected_revision=1)
+        with pytest.raises(sw.RuntimeLost):
+            client.open()
+
+
+def test_burst_of_threads_leaves_few_connections(client: sw.Client) -> None:
+    """What many calls at once opened is closed again."""
+    taken = [client._channel._take_live() for _ in range(limits.IDLE_CONNECTIONS_MAX + 5)]
+    for connection in taken:
+        client._channel._give_back(connection)
+    assert len(client._channel._idle) == limits.IDLE_CONNECTIONS_MAX
+
+
 def test_closing_while_a_thread_is_calling_gives_up_the_leases() -> None:
     """The call that is under way still gets its answer; the last one out says goodbye."""
     with served() as stage, sw.connect(stage.address) as other:
         owner = sw.connect(stage.address)
         plan_id = other.plans.use_action(act(other, "act"), projects=["p"]).plan_id
         owner.plans.start_strategize(plan_id)
-        taken = owner._channel._take()
+        taken = owner._channel._take_live()
         owner.close()
         assert other.plans.get_plan(plan_id).state is sw.PlanState.PROCESSING
         owner._channel._give_back(taken)
@@ -249,7 +284,7 @@ def test_waiting_thread_is_told_that_the_client_closed(runtime: sw.Runtime, monk
     """Nobody waits for a connection that will never be there."""
     monkeypatch.setattr(limits, "CONNECTIONS_PER_CLIENT_MAX", 1)
     client = runtime.client()
-    taken = client._channel._take()
+    taken = client._channel._take_live()
     told: list[BaseException] = []
 
     def wait() -> None:

@@ -1,11 +1,14 @@
 """Execution contexts and plans, through the client."""
 
+import subprocess
+from pathlib import Path
 from typing import cast
 
 import pytest
 
 import stepwell as sw
 from stepwell import limits
+from tests.processes import in_forked_child
 from tests.unit.client.support import act, executing
 
 
@@ -41,6 +44,41 @@ def test_diff_shows_every_operation(context: sw.PlanExecutionContext) -> None:
     assert (summary.entries, summary.by_tool) == (7, {"editor": 2, "unknown": 5})
     assert summary.by_operation[sw.Operation.CREATE] == 4
     assert summary.paths == ("new.txt", "moved.txt", "image", "latin", "elsewhere")
+
+
+def test_diff_is_one_that_git_applies(context: sw.PlanExecutionContext, tmp_path: Path) -> None:
+    """Lines end at newlines alone, empty files and names with newlines in them included."""
+    before = b"one\x0ctwo\r\nthree\xe2\x80\xa8four\n"
+    (tmp_path / "old.txt").write_bytes(before)
+    changes = (
+        sw.Change(path="old.txt", before=before, after=before + b"five"),
+        sw.Change(path="empty", after=b""),
+        sw.Change(path="a\n+++ b/evil", after=b"x\n"),
+    )
+    changeset_id = context.start_changeset()
+    for change in changes:
+        context.record_change(change)
+    diff = context.diff(changeset_id).encode()
+    subprocess.run(["git", "apply", "--whitespace=nowarn", "-"], input=diff, cwd=tmp_path, check=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == {
+        "old.txt": before + b"five",
+        "empty": b"",
+    }
+    assert (tmp_path / "a\n+++ b" / "evil").read_bytes() == b"x\n"
+
+
+def test_forked_child_has_a_context_of_its_own(client: sw.Client, context: sw.PlanExecutionContext) -> None:
+    """What a child opens is not where its parent's changes go."""
+    changeset_id = context.start_changeset()
+    lease = client.plans.get_plan(context.plan_id).lease
+    assert lease is not None
+
+    def open_another() -> None:
+        context.lease = lease.token
+        assert context.start_changeset() != changeset_id
+
+    in_forked_child(open_another)
+    assert context.record_change(sw.Change(path="a", after=b"x")).changeset_id == changeset_id
 
 
 def test_entries_follow_the_pages(client: sw.Client, context: sw.PlanExecutionContext) -> None:

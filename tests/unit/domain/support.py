@@ -32,10 +32,13 @@ from stepwell.domain.deciding import Origin
 from stepwell.domain.fragment import FragmentRow, Tier, TierBudget
 from stepwell.domain.fragments import Entry
 from stepwell.domain.plan import Argument, Phase, Plan, ProjectLink, SubplanMode
-from stepwell.domain.replies import FragmentPlaced, Reply
+from stepwell.domain.replies import AnyReply, FragmentPlaced, Reply
 from stepwell.domain.ring import Ring
 from stepwell.domain.state import State
 from stepwell.errors import Refused, StepwellError, TransactionAborted
+from stepwell.protocol.codec import decode_from_manager, encode_frame
+from stepwell.protocol.framing import HEADER
+from stepwell.protocol.messages import Answer, Response
 
 R = TypeVar("R", bound=Reply)
 
@@ -106,6 +109,14 @@ def backwards(ring: Ring[T]) -> Iterator[T]:
         link = link.before
 
 
+def arrives(reply: AnyReply, revision: int) -> bool:
+    """Whether a reply arrives at a client as it was sent."""
+    sent = Response(1, (Answer(revision, reply),))
+    frame = bytearray()
+    encode_frame(sent, frame)
+    return decode_from_manager(frame[HEADER.size :]) == sent
+
+
 class World:
     """A state, a clock that stands until it is moved, and the commands that tests give most."""
 
@@ -117,10 +128,11 @@ class World:
         return origin(session, self.now_ms, projects)
 
     def do(self, command: Command[R], *, session: str = "alice", projects: Collection[str] | None = None) -> R:
-        """Apply; the invariants hold afterwards."""
-        reply = machine.apply(self.state, command, self.origin(session, projects)).reply
+        """Apply; the invariants hold afterwards, and a client can read the reply."""
+        outcome = machine.apply(self.state, command, self.origin(session, projects))
         assert invariants.check(self.state) == []
-        return cast("R", reply)
+        assert arrives(outcome.reply, outcome.revision)
+        return cast("R", outcome.reply)
 
     def refuse(
         self,

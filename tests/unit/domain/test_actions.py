@@ -125,6 +125,18 @@ def test_argument_that_exists_is_valid(name: str, position: int | None, pattern:
         Argument(name=name, position=position, pattern=pattern)
 
 
+@pytest.mark.parametrize(
+    "minimum, maximum", [(2, 1), (1, -1), (1.5, 1.25), (float("inf"), 0), (0, float("-inf"))], ids=str
+)
+def test_argument_with_crossed_bounds(minimum: float, maximum: float) -> None:
+    """No value could lie between them; on a single point one does, and one bound alone crosses nothing."""
+    with pytest.raises(InvalidArgument, match="argument 'a' has a minimum above its maximum"):
+        Argument(name="a", type=ArgumentType.NUMBER, minimum=minimum, maximum=maximum)
+    Argument(name="a", type=ArgumentType.NUMBER, minimum=minimum, maximum=minimum)
+    Argument(name="a", type=ArgumentType.NUMBER, minimum=minimum)
+    Argument(name="a", type=ArgumentType.NUMBER, maximum=maximum)
+
+
 class TestGetAndList:
     """Reads."""
 
@@ -238,6 +250,27 @@ class TestUse:
             InvalidArgument,
             "has no argument 'a'; it has has, may, must",
         )
+
+    def test_texts_are_bounded_together(self, world: World) -> None:
+        """The defaults too, and in characters; the bound may be reached. Numbers do not count."""
+        world.do(
+            created(
+                "act",
+                Argument(name="one"),
+                Argument(name="two", required=False),
+                Argument(name="has", default="☃" * 1_000),
+                Argument(name="number", type=ArgumentType.INTEGER, required=False),
+            )
+        )
+        half = "☃" * (limits.TEXT_CHARS_MAX // 2)
+        fits: dict[str, ArgumentValue] = {"one": half, "two": half[1_000:], "number": 7}
+        assert world.do(UseAction("plan", "act", LINKS, fits)).plan.arguments == {**fits, "has": "☃" * 1_000}
+        world.refuse(
+            UseAction("new", "act", LINKS, {**fits, "two": half[999:]}),
+            InvalidArgument,
+            f"^the arguments have more than {limits.TEXT_CHARS_MAX} characters: store a fragment$",
+        )
+        world.do(UseAction("new", "act", LINKS, {**fits, "two": half[999:], "has": ""}))
 
     def test_unknown_argument_of_an_action_without_any(self, world: World) -> None:
         """The refusal does not end in an empty list."""

@@ -1,5 +1,7 @@
 """A change that exists is valid: its paths are safe, and its operation follows from its digests."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,6 +104,9 @@ SOUND = Change(path="a", before=b"x", after=b"y")
     "fields, message",
     [
         ({"path": "../a"}, "leaves its root"),
+        ({"path": Path("a")}, "^path is a str, not a PosixPath$"),
+        ({"path": b"a"}, "^path is a str, not a bytes$"),
+        ({"path": None}, "^path is a str, not a NoneType$"),
         ({"source_path": "../b"}, "leaves its root"),
         ({"tool": ""}, "tool is malformed"),
         ({"before": "text"}, r"before is bytes \(text.encode\(\)\), a Digest or None, not a str"),

@@ -14,9 +14,10 @@ from stepwell.domain.commands.changesets import (
     RecordChange,
     StartChangeset,
 )
-from stepwell.domain.commands.plans import EndSession, RetryPlan
-from stepwell.domain.content import digest_of
+from stepwell.domain.commands.plans import DeclareSubplans, EndSession, RetryPlan, SubplanSpec, UseAction
+from stepwell.domain.content import Digest, digest_of
 from stepwell.domain.fragment import TierBudget
+from stepwell.domain.plan import ProjectLink
 from stepwell.errors import (
     AlreadyExists,
     Busy,
@@ -25,7 +26,6 @@ from stepwell.errors import (
     LeaseLost,
     NoActiveChangeset,
     NotFound,
-    OutOfScope,
     PlanError,
     PlanNotReady,
     TierFull,
@@ -72,7 +72,7 @@ class TestStart:
         world.use("other")
         token = world.execute("other")
         world.refuse(
-            StartChangeset("other", "ctx", "new", token), InvalidArgument, "context 'ctx' belongs to plan 'plan'"
+            StartChangeset("other", "ctx", "new", token), InvalidArgument, "^context 'ctx' belongs to another plan$"
         )
         world.end()
         world.do(StartChangeset("other", "ctx", "new", token))
@@ -104,6 +104,7 @@ class TestRecord:
             Content(digest_of(b"old"), 3, held=True),
             Content(digest_of(b"newer"), 5, held=True),
         )
+        assert (entry.before_digest, entry.after_digest) == (Digest.of(b"old"), Digest.of(b"newer"))
         assert (entry.operation, entry.tool, entry.recorded_at_ms) == (Operation.MODIFY, "editor", NOON_MS)
         assert world.do(GetChangeset("cs")).changeset.entry_count == 1
 
@@ -115,8 +116,17 @@ class TestRecord:
             RecordChange("plan", "ctx", world.lease(), "a", before_digest=digest, after_digest=digest_of(b"y"))
         ).entry
         assert entry.before == Content(digest, None, held=False)
+        assert (entry.before_digest, entry.after_digest) == (Digest.of(b"x"), Digest.of(b"y"))
         assert world.state.bodies.bytes == 0
         assert entry.held == ()
+
+    def test_digest_of_no_file(self, world: World) -> None:
+        """There is none."""
+        world.open()
+        created = world.do(change(world, after=b"x")).entry
+        deleted = world.do(change(world, before=b"x")).entry
+        assert (created.before_digest, created.after_digest) == (None, Digest.of(b"x"))
+        assert (deleted.before_digest, deleted.after_digest) == (Digest.of(b"x"), None)
 
     @pytest.mark.parametrize("side", ["before", "after"])
     def test_both_forms_of_one_side(self, world: World, side: str) -> None:
@@ -202,7 +212,7 @@ class TestRecord:
         world.use("other")
         token = world.execute("other")
         command = RecordChange("other", "ctx", token, "a", after=b"x")
-        world.refuse(command, InvalidArgument, "context 'ctx' belongs to plan 'plan'")
+        world.refuse(command, InvalidArgument, "^context 'ctx' belongs to another plan$")
 
     def test_changeset_of_another_plan(self, world: World) -> None:
         """Nor is one that is named."""
@@ -256,7 +266,39 @@ class TestRecord:
         world.action("look", read_only=True)
         world.use("looking", "look")
         token = world.execute("looking")
-        world.refuse(StartChangeset("looking", "x", "new", token), PlanError, "read_only action: it can change nothing")
+        for command in (
+            StartChangeset("looking", "x", "new", token),
+            RecordChange("looking", "x", token, "a", after=b"x"),
+            EndChangeset("looking", "x", token, "new"),
+        ):
+            world.refuse(command, PlanError, "'looking' is read_only, by its action, projects or parent")
+
+    def test_read_only_projects(self, world: World) -> None:
+        """All of a plan's projects, that is: nothing can be recorded where nothing may be written."""
+        links = (ProjectLink("p", read_only=True), ProjectLink("q", read_only=True))
+        world.do(UseAction("looking", "act", links))
+        token = world.execute("looking")
+        start = StartChangeset("looking", "x", "new", token)
+        world.refuse(start, PlanError, "'looking' is read_only, by its action, projects or parent")
+        world.refuse(RecordChange("looking", "x", token, "a", after=b"x"), PlanError, "it can change nothing$")
+        world.do(UseAction("working", "act", (*links, ProjectLink("r"))))
+        world.execute("working")
+        world.open("cs", "x", "working")
+        world.record(context_id="x", plan_id="working")
+
+    def test_read_only_parent(self, world: World) -> None:
+        """A child cannot do for its parent what that may not, whatever projects it names; nor can a grandchild."""
+        world.do(UseAction("looking", "act", (ProjectLink("p", read_only=True),)))
+        world.execute("looking")
+        spec = SubplanSpec("kid", "kid", "act", project_links=(ProjectLink("q"),))
+        world.do(DeclareSubplans("looking", world.lease("looking"), (spec,)))
+        world.execute("kid")
+        world.declare("grandkid", plan_id="kid")
+        world.execute("grandkid")
+        for name in ("kid", "grandkid"):
+            assert world.plan(name).projects == ("q",)
+            command = RecordChange(name, "x", world.lease(name), "a", after=b"x")
+            world.refuse(command, PlanError, f"{name!r} is read_only, by its action, projects or parent")
 
     def test_bound(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """So many entries in a plan, over all of its changesets."""
@@ -276,7 +318,7 @@ class TestRecord:
         world.refuse(change(world, before=b"123456", after=b"654321"), TierFull, "delete some, or raise bodies_bytes")
         world.record(before=b"12345", after=b"54321")
         world.record(before=b"54321", after=b"12345")
-        world.refuse(change(world, after=b"x"), TierFull, "bodies already take 10 of 10 bytes")
+        world.refuse(change(world, after=b"x"), TierFull, "bodies have no room left in their 10 bytes: delete some")
 
     def test_aborted_transaction_leaves_nothing_behind(self, world: World) -> None:
         """Not even an empty list under the id of a changeset that never was."""
@@ -315,10 +357,21 @@ class TestEndAndRead:
         world.refuse(ListChangesets("none"), NotFound, "there is no plan 'none'")
 
     def test_scope(self, world: World) -> None:
-        """A changeset is as visible as its plan."""
+        """A changeset is as visible as its plan: where that is not, it is not there."""
         world.open()
-        for command in (GetChangeset("cs"), ListEntries("cs"), ListChangesets("plan")):
-            world.refuse(command, OutOfScope, "connect with it in projects=", projects={"q"})
+        world.record()
+        lease = world.lease()
+        for command in (
+            GetChangeset("cs"),
+            ListEntries("cs"),
+            ListChangesets("plan"),
+            StartChangeset("plan", "ctx", "new", lease),
+            RecordChange("plan", "ctx", lease, "a", after=b"x"),
+            EndChangeset("plan", "ctx", lease, "cs"),
+        ):
+            world.refuse(command, NotFound, "^there is no (plan 'plan'|changeset 'cs')", projects={"q"})
+            assert image(world.state)["changesets"]
+        assert world.do(GetChangeset("cs"), projects={"p", "q"}).changeset.entry_count == 1
 
     def test_list_changesets(self, world: World) -> None:
         """In order of starting."""

@@ -59,7 +59,8 @@ def test_room_is_required_for_what_is_new() -> None:
     bodies.require_room((), 4)
     with pytest.raises(TierFull, match="delete some, or raise bodies_bytes") as caught:
         bodies.require_room((B,), 5)
-    assert caught.value.details == {"bytes": 4, "limit": 5}
+    assert caught.value.message == "bodies have no room left in their 5 bytes: delete some, or raise bodies_bytes"
+    assert caught.value.details == {"limit": 5}
 
 
 def test_room_is_required_for_all_that_arrive_together() -> None:

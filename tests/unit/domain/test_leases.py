@@ -3,17 +3,23 @@
 import pytest
 
 from stepwell import limits
+from stepwell.domain import machine
 from stepwell.domain.commands.plans import (
+    AdvancePlan,
     CompletePhase,
     EndSession,
     ExpireLeases,
     FailPhase,
     GetPlan,
     RenewLease,
+    RetryPlan,
+    RevertPlan,
     StartPhase,
+    UseAction,
 )
-from stepwell.domain.plan import Lease, Phase, PlanState
-from stepwell.errors import Busy, LeaseLost, NotFound, OutOfScope, PlanNotReady
+from stepwell.domain.plan import Lease, Phase, PlanState, ProjectLink
+from stepwell.domain.replies import PlanFound
+from stepwell.errors import Busy, LeaseLost, NotFound, PlanNotReady
 from tests.unit.domain.support import NOON_MS, World
 
 
@@ -88,6 +94,67 @@ def test_renewal(world: World) -> None:
     assert list(world.state.plans.by_expiry) == [(NOON_MS + 1_500, "plan")]
 
 
+def test_renewal_makes_nobody_stale(world: World) -> None:
+    """A heartbeat is no news: whoever saw the plan before it may still say so."""
+    token = world.start()
+    version = world.plan().version
+    assert world.do(RenewLease("plan", token)).plan.version == world.plan().version == version
+    world.do(CompletePhase("plan", Phase.STRATEGIZE, token, version))
+
+
+def test_tokens_grow_within_one_transaction(world: World) -> None:
+    """Which has one revision for all of them: the first holder cannot be taken for the second."""
+    first = world.state.revision + 1
+    outcomes = machine.apply_all(
+        world.state,
+        [
+            StartPhase("plan", Phase.STRATEGIZE),
+            FailPhase("plan", Phase.STRATEGIZE, first, "x"),
+            RetryPlan("plan"),
+            StartPhase("plan", Phase.STRATEGIZE),
+        ],
+        world.origin(),
+    )
+    tokens = [
+        reply.plan.lease.token for each in outcomes if isinstance(reply := each.reply, PlanFound) if reply.plan.lease
+    ]
+    assert tokens == [first, first + 1]
+    assert world.lease() == world.plan().fence == first + 1
+    world.refuse(CompletePhase("plan", Phase.STRATEGIZE, first), LeaseLost, "is over; stop working on it")
+    world.complete()
+
+
+def test_tokens_grow_behind_a_transaction(world: World) -> None:
+    """Also when it granted so many that the revision is behind them."""
+    first = world.state.revision + 1
+    starts = [StartPhase("plan", Phase.STRATEGIZE), FailPhase("plan", Phase.STRATEGIZE, first, "x"), RetryPlan("plan")]
+    again = [
+        each if type(each) is not FailPhase else FailPhase("plan", Phase.STRATEGIZE, first + 1, "x") for each in starts
+    ]
+    machine.apply_all(world.state, [*starts, *again, *starts[:1]], world.origin())
+    tokens = [world.lease()]
+    assert tokens == [first + 2]
+    for _ in range(3):
+        world.fail()
+        world.do(RetryPlan("plan"))
+        tokens.append(world.start())
+    assert tokens == sorted(set(tokens))
+
+
+def test_tokens_grow_when_the_lease_went_without_its_token(world: World) -> None:
+    """A revert takes it from whoever holds it, in the transaction that granted it too."""
+    world.start()
+    world.complete()
+    world.do(AdvancePlan("plan", Phase.EXECUTE))
+    first = world.state.revision + 1
+    machine.apply_all(
+        world.state,
+        [StartPhase("plan", Phase.EXECUTE), RevertPlan("plan", "x"), StartPhase("plan", Phase.STRATEGIZE)],
+        world.origin(),
+    )
+    assert world.lease() == first + 1
+
+
 def test_expiry_queues_again(world: World) -> None:
     """Another attempt, the loss among the errors, and the old token worthless."""
     token = world.start(lease_ms=1_000)
@@ -154,7 +221,12 @@ def test_last_attempt_ends_in_an_error(world: World, monkeypatch: pytest.MonkeyP
 
 
 def test_find(world: World) -> None:
-    """A plan that is not there, and one of which a project is out of scope."""
+    """A plan that is not there, and one of which a project is out of scope, which is the same to who asks."""
     assert world.refuse(GetPlan("none"), NotFound, "there is no plan 'none'").details == {"plan_id": "none"}
-    world.refuse(GetPlan("plan"), OutOfScope, "connect with it in projects=", projects={"q"})
+    missing = world.refuse(GetPlan("none"), NotFound, "in this session's projects$", projects={"q"})
+    hidden = world.refuse(GetPlan("plan"), NotFound, "in this session's projects$", projects={"q"})
+    assert hidden.message == missing.message.replace("none", "plan")
+    assert hidden.details == {"plan_id": "plan"}
+    world.do(UseAction("wide", "act", (ProjectLink("p"), ProjectLink("q"))))
+    world.refuse(GetPlan("wide"), NotFound, "there is no plan 'wide'", projects={"q"})
     assert world.do(GetPlan("plan"), projects={"p", "q"}).plan == world.plan()

@@ -9,10 +9,10 @@ import pytest
 from msgspec import Struct
 
 from stepwell import limits
+from stepwell.domain.checks import _descriptions
 from stepwell.domain.commands.plans import CreateAction, DeclareSubplans, StartPhase
 from stepwell.domain.commands.tiers import EvictLru, ListFragments, StoreFragment
 from stepwell.domain.fragment import Fragment
-from stepwell.domain.names import _descriptions
 
 
 def load(source: str, path: Path) -> None:
@@ -56,7 +56,7 @@ def test_defaults_lie_within_their_bounds() -> None:
     """What a caller gets without asking is something that a caller could ask for."""
     assert limits.LEASE_MS_MIN <= limits.LEASE_MS <= limits.LEASE_MS_MAX
     assert 1 <= limits.MAX_PARALLEL <= limits.MAX_PARALLEL_MAX
-    assert limits.PAGE_ROWS_MAX <= limits.SCAN_ROWS_MAX
+    assert limits.PAGE_ROWS_MAX <= limits.SCAN_ROWS_MAX == 2_000
 
 
 def test_a_step_is_bounded_by_its_parts() -> None:
@@ -65,6 +65,7 @@ def test_a_step_is_bounded_by_its_parts() -> None:
     assert limits.LEASES_PER_SESSION_MAX <= limits.EXPIRIES_PER_STEP_MAX
     assert limits.ACTIVE_PER_CONTEXT_MAX <= limits.CHANGESETS_PER_PLAN_MAX
     assert limits.METADATA_BYTES_MAX < limits.BODY_BYTES_MAX
+    assert limits.MOVES_PER_STEP_MAX <= limits.TRANSACTION_CHANGES_MAX
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import cast
 
 import pytest
 
+from stepwell import limits
 from stepwell.domain import machine
 from stepwell.domain.commands import Write
 from stepwell.domain.commands.changesets import EndChangeset, RecordChange, StartChangeset
@@ -39,7 +40,7 @@ from stepwell.domain.fragment import Tier, TierBudget
 from stepwell.domain.plan import Phase
 from stepwell.domain.replies import Reply, SessionEnded
 from stepwell.domain.state import State
-from stepwell.errors import AlreadyExists, ManagerFault, NotFound, TransactionAborted
+from stepwell.errors import AlreadyExists, ManagerFault, NotFound, StepTooLarge, TransactionAborted
 from tests.unit.domain.support import LINKS, NOON_MS, World, image, origin
 
 REFUSED = DeleteFragment("p", "no-such-fragment")
@@ -170,6 +171,29 @@ def test_later_commands_see_earlier_ones() -> None:
         machine.apply_all(state, [create, create], origin())
     assert isinstance(caught.value.__cause__, AlreadyExists)
     assert len(state.actions) == 0
+
+
+def test_transaction_changes_a_bounded_number_of_rows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows, not commands: the one that passes the bound is refused, and with it all of them."""
+    commands = [StoreFragment("p", "a", b"new", 1), EvictLru(count=3), StoreFragment("p", "e", b"e", 1)]
+    twin = busy_world()
+    sizes = [len(each.changes) for each in machine.apply_all(twin.state, commands, twin.origin())]
+    assert sum(sizes) > len(commands)
+    for bound, index in ((sum(sizes) - 1, 2), (sum(sizes[:2]) - 1, 1), (sizes[0] - 1, 0)):
+        monkeypatch.setattr(limits, "TRANSACTION_CHANGES_MAX", bound)
+        error = world.abort(commands)
+        assert error.details == {"index": index, "cause": "StepTooLarge"}
+        assert isinstance(error.__cause__, StepTooLarge)
+        assert error.message.endswith(f"a transaction changes at most {bound} rows: split it")
+    monkeypatch.setattr(limits, "TRANSACTION_CHANGES_MAX", sum(sizes))
+    machine.apply_all(world.state, commands, world.origin())
+    assert image(world.state) == image(twin.state)
+
+
+def test_single_command_has_a_bound_of_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound of a transaction is not that of a command."""
+    monkeypatch.setattr(limits, "TRANSACTION_CHANGES_MAX", 1)
+    assert len(machine.apply(world.state, EvictLru(count=2), world.origin()).changes) > 1
 
 
 def test_defect_costs_one_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,15 +10,18 @@ from stepwell.domain.commands.plans import (
     CompleteApply,
     CompletePhase,
     ConstrainApply,
+    DeclareSubplans,
     EndSession,
     FailPhase,
     GetPlan,
     ListDecisions,
     ListPlans,
     RecordDecision,
+    RenewLease,
     RetryPlan,
     RevertPlan,
     StartPhase,
+    SubplanSpec,
     UseAction,
 )
 from stepwell.domain.content import digest_of
@@ -29,6 +32,7 @@ from stepwell.errors import (
     Conflict,
     InvalidArgument,
     LeaseLost,
+    NotFound,
     NotProven,
     OutOfScope,
     PlanNotReady,
@@ -62,6 +66,24 @@ class TestUse:
         assert (plan.projects, plan.project_links, plan.read_only) == (("p", "q"), links, True)
         assert plan.times == {"strategize": PhaseTimes(queued_at_ms=NOON_MS)}
         assert world.do(GetPlan("plan")).plan == plan
+
+    @pytest.mark.parametrize(
+        "links, action, expected",
+        [
+            ((False,), False, False),
+            ((False,), True, True),
+            ((True,), False, True),
+            ((True, True), False, True),
+            ((True, False), False, False),
+            ((True, False), True, True),
+        ],
+    )
+    def test_read_only(self, links: tuple[bool, ...], *, action: bool, expected: bool) -> None:
+        """By its action, or because all of its projects are: one to write to is enough."""
+        world = World()
+        world.action(read_only=action)
+        named = tuple(ProjectLink(f"p{number}", read_only=each) for number, each in enumerate(links))
+        assert world.do(UseAction("plan", "act", named)).plan.read_only is expected
 
     def test_id_is_taken(self, world: World) -> None:
         """An id is used once."""
@@ -347,6 +369,14 @@ class TestAgain:
         assert {each.state for each in world.state.changesets} == {ChangesetState.ABORTED}
         world.refuse(CompletePhase("plan", Phase.EXECUTE, token), LeaseLost, "is over")
 
+    @pytest.mark.parametrize("size", [0, 1, limits.ERROR_CHARS_MAX - 1, limits.ERROR_CHARS_MAX])
+    def test_longest_reason(self, world: World, size: int) -> None:
+        """What is kept is a little longer than what was given, and arrives at the client whole."""
+        world.execute()
+        plan = world.do(RevertPlan("plan", "☃" * size)).plan
+        assert plan.errors[-1].message == "reverted: " + "☃" * size
+        assert world.do(GetPlan("plan")).plan == plan
+
     def test_revert_supersedes_decisions(self, world: World) -> None:
         """Those after the last checkpoint, once, and never erased."""
         world.execute()
@@ -459,6 +489,13 @@ class TestCancel:
     [
         StartPhase("plan", Phase.STRATEGIZE),
         CompletePhase("plan", Phase.STRATEGIZE, 1),
+        FailPhase("plan", Phase.STRATEGIZE, 1, "x"),
+        CompleteApply("plan", 1, {}),
+        ConstrainApply("plan", 1, "x"),
+        RenewLease("plan", 1),
+        RecordDecision("plan", "d", 1, "q", "c"),
+        DeclareSubplans("plan", 1, (SubplanSpec("a", "a", "act"),)),
+        GetPlan("plan"),
         AdvancePlan("plan", Phase.EXECUTE),
         RetryPlan("plan"),
         RevertPlan("plan", ""),
@@ -468,8 +505,9 @@ class TestCancel:
     ids=lambda command: type(command).__name__,
 )
 def test_out_of_scope(world: World, command: GetPlan) -> None:
-    """A plan with a project outside the scope can be neither changed nor read."""
-    world.refuse(command, OutOfScope, "connect with it in projects=", projects={"q"})
+    """A plan with a project outside the scope can be neither changed nor read: it is not there."""
+    error = world.refuse(command, NotFound, "^there is no plan 'plan' in this session's projects$", projects={"q"})
+    assert error.details == {"plan_id": "plan"}
 
 
 def test_plan_is_immutable(world: World) -> None:

@@ -166,7 +166,11 @@ class TestDeclare:
         """A family does not overrun the bound on all plans."""
         monkeypatch.setattr(limits, "PLANS_MAX", 2)
         specs = tuple(map(child, "ab"))
-        world.refuse(DeclareSubplans("plan", world.lease(), specs), Busy, "there are 1 plans already, at most 2")
+        world.refuse(
+            DeclareSubplans("plan", world.lease(), specs),
+            Busy,
+            "^there would be more than the 2 plans that are allowed$",
+        )
         world.declare("a")
 
 
@@ -215,6 +219,23 @@ class TestTurn:
         world.refuse(start("a"), PlanNotReady, "it depends on 'c'")
         world.finish("c")
         world.start("a")
+
+    def test_cancelled_dependency_is_not_there(self, world: World) -> None:
+        """What one depends on has to have executed: to be out of the way is enough in a sequence only."""
+        world.declare("a", "b", "c", mode=SubplanMode.DEPENDENCY_ORDERED, needs={"b": ("a",)})
+        world.do(CancelPlan("a"))
+        error = world.refuse(start("b"), PlanNotReady, "it depends on 'a', which is strategize/cancelled$")
+        assert error.details == {"plan_id": "a"}
+        world.start("c")
+        world.do(CancelPlan("b"))
+
+    @pytest.mark.parametrize("kind", [FailPhase, CancelPlan])
+    def test_dependency_that_ended_while_executing(self, world: World, kind: type) -> None:
+        """Having begun to execute is not to have executed."""
+        world.declare("a", "b", mode=SubplanMode.DEPENDENCY_ORDERED, needs={"b": ("a",)})
+        token = world.execute("a")
+        world.do(FailPhase("a", Phase.EXECUTE, token, "x") if kind is FailPhase else CancelPlan("a"))
+        world.refuse(start("b"), PlanNotReady, "it depends on 'a', which is execute/(errored|cancelled)$")
 
     def test_later_phases_need_no_turn(self, world: World) -> None:
         """A child that has begun keeps its place through its phases."""

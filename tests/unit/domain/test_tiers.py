@@ -120,7 +120,7 @@ class TestStore:
         world.store("a", body=b"1234")
         world.store("b", body=b"1234")
         world.store("c", body=b"56")
-        world.refuse(StoreFragment("p", "d", b"7", 1), TierFull, "bodies already take 6 of 6 bytes: delete some")
+        world.refuse(StoreFragment("p", "d", b"7", 1), TierFull, "bodies have no room left in their 6 bytes: delete")
         world.do(DeleteFragment("p", "c"))
         world.store("d", body=b"7")
 
@@ -468,13 +468,48 @@ class TestEvict:
         assert [move.fragment_id for move in reply.moves] == ["a", "b"]
         assert world.order(Tier.HOT) == ["other", "c"]
 
-    def test_scoped_reply_hides_other_projects(self, world: World) -> None:
-        """What overflows from others moves, because budgets are global, but is not told."""
+    def test_scoped_eviction_moves_nobody_else(self, world: World) -> None:
+        """A warm that is full of others' stays as it is: what was evicted falls through to cold."""
         for name in "xyz":
             world.store(name, project="q", tier=Tier.WARM)
         world.store("a")
-        assert moved(world.do(EvictLru(), projects={"p"})) == [("a", Tier.HOT, Tier.WARM)]
-        assert world.row("x", "q").tier is Tier.COLD
+        assert moved(world.do(EvictLru(), projects={"p"})) == [("a", Tier.HOT, Tier.COLD)]
+        assert world.tiers() == ([], ["x", "y", "z"], ["a"])
+
+    def test_scoped_eviction_cascades_into_its_own(self, world: World) -> None:
+        """Its own in warm go first, however much older the others' are; several projects are one order."""
+        for name, project in (("x", "q"), ("a", "p"), ("b", "r")):
+            world.store(name, project=project, tier=Tier.WARM)
+        for name in "cde":
+            world.store(name)
+        assert moved(world.do(EvictLru(count=3), projects={"p", "r"})) == [
+            ("d", Tier.HOT, Tier.WARM),
+            ("e", Tier.HOT, Tier.WARM),
+            ("a", Tier.WARM, Tier.COLD),
+            ("b", Tier.WARM, Tier.COLD),
+            ("c", Tier.HOT, Tier.COLD),
+        ]
+        assert world.tiers() == ([], ["x", "d", "e"], ["a", "b", "c"])
+
+    @pytest.mark.parametrize("tier", [Tier.HOT, Tier.WARM])
+    def test_scoped_eviction_without_room(self, world: World, tier: Tier) -> None:
+        """Where only others could make room, it is refused, and nobody has moved."""
+        for name in "abc":
+            world.store(name, project="q", tier=Tier.COLD)
+        for name in "xy":
+            world.store(name, project="q", tier=Tier.WARM)
+        world.store("w", tier=Tier.WARM)
+        world.store("h")
+        world.refuse(EvictLru(tier), TierFull, "delete some, or raise cold_entries", projects={"p"})
+        world.do(DeleteFragment("q", "a"))
+        assert moved(world.do(EvictLru(tier), projects={"p"}))[-1] == ("w", Tier.WARM, Tier.COLD)
+
+    def test_unrestricted_eviction_cascades_into_all(self, world: World) -> None:
+        """Budgets are global, and so is its scope."""
+        for name in "xyz":
+            world.store(name, project="q", tier=Tier.WARM)
+        world.store("a")
+        assert moved(world.do(EvictLru())) == [("a", Tier.HOT, Tier.WARM), ("x", Tier.WARM, Tier.COLD)]
 
     def test_is_no_scan(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Evicting one of many looks at one, whoever asks."""
@@ -667,6 +702,25 @@ class TestList:
         assert (first.projects, first.cursor) == (("a/b", "p"), "p")
         assert library.do(ListProjects(cursor="p")).projects == ("q",)
         assert library.do(ListProjects(), projects={"q", "zzz"}).projects == ("q",)
+
+    def test_projects_of_a_scope(self, library: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A page neither names nor examines another's project, whatever its cursor is."""
+        for project in ("a", "m", "r", "z"):
+            library.store("x", project=project)
+        scope = {"a", "empty", "q", "z"}
+        monkeypatch.setattr(limits, "SCAN_ROWS_MAX", 3)
+        seen: list[str] = []
+        cursor: str | None = None
+        for _ in range(3):
+            page = library.do(ListProjects(limit=1, cursor=cursor), projects=scope)
+            seen += page.projects
+            cursor = page.cursor
+            assert cursor is None or cursor in scope
+        assert (seen, cursor) == (["a", "q", "z"], None)
+        everything = library.do(ListProjects(), projects=scope)
+        assert (everything.projects, everything.cursor) == (("a", "q", "z"), None)
+        assert library.do(ListProjects(cursor="m"), projects=scope).projects == ("q", "z")
+        assert library.do(ListProjects(), projects={"empty"}).projects == ()
 
 
 class TestMetrics:

@@ -18,6 +18,8 @@ from stepwell.domain.plan import Phase, Plan, PlanState, ProjectLink
 from stepwell.domain.replies import FragmentPlaced, PlanFound, Reply
 from stepwell.domain.state import State
 from stepwell.manager import loop as loop_module
+from stepwell.manager.owner import StateBroken
+from stepwell.protocol.framing import HEADER
 from stepwell.protocol.messages import (
     VERSION,
     Answer,
@@ -402,14 +404,73 @@ def test_who_stalls_is_evicted(stage: Stage, clock: Clock, debt: str) -> None:
 
 
 def test_slow_but_moving_peer_is_not_evicted(stage: Stage, clock: Clock) -> None:
-    """A byte now and then is progress."""
+    """A frame may take its time, within its bound."""
     whole = frame(AskStatus(1))
     with joined(stage, "slow") as slow:
         for byte in whole:
-            clock.forward(limits.STALL_SECONDS_MAX - 5)
+            clock.forward(limits.FRAME_SECONDS_MAX / len(whole) - 0.1)
             slow.send_raw(bytes([byte]))
             stage.turn()
         assert isinstance(answered(stage, slow), Status)
+
+
+def test_peer_that_trickles_is_evicted(stage: Stage, clock: Clock) -> None:
+    """A byte now and then keeps nobody's place for ever: a frame has to be whole in time."""
+    with joined(stage, "trickling") as trickling:
+        for byte in frame(AskStatus(1))[:-1]:
+            clock.forward(limits.STALL_SECONDS_MAX - 5)
+            trickling.send_raw(bytes([byte]))
+            stage.turn()
+            if not stage.peers:
+                break
+        assert stage.peers == 0
+
+
+def test_large_frame_needs_a_hello_first(stage: Stage) -> None:
+    """Whoever has not said who it is gets no more memory than a greeting takes."""
+    with RawPeer(stage.address) as stranger:
+        stranger.send_raw(HEADER.pack(limits.GREETING_BYTES_MAX + 1))
+        rejected = answered(stage, stranger)
+        assert isinstance(rejected, Rejected)
+        assert str(limits.GREETING_BYTES_MAX) in rejected.refusal.message
+
+
+def test_defect_on_the_way_to_the_state_costs_its_peer_only(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody thought of ends one connection, and is said."""
+
+    def broken(*_: object) -> Status:
+        raise KeyError("defect")
+
+    with joined(stage, "unlucky") as unlucky, joined(stage, "other") as other:
+        monkeypatch.setattr(stage.loop, "_status", broken)
+        unlucky.send(AskStatus(1))
+        rejected = answered(stage, unlucky)
+        assert isinstance(rejected, Rejected)
+        assert rejected.refusal.kind == "ManagerFault"
+        assert isinstance(ask(stage, other, GetMetrics())[0], Answer)
+
+
+def test_defect_while_the_state_changes_ends_the_manager(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state that may be half changed is not served."""
+
+    def broken(*_: object) -> None:
+        raise KeyError("defect")
+
+    with joined(stage, "unlucky") as unlucky:
+        monkeypatch.setattr(State, "forwards", broken)
+        unlucky.send(Request(1, (StoreFragment("p", "f", b"x", 1),)))
+        with pytest.raises(StateBroken, match="defect"):
+            stage.turn(10)
+
+
+def test_batch_that_takes_too_long_leaves_the_rest(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past its time, the remaining commands answer Busy, and did not happen."""
+    monkeypatch.setattr(limits, "REQUEST_SECONDS_MAX", -1.0)
+    with joined(stage, "greedy") as greedy:
+        stores = [StoreFragment("p", name, b"x", 1) for name in "ab"]
+        results = ask(stage, greedy, *stores)
+        assert [each.kind for each in results if isinstance(each, Refusal)] == ["Busy", "Busy"]
+        assert isinstance(ask(stage, greedy, stores[0])[0], Answer)  # one alone always gets its turn
 
 
 def test_goodbye_ends_the_session_at_once(stage: Stage) -> None:
