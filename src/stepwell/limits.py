@@ -55,6 +55,7 @@ SWEEP_SECONDS: Final = 60.0
 PAGE_ROWS_MAX: Final = 1_000
 SCAN_ROWS_MAX: Final = 2_000  # rows that one page may examine before it returns its cursor
 PATTERN_CHARS_MAX: Final = 512
+WILDCARDS_MAX: Final = 32  # of all globs of a page: each row is matched against all of them
 PATTERN_MEMORY_BYTES_MAX: Final = 256 * KIB  # a pattern that needs more is refused; compiling one takes about 1 ms
 
 # Plans.

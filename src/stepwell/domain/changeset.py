@@ -8,7 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from stepwell import limits
-from stepwell.domain.checks import check, require_instance
+from stepwell.domain.checks import check, require_instance, utf8
 from stepwell.domain.content import Digest, Held, digest_of
 from stepwell.domain.names import Label
 from stepwell.errors import InvalidArgument
@@ -42,10 +42,11 @@ class Change(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check(self)
-        require_instance(self.path, (str,), "path is a str")
-        check_path(self.path)
-        if self.source_path is not None:
-            check_path(self.source_path)
+        for name, path in (("path", self.path), ("source_path", self.source_path)):
+            require_instance(path, (str,) if name == "path" else (str, type(None)), f"{name} is a str")
+            if path is not None:
+                check_path(path)
+                utf8(path, name)
         for name in ("before", "after"):
             _check_content(name, getattr(self, name))
         derive_operation(_digest(self.before), _digest(self.after), self.path, self.source_path)

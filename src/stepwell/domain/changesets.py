@@ -229,9 +229,8 @@ def _open_changeset(state: State, changeset_id: str, plan: Plan, context_id: str
 
 def _find(state: State, changeset_id: str, origin: Origin) -> Changeset:
     changeset = state.changesets.get(changeset_id)
-    if changeset is None:
-        raise NotFound(f"there is no changeset {changeset_id!r}", changeset_id=changeset_id)
-    find_plan(state, changeset.plan_id, origin)
+    if changeset is None or not origin.sees(state.plans.rows[changeset.plan_id].projects):
+        raise NotFound(f"there is no changeset {changeset_id!r} in this session's projects", changeset_id=changeset_id)
     return changeset
 
 

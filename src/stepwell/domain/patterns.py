@@ -27,7 +27,10 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
 def glob_matcher(globs: Iterable[str]) -> Callable[[str], bool]:
     """Whether a path matches any of the globs: '*' and '?' stay within a part, '**' crosses parts."""
-    alternatives = [_translate(glob) for glob in globs]
+    tokens = [_tokens(glob) for glob in globs]
+    if sum(token in _GLOB_MEANINGS for each in tokens for token in each) > limits.WILDCARDS_MAX:
+        raise InvalidArgument(f"the globs have more than {limits.WILDCARDS_MAX} wildcards: ask in parts")
+    alternatives = ["".join(_GLOB_MEANINGS.get(token) or re2.escape(token) for token in each) for each in tokens]
     return matcher("(?s)" + "|".join(alternatives)) if alternatives else lambda _: True
 
 
@@ -35,6 +38,5 @@ _GLOB_TOKENS = re2.compile(r"\*\*/|\*\*|\*|\?|[^*?]+")
 _GLOB_MEANINGS = {"**/": r"(?:.*/)?", "**": r".*", "*": r"[^/]*", "?": r"[^/]"}
 
 
-def _translate(glob: str) -> str:
-    tokens = [glob[match.start() : match.end()] for match in _GLOB_TOKENS.finditer(glob)]
-    return "".join(_GLOB_MEANINGS.get(token) or re2.escape(token) for token in tokens)
+def _tokens(glob: str) -> list[str]:
+    return [glob[match.start() : match.end()] for match in _GLOB_TOKENS.finditer(glob)]

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta, Struct
 
 from stepwell import limits
-from stepwell.domain.checks import check
+from stepwell.domain.checks import check, require_instance
 from stepwell.domain.names import Identifier, Label, ProjectName, Text
 from stepwell.errors import InvalidArgument
 
@@ -54,6 +54,8 @@ class Argument(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check(self)
+        for bound in (self.minimum, self.maximum):
+            require_instance(bound, (int, float, type(None)), "minimum and maximum are numbers")
         if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
             raise InvalidArgument(f"argument {self.name!r} has a minimum above its maximum")
 

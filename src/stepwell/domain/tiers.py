@@ -251,9 +251,7 @@ def _settle(
         victims: Iterator[FragmentRow] | None = None
         while _is_over(budget, tier, usage[tier].tokens, usage[tier].entries):
             victims = victims or _victims(state, tier, moves, protected, within)
-            victim = next(victims, None)
-            if victim is None:
-                raise TierFull(f"{below} has no room left that this session's projects could make: raise the budget")
+            victim = next(victims)
             # One that falls through two tiers moves again, behind those that left the lower one before it.
             before = moves.pop(victim.key).before if victim.key in moves else victim
             lowered = replace(victim, tier=below, placed_at_ms=origin.now_ms)
