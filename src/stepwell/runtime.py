@@ -103,7 +103,9 @@ class Runtime:
 
     def client(self, projects: Iterable[str] | None = None) -> Client:
         """A client, as `stepwell.connect(runtime.address, projects)` gives it."""
-        return connect(self.address, projects)
+        client = connect(self.address, projects)
+        client.runtime = self
+        return client
 
     def is_alive(self) -> bool:
         """Whether the manager is running."""

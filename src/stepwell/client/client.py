@@ -24,6 +24,7 @@ class Client:
     """
 
     def __init__(self, address: str, projects: tuple[str, ...] | None = None) -> None:
+        self.runtime: object = None  # who started the manager, kept for as long as this client is
         self._channel = Channel(address, projects)
         self._session = Session(self._channel)
         self.tiers = ContextTierService(self._session)

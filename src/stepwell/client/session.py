@@ -34,6 +34,9 @@ class Session:
         self._request_ids = itertools.count(1)
         channel.on_fork(self.leases.clear)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        raise InvalidArgument("services, contexts and batches stay in their process: send the client, or its address")
+
     def project(self, given: str | None) -> str:
         """The project to use: the one given, or the only one there is."""
         if given is not None:

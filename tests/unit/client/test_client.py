@@ -330,3 +330,19 @@ def test_status_counts(client: sw.Client) -> None:
     assert (after.revision, after.requests) == (before.revision + 1, before.requests + 1)
     assert after.metrics.hot.entries == 1
     assert after.epoch == before.epoch == client.epoch
+
+
+@pytest.mark.parametrize("part", ["tiers", "plans"])
+def test_service_says_that_it_stays(client: sw.Client, part: str) -> None:
+    """What cannot travel says what can."""
+    with pytest.raises(sw.InvalidArgument, match="send the client, or its address"):
+        pickle.dumps(getattr(client, part))
+
+
+def test_client_keeps_its_runtime() -> None:
+    """A program that only holds the client still has a manager."""
+    with sw.Runtime.start().client() as client:
+        assert client.tiers.metrics().hot.entries == 0
+        runtime = client.runtime
+    assert isinstance(runtime, sw.Runtime)
+    runtime.close()
