@@ -186,7 +186,7 @@ class Loop:
             except StepwellError as error:
                 self._reject(guest, error)
                 return
-            except Exception as error:  # noqa: BLE001 - a defect on the way to the state costs the peer that found it, nobody else
+            except Exception as error:  # noqa: BLE001 - a defect before the state costs its finder alone
                 self._log.exception("peer.met_a_defect", pid=guest.credentials.pid)
                 self._reject(guest, ManagerFault(f"your message met a defect ({error!r})"[: limits.ERROR_CHARS_MAX]))
                 return
