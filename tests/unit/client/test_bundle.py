@@ -156,3 +156,16 @@ def test_reply_too_large_does_not_lie(client: sw.Client) -> None:
             answered += len(page.result().decisions) == 60
     assert 0 < answered < 200
     assert client.tiers.metrics().hot.entries == 0
+
+
+def test_interrupted_sending_has_an_unknown_outcome(client: sw.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the answer is awaited: it may have taken effect, and nobody says that it did not."""
+
+    def interrupted(*_: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client._session, "perform_each", interrupted)
+    with pytest.raises(KeyboardInterrupt), client.batch() as batch:
+        pending = batch.tiers.metrics()
+    with pytest.raises(sw.OutcomeUnknown, match="interrupted"):
+        pending.result()
