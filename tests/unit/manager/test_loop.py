@@ -271,7 +271,8 @@ def test_defect_costs_its_request_only(stage: Stage, monkeypatch: pytest.MonkeyP
     deciders: dict[type, Decider[Command[Reply]]] = {StoreFragment: defective}
     monkeypatch.setattr(machine, "DECIDERS", {**DECIDERS, **deciders})
     with joined(stage, "a") as peer:
-        refused, answer = ask(stage, peer, store("a"), GetMetrics())
+        (refused,) = ask(stage, peer, store("a"))
+        (answer,) = ask(stage, peer, GetMetrics())
         assert isinstance(refused, Refusal)
         assert (refused.kind, refused.revision) == ("ManagerFault", 0)
         assert "ZeroDivisionError" in refused.message
