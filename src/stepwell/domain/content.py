@@ -62,8 +62,6 @@ class Bodies:
 
     def require_room(self, arriving: Sequence[Held], limit: int) -> None:
         """Refuse bodies that would, together, go past the bound in bytes."""
-        if self.bytes + sum([size for _, size in arriving]) <= limit:
-            return
         new = {digest: size for digest, size in arriving if digest not in self.references}
         if new and self.bytes + sum(new.values()) > limit:
             raise TierFull(

@@ -63,7 +63,8 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
     _expect(key, current, command.expected_revision)
     digest, size = digest_of(command.body), len(command.body)
     budget = state.budget
-    state.bodies.require_room(((digest, size),), budget.bodies_bytes)
+    if state.bodies.bytes + size > budget.bodies_bytes:
+        state.bodies.require_room(((digest, size),), budget.bodies_bytes)
     tier, note = _fitting(budget, command.tier, command.tokens)
     row = FragmentRow(
         project=command.project,

@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from types import TracebackType
 
 from stepwell.domain import machine
 from stepwell.domain.commands import Command, Write
@@ -49,21 +48,6 @@ class StateBroken(BaseException):
     """A defect while the state was changing: what is half changed must not be served, so that nobody may catch this."""
 
 
-class _Unbroken:
-    """Lets refusals through, and makes anything else the end of the manager."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if isinstance(error, Exception) and not isinstance(error, StepwellError):
-            raise StateBroken(repr(error)) from error
-
-
-_unbroken = _Unbroken()
-
-
 class StateOwner:
     """Single-threaded by design, and enforced: any use outside the owning process and thread raises `NotOwner`.
 
@@ -80,14 +64,22 @@ class StateOwner:
     def execute(self, command: Command[Reply], origin: Origin) -> Answer:
         """Apply one command, or raise its refusal."""
         self._guard()
-        with _unbroken:
+        try:
             return self._answer(machine.apply(self._state, command, origin))
+        except StepwellError:
+            raise
+        except Exception as error:
+            raise StateBroken(repr(error)) from error
 
     def execute_all(self, commands: Sequence[Write[Reply]], origin: Origin) -> list[Answer]:
         """Apply all commands at one revision, or none and raise."""
         self._guard()
-        with _unbroken:
+        try:
             return [self._answer(outcome) for outcome in machine.apply_all(self._state, commands, origin)]
+        except StepwellError:
+            raise
+        except Exception as error:
+            raise StateBroken(repr(error)) from error
 
     def holds_leases(self, session_id: str) -> bool:
         """Whether a session is working on any plan."""
