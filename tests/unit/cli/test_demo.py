@@ -178,3 +178,13 @@ def test_ctrl_c_leaves_nothing() -> None:
     assert (process.returncode, out) == (130, "")
     assert told == "stepwell: interrupted\n"
     assert not [*directory.glob("stepwell-*")]
+
+
+def test_what_was_lost_as_a_whole_counts_as_lost() -> None:
+    """An action or a changeset of which there is no trace is a finding, not an end of the demonstration."""
+    services, job = Unsynchronised(), Job(project="p", processes=1, threads=1)
+    plan = prepare(services, job)
+    ghost = Findings(caller=0, wins=[*job.names], changeset_id="gone")
+    proof = verify(services, job, plan, [ghost], seconds=0.0)
+    assert (proof.fragments_found, proof.names_won_once, proof.changes_right) == (0, 0, 0)
+    assert not proof.holds

@@ -79,15 +79,26 @@ def _fragments_found(services: Services, job: Job, caller: int) -> int:
 def _names_won_once(services: Services, job: Job, findings: Sequence[Findings]) -> int:
     winners = {name: [each.caller for each in findings if name in each.wins] for name in job.names}
     return sum(
-        len(callers) == 1 and services.plans.get_action(name).description == f"of caller {callers[0]}"
+        len(callers) == 1 and _description(services, name) == f"of caller {callers[0]}"
         for name, callers in winners.items()
     )
+
+
+def _description(services: Services, name: str) -> str | None:
+    """Of an action, if it was not lost as a whole."""
+    try:
+        return services.plans.get_action(name).description
+    except NotFound:
+        return None
 
 
 def _changes_right(services: Services, job: Job, plan: Plan, findings: Findings) -> int:
     if findings.changeset_id is None:
         return 0
-    recorded = Counter(entry.path for entry in execution(services, plan).entries(findings.changeset_id))
+    try:
+        recorded = Counter(entry.path for entry in execution(services, plan).entries(findings.changeset_id))
+    except NotFound:  # lost as a whole
+        return 0
     own = set(job.paths(findings.caller))
     strangers = sum(count for path, count in recorded.items() if path not in own)
     return max(0, sum(recorded[path] == 1 for path in own) - strangers)
