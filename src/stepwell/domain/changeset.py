@@ -8,7 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from stepwell import limits
-from stepwell.domain.checks import check, require_instance, utf8
+from stepwell.domain.checks import check, checked, require_instance, utf8
 from stepwell.domain.content import Digest, Held, digest_of
 from stepwell.domain.names import Label
 from stepwell.errors import InvalidArgument
@@ -31,6 +31,7 @@ class ChangesetState(StrEnum):
     ABORTED = "aborted"
 
 
+@checked
 class Change(Struct, frozen=True, kw_only=True):
     """What you give to `record_change`. `before` and `after` are bytes, a `Digest`, or None for "absent"."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
-from typing import get_type_hints
+from typing import TypeVar, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
@@ -12,14 +13,23 @@ from msgspec import Meta, Struct
 from stepwell import limits
 from stepwell.errors import InvalidArgument
 
+K = TypeVar("K", bound=type[Struct])
 
-@functools.cache
-def _bounds(kind: type[Struct]) -> type[Struct]:
-    """A Struct of the bounded fields alone: the converter compiles a Struct's bounds once."""
+_bounds: dict[type[Struct], type[Struct]] = {}
+"""For each checked Struct, one of its bounded fields alone."""
+
+
+def checked(kind: K) -> K:
+    """Prepare a Struct for `check`, while its module is imported.
+
+    The converter compiles a type when it first meets it, and crashes if two threads make it do so at once.
+    """
     hints = _hints(kind)
-    return msgspec.defstruct(
-        kind.__name__, [(name, hints[name]) for name in kind.__struct_fields__ if _descriptions(hints[name])]
-    )
+    fields = [(name, hints[name]) for name in kind.__struct_fields__ if _descriptions(hints[name])]
+    _bounds[kind] = msgspec.defstruct(kind.__name__, fields)
+    with contextlib.suppress(msgspec.ValidationError):  # fields are missing, but the type is compiled
+        msgspec.convert({}, _bounds[kind])
+    return kind
 
 
 @functools.cache
@@ -39,9 +49,8 @@ def _descriptions(hint: object) -> list[str]:
 
 def check(value: Struct) -> None:
     """Hold a constructed value to the bounds in its types: an object that exists is valid."""
-    bounds = _bounds(type(value))
     try:
-        msgspec.convert(msgspec.structs.asdict(value), bounds)
+        msgspec.convert(msgspec.structs.asdict(value), _bounds[type(value)])
     except msgspec.ValidationError as error:
         raise InvalidArgument(explain(type(value), error)) from None
 

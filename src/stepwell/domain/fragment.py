@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from stepwell import limits
-from stepwell.domain.checks import check, check_metadata, require_instance, utf8
+from stepwell.domain.checks import check, check_metadata, checked, require_instance, utf8
 from stepwell.domain.content import Held
 from stepwell.domain.names import FragmentId, Label, Metadata, Positive, ProjectName, Source, Tokens
 from stepwell.errors import InvalidArgument
@@ -28,6 +28,7 @@ BELOW = {Tier.HOT: Tier.WARM, Tier.WARM: Tier.COLD}
 Depth = Annotated[int, Meta(ge=0, le=16, description="a detail depth is a whole number from 0 to 16")]
 
 
+@checked
 class Fragment(Struct, frozen=True, kw_only=True):
     """What you give to `tiers.store`. Left out, `tokens` is counted; a `str` body is stored as UTF-8."""
 
@@ -99,6 +100,7 @@ class FragmentRow(Struct, frozen=True, array_like=True, gc=False):
         return ((self.digest, self.size),)
 
 
+@checked
 class TierBudget(Struct, frozen=True, kw_only=True):
     """The bounds of the tiers, global to a runtime. None of them can mean "unlimited"."""
 

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta, Struct
 
 from stepwell import limits
-from stepwell.domain.checks import check, require_instance
+from stepwell.domain.checks import check, checked, require_instance
 from stepwell.domain.names import Identifier, Label, ProjectName, Text
 from stepwell.errors import InvalidArgument
 
@@ -40,6 +40,7 @@ class ArgumentType(StrEnum):
     BOOLEAN = "boolean"
 
 
+@checked
 class Argument(Struct, frozen=True, kw_only=True):
     """A parameter of an action. `pattern` is an RE2 expression: linear in time, whatever it is."""
 
@@ -130,6 +131,7 @@ class Lease(Struct, frozen=True, array_like=True):
     expires_at_ms: int
 
 
+@checked
 class ProjectLink(Struct, frozen=True):
     """A project that a plan works on."""
 

@@ -19,6 +19,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct, field
 
 from stepwell import limits
+from stepwell.domain.checks import checked
 from stepwell.domain.commands import AnyCommand, AnyWrite
 from stepwell.domain.names import Identifier, ProjectName
 from stepwell.domain.replies import AnyReply, TierMetrics
@@ -33,6 +34,7 @@ class Message(Struct, frozen=True, array_like=True, gc=False, tag=True):
     """The root of the messages."""
 
 
+@checked
 class Hello(Message, frozen=True):
     """Opens a connection. The same `session_id` on several connections is one session."""
 

@@ -1,6 +1,8 @@
 """Bounds stand in types, values are held to them, and a complaint says what to do."""
 
 import re
+import subprocess
+import sys
 from enum import Enum
 from typing import Annotated, cast, get_type_hints
 
@@ -243,3 +245,22 @@ def test_utf8() -> None:
     assert utf8("☃", "path") == "☃".encode()
     with pytest.raises(InvalidArgument, match=r"^path contains a lone surrogate, which is not Unicode: decode its"):
         utf8("a\ud800", "path")
+
+
+def test_first_checks_of_a_process_may_come_from_many_threads() -> None:
+    """Every checked type is compiled while it is imported, because two threads that compile one crash."""
+    script = """
+import sys, threading
+import stepwell as sw
+sys.setswitchinterval(1e-6)
+barrier = threading.Barrier(8)
+def make():
+    barrier.wait()
+    for _ in range(20):
+        sw.Fragment(fragment_id="a", body="x"), sw.TierBudget(), sw.ProjectLink("p")
+        sw.Argument(name="a"), sw.Change(path="a", after=b"x")
+threads = [threading.Thread(target=make) for _ in range(8)]
+[each.start() for each in threads], [each.join() for each in threads]
+"""
+    for _ in range(3):
+        assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
