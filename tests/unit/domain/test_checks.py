@@ -11,7 +11,7 @@ import pytest
 from msgspec import Meta, Struct
 
 from stepwell import limits
-from stepwell.domain.checks import check, check_metadata, explain, require_instance, utf8
+from stepwell.domain.checks import check, check_metadata, checked, explain, require_instance, utf8
 from stepwell.domain.commands import AnyCommand
 from stepwell.domain.commands.changesets import RecordChange
 from stepwell.domain.commands.plans import DeclareSubplans
@@ -22,6 +22,7 @@ from stepwell.errors import InvalidArgument
 from stepwell.protocol.codec import Salvaged, decode_from_client
 
 
+@checked
 class Bounded(Struct):
     """A value with a bound, a bound inside an optional, one inside a list, and none."""
 
@@ -57,6 +58,7 @@ def test_check_names_the_field_and_what_to_do(value: Struct, message: str) -> No
 def test_check_of_a_value_without_bounds() -> None:
     """There is nothing that it could break."""
 
+    @checked
     class Free(Struct):
         anything: object
 
@@ -217,6 +219,7 @@ def test_hostile_name(value: str) -> None:
 def test_hostile_value_of_a_constructed_object(value: str) -> None:
     """A caller without a type checker gets the same sentence."""
 
+    @checked
     class Placed(Struct):
         name: Identifier
         tier: Tier
