@@ -23,6 +23,7 @@
     │   ├── StartFailed          the manager did not come up
     │   ├── RuntimeLost          there is no manager at that address
     │   ├── OutcomeUnknown       the answer was lost: it may or may not have happened
+    │   ├── BodyGone             a body of a view was deleted meanwhile (also a LookupError)
     │   ├── ProtocolError        the other side does not speak our protocol
     │   └── ManagerFault         a defect inside the manager; nothing changed
     └── NotOwner                 state was used outside the process and thread that own it
@@ -163,6 +164,10 @@ class RuntimeLost(RuntimeFault):
 
 class OutcomeUnknown(RuntimeFault):
     """The connection broke before the answer came: the request may or may not have taken effect."""
+
+
+class BodyGone(RuntimeFault, LookupError):
+    """A body that a view names was deleted since, and its memory is gone."""
 
 
 class ProtocolError(RuntimeFault):

@@ -11,7 +11,8 @@ MIB: Final = 1024 * KIB
 
 # What one message may be. A frame is held in memory whole, once for each peer that is sending one.
 FRAME_BYTES_MAX: Final = 16 * MIB
-BODY_BYTES_MAX: Final = 4 * MIB
+BODY_BYTES_MAX: Final = 64 * MIB
+INLINE_BODY_BYTES_MAX: Final = 64 * KIB  # a larger one is uploaded beside the frames
 METADATA_ENTRIES_MAX: Final = 64
 METADATA_BYTES_MAX: Final = 16 * KIB
 BATCH_COMMANDS_MAX: Final = 1_000  # about 10 ms of the loop, for the usual commands
@@ -21,7 +22,7 @@ GREETING_BYTES_MAX: Final = 64 * KIB  # a frame from whoever has not said Hello
 FRAME_SECONDS_MAX: Final = 30.0  # from a frame's first byte to its last
 IDLE_CONNECTIONS_MAX: Final = 8  # that a client keeps: what a burst of threads opened is closed again
 STREAM_COMMANDS: Final = 200  # of store_many and get_many: one frame is applied while the next is made
-REPLY_BODIES_BYTES_MAX: Final = 6 * MIB  # past it the rest of a batch's reads answer Busy, unread
+REPLY_BYTES_MAX: Final = 6 * MIB  # of rows: past it a page ends, and the rest of a batch's reads answer Busy, unread
 ERROR_CHARS_MAX: Final = 2_000  # an error message quotes what it was given; nobody reads more
 
 # What one peer may hold of the manager.
@@ -42,6 +43,8 @@ PROJECTS_PER_SESSION_MAX: Final = 64  # a scoped eviction merges that many order
 
 # Tiers.
 BODIES_BYTES_MAX: Final = 4 * 1024 * MIB
+ARENA_BYTES: Final = 1024 * MIB  # of segments in shared memory
+ARENA_LIVE_PERCENT: Final = 70  # the rest: segments being filled, dead space not yet reclaimed, forms in transition
 HOT_TOKENS: Final = 200_000
 WARM_ENTRIES: Final = 100_000
 COLD_ENTRIES: Final = 1_000_000
@@ -84,7 +87,40 @@ ENTRIES_PER_PLAN_MAX: Final = 100_000  # a proof covers all of them in one step:
 ACTIVE_PER_CONTEXT_MAX: Final = 64
 PATH_CHARS_MAX: Final = 4_096
 
-assert BODY_BYTES_MAX * 2 < FRAME_BYTES_MAX, "a change carries two bodies, before and after"
-assert REPLY_BODIES_BYTES_MAX + 2 * BODY_BYTES_MAX < FRAME_BYTES_MAX, "a full reply is one frame"
+# Shared memory.
+SEGMENT_BYTES_MAX: Final = 16 * MIB  # of bodies that share one; a larger body has a segment of its own
+SEGMENT_BYTES_MIN: Final = MIB
+SEGMENTS_PER_ARENA: Final = 32  # a small arena has small segments, so that one that is being filled is a small part
+ALLOCATION_BYTES: Final = MIB  # asked of the kernel at a time: about 0.3 ms
+PREPARED_BYTES_PER_TURN: Final = 4 * MIB  # for an upload, before it is granted
+FILE_SEGMENT_BYTES: Final = 64 * MIB
+FILE_BYTES_MAX: Final = 16 * 1024 * MIB  # of cold bodies on disk, dead space included
+DESCRIPTORS_PER_FRAME_MAX: Final = 200  # the kernel takes 253 at a time
+DEAD_PERCENT_MAX: Final = 20  # of all segments' bytes: past it, the most dead one is emptied
+WORK_BYTES_PER_SLICE: Final = 256 * KIB  # compressed, expanded or moved at once: about 1 ms
+WORK_SECONDS_PER_TURN: Final = 0.001
+WORK_SECONDS_MAX: Final = 0.01  # of that, before a store that finds no room is refused
+PACKED_PERCENT_MAX: Final = 90  # a body that compresses worse stays as it is
+PRESSED_PERCENT: Final = 75  # of the arena in use: then forms change between busy turns too, not only in idle ones
+UPLOADS_PER_REQUEST_MAX: Final = 1_000
+UPLOAD_SECONDS_MAX: Final = 60.0  # from the grant to the last byte
+GRANT_SECONDS_MAX: Final = 30.0  # how long an offer waits for room
+RELEASED_PER_MESSAGE_MAX: Final = 1_000
+RETIRED_REMEMBERED: Final = 4_096  # segments that a late descriptor does not bring back
+RETIRED_BYTES_MAX: Final = 1024 * MIB  # in segments that are gone and still mapped by somebody
+CATALOGUE_SEGMENT_BYTES_MIN: Final = 64 * KIB
+CATALOGUE_SEGMENT_BYTES_MAX: Final = 4 * MIB
+CATALOGUE_ROWS_PER_SLICE: Final = 500  # listed between two turns: about 1 ms
+CATALOGUE_RECORDS_MIN: Final = 4_096  # out of date before a catalogue is listed anew
+CATALOGUE_IDLE_SECONDS: Final = 600.0  # nobody has looked at it: it is dropped, and made again when somebody does
+
+assert STREAM_COMMANDS * INLINE_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a stream's inline bodies are one frame"
+assert REPLY_BYTES_MAX + 2 * INLINE_BODY_BYTES_MAX + 4 * METADATA_BYTES_MAX < FRAME_BYTES_MAX - MIB, (
+    "a stream's frame is full past this, and has one more store or change"
+)
+assert 2 * REPLY_BYTES_MAX < FRAME_BYTES_MAX, "a full reply, and the row that filled it, are one frame"
+assert INLINE_BODY_BYTES_MAX < BODY_BYTES_MAX <= ARENA_BYTES * ARENA_LIVE_PERCENT // 100 <= BODIES_BYTES_MAX, (
+    "the largest body has room in the arena"
+)
 assert SWEEP_MOVES_MAX <= MOVES_PER_STEP_MAX, "a sweep is a step"
 assert HOT_TTL_MS <= WARM_TTL_MS <= COLD_RETENTION_MS, "tiers are ordered"

@@ -11,6 +11,7 @@ from stepwell import limits
 from stepwell.domain.checks import check, checked, require_instance, utf8
 from stepwell.domain.content import Digest, Held, digest_of
 from stepwell.domain.names import Label
+from stepwell.domain.tier import Tier
 from stepwell.errors import InvalidArgument
 
 
@@ -142,6 +143,11 @@ class EntryRow(Struct, frozen=True, array_like=True, gc=False):
     def held(self) -> tuple[Held, ...]:
         sides = (self.before, self.after)
         return tuple((side.digest, side.size or 0) for side in sides if side and side.held)
+
+    @property
+    def tier(self) -> Tier:
+        """Where its bodies are kept: recorded to be proven once, seldom read."""
+        return Tier.COLD
 
 
 class Changeset(Struct, frozen=True, array_like=True):

@@ -23,7 +23,6 @@ from stepwell.domain.commands.changesets import (
     RecordChange,
     StartChangeset,
 )
-from stepwell.domain.content import digest_of
 from stepwell.domain.deciding import AnyChange, Origin, RowChanged, Verdict, decides
 from stepwell.domain.leases import find_plan, require_lease
 from stepwell.domain.pages import cursor_number, take
@@ -79,8 +78,8 @@ def record_change(state: State, command: RecordChange, origin: Origin) -> Verdic
         check_path(command.source_path)
     if state.entries.by_plan.get(plan.plan_id, 0) >= limits.ENTRIES_PER_PLAN_MAX:
         raise Busy(f"plan {plan.plan_id!r} has {limits.ENTRIES_PER_PLAN_MAX} entries already")
-    before = _content(command.before, command.before_digest, "before")
-    after = _content(command.after, command.after_digest, "after")
+    before = _content(command.before, command.before_digest, "before", origin)
+    after = _content(command.after, command.after_digest, "after", origin)
     entry = EntryRow(
         plan_id=plan.plan_id,
         changeset_id=changeset.changeset_id,
@@ -98,7 +97,7 @@ def record_change(state: State, command: RecordChange, origin: Origin) -> Verdic
     bodies = {
         side.digest: body
         for side, body in ((before, command.before), (after, command.after))
-        if side is not None and body is not None
+        if side is not None and isinstance(body, bytes)
     }
     changes = (RowChanged(None, entry), RowChanged(changeset, counted))
     return Verdict(ChangeRecorded(entry), changes, bodies=bodies)
@@ -132,16 +131,11 @@ def list_changesets(state: State, command: ListChangesets, origin: Origin) -> Ve
 
 @decides(ListEntries)
 def list_entries(state: State, command: ListEntries, origin: Origin) -> Verdict:
-    """A changeset's entries in order of recording. With bodies, a page is as long as a reply can carry."""
+    """A changeset's entries in order of recording."""
     changeset = _find(state, command.changeset_id, origin)
     start = cursor_number(command.cursor)
     entries = state.entries.of(changeset.changeset_id)[start : start + command.limit + 1]
-    page, cursor = take(
-        entries,
-        command.limit,
-        lambda entry: str(entry.seq),
-        weigh=lambda entry: 8 * limits.KIB + (sum(size for _, size in entry.held) if command.with_bodies else 0),
-    )
+    page, cursor = take(entries, command.limit, lambda entry: str(entry.seq), weigh=lambda _: 8 * limits.KIB)
     return Verdict(EntryPage(page, cursor, command.with_bodies))
 
 
@@ -238,10 +232,10 @@ def _digest(side: Content | None) -> bytes | None:
     return side.digest if side else None
 
 
-def _content(body: bytes | None, digest: bytes | None, what: str) -> Content | None:
-    """One side of a change: bytes that we keep, or only their digest."""
+def _content(body: bytes | int | None, digest: bytes | None, what: str, origin: Origin) -> Content | None:
+    """One side of a change: bytes that we keep, inline or uploaded, or only their digest."""
     if body is not None and digest is not None:
         raise InvalidArgument(f"{what} is given both as bytes and as a digest: give one")
     if body is not None:
-        return Content(digest_of(body), len(body), held=True)
+        return Content(*origin.held(body), held=True)
     return Content(digest, None, held=False) if digest is not None else None

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from copy import copy
 
 from msgspec import Struct
 
+from stepwell.domain.tier import COLD, HOT, WARM, Tier
 from stepwell.errors import InvalidArgument, TierFull
 
 
@@ -48,39 +50,123 @@ Held = tuple[bytes, int]
 """A reference to a body whose bytes the manager keeps: its digest and its size."""
 
 
-class Bodies:
-    """How often each body is referred to; equal bodies count their bytes once."""
+class BodyCount(Struct, gc=False):
+    """How many refer to a body from each tier. The hottest of them says in which form it is kept."""
 
-    __slots__ = ("bytes", "references")
+    size: int
+    packed: int  # bytes when compressed: its size, until somebody has tried
+    hot: int = 0
+    warm: int = 0
+    cold: int = 0
+
+    @property
+    def tier(self) -> Tier | None:
+        """The hottest tier that refers to it."""
+        return HOT if self.hot else WARM if self.warm else COLD if self.cold else None
+
+    @property
+    def arena_bytes(self) -> int:
+        """What it needs of the arena: hot is raw, warm is compressed, cold is elsewhere."""
+        return self.size if self.hot else self.packed if self.warm else 0
+
+    def add(self, tier: Tier, by: int) -> int:
+        """Count references, and say by how much its need of the arena grows."""
+        # `arena_bytes`, twice by hand: this runs with every store, and a property would be a quarter of it.
+        before = self.size if self.hot else self.packed if self.warm else 0
+        if tier is HOT:
+            self.hot += by
+        elif tier is WARM:
+            self.warm += by
+        else:
+            self.cold += by
+        return (self.size if self.hot else self.packed if self.warm else 0) - before
+
+
+class Bodies:
+    """How often each body is referred to, by tier; equal bodies count their bytes once."""
+
+    __slots__ = ("_released", "arena_bytes", "bytes", "counts")
 
     def __init__(self) -> None:
-        self.references: dict[bytes, int] = {}
+        self.counts: dict[bytes, BodyCount] = {}
         self.bytes = 0
+        self.arena_bytes = 0
+        # To forget at the next `settle`, if nothing refers to them by then: undoing needs to know what they take
+        # when compressed.
+        self._released: set[bytes] = set()
 
     def __contains__(self, digest: bytes) -> bool:
-        return digest in self.references
+        return self.tier_of(digest) is not None
+
+    def tier_of(self, digest: bytes) -> Tier | None:
+        """The hottest tier that refers to a body; None when nothing does."""
+        count = self.counts.get(digest)
+        if count is None:
+            return None
+        return HOT if count.hot else WARM if count.warm else COLD if count.cold else None
 
     def require_room(self, arriving: Sequence[Held], limit: int) -> None:
         """Refuse bodies that would, together, go past the bound in bytes."""
-        new = {digest: size for digest, size in arriving if digest not in self.references}
+        new = {digest: size for digest, size in arriving if digest not in self}
         if new and self.bytes + sum(new.values()) > limit:
             raise TierFull(
                 f"bodies have no room left in their {limit} bytes: delete some, or raise bodies_bytes",
                 limit=limit,
             )
 
-    def retain(self, held: Held) -> None:
+    def retain(self, held: Held, tier: Tier) -> None:
         digest, size = held
-        count = self.references.get(digest, 0)
-        self.references[digest] = count + 1
-        if count == 0:
+        count = self.counts.get(digest)
+        if count is None:
+            count = self.counts[digest] = BodyCount(size, size)
             self.bytes += size
+        elif count.tier is None:
+            self.bytes += size
+        self.arena_bytes += count.add(tier, 1)
 
-    def release(self, held: Held) -> None:
+    def release(self, held: Held, tier: Tier) -> None:
         digest, size = held
-        count = self.references[digest] - 1
-        if count:
-            self.references[digest] = count
-        else:
-            del self.references[digest]
+        count = self.counts[digest]
+        self.arena_bytes += count.add(tier, -1)
+        if count.tier is None:
             self.bytes -= size
+            self._released.add(digest)
+
+    def note_packed(self, digest: bytes, packed: int) -> None:
+        """What a body takes when compressed: a fact about its bytes, and no change. It only ever lowers a cost."""
+        if count := self.counts.get(digest):
+            before = count.arena_bytes
+            count.packed = min(count.packed, packed)
+            self.arena_bytes += count.arena_bytes - before
+
+    def settle(self) -> None:
+        """Forget what nothing refers to any more."""
+        while self._released:
+            digest = self._released.pop()
+            if self.counts[digest].tier is None:
+                del self.counts[digest]
+
+
+class Outlook:
+    """The arena as it would be after moves that nobody has made: the counts that they touch are copies."""
+
+    __slots__ = ("_bodies", "_touched", "arena_bytes")
+
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
+        self._touched: dict[bytes, BodyCount] = {}
+        self.arena_bytes = bodies.arena_bytes
+
+    def retain(self, held: Held, tier: Tier) -> None:
+        self.arena_bytes += self._count(held).add(tier, 1)
+
+    def release(self, held: Held, tier: Tier) -> None:
+        self.arena_bytes += self._count(held).add(tier, -1)
+
+    def _count(self, held: Held) -> BodyCount:
+        digest, size = held
+        count = self._touched.get(digest)
+        if count is None:
+            known = self._bodies.counts.get(digest)
+            count = self._touched[digest] = copy(known) if known else BodyCount(size, size)
+        return count

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from stepwell.domain.commands import Command
+from stepwell.domain.content import Held, digest_of
 from stepwell.domain.replies import AnyReply, Reply, Row
-from stepwell.errors import OutOfScope
+from stepwell.errors import InvalidArgument, OutOfScope, StepwellError, revive
 
 if TYPE_CHECKING:
     from stepwell.domain.state import State
@@ -34,7 +36,7 @@ AnyChange = RowChanged[Row]
 
 
 class Verdict(Struct, frozen=True, gc=False):
-    """The reply, the rows that change, the fragments that were read and the bodies that came along."""
+    """The reply, the rows that change, the fragment that was read and the bodies that came inline."""
 
     reply: AnyReply
     changes: tuple[AnyChange, ...] = ()
@@ -43,11 +45,13 @@ class Verdict(Struct, frozen=True, gc=False):
 
 
 class Origin(Struct, frozen=True):
-    """Who asks, and when. `projects` is the session's scope; None is unrestricted."""
+    """Who asks, when, and what they sent before. `projects` is the session's scope; None is unrestricted."""
 
     session_id: str
     now_ms: int
     projects: frozenset[str] | None = None
+    uploads: Mapping[int, Held | StepwellError] = MappingProxyType({})
+    """What this connection has uploaded, by number, or why it was refused."""
 
     def require(self, projects: Iterable[str]) -> None:
         """Refuse what names a project outside the session's scope."""
@@ -64,6 +68,20 @@ class Origin(Struct, frozen=True):
     def sees(self, projects: Iterable[str]) -> bool:
         """Whether all of these are in scope."""
         return self.projects is None or self.projects.issuperset(projects)
+
+    def held(self, body: bytes | int) -> Held:
+        """The digest and size of a body that came inline, or of an upload."""
+        if isinstance(body, bytes):
+            return digest_of(body), len(body)
+        upload = self.uploads.get(body)
+        if upload is None:
+            raise InvalidArgument(
+                f"there is no upload {body} on this connection: offer it and send its bytes first", upload=body
+            )
+        if isinstance(upload, StepwellError):
+            # Another one each time: what is raised keeps the frames that it went through.
+            raise revive(upload.kind, upload.message, upload.details)
+        return upload
 
 
 C = TypeVar("C", bound=Command[Reply])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Meta, Struct, field
@@ -11,19 +10,8 @@ from stepwell import limits
 from stepwell.domain.checks import check, check_metadata, checked, require_instance, utf8
 from stepwell.domain.content import Held
 from stepwell.domain.names import FragmentId, Label, Metadata, Positive, ProjectName, Source, Tokens
+from stepwell.domain.tier import Tier
 from stepwell.errors import InvalidArgument
-
-
-class Tier(StrEnum):
-    """Where a fragment is. Hot is bounded by tokens, warm and cold by entries."""
-
-    HOT = "hot"
-    WARM = "warm"
-    COLD = "cold"
-
-
-ABOVE = {Tier.WARM: Tier.HOT, Tier.COLD: Tier.WARM}
-BELOW = {Tier.HOT: Tier.WARM, Tier.WARM: Tier.COLD}
 
 Depth = Annotated[int, Meta(ge=0, le=16, description="a detail depth is a whole number from 0 to 16")]
 
@@ -68,9 +56,11 @@ class Fragment(Struct, frozen=True, kw_only=True):
 
     @property
     def weight(self) -> int:
-        """How many bytes it takes in a frame at the most."""
+        """How many bytes it takes in a frame at the most. A large body is uploaded beside it."""
+        size = self._size
+        inline = size if size <= limits.INLINE_BODY_BYTES_MAX else 0
         metadata = 2 * limits.METADATA_BYTES_MAX if self.metadata else 0
-        return self._size + 4 * len(self.source) + metadata + 4096
+        return inline + 4 * len(self.source) + metadata + 4096
 
 
 class FragmentRow(Struct, frozen=True, array_like=True, gc=False):
@@ -108,6 +98,7 @@ class TierBudget(Struct, frozen=True, kw_only=True):
     warm_entries: Positive = limits.WARM_ENTRIES
     cold_entries: Positive = limits.COLD_ENTRIES
     bodies_bytes: Positive = limits.BODIES_BYTES_MAX
+    arena_bytes: Positive = limits.ARENA_BYTES  # of segments in shared memory
     hot_ttl_ms: Positive = limits.HOT_TTL_MS
     warm_ttl_ms: Positive = limits.WARM_TTL_MS
     cold_retention_ms: Positive = limits.COLD_RETENTION_MS
@@ -119,3 +110,8 @@ class TierBudget(Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         return "budget"
+
+    @property
+    def live_bytes(self) -> int:
+        """What bodies may need of the arena; the rest is for segments being filled and dead space."""
+        return self.arena_bytes * limits.ARENA_LIVE_PERCENT // 100

@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterator
 from msgspec import Struct
 from sortedcontainers import SortedDict
 
-from stepwell.domain.fragment import FragmentRow, Tier, TierBudget
+from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.ring import Link, Ring
+from stepwell.domain.tier import HOT, WARM, Tier
 
 Key = tuple[str, str]
 
@@ -190,9 +191,9 @@ class FragmentTable:
         """Whether a row can take its place, or that of the one before it, with nobody else moving."""
         usage = self._shelves[row.tier].usage
         same = before is not None and before.tier is row.tier
-        if row.tier is Tier.HOT:
+        if row.tier is HOT:
             return usage.tokens + row.tokens - (before.tokens if before and same else 0) <= budget.hot_tokens
-        bound = budget.warm_entries if row.tier is Tier.WARM else budget.cold_entries
+        bound = budget.warm_entries if row.tier is WARM else budget.cold_entries
         return usage.entries + (not same) <= bound
 
     def oldest(self, tier: Tier, projects: Collection[str] | None = None) -> Iterator[Entry]:

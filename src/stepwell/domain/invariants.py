@@ -12,12 +12,12 @@ from itertools import pairwise
 from stepwell import limits
 from stepwell.domain.changeset import ChangesetState
 from stepwell.domain.content import Bodies
-from stepwell.domain.fragment import Tier
 from stepwell.domain.fragments import Usage
 from stepwell.domain.lifecycle import POSITIONS
 from stepwell.domain.names import canonical
 from stepwell.domain.plan import Phase, PlanState, Position
 from stepwell.domain.state import State
+from stepwell.domain.tier import Tier
 
 Invariant = Callable[[State], Iterator[str]]
 
@@ -51,13 +51,14 @@ def each_fragment_is_in_exactly_one_tier(state: State) -> Iterator[str]:
 
 @invariant
 def every_tier_is_within_its_budget(state: State) -> Iterator[str]:
-    """Hot by tokens, warm and cold by entries, all of them by bytes."""
+    """Hot by tokens, warm and cold by entries, all of them by bytes, hot and warm by those in the arena too."""
     budget, usage = state.budget, state.fragments.usage
     for name, used, bound in (
         ("hot tokens", usage(Tier.HOT).tokens, budget.hot_tokens),
         ("warm entries", usage(Tier.WARM).entries, budget.warm_entries),
         ("cold entries", usage(Tier.COLD).entries, budget.cold_entries),
         ("body bytes", state.bodies.bytes, budget.bodies_bytes),
+        ("arena bytes", state.bodies.arena_bytes, budget.live_bytes),
     ):
         if used > bound:
             yield f"{name}: {used} of {bound}"
@@ -103,17 +104,24 @@ def projects_have_their_fragments_in_order_of_creation(state: State) -> Iterator
 
 @invariant
 def bodies_are_counted_exactly(state: State) -> Iterator[str]:
-    """A body is kept as long as a fragment or an entry refers to it, and no longer."""
+    """By tier, and a body is kept as long as a fragment or an entry refers to it, and no longer."""
     actual = Bodies()
     for fragment in state.fragments.entries.values():
         for held in fragment.row.held:
-            actual.retain(held)
+            actual.retain(held, fragment.row.tier)
     for entries in state.entries.by_changeset.values():
         for entry in entries:
             for held in entry.held:
-                actual.retain(held)
-    if (actual.references, actual.bytes) != (state.bodies.references, state.bodies.bytes):
-        yield f"{len(state.bodies.references)} bodies kept, {len(actual.references)} referred to"
+                actual.retain(held, entry.tier)
+    for digest, count in state.bodies.counts.items():
+        actual.note_packed(digest, count.packed)
+    for name, kept, referred in (
+        ("bodies", state.bodies.counts, actual.counts),
+        ("bytes", state.bodies.bytes, actual.bytes),
+        ("arena bytes", state.bodies.arena_bytes, actual.arena_bytes),
+    ):
+        if kept != referred:
+            yield f"{name}: {kept} kept, {referred} referred to"
 
 
 @invariant

@@ -58,7 +58,16 @@ Metadata = Annotated[
 Tokens = Annotated[int, Meta(ge=1, le=2**53, description="tokens are a whole number, at least 1")]
 Revision = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a revision is a whole number, 0 for 'absent'")]
 Positive = Annotated[int, Meta(ge=1, le=2**53, description="give a whole number, at least 1")]
-Body = Annotated[bytes, Meta(max_length=limits.BODY_BYTES_MAX, description="a body has at most 4 MiB; split it")]
+Body = Annotated[
+    bytes,
+    Meta(
+        max_length=limits.INLINE_BODY_BYTES_MAX,
+        description="an inline body has at most 64 KiB; upload what is larger",
+    ),
+]
+UploadNumber = Annotated[
+    int, Meta(ge=0, le=2**31, description="give the number under which the body was offered on this connection")
+]
 Sentence = Annotated[str, Meta(max_length=limits.ERROR_CHARS_MAX, description="give at most 2000 characters")]
 Text = Annotated[str, Meta(max_length=limits.TEXT_CHARS_MAX, description="give at most 64000 characters")]
 Glob = Annotated[

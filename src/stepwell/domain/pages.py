@@ -25,7 +25,7 @@ def take(
     last: T | None = None
     for examined, row in enumerate(rows):
         if last is not None and (
-            len(page) == limit or examined == limits.SCAN_ROWS_MAX or weight >= limits.REPLY_BODIES_BYTES_MAX
+            len(page) == limit or examined == limits.SCAN_ROWS_MAX or weight >= limits.REPLY_BYTES_MAX
         ):
             return tuple(page), cursor_of(last)
         if keep(row):

@@ -7,9 +7,10 @@ from enum import StrEnum
 from msgspec import Struct
 
 from stepwell.domain.changeset import Changeset, ContextRow, EntryRow
-from stepwell.domain.fragment import FragmentRow, Tier, TierBudget
+from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.fragments import Usage
 from stepwell.domain.plan import Action, ActionState, Decision, Phase, Plan, PlanState
+from stepwell.domain.tier import Tier
 
 
 class Reply(Struct, frozen=True, array_like=True, gc=False, tag=True):
@@ -26,6 +27,7 @@ class Note(StrEnum):
     PLACED = "placed"
     ALREADY_THERE = "already_there"
     LARGER_THAN_HOT = "larger_than_hot"  # it would have emptied hot, and still not fit
+    LARGER_THAN_ARENA = "larger_than_arena"  # so with the arena, which hot and warm share
 
 
 class FragmentPlaced(Reply, frozen=True):
@@ -98,6 +100,17 @@ class TierMetrics(Reply, frozen=True):
     cold: Usage
     budget: TierBudget
     body_bytes: int  # equal bodies once
+    arena_bytes: int  # what bodies need of the arena; of a scoped session, the raw bytes of its hot and warm
+
+
+class BodiesLocated(Reply, frozen=True):
+    """Those of the bodies that something still refers to."""
+
+    found: tuple[bytes, ...]
+
+    @property
+    def wants(self) -> tuple[bytes, ...]:
+        return self.found
 
 
 class BudgetSet(Reply, frozen=True):
@@ -215,6 +228,7 @@ AnyReply = (
     | FragmentPage
     | ProjectPage
     | TierMetrics
+    | BodiesLocated
     | BudgetSet
     | ActionFound
     | ActionPage

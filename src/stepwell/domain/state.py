@@ -73,12 +73,13 @@ class State:
     def settle(self) -> None:
         """What was changed stays: forget how to undo it."""
         self.fragments.settle()
+        self.bodies.settle()
 
     def _count(self, before: object, after: object) -> None:
         # New before old, so that a body which stays is never counted as gone.
-        if isinstance(after, _HOLDERS):
+        if after is not None and isinstance(after, _HOLDERS):
             for held in after.held:
-                self.bodies.retain(held)
-        if isinstance(before, _HOLDERS):
+                self.bodies.retain(held, after.tier)
+        if before is not None and isinstance(before, _HOLDERS):
             for held in before.held:
-                self.bodies.release(held)
+                self.bodies.release(held, before.tier)

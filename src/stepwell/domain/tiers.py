@@ -1,11 +1,7 @@
-"""The rules of the tiers. Insert plus enforcement is one step; overflow demotes and never deletes.
-
-Each function decides one command. Where there is no room, `_settle` makes it: the only place that enforces budgets.
-"""
+"""The rules of the tiers. Each function decides one command; insert plus enforcement is one step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain, islice
 
 from msgspec.structs import replace
@@ -20,19 +16,22 @@ from stepwell.domain.commands.tiers import (
     GetMetrics,
     ListFragments,
     ListProjects,
+    LocateBodies,
     PromoteFragment,
+    RelieveArena,
     SetBudget,
     StoreFragment,
     SweepIdle,
     SweepStale,
 )
-from stepwell.domain.content import digest_of
 from stepwell.domain.deciding import Origin, RowChanged, Verdict, decides
-from stepwell.domain.fragment import ABOVE, BELOW, FragmentRow, Tier, TierBudget
+from stepwell.domain.enforcement import FragmentChanged, Moves, place, relieve, settle
+from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.fragments import Entry, Key
 from stepwell.domain.pages import cursor_number, take
 from stepwell.domain.patterns import glob_matcher
 from stepwell.domain.replies import (
+    BodiesLocated,
     BudgetSet,
     FragmentDeleted,
     FragmentFound,
@@ -45,11 +44,8 @@ from stepwell.domain.replies import (
     TierMetrics,
 )
 from stepwell.domain.state import State
+from stepwell.domain.tier import ABOVE, BELOW, COLD, HOT, WARM, Tier
 from stepwell.errors import Conflict, NotFound, OutOfScope, StepTooLarge, TierFull
-
-FragmentChanged = RowChanged[FragmentRow]
-Moves = dict[Key, FragmentChanged]
-"""What a step is going to do to fragments, in order."""
 
 
 @decides(StoreFragment)
@@ -61,11 +57,11 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
     key = (command.project, command.fragment_id)
     current = state.fragments.get(key)
     _expect(key, current, command.expected_revision)
-    digest, size = digest_of(command.body), len(command.body)
+    digest, size = origin.held(command.body)
     budget = state.budget
     if state.bodies.bytes + size > budget.bodies_bytes:
         state.bodies.require_room(((digest, size),), budget.bodies_bytes)
-    tier, note = _fitting(budget, command.tier, command.tokens)
+    tier, note = _fitting(budget, command.tier, command.tokens, size)
     row = FragmentRow(
         project=command.project,
         fragment_id=command.fragment_id,
@@ -82,7 +78,8 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
         serial=current.serial if current else state.fragments.next_serial,
         metadata=command.metadata,
     )
-    return Verdict(_placed(row, note), _place(state, current, row, origin), bodies={digest: command.body})
+    inline = {digest: command.body} if isinstance(command.body, bytes) else {}
+    return Verdict(_placed(row, note), place(state, current, row, origin), bodies=inline)
 
 
 @decides(GetFragment)
@@ -98,9 +95,9 @@ def get(state: State, command: GetFragment, origin: Origin) -> Verdict:
 def _climb(state: State, entry: Entry, origin: Origin) -> tuple[FragmentChanged, ...]:
     """Lift a fragment that was read often enough. A reader is never refused for lack of room above."""
     row = entry.row
-    if row.tier is Tier.HOT or entry.accesses_since_move + 1 < state.budget.promotion_threshold:
+    if row.tier is HOT or entry.accesses_since_move + 1 < state.budget.promotion_threshold:
         return ()
-    if _fitting(state.budget, ABOVE[row.tier], row.tokens)[0] is row.tier:
+    if _fitting(state.budget, ABOVE[row.tier], row.tokens, row.size)[1] is not Note.PLACED:
         return ()
     try:
         return _move(state, row, ABOVE[row.tier], origin)
@@ -110,12 +107,12 @@ def _climb(state: State, entry: Entry, origin: Origin) -> tuple[FragmentChanged,
 
 @decides(PromoteFragment)
 def promote(state: State, command: PromoteFragment, origin: Origin) -> Verdict:
-    """Lift one tier; a fragment that hot could not hold stays in warm, and the reply says so."""
+    """Lift one tier; a fragment that the tier above could not hold stays, and the reply says so."""
     row = _entry(state, command.project, command.fragment_id, origin).row
-    if row.tier is Tier.HOT:
+    if row.tier is HOT:
         return Verdict(_placed(row, Note.ALREADY_THERE))
-    tier, note = _fitting(state.budget, ABOVE[row.tier], row.tokens)
-    if tier is row.tier:
+    tier, note = _fitting(state.budget, ABOVE[row.tier], row.tokens, row.size)
+    if note is not Note.PLACED:
         return Verdict(_placed(row, note))
     return Verdict(_placed(replace(row, tier=tier), note), _move(state, row, tier, origin))
 
@@ -124,7 +121,7 @@ def promote(state: State, command: PromoteFragment, origin: Origin) -> Verdict:
 def demote(state: State, command: DemoteFragment, origin: Origin) -> Verdict:
     """Lower one tier, with the whole body and its token count."""
     row = _entry(state, command.project, command.fragment_id, origin).row
-    if row.tier is Tier.COLD:
+    if row.tier is COLD:
         return Verdict(_placed(row, Note.ALREADY_THERE))
     below = BELOW[row.tier]
     return Verdict(_placed(replace(row, tier=below), Note.PLACED), _move(state, row, below, origin))
@@ -144,7 +141,7 @@ def evict_lru(state: State, command: EvictLru, origin: Origin) -> Verdict:
     victims = islice(state.fragments.oldest(command.tier, origin.projects), command.count)
     below = BELOW.get(command.tier)
     moves: Moves = {entry.row.key: _down(entry.row, below, origin) for entry in victims}
-    changes = _settle(state, state.budget, moves, origin, within=origin.projects)
+    changes = settle(state, state.budget, moves, origin, within=origin.projects)
     return Verdict(_moved(changes, origin), changes)
 
 
@@ -165,14 +162,14 @@ def _sweep(state: State, origin: Origin) -> Verdict:
     budget, table = state.budget, state.fragments
     room: dict[Tier | None, int] = {
         None: limits.SWEEP_MOVES_MAX,
-        Tier.COLD: budget.cold_entries - table.usage(Tier.COLD).entries,
-        Tier.WARM: budget.warm_entries - table.usage(Tier.WARM).entries,
+        COLD: budget.cold_entries - table.usage(COLD).entries,
+        WARM: budget.warm_entries - table.usage(WARM).entries,
     }
     moves: Moves = {}
     for tier, ttl_ms in (
-        (Tier.COLD, budget.cold_retention_ms),
-        (Tier.WARM, budget.warm_ttl_ms),
-        (Tier.HOT, budget.hot_ttl_ms),
+        (COLD, budget.cold_retention_ms),
+        (WARM, budget.warm_ttl_ms),
+        (HOT, budget.hot_ttl_ms),
     ):
         below = BELOW.get(tier)
         for entry in table.oldest(tier, origin.projects):
@@ -185,6 +182,13 @@ def _sweep(state: State, origin: Origin) -> Verdict:
                 room[tier] += 1
     changes = tuple(moves.values())
     return Verdict(_moved(changes, origin, more=len(moves) == limits.SWEEP_MOVES_MAX), changes)
+
+
+@decides(RelieveArena)
+def relieve_arena(state: State, command: RelieveArena, origin: Origin) -> Verdict:
+    """As far as cold has room: the manager is never refused, and makes do with what it gets."""
+    changes, more = relieve(state, command.bytes, origin)
+    return Verdict(_moved(changes, origin, more=more), changes)
 
 
 @decides(ListFragments)
@@ -217,8 +221,17 @@ def list_projects(state: State, command: ListProjects, origin: Origin) -> Verdic
 def metrics(state: State, _command: GetMetrics, origin: Origin) -> Verdict:
     """Sums of the session's projects, from counters."""
     hot, warm, cold = (state.fragments.usage(tier, origin.projects) for tier in Tier)
-    held = state.bodies.bytes if origin.projects is None else hot.bytes + warm.bytes + cold.bytes
-    return Verdict(TierMetrics(hot, warm, cold, state.budget, held))
+    if origin.projects is None:
+        held, arena = state.bodies.bytes, state.bodies.arena_bytes
+    else:
+        held, arena = hot.bytes + warm.bytes + cold.bytes, hot.bytes + warm.bytes
+    return Verdict(TierMetrics(hot, warm, cold, state.budget, held, arena))
+
+
+@decides(LocateBodies)
+def locate_bodies(state: State, command: LocateBodies, _origin: Origin) -> Verdict:
+    """Those that are still referred to; the envelope says where they are."""
+    return Verdict(BodiesLocated(tuple(digest for digest in command.digests if digest in state.bodies)))
 
 
 @decides(SetBudget)
@@ -228,87 +241,24 @@ def set_budget(state: State, command: SetBudget, origin: Origin) -> Verdict:
         raise OutOfScope("budgets are global to the runtime: set them from a session connected without projects=")
     if command.budget.bodies_bytes < state.bodies.bytes:
         raise TierFull(f"{state.bodies.bytes} bytes are held already: delete some before lowering bodies_bytes")
-    changes = _settle(state, command.budget, {}, origin)
+    changes = settle(state, command.budget, {}, origin)
     return Verdict(BudgetSet(command.budget), (*changes, RowChanged(state.budget, command.budget)))
 
 
-def _settle(
-    state: State,
-    budget: TierBudget,
-    moves: Moves,
-    origin: Origin,
-    *,
-    protected: Key | None = None,
-    within: frozenset[str] | None = None,
-) -> tuple[FragmentChanged, ...]:
-    """Add the demotions that keep every budget, or refuse. `protected` is never a victim, and moves last."""
-    usage = {tier: state.fragments.usage(tier) for tier in Tier}
-    for change in moves.values():
-        if change.before:
-            usage[change.before.tier].remove(change.before)
-        if change.after:
-            usage[change.after.tier].add(change.after)
-    for tier, below in BELOW.items():
-        victims: Iterator[FragmentRow] | None = None
-        while _is_over(budget, tier, usage[tier].tokens, usage[tier].entries):
-            victims = victims or _victims(state, tier, moves, protected, within)
-            victim = next(victims)
-            # One that falls through two tiers moves again, behind those that left the lower one before it.
-            before = moves.pop(victim.key).before if victim.key in moves else victim
-            lowered = replace(victim, tier=below, placed_at_ms=origin.now_ms)
-            moves[victim.key] = RowChanged(before, lowered)
-            usage[tier].remove(victim)
-            usage[below].add(lowered)
-            if len(moves) > limits.MOVES_PER_STEP_MAX:
-                raise StepTooLarge(
-                    f"this would move more than {limits.MOVES_PER_STEP_MAX} fragments in one step: "
-                    "make room with evict_lru() first, or lower the budget in parts"
-                )
-    if usage[Tier.COLD].entries > budget.cold_entries:
-        raise TierFull(
-            f"cold already holds its {budget.cold_entries} fragments: delete some, or raise cold_entries",
-            cold_entries=budget.cold_entries,
-        )
-    if protected is not None:
-        moves[protected] = moves.pop(protected)
-    return tuple(moves.values())
-
-
-def _is_over(budget: TierBudget, tier: Tier, tokens: int, entries: int) -> bool:
-    return tokens > budget.hot_tokens if tier is Tier.HOT else entries > budget.warm_entries
-
-
-def _victims(
-    state: State, tier: Tier, moves: Moves, protected: Key | None, within: frozenset[str] | None
-) -> Iterator[FragmentRow]:
-    """Who leaves a tier, in order: those that were in it, then those that this very step brings."""
-    arriving = [
-        change.after for key, change in moves.items() if key != protected and change.after and change.after.tier is tier
-    ]
-    staying = (entry.row for entry in state.fragments.oldest(tier, within) if entry.row.key not in moves)
-    return chain(staying, arriving)
-
-
 def _move(state: State, row: FragmentRow, tier: Tier, origin: Origin) -> tuple[FragmentChanged, ...]:
-    return _place(state, row, replace(row, tier=tier, placed_at_ms=origin.now_ms), origin)
-
-
-def _place(state: State, before: FragmentRow | None, row: FragmentRow, origin: Origin) -> tuple[FragmentChanged, ...]:
-    """Put a row in its tier, and make room for it if need be."""
-    change = RowChanged(before, row)
-    if state.fragments.has_room(row, before, state.budget):
-        return (change,)
-    return _settle(state, state.budget, {row.key: change}, origin, protected=row.key)
+    return place(state, row, replace(row, tier=tier, placed_at_ms=origin.now_ms), origin)
 
 
 def _down(row: FragmentRow, below: Tier | None, origin: Origin) -> FragmentChanged:
     return RowChanged(row, replace(row, tier=below, placed_at_ms=origin.now_ms) if below else None)
 
 
-def _fitting(budget: TierBudget, tier: Tier, tokens: int) -> tuple[Tier, Note]:
-    """A fragment larger than the whole of hot belongs in warm: hot is never emptied for it."""
-    if tier is Tier.HOT and tokens > budget.hot_tokens:
-        return Tier.WARM, Note.LARGER_THAN_HOT
+def _fitting(budget: TierBudget, tier: Tier, tokens: int, size: int) -> tuple[Tier, Note]:
+    """What is larger than all of hot belongs in warm, than the arena in cold: no tier is emptied for it."""
+    if tier is not COLD and size > budget.live_bytes:
+        return COLD, Note.LARGER_THAN_ARENA
+    if tier is HOT and tokens > budget.hot_tokens:
+        return WARM, Note.LARGER_THAN_HOT
     return tier, Note.PLACED
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TypeVar, cast
 
 import pytest
+from msgspec.structs import astuple
 
 from stepwell import limits
 from stepwell.domain import invariants, machine
@@ -29,12 +30,13 @@ from stepwell.domain.commands.plans import (
 )
 from stepwell.domain.commands.tiers import StoreFragment
 from stepwell.domain.deciding import Origin
-from stepwell.domain.fragment import FragmentRow, Tier, TierBudget
+from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.fragments import Entry
 from stepwell.domain.plan import Argument, Phase, Plan, ProjectLink, SubplanMode
 from stepwell.domain.replies import AnyReply, FragmentPlaced, Reply
 from stepwell.domain.ring import Ring
 from stepwell.domain.state import State
+from stepwell.domain.tier import Tier
 from stepwell.errors import Refused, StepwellError, TransactionAborted
 from stepwell.protocol.codec import decode_from_manager, encode_frame
 from stepwell.protocol.framing import HEADER
@@ -58,7 +60,8 @@ def image(state: State) -> dict[str, object]:
     return {
         "revision": state.revision,
         "budget": state.budget,
-        "bodies": (dict(state.bodies.references), state.bodies.bytes),
+        "bodies": {digest: astuple(count) for digest, count in state.bodies.counts.items()},
+        "bytes": (state.bodies.bytes, state.bodies.arena_bytes, sorted(state.bodies._released)),
         "fragments": {key: _entry_image(entry) for key, entry in table.entries.items()},
         "clocks": (table.next_serial, table._tick),
         "undo": (len(table._removed), sorted(table._emptied)),

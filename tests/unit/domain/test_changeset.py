@@ -111,7 +111,7 @@ SOUND = Change(path="a", before=b"x", after=b"y")
         ({"tool": ""}, "tool is malformed"),
         ({"before": "text"}, r"before is bytes \(text.encode\(\)\), a Digest or None, not a str"),
         ({"after": 3}, r"after is bytes .*, a Digest or None, not a int"),
-        ({"after": bytes(limits.BODY_BYTES_MAX + 1)}, "after has 4194305 bytes, at most 4194304"),
+        ({"after": bytes(limits.BODY_BYTES_MAX + 1)}, "after has 67108865 bytes, at most 67108864"),
         ({"after": Digest.of(b"x")}, "nothing changed"),
     ],
 )

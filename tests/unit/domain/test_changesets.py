@@ -15,9 +15,11 @@ from stepwell.domain.commands.changesets import (
     StartChangeset,
 )
 from stepwell.domain.commands.plans import DeclareSubplans, EndSession, RetryPlan, SubplanSpec, UseAction
+from stepwell.domain.commands.tiers import DeleteFragment
 from stepwell.domain.content import Digest, digest_of
 from stepwell.domain.fragment import TierBudget
 from stepwell.domain.plan import ProjectLink
+from stepwell.domain.tier import COLD
 from stepwell.errors import (
     AlreadyExists,
     Busy,
@@ -119,6 +121,31 @@ class TestRecord:
         assert (entry.before_digest, entry.after_digest) == (Digest.of(b"x"), Digest.of(b"y"))
         assert world.state.bodies.bytes == 0
         assert entry.held == ()
+
+    def test_bodies_of_entries_are_cold(self, world: World) -> None:
+        """They need nothing of the arena, unless a fragment has the same."""
+        world.open()
+        world.record(before=b"old", after=b"newer")
+        assert (world.state.bodies.bytes, world.state.bodies.arena_bytes) == (8, 0)
+        assert world.state.bodies.tier_of(digest_of(b"old")) is COLD
+        world.store("f", body=b"newer")
+        assert world.state.bodies.arena_bytes == 5
+        world.do(DeleteFragment("p", "f"))
+        assert world.state.bodies.tier_of(digest_of(b"newer")) is COLD
+
+    def test_uploads(self, world: World) -> None:
+        """Either side may have been uploaded; only what came inline travels on."""
+        world.open()
+        origin = replace(world.origin(), uploads={0: (digest_of(b"old"), 3), 4: (digest_of(b"newer"), 5)})
+        commands = [replace(change(world), before=0, after=4), replace(change(world), before=4, after=b"last")]
+        outcomes = [machine.apply(world.state, command, origin) for command in commands]
+        assert [outcome.bodies for outcome in outcomes] == [{}, {digest_of(b"last"): b"last"}]
+        first, _ = world.do(ListEntries("cs")).entries
+        assert (first.before, first.after) == (
+            Content(digest_of(b"old"), 3, held=True),
+            Content(digest_of(b"newer"), 5, held=True),
+        )
+        world.refuse(commands[0], InvalidArgument, "there is no upload 0 on this connection")
 
     def test_digest_of_no_file(self, world: World) -> None:
         """There is none."""
@@ -394,15 +421,13 @@ class TestEndAndRead:
         rest = world.do(ListEntries("cs", cursor="2"))
         assert ([each.path for each in rest.entries], rest.cursor) == (["c"], None)
 
-    def test_entries_with_bodies_are_as_many_as_a_reply_carries(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Bodies weigh only if they were asked for."""
-        monkeypatch.setattr(limits, "REPLY_BODIES_BYTES_MAX", 30 * limits.KIB)
+    def test_entries_are_as_many_as_a_reply_carries(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Rows weigh; bodies do not, because they do not travel in the reply, asked for or not."""
+        monkeypatch.setattr(limits, "REPLY_BYTES_MAX", 16 * limits.KIB)
         world.open()
         for number in range(3):
             world.record(str(number), after=bytes([number]) * 20 * limits.KIB)
         page = world.do(ListEntries("cs", with_bodies=True))
         assert (len(page.entries), page.cursor, len(page.wants)) == (2, "2", 2)
         without = world.do(ListEntries("cs"))
-        assert (len(without.entries), without.wants) == (3, ())
+        assert (len(without.entries), without.cursor, without.wants) == (2, "2", ())

@@ -16,8 +16,8 @@ from stepwell.domain.commands import AnyCommand
 from stepwell.domain.commands.changesets import RecordChange
 from stepwell.domain.commands.plans import DeclareSubplans
 from stepwell.domain.commands.tiers import ListFragments, StoreFragment
-from stepwell.domain.fragment import Tier
 from stepwell.domain.names import Identifier
+from stepwell.domain.tier import Tier
 from stepwell.errors import InvalidArgument
 from stepwell.protocol.codec import Salvaged, decode_from_client
 

@@ -8,8 +8,9 @@ from msgspec import Struct
 
 from stepwell.domain import machine, replies
 from stepwell.domain.commands import AnyCommand, AnyRead, AnyWrite, Command, Housekeeping, Read, Write
-from stepwell.domain.deciding import DECIDERS
-from stepwell.errors import OutOfScope
+from stepwell.domain.content import digest_of
+from stepwell.domain.deciding import DECIDERS, Origin
+from stepwell.errors import InvalidArgument, OutOfScope, TierFull
 from tests.unit.domain.support import origin
 
 
@@ -82,3 +83,32 @@ def test_scope() -> None:
 def test_empty_scope_sees_nothing() -> None:
     """It is not mistaken for none at all."""
     assert not origin(projects=()).sees(["p"])
+
+
+def test_inline_body_is_held_by_its_content() -> None:
+    """Nothing has to be known of it before."""
+    assert origin().held(b"body") == (digest_of(b"body"), 4)
+
+
+def test_upload_is_held_as_it_was_received() -> None:
+    """By the number under which this connection offered it."""
+    held = (digest_of(b"large"), 5)
+    assert Origin("alice", 0, uploads={7: held}).held(7) == held
+
+
+def test_unknown_upload() -> None:
+    """Another connection's numbers are none here, and the refusal says what to do."""
+    with pytest.raises(InvalidArgument, match="no upload 3 on this connection: offer it and send its bytes") as caught:
+        origin().held(3)
+    assert caught.value.details == {"upload": 3}
+
+
+def test_refused_upload() -> None:
+    """Whoever uses it hears why, each time, and what is remembered keeps no frames alive."""
+    refusal = TierFull("no room", limit=5)
+    asking = Origin("alice", 0, uploads={0: refusal})
+    for _ in range(2):
+        with pytest.raises(TierFull, match=r"^no room$") as caught:
+            asking.held(0)
+        assert caught.value.details == {"limit": 5}
+    assert refusal.__traceback__ is None

@@ -83,5 +83,5 @@ def test_pages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     rest = world.do(ListDecisions("plan", cursor="2"))
     assert ([each.decision_id for each in rest.decisions], rest.cursor) == (["m"], None)
     world.refuse(ListDecisions("plan", cursor="z"), InvalidArgument, "cursor is malformed")
-    monkeypatch.setattr(limits, "REPLY_BODIES_BYTES_MAX", 50)
+    monkeypatch.setattr(limits, "REPLY_BYTES_MAX", 50)
     assert len(world.do(ListDecisions("plan")).decisions) == 1

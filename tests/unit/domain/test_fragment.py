@@ -8,7 +8,8 @@ import pytest
 
 from stepwell import limits
 from stepwell.domain.commands.tiers import StoreFragment
-from stepwell.domain.fragment import ABOVE, BELOW, Fragment, Tier, TierBudget
+from stepwell.domain.fragment import Fragment, TierBudget
+from stepwell.domain.tier import ABOVE, BELOW, Tier
 from stepwell.errors import InvalidArgument
 
 
@@ -96,6 +97,14 @@ def test_weight_is_no_less_than_its_frame(fragment: Fragment) -> None:
         metadata=fragment.metadata,
     )
     assert len(msgspec.msgpack.encode(command)) <= fragment.weight
+
+
+def test_uploaded_body_weighs_nothing() -> None:
+    """It is not in the frame; one that just fits inline is."""
+    weights = [
+        Fragment(fragment_id="f", body=bytes(limits.INLINE_BODY_BYTES_MAX + more), source="s").weight for more in (0, 1)
+    ]
+    assert weights == [limits.INLINE_BODY_BYTES_MAX + 4 + 4096, 4 + 4096]
 
 
 @pytest.mark.parametrize("field", TierBudget.__struct_fields__)

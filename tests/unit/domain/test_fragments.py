@@ -4,9 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from stepwell.domain.fragment import FragmentRow, Tier
+from stepwell.domain.fragment import FragmentRow
 from stepwell.domain.fragments import FragmentTable, Usage
 from stepwell.domain.state import State
+from stepwell.domain.tier import Tier
 from tests.unit.domain.support import image
 
 Step = tuple[str, str, Tier | None]

@@ -8,10 +8,12 @@ from msgspec.structs import replace
 from stepwell.domain import invariants
 from stepwell.domain.changeset import ChangesetState
 from stepwell.domain.commands.plans import RecordDecision
-from stepwell.domain.fragment import Tier, TierBudget
+from stepwell.domain.content import BodyCount, digest_of
+from stepwell.domain.fragment import TierBudget
 from stepwell.domain.invariants import INVARIANTS
 from stepwell.domain.plan import Action, Child, Decision, Lease, Phase, Plan, PlanState
 from stepwell.domain.state import State
+from stepwell.domain.tier import Tier
 from tests.unit.domain.support import World, image
 
 Damage = Callable[[State], None]
@@ -120,15 +122,32 @@ def serial_from_the_future(state: State) -> None:
 
 
 def forget_a_body(state: State) -> None:
-    state.bodies.references.popitem()
+    state.bodies.counts.popitem()
 
 
 def keep_a_body(state: State) -> None:
-    state.bodies.references[b"nobody's"] = 1
+    state.bodies.counts[b"nobody's"] = BodyCount(0, 0, cold=1)
+
+
+def keep_a_released_body(state: State) -> None:
+    state.bodies.counts[b"nobody's"] = BodyCount(0, 0)
+
+
+def count_a_body_in_another_tier(state: State) -> None:
+    count = state.bodies.counts[digest_of(b"a")]
+    count.hot, count.warm = 0, 1
 
 
 def miscount_body_bytes(state: State) -> None:
     state.bodies.bytes += 1
+
+
+def miscount_arena_bytes(state: State) -> None:
+    state.bodies.arena_bytes -= 1
+
+
+def pack_unnoticed(state: State) -> None:
+    state.bodies.counts[digest_of(b"w")].packed = 0
 
 
 def file_action_elsewhere(state: State) -> None:
@@ -258,11 +277,20 @@ DAMAGES: dict[str, list[Damage]] = {
         overfill_warm,
         overfill_cold,
         lower_budget(bodies_bytes=1),
+        lower_budget(arena_bytes=1),
     ],
     "sums_equal_what_they_sum": [miscount_tokens, miscount_bytes_of_a_project],
     "orders_of_use_are_orders_of_time": [shuffle_ring, shuffle_ring_of_a_project, turn_back_time],
     "projects_have_their_fragments_in_order_of_creation": [lose_from_pages, serial_from_the_future],
-    "bodies_are_counted_exactly": [forget_a_body, keep_a_body, miscount_body_bytes],
+    "bodies_are_counted_exactly": [
+        forget_a_body,
+        keep_a_body,
+        keep_a_released_body,
+        count_a_body_in_another_tier,
+        miscount_body_bytes,
+        miscount_arena_bytes,
+        pack_unnoticed,
+    ],
     "actions_are_filed_under_their_names": [file_action_elsewhere, file_action_uncanonically],
     "plans_are_where_plans_can_be": [
         impossible_position,

@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from stepwell import limits
 from stepwell.domain.checks import _descriptions
+from stepwell.domain.commands.changesets import RecordChange
 from stepwell.domain.commands.plans import CreateAction, DeclareSubplans, StartPhase
-from stepwell.domain.commands.tiers import EvictLru, ListFragments, StoreFragment
+from stepwell.domain.commands.tiers import EvictLru, ListFragments, LocateBodies, StoreFragment
 from stepwell.domain.fragment import Fragment
 
 
@@ -27,8 +28,14 @@ def load(source: str, path: Path) -> None:
 @pytest.mark.parametrize(
     "name, value, claim",
     [
-        ("BODY_BYTES_MAX", "8 * MIB", "a change carries two bodies"),
-        ("REPLY_BODIES_BYTES_MAX", "8 * MIB", "a full reply is one frame"),
+        ("STREAM_COMMANDS", "300", "a stream's inline bodies are one frame"),
+        ("INLINE_BODY_BYTES_MAX", "96 * KIB", "a stream's inline bodies are one frame"),
+        ("METADATA_BYTES_MAX", "3 * MIB", "and has one more store or change"),
+        ("REPLY_BYTES_MAX", "8 * MIB", "a full reply, and the row that filled it, are one frame"),
+        ("BODY_BYTES_MAX", "64 * KIB", "the largest body has room in the arena"),
+        ("BODY_BYTES_MAX", "1024 * MIB", "the largest body has room in the arena"),
+        ("ARENA_BYTES", "64 * MIB", "the largest body has room in the arena"),
+        ("ARENA_BYTES", "6 * 1024 * MIB", "the largest body has room in the arena"),
         ("SWEEP_MOVES_MAX", "4_097", "a sweep is a step"),
         ("HOT_TTL_MS", "WARM_TTL_MS_TOO_LONG", "tiers are ordered"),
         ("WARM_TTL_MS", "91 * 24 * 60 * 60 * 1000", "tiers are ordered"),
@@ -64,7 +71,7 @@ def test_a_step_is_bounded_by_its_parts() -> None:
     assert limits.SUBPLANS_MAX < limits.PLANS_PER_TREE_MAX <= limits.PLANS_MAX
     assert limits.LEASES_PER_SESSION_MAX <= limits.EXPIRIES_PER_STEP_MAX
     assert limits.ACTIVE_PER_CONTEXT_MAX <= limits.CHANGESETS_PER_PLAN_MAX
-    assert limits.METADATA_BYTES_MAX < limits.BODY_BYTES_MAX
+    assert limits.METADATA_BYTES_MAX < limits.INLINE_BODY_BYTES_MAX
     assert limits.MOVES_PER_STEP_MAX <= limits.TRANSACTION_CHANGES_MAX
 
 
@@ -73,7 +80,9 @@ def test_a_step_is_bounded_by_its_parts() -> None:
     [
         (EvictLru, "count", {1, limits.MOVES_PER_STEP_MAX}),
         (ListFragments, "limit", {1, limits.PAGE_ROWS_MAX}),
-        (StoreFragment, "body", {limits.BODY_BYTES_MAX // limits.MIB}),
+        (StoreFragment, "body", {limits.INLINE_BODY_BYTES_MAX // limits.KIB}),
+        (RecordChange, "before", {limits.INLINE_BODY_BYTES_MAX // limits.KIB}),
+        (LocateBodies, "digests", {1, limits.PAGE_ROWS_MAX}),
         (Fragment, "metadata", {limits.METADATA_ENTRIES_MAX, limits.METADATA_BYTES_MAX // limits.KIB}),
         (CreateAction, "arguments", {limits.ARGUMENTS_MAX}),
         (CreateAction, "description", {limits.TEXT_CHARS_MAX}),

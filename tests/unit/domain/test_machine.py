@@ -36,10 +36,11 @@ from stepwell.domain.commands.tiers import (
     SweepStale,
 )
 from stepwell.domain.deciding import DECIDERS, Origin, Verdict
-from stepwell.domain.fragment import Tier, TierBudget
+from stepwell.domain.fragment import TierBudget
 from stepwell.domain.plan import Phase
 from stepwell.domain.replies import Reply, SessionEnded
 from stepwell.domain.state import State
+from stepwell.domain.tier import Tier
 from stepwell.errors import AlreadyExists, ManagerFault, NotFound, StepTooLarge, TransactionAborted
 from tests.unit.domain.support import LINKS, NOON_MS, World, image, origin
 

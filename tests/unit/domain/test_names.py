@@ -1,10 +1,17 @@
 """Names have one parser, one spelling, and a refusal that says what to do."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepwell import limits
+from stepwell.domain.checks import explain
+from stepwell.domain.commands import Command
+from stepwell.domain.commands.changesets import RecordChange
+from stepwell.domain.commands.tiers import GetFragment, StoreFragment
 from stepwell.domain.names import Name, canonical, parse_name
+from stepwell.domain.replies import Reply
 from stepwell.errors import InvalidArgument
 
 PARTS = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,63}", fullmatch=True)
@@ -51,6 +58,37 @@ def test_no_hint_where_none_would_do() -> None:
     assert caught.value.message.startswith("strategy_actor '!!!")
     assert "did you mean" not in caught.value.message
     assert len(caught.value.message) < 300
+
+
+@pytest.mark.parametrize("body", [b"", bytes(limits.INLINE_BODY_BYTES_MAX), 0, 2**31])
+def test_body_is_inline_or_a_number(body: bytes | int) -> None:
+    """Small bodies travel in the frame, large ones are named by the number of their upload."""
+    command = StoreFragment("p", "f", body, 1)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(command), type=StoreFragment) == command
+
+
+@pytest.mark.parametrize("body", [bytes(limits.INLINE_BODY_BYTES_MAX + 1), -1, 2**31 + 1, "text", None, True])
+def test_body_that_is_neither(body: object) -> None:
+    """It is refused where it arrives, with advice."""
+    sent = ["StoreFragment", "p", "f", body, 1]
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.msgpack.decode(msgspec.msgpack.encode(sent), type=StoreFragment)
+    assert "an inline body has at most 64 KiB; upload what is larger" in explain(StoreFragment, caught.value)
+
+
+@pytest.mark.parametrize(
+    "command, lengths",
+    [
+        (StoreFragment("p", "f", b"four", 1), (4,)),
+        (StoreFragment("p", "f", 4, 1), ()),
+        (RecordChange("plan", "ctx", 1, "a", b"old", b"newer"), (3, 5)),
+        (RecordChange("plan", "ctx", 1, "a", 0, b""), (0,)),
+        (GetFragment("p", "f"), ()),
+    ],
+)
+def test_inline_bodies_are_known_by_length(command: Command[Reply], lengths: tuple[int, ...]) -> None:
+    """An upload does not come in the command, and has none."""
+    assert command.inline == lengths
 
 
 @given(NAMES)

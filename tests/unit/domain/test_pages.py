@@ -48,7 +48,7 @@ def test_page_examines_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPatch)
 
 def test_page_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends once it is full; a single row that is too heavy is still given, or nobody would get past it."""
-    monkeypatch.setattr(limits, "REPLY_BODIES_BYTES_MAX", 100)
+    monkeypatch.setattr(limits, "REPLY_BYTES_MAX", 100)
     assert take(range(9), 9, str, weigh=lambda _: 50) == ((0, 1), "1")
     assert take(range(9), 9, str, weigh=lambda _: 1_000) == ((0,), "0")
 

@@ -21,10 +21,11 @@ from stepwell.domain.commands.tiers import (
     SweepIdle,
     SweepStale,
 )
-from stepwell.domain.content import digest_of
-from stepwell.domain.fragment import Tier, TierBudget
+from stepwell.domain.content import BodyCount, digest_of
+from stepwell.domain.fragment import TierBudget
 from stepwell.domain.fragments import Entry, FragmentTable, Usage
 from stepwell.domain.replies import FragmentsMoved, Move, Note
+from stepwell.domain.tier import Tier
 from stepwell.errors import Conflict, InvalidArgument, NotFound, OutOfScope, StepTooLarge, TierFull
 from tests.unit.domain.support import NOON_MS, World, image
 
@@ -143,7 +144,7 @@ class TestStore:
         row = world.row("f")
         assert (row.created_at_ms, row.placed_at_ms, row.serial) == (NOON_MS, NOON_MS + 5, 1)
         assert (row.revision, row.tokens, row.tier) == (reply.revision, 6, Tier.WARM)
-        assert world.state.bodies.references == {digest_of(b"new"): 1}
+        assert world.state.bodies.counts == {digest_of(b"new"): BodyCount(3, 3, warm=1)}
         assert world.do(GetFragment("p", "f")).access_count == 2
 
     def test_replacing_frees_the_tokens_of_what_it_replaces(self, world: World) -> None:
@@ -374,7 +375,7 @@ class TestDelete:
         world.store("a", body=b"same")
         world.store("b", body=b"same")
         world.do(DeleteFragment("p", "a"))
-        assert world.state.bodies.references == {digest_of(b"same"): 1}
+        assert world.state.bodies.counts == {digest_of(b"same"): BodyCount(4, 4, hot=1)}
 
     def test_expected_revision(self, world: World) -> None:
         """What changed since is not deleted."""
@@ -688,7 +689,7 @@ class TestList:
 
     def test_is_bounded_in_bytes(self, library: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """Metadata and sources weigh."""
-        monkeypatch.setattr(limits, "REPLY_BODIES_BYTES_MAX", 5_000)
+        monkeypatch.setattr(limits, "REPLY_BYTES_MAX", 5_000)
         assert len(library.do(ListFragments("p")).rows) == 2
 
     def test_malformed_cursor(self, library: World) -> None:

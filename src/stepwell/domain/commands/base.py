@@ -14,6 +14,11 @@ R_co = TypeVar("R_co", bound=Reply, covariant=True)
 class Command(Struct, Generic[R_co], frozen=True, array_like=True, gc=False, tag=True):
     """The root of the commands; `R_co` is what it answers."""
 
+    @property
+    def inline(self) -> tuple[int, ...]:
+        """Lengths of the bodies that come in the command itself."""
+        return ()
+
 
 class Read(Command[R_co], Generic[R_co], frozen=True):
     """Asks. It has no revision of its own, and no place in a transaction."""

@@ -9,7 +9,7 @@ from msgspec import Meta
 from stepwell import limits
 from stepwell.domain import replies
 from stepwell.domain.commands.base import Read, Write
-from stepwell.domain.names import Body, Cursor, Identifier, Label, PageLimit, Positive, RawDigest
+from stepwell.domain.names import Body, Cursor, Identifier, Label, PageLimit, Positive, RawDigest, UploadNumber
 
 PathText = Annotated[
     str, Meta(min_length=1, max_length=limits.PATH_CHARS_MAX, description="a path has 1 to 4096 characters")
@@ -32,13 +32,17 @@ class RecordChange(Write[replies.ChangeRecorded], frozen=True):
     context_id: Identifier
     lease: Positive | None
     path: PathText
-    before: Body | None = None
-    after: Body | None = None
+    before: Body | UploadNumber | None = None
+    after: Body | UploadNumber | None = None
     before_digest: RawDigest | None = None
     after_digest: RawDigest | None = None
     source_path: PathText | None = None
     tool: Label = "unknown"
     changeset_id: Identifier | None = None
+
+    @property
+    def inline(self) -> tuple[int, ...]:
+        return tuple(len(body) for body in (self.before, self.after) if isinstance(body, bytes))
 
 
 class EndChangeset(Write[replies.ChangesetFound], frozen=True):

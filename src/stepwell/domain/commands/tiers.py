@@ -9,7 +9,7 @@ from msgspec import Meta, field
 from stepwell import limits
 from stepwell.domain import replies
 from stepwell.domain.commands.base import Housekeeping, Read, Write
-from stepwell.domain.fragment import Depth, Tier, TierBudget
+from stepwell.domain.fragment import Depth, TierBudget
 from stepwell.domain.names import (
     Body,
     Cursor,
@@ -19,10 +19,13 @@ from stepwell.domain.names import (
     Metadata,
     PageLimit,
     ProjectName,
+    RawDigest,
     Revision,
     Source,
     Tokens,
+    UploadNumber,
 )
+from stepwell.domain.tier import Tier
 
 
 class StoreFragment(Write[replies.FragmentPlaced], frozen=True):
@@ -30,7 +33,7 @@ class StoreFragment(Write[replies.FragmentPlaced], frozen=True):
 
     project: ProjectName
     fragment_id: FragmentId
-    body: Body
+    body: Body | UploadNumber
     tokens: Tokens
     tier: Tier = Tier.HOT
     source: Source = ""
@@ -38,6 +41,10 @@ class StoreFragment(Write[replies.FragmentPlaced], frozen=True):
     detail_depth: Depth = 0
     metadata: Metadata = field(default_factory=dict[str, str])
     expected_revision: Revision | None = None
+
+    @property
+    def inline(self) -> tuple[int, ...]:
+        return (len(self.body),) if isinstance(self.body, bytes) else ()
 
 
 class GetFragment(Read[replies.FragmentFound], frozen=True):
@@ -87,6 +94,12 @@ class SweepIdle(Housekeeping[replies.FragmentsMoved], frozen=True):
     """The same, by the manager itself, every now and then: a revision only if anything moved."""
 
 
+class RelieveArena(Housekeeping[replies.FragmentsMoved], frozen=True):
+    """Make room for so many more bytes in the arena, by the manager itself: the least recently used go down."""
+
+    bytes: int
+
+
 class ListFragments(Read[replies.FragmentPage], frozen=True):
     """Fragments of a project by source glob, tier and kind. No access: it moves nothing."""
 
@@ -109,11 +122,20 @@ class GetMetrics(Read[replies.TierMetrics], frozen=True):
     """What the tiers hold, of the session's projects."""
 
 
+class LocateBodies(Read[replies.BodiesLocated], frozen=True):
+    """Which of these bodies are still there. No access, and no scope: nobody knows a digest by accident."""
+
+    digests: Annotated[
+        tuple[RawDigest, ...],
+        Meta(min_length=1, max_length=limits.PAGE_ROWS_MAX, description="give 1 to 1000 digests at a time"),
+    ]
+
+
 class SetBudget(Write[replies.BudgetSet], frozen=True):
     """Change the bounds; what no longer fits goes down in the same step."""
 
     budget: TierBudget
 
 
-TierRead = GetFragment | ListFragments | ListProjects | GetMetrics
+TierRead = GetFragment | ListFragments | ListProjects | GetMetrics | LocateBodies
 TierWrite = StoreFragment | PromoteFragment | DemoteFragment | DeleteFragment | EvictLru | SweepStale | SetBudget
