@@ -21,6 +21,7 @@ _client_messages: Decoder[ClientMessage] = Decoder(ClientMessage)
 _manager_messages: Decoder[ManagerMessage] = Decoder(ManagerMessage)
 
 _ROW_BYTES = 2 * limits.KIB
+_HANDLE_BYTES = 128
 
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that it cannot decode; only the first is its own."""
@@ -75,9 +76,9 @@ def size_of(answer: Answer) -> int:
         case FragmentPlaced():
             return _ROW_BYTES
         case FragmentFound(row) if not row.metadata:
-            return row.size + 4 * len(row.source) + _ROW_BYTES
+            return 4 * len(row.source) + _ROW_BYTES
         case reply:
-            return len(_encoder.encode(reply)) + sum(map(len, answer.bodies.values()))
+            return len(_encoder.encode(reply)) + _HANDLE_BYTES * len(answer.handles)
 
 
 def decode_from_manager(payload: bytes | bytearray) -> ManagerMessage:

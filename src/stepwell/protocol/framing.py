@@ -44,11 +44,23 @@ class Framer:
         if len(self._buffer) < end:
             return None
         payload = self._buffer[body:end]
+        self._skip_to(end)
+        return payload
+
+    def take_into(self, target: memoryview) -> int:
+        """Move bytes that are of no frame to where they belong, as many as have arrived and as the target holds."""
+        size = min(self.pending, len(target))
+        end = self._start + size
+        with memoryview(self._buffer) as buffer, buffer[self._start : end] as taken:
+            target[:size] = taken
+        self._skip_to(end)
+        return size
+
+    def _skip_to(self, end: int) -> None:
         self._start = end
         if end == len(self._buffer):  # an idle peer does not keep the room that its largest frame took
             self._buffer.clear()
             self._start = 0
-        return payload
 
     @property
     def pending(self) -> int:

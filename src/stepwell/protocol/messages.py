@@ -9,7 +9,16 @@ Transaction(id, commands)       ──▶      requests may be sent before earli
 Response(id, results)
 AskStatus(id)                   ──▶
 ◀──      Status(id, …)
+Offer(number, size)             ──▶      before a large body; the answer can take a while
+◀──      Granted(number, accepted)
+the body's bytes, raw           ──▶      only if accepted; the next request can refer to `number`
+AskView(id, projects)           ──▶
+◀──      ViewOpened(id, …)               or a Response with the refusal
+Released(segments)              ──▶      no longer mapped
 Goodbye()                       ──▶      ends the session, not only the connection
+
+◀──      Segments(…)                     with their descriptors, before the first message that refers to them
+◀──      Retired(segments)               nothing refers to them any more
 """
 
 from __future__ import annotations
@@ -21,11 +30,12 @@ from msgspec import Meta, Struct, field
 from stepwell import limits
 from stepwell.domain.checks import checked
 from stepwell.domain.commands import AnyCommand, AnyWrite
-from stepwell.domain.names import Identifier, ProjectName
+from stepwell.domain.names import Identifier, ProjectName, UploadNumber
 from stepwell.domain.replies import AnyReply, TierMetrics
 from stepwell.errors import Detail, StepwellError, revive
+from stepwell.protocol.handles import CatalogueEnd, Handle
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 RequestId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -65,11 +75,31 @@ class AskStatus(Message, frozen=True):
     request_id: RequestId
 
 
+class Offer(Message, frozen=True):
+    """Asks for room for a body that is too large for a frame. The next request can refer to it by its number."""
+
+    number: UploadNumber
+    size: Annotated[int, Meta(ge=1, le=limits.BODY_BYTES_MAX, description="a body has at most 64 MiB; split it")]
+
+
+class AskView(Message, frozen=True):
+    """Asks for all fragments of some projects at one revision."""
+
+    request_id: RequestId
+    projects: Annotated[tuple[ProjectName, ...], Meta(min_length=1, max_length=limits.PROJECTS_PER_SESSION_MAX)]
+
+
+class Released(Message, frozen=True):
+    """Says that segments are not mapped any more."""
+
+    segments: Annotated[tuple[int, ...], Meta(max_length=limits.RELEASED_PER_MESSAGE_MAX)]
+
+
 class Goodbye(Message, frozen=True):
     """The session is over: its leases end now, without a grace."""
 
 
-ClientMessage = Hello | Request | Transaction | AskStatus | Goodbye
+ClientMessage = Hello | Request | Transaction | Offer | AskStatus | AskView | Released | Goodbye
 
 
 class Welcome(Message, frozen=True):
@@ -79,14 +109,51 @@ class Welcome(Message, frozen=True):
     epoch: str
     revision: int
     manager_pid: int
+    encoding: str  # in which tokens are counted
+    segments: tuple[int, ...]  # that are in use; what else somebody has mapped is out of date
+
+
+class Segment(Struct, frozen=True, array_like=True, gc=False):
+    """A segment whose descriptor comes along."""
+
+    number: int
+    size: int
+
+
+class Segments(Message, frozen=True):
+    """Segments that later messages refer to. Their descriptors come with this frame, in this order."""
+
+    segments: tuple[Segment, ...]
+
+
+class Retired(Message, frozen=True):
+    """Segments that nothing refers to any more: whoever has them mapped should let go of them."""
+
+    segments: tuple[int, ...]
+
+
+class Granted(Message, frozen=True):
+    """There is room for an offered body, and it can be sent; or not, and a request that refers to it will say why."""
+
+    number: int
+    accepted: bool
+
+
+class ViewOpened(Message, frozen=True):
+    """How far the catalogues of some projects go, at one revision."""
+
+    request_id: int
+    epoch: str
+    revision: int
+    catalogues: tuple[CatalogueEnd, ...]
 
 
 class Answer(Message, frozen=True):
-    """A command took effect. `bodies` are those that its reply refers to, by digest."""
+    """A command took effect. `handles` say where the bodies are that its reply refers to, by digest."""
 
     revision: int
     reply: AnyReply
-    bodies: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    handles: dict[bytes, Handle] = field(default_factory=dict[bytes, Handle])
 
 
 class Refusal(Message, frozen=True):
@@ -115,6 +182,20 @@ class Response(Message, frozen=True):
     results: tuple[Result, ...]
 
 
+class MemoryUsage(Struct, frozen=True, array_like=True):
+    """Bytes of shared memory and disk."""
+
+    arena_bytes: int  # in segments, dead space included
+    arena_limit: int
+    live_bytes: int
+    segments: int
+    file_bytes: int  # of cold bodies, on disk
+    waiting: int  # bodies that do not have the form of their tier yet
+    retired_segments: int  # gone, and still mapped by somebody
+    retired_bytes: int
+    catalogues: int
+
+
 class Status(Message, frozen=True):
     """What `stepwell status` shows."""
 
@@ -128,6 +209,8 @@ class Status(Message, frozen=True):
     requests: int
     evicted: int
     metrics: TierMetrics
+    memory: MemoryUsage
+    encoding: str
 
 
 class Rejected(Message, frozen=True):
@@ -136,4 +219,4 @@ class Rejected(Message, frozen=True):
     refusal: Refusal
 
 
-ManagerMessage = Welcome | Response | Status | Rejected
+ManagerMessage = Welcome | Segments | Retired | Response | Granted | Status | ViewOpened | Rejected

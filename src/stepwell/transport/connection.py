@@ -1,32 +1,56 @@
-"""The client's end: a blocking connection that carries one request at a time."""
+"""The client's end: a blocking connection that carries one request at a time.
+
+Whatever is received may carry descriptors, and a plain `recv` would drop them. They wait here, in the order in which
+they came, for whoever reads the frame that announces them.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import select
 import socket
 import time
+from array import array
+from collections import deque
+from collections.abc import Callable
+from typing import Final
 
 from stepwell import limits
-from stepwell.errors import OutcomeUnknown, RuntimeLost
+from stepwell.errors import OutcomeUnknown, ProtocolError, RuntimeLost
 from stepwell.protocol.codec import decode_from_manager, encode_frame
 from stepwell.protocol.framing import Framer
-from stepwell.protocol.messages import ClientMessage, ManagerMessage
+from stepwell.protocol.messages import ClientMessage, ManagerMessage, Retired, Segments
 from stepwell.transport.address import dial
 from stepwell.transport.spin import Spin
+
+# The kernel hands out the descriptors of one `sendmsg` at a time.
+_ANCILLARY_BYTES: Final = socket.CMSG_SPACE(limits.DESCRIPTORS_PER_FRAME_MAX * array("i").itemsize)
+
+# Plain numbers: the operators of an enumeration's flags take longer than receiving does.
+_CLOEXEC: Final = int(socket.MSG_CMSG_CLOEXEC)
+_TRUNCATED: Final = int(socket.MSG_CTRUNC)
+_PEEK: Final = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
+
+
+Aside = Callable[["Connection", Segments | Retired], None]
+"""Takes what the manager says between its answers."""
 
 
 class Connection:
     """A socket, its frames and its messages. Not thread-safe: whoever has it checked out uses it alone."""
 
-    def __init__(self, address: str, timeout_s: float | None = None) -> None:
+    def __init__(self, address: str, timeout_s: float | None = None, *, aside: Aside | None = None) -> None:
+        self._aside = aside
         self._socket = dial(address, timeout_s)
         self._framer = Framer()
         self._out = bytearray()
         self._spin = Spin(limits.SPIN_SECONDS)
         self._arrived = bytearray(limits.RECEIVE_BYTES_CLIENT)  # kept: allocating it anew costs more than receiving
+        self._buffers = [self._arrived]
+        self._descriptors: deque[int] = deque()  # that came and were not taken: ours to close
+        self._readable = select.poll()
+        self._readable.register(self._socket, select.POLLIN)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -40,39 +64,48 @@ class Connection:
         try:
             self.send(message)
         except RuntimeLost as gone:
-            if not isinstance(gone.__cause__, ConnectionError):
-                raise
-            try:
-                return self.receive()  # why we were turned away, if it was said before the door was shut
-            except OutcomeUnknown:
-                raise gone from gone.__cause__
+            return self.last_word(gone)
         return self.receive()
+
+    def last_word(self, gone: RuntimeLost) -> ManagerMessage:
+        """Why we were turned away, if it was said before the door was shut."""
+        if not isinstance(gone.__cause__, ConnectionError):
+            raise gone
+        try:
+            return self.receive()
+        except OutcomeUnknown:
+            raise gone from gone.__cause__
 
     def send(self, message: ClientMessage) -> None:
         """Send, entirely."""
         self._out.clear()
         encode_frame(message, self._out)
+        self._send_all(self._out)
+
+    def send_body(self, body: memoryview | bytes) -> None:
+        """Send the bytes that a grant allows, entirely and as they are."""
+        self._send_all(body)
+
+    def _send_all(self, data: memoryview | bytes | bytearray) -> None:
+        """While the manager takes no more, take what it sends: it may be waiting for just that."""
+        sent = 0
         try:
-            self._send_all()
+            with memoryview(data) as out:
+                assert out.itemsize == 1, "what was sent is counted in bytes"
+                while sent < len(out):
+                    try:
+                        sent += self._socket.send(out[sent:], socket.MSG_DONTWAIT)
+                    except BlockingIOError:
+                        self._make_way()
         except OSError as error:
             # Not every byte went, so that the request cannot have taken effect.
             raise RuntimeLost(f"the connection to the manager is gone: {error.strerror}") from error
-
-    def _send_all(self) -> None:
-        """While the manager takes no more, take what it sends: it may be waiting for just that."""
-        sent = 0
-        with memoryview(self._out) as out:
-            while sent < len(out):
-                try:
-                    sent += self._socket.send(out[sent:], socket.MSG_DONTWAIT)
-                except BlockingIOError:
-                    self._make_way()
 
     def _make_way(self) -> None:
         ready = select.poll()
         ready.register(self._socket, select.POLLIN | select.POLLOUT)
         if any(events & select.POLLIN for _, events in ready.poll()):
-            if not (size := self._socket.recv_into(self._arrived)):
+            if not (size := self._receive_some()):
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
             self._feed(size)
 
@@ -81,9 +114,17 @@ class Connection:
             self._framer.feed(arrived[:size])
 
     def receive(self) -> ManagerMessage:
-        """The next message."""
+        """The next answer. What the manager says between its answers goes to `aside`."""
+        while True:
+            message = self._next_message()
+            if self._aside is None or not isinstance(message, Segments | Retired):
+                return message
+            self._aside(self, message)
+
+    def _next_message(self) -> ManagerMessage:
         while (frame := self._framer.next_frame()) is None:
             try:
+                self._look()
                 size = self._receive_some()
             except OSError as error:
                 raise OutcomeUnknown(f"the connection broke before the answer came: {error.strerror}") from error
@@ -92,26 +133,52 @@ class Connection:
             self._feed(size)
         return decode_from_manager(frame)
 
-    def _receive_some(self) -> int:
-        """Wait for bytes, at first without going to sleep."""
+    def take_descriptors(self, count: int) -> list[int]:
+        """The next descriptors that came, in order, for a frame that announced so many: from now on the caller's."""
+        if count > len(self._descriptors):
+            raise ProtocolError(f"{count} descriptors were announced, {len(self._descriptors)} came")
+        return [self._descriptors.popleft() for _ in range(count)]
+
+    def _look(self) -> None:
+        """Look for bytes for a moment, before we go to sleep over them."""
         if seconds := self._spin.seconds():
             until = time.perf_counter() + seconds
             while time.perf_counter() < until:
-                with contextlib.suppress(BlockingIOError):
-                    size = self._socket.recv_into(self._arrived, 0, socket.MSG_DONTWAIT)
+                if self._readable.poll(0):  # quicker to say no than receiving is
                     self._spin.hit()
-                    return size
+                    return
             self._spin.missed()
-        return self._socket.recv_into(self._arrived)
+
+    def _receive_some(self) -> int:
+        """Wait for bytes; how many came."""
+        size, ancillary, flags, _ = self._socket.recvmsg_into(self._buffers, _ANCILLARY_BYTES, _CLOEXEC)
+        if ancillary or flags & _TRUNCATED:
+            self._keep_descriptors(ancillary, flags)
+        return size
+
+    def _keep_descriptors(self, ancillary: list[tuple[int, int, bytes]], flags: int) -> None:
+        came = array("i", b"".join(data for _, _, data in ancillary))
+        self._descriptors.extend(came)
+        if flags & _TRUNCATED:
+            self._close_descriptors()
+            raise OutcomeUnknown(
+                "the answer came, but this process has no descriptors left for the shared memory: raise `ulimit -n`"
+            )
 
     def is_stale(self) -> bool:
-        """Whether the manager has closed an idle connection."""
+        """Whether the manager has closed an idle connection. Peeking leaves descriptors where they are."""
         try:
-            return self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+            return self._socket.recv(1, _PEEK) == b""
         except BlockingIOError:
             return False
         except OSError:
             return True
 
     def close(self) -> None:
+        """Let go of the socket and of every descriptor that nobody took."""
         self._socket.close()
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        while self._descriptors:
+            os.close(self._descriptors.popleft())

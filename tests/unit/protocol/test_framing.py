@@ -77,3 +77,30 @@ def test_largest_frame_passes_and_is_let_go() -> None:
     assert frame is not None
     assert len(frame) == limits.FRAME_BYTES_MAX
     assert sys.getsizeof(framer._buffer) < 1_000
+
+
+@given(st.binary(max_size=50), st.binary(max_size=50), st.integers(0, 60), st.booleans())
+def test_bytes_of_no_frame_are_moved_out(body: bytes, behind: bytes, room: int, is_fed_later: bool) -> None:  # noqa: FBT001
+    """As many as there are and as the target holds come out, in order; what is behind them is still a frame."""
+    framer = Framer()
+    framer.feed(framed(b"before") + body)
+    before = framer.next_frame()
+    assert before is not None
+    assert bytes(before) == b"before"
+    if is_fed_later:
+        framer.feed(framed(behind))
+    target = bytearray(b"-" * 60)
+    with memoryview(target) as view:
+        size = framer.take_into(view[: min(room, len(body))])
+    assert size == min(room, len(body))
+    assert target == body[:size].ljust(60, b"-")
+    rest = bytearray(len(body) - size)
+    with memoryview(rest) as view:
+        assert framer.take_into(view) == len(rest)
+    assert rest == body[size:]
+    if not is_fed_later:
+        with memoryview(bytearray(10)) as view:
+            assert framer.take_into(view) == 0
+        framer.feed(framed(behind))
+    assert drained(framer) == [behind]
+    assert framer.pending == 0

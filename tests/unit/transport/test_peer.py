@@ -1,13 +1,14 @@
 """The manager's end of a connection: never waits, bounded in both directions."""
 
 import socket
+import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 
 from stepwell import limits
-from stepwell.errors import Busy
+from stepwell.errors import Busy, ProtocolError
 from stepwell.protocol.messages import AskStatus, Refusal, Rejected
 from stepwell.transport.peer import Peer
 from tests.peers import frame
@@ -121,3 +122,13 @@ def test_unread_replies_stall(ends: Ends) -> None:
     assert ends.peer.is_stalled(limits.STALL_SECONDS_MAX + 1)
     ends.peer.flush(0.0)
     assert not ends.peer.is_stalled(limits.STALL_SECONDS_MAX + 1)
+
+
+def test_large_frames_are_for_those_who_said_who_they_are(ends: Ends) -> None:
+    """A stranger's announcement of a large frame is refused; a guest's is not."""
+    ends.other.sendall(struct.pack("!i", limits.GREETING_BYTES_MAX + 1))
+    ends.peer.read(ends.arrived, 1.0)
+    with pytest.raises(ProtocolError):
+        ends.peer.next_frame()
+    ends.peer.trust()
+    assert ends.peer.next_frame() is None
