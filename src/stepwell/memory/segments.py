@@ -1,0 +1,144 @@
+"""Segments: append-only stretches of bytes that one process writes and any number read.
+
+One in memory is a memfd, sealed so that it can neither shrink nor grow, and so that the kernel lets nobody write to it
+but through the mapping made before the seal. It has no name: when its last mapping and descriptor are gone, so is it,
+however everybody ended. Its pages are allocated before they are written, because writing to memory that cannot be
+had is a SIGBUS, while asking for it first is an error that can be answered.
+
+One on disk is a file without a name, written with `pwrite`; what readers get is a descriptor that only reads.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import tempfile
+from typing import Final, Protocol
+
+from stepwell import limits
+
+_F_SEAL_FUTURE_WRITE: Final = 0x10  # linux/fcntl.h; the standard library has no name for it
+_SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _F_SEAL_FUTURE_WRITE
+
+
+class Segment(Protocol):
+    """What an arena needs of a segment."""
+
+    number: int
+    size: int
+    used: int  # bytes given out, from the start
+    live: int  # of these, bytes that still count
+    allocated: int  # bytes that can be written, from the start
+    pins: int  # stretches that are being written
+    descriptor: int  # for readers
+
+    def allocate(self, end: int, at_most: int | None = None) -> bool:
+        """Have room for bytes up to `end`, allocating no more than `at_most` now; whether it is there. Or OSError."""
+        ...
+
+    def put(self, offset: int, header: bytes, data: bytes | memoryview) -> None:
+        """Write a header and what belongs to it, where nothing was."""
+        ...
+
+    def write(self, offset: int, data: bytes | memoryview) -> None:
+        """Write bytes where nothing was."""
+        ...
+
+    def read(self, offset: int, length: int) -> bytes:
+        """A copy of what was written."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it. Readers keep what they have mapped."""
+        ...
+
+
+def _allocate(descriptor: int, start: int, end: int, size: int, at_most: int | None) -> int:
+    """Ask the kernel for more than is needed now, so that it is asked rarely; how many bytes that were."""
+    wanted = max(end - start, limits.ALLOCATION_BYTES)
+    length = min(size - start, wanted if at_most is None else min(at_most, wanted))
+    os.posix_fallocate(descriptor, start, length)
+    return length
+
+
+class MemorySegment:
+    """A sealed memfd and the one writable mapping of it."""
+
+    __slots__ = ("_map", "allocated", "descriptor", "live", "number", "pins", "size", "used", "view")
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number = number
+        self.size = size
+        self.used = self.live = self.pins = self.allocated = 0
+        self.descriptor = os.memfd_create(f"stepwell-{number}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(self.descriptor, size)
+            self._map = mmap.mmap(self.descriptor, size)
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _SEALS)
+        except BaseException:
+            os.close(self.descriptor)
+            raise
+        self.view = memoryview(self._map)
+
+    def allocate(self, end: int, at_most: int | None = None) -> bool:
+        if end > self.allocated:
+            self.allocated += _allocate(self.descriptor, self.allocated, end, self.size, at_most)
+        return end <= self.allocated
+
+    def put(self, offset: int, header: bytes, data: bytes | memoryview) -> None:
+        body = offset + len(header)
+        self.view[offset:body] = header
+        self.view[body : body + len(data)] = data
+
+    def write(self, offset: int, data: bytes | memoryview) -> None:
+        self.view[offset : offset + len(data)] = data
+
+    def read(self, offset: int, length: int) -> bytes:
+        return bytes(self.view[offset : offset + length])
+
+    def close(self) -> None:
+        self.view.release()
+        self._map.close()
+        os.close(self.descriptor)
+
+
+class FileSegment:
+    """A file without a name, in the temporary directory."""
+
+    __slots__ = ("_writer", "allocated", "descriptor", "live", "number", "pins", "size", "used")
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number = number
+        self.size = size
+        self.used = self.live = self.pins = self.allocated = 0
+        self._writer, path = tempfile.mkstemp(prefix="stepwell-cold-")
+        try:
+            os.ftruncate(self._writer, size)
+            self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except BaseException:
+            os.close(self._writer)
+            raise
+        finally:
+            os.unlink(path)  # noqa: PTH108 - a Path would be made for nothing
+
+    def allocate(self, end: int, at_most: int | None = None) -> bool:
+        if end > self.allocated:
+            self.allocated += _allocate(self._writer, self.allocated, end, self.size, at_most)
+        return end <= self.allocated
+
+    def put(self, offset: int, header: bytes, data: bytes | memoryview) -> None:
+        self.write(offset, b"".join((header, data)))
+
+    def write(self, offset: int, data: bytes | memoryview) -> None:
+        with memoryview(data) as rest:
+            done = 0
+            while done < len(rest):
+                done += os.pwrite(self._writer, rest[done:], offset + done)
+
+    def read(self, offset: int, length: int) -> bytes:
+        return os.pread(self._writer, length, offset)
+
+    def close(self) -> None:
+        os.close(self._writer)
+        os.close(self.descriptor)
