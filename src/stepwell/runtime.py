@@ -23,6 +23,7 @@ import msgspec
 
 from stepwell import limits
 from stepwell.client.client import Client, connect
+from stepwell.client.tokens import DEFAULT_ENCODING, counter
 from stepwell.domain.checks import require_instance
 from stepwell.domain.fragment import TierBudget
 from stepwell.errors import InvalidArgument, NotOwner, StartFailed
@@ -57,19 +58,23 @@ class Runtime:
         *,
         budget: TierBudget | None = None,
         address: str | None = None,
+        encoding: str = DEFAULT_ENCODING,
         log_level: LogLevel | str = LogLevel.WARNING,
         spin_s: float = limits.SPIN_SECONDS,
     ) -> Self:
         """Start a manager and wait until it serves.
 
         It logs to this program's stderr. `address` is the path of its socket, by default a new one in a private
-        directory. `spin_s` is how long it looks for more requests before it sleeps.
+        directory. `encoding` names the vocabulary in which its clients count tokens. `spin_s` is how long it looks for
+        more requests before it sleeps.
         """
         level = _log_level(log_level)
+        counter(encoding)  # or say now that there is no such encoding
         require_instance(budget, (TierBudget, type(None)), "budget is a stepwell.TierBudget")
         settings = Settings(
             address=str(Path(address).absolute()) if address else str(private_directory() / "manager.sock"),
             budget=budget or TierBudget(),
+            encoding=encoding,
             log_level=level,
             spin_s=spin_s,
             private_directory=address is None,

@@ -8,6 +8,7 @@ from typing import Final
 from stepwell import limits
 from stepwell.cli.addresses import add_address, resolve
 from stepwell.cli.output import say
+from stepwell.client.tokens import DEFAULT_ENCODING, ENCODINGS
 from stepwell.domain.fragment import TierBudget
 from stepwell.manager.process import Settings
 from stepwell.manager.process import serve as serve_until_stopped
@@ -26,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cold-entries", type=int, default=limits.COLD_ENTRIES, metavar="N", help="default: %(default)s"
     )
     parser.add_argument(
+        "--arena-bytes", type=int, default=limits.ARENA_BYTES, metavar="N", help="shared memory (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--encoding", choices=ENCODINGS, default=DEFAULT_ENCODING, help="of tokens (default: %(default)s)"
+    )
+    parser.add_argument(
         "--log-level", choices=[*LogLevel], default=LogLevel.INFO, help="what is worth a line (default: %(default)s)"
     )
     parser.add_argument("--json-logs", action="store_true", help="one JSON object a line instead of words")
@@ -39,7 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
             hot_tokens=arguments.hot_tokens,
             warm_entries=arguments.warm_entries,
             cold_entries=arguments.cold_entries,
+            arena_bytes=arguments.arena_bytes,
         ),
+        encoding=arguments.encoding,
         log_level=LogLevel(arguments.log_level),
         log_json=arguments.json_logs,
     )

@@ -35,6 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     console = results()
     console.print(_manager(address, status))
     console.print(_tiers(status))
+    console.print(_memory(status))
     return 0
 
 
@@ -52,6 +53,8 @@ def _facts(address: str, status: Status) -> dict[str, object]:
         "evicted": status.evicted,
         "tiers": {name: _usage(usage) for name, usage in _by_name(status)},
         "body_bytes": metrics.body_bytes,
+        "memory": msgspec.structs.asdict(status.memory),
+        "encoding": status.encoding,
         "budget": metrics.budget,
     }
 
@@ -94,4 +97,21 @@ def _tiers(status: Status) -> Table:
         table.add_row(name, f"{usage.entries:,}", f"{usage.tokens:,}", f"{usage.bytes:,}", bounds[name])
     table.add_section()
     table.add_row("bodies", "", "", f"{status.metrics.body_bytes:,}", f"{budget.bodies_bytes:,} bytes")
+    return table
+
+
+def _memory(status: Status) -> Table:
+    memory = status.memory
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    table.add_row(
+        "shared memory",
+        f"{memory.arena_bytes:,} of {memory.arena_limit:,} bytes in {memory.segments:,} segments, "
+        f"{memory.live_bytes:,} live",
+    )
+    table.add_row("cold bodies", f"{memory.file_bytes:,} bytes on disk")
+    table.add_row("in another form soon", f"{memory.waiting:,} bodies")
+    table.add_row("retired, still mapped", f"{memory.retired_bytes:,} bytes in {memory.retired_segments:,} segments")
+    table.add_row("tokens counted by", status.encoding)
     return table

@@ -18,43 +18,35 @@ import structlog
 
 from stepwell import limits
 from stepwell.errors import Busy, InvalidArgument, ManagerFault, ProtocolError, StepwellError
+from stepwell.manager.guests import READ, WRITE, Guest
 from stepwell.manager.requests import Requests
 from stepwell.manager.sessions import Session, Sessions
+from stepwell.manager.sharing import Sharing
+from stepwell.manager.uploads import Uploads
 from stepwell.protocol.codec import Salvaged, decode_from_client
 from stepwell.protocol.messages import (
     VERSION,
     AskStatus,
+    AskView,
     ClientMessage,
     Goodbye,
+    Granted,
     Hello,
+    Offer,
     Refusal,
     Rejected,
+    Released,
     Request,
     Response,
     Status,
     Transaction,
     Welcome,
 )
-from stepwell.transport.address import Credentials, credentials
+from stepwell.transport.address import credentials
 from stepwell.transport.peer import Peer
 from stepwell.transport.spin import Spin
 
-_READ = select.EPOLLIN
-_WRITE = select.EPOLLOUT
 _HOUSEKEEPING_S = 0.25
-
-
-class Guest:
-    """A connected peer and what the loop knows of it."""
-
-    __slots__ = ("credentials", "interest", "joined_at_s", "peer", "session")
-
-    def __init__(self, peer: Peer, who: Credentials, now_s: float) -> None:
-        self.peer = peer
-        self.credentials = who
-        self.joined_at_s = now_s
-        self.session: Session | None = None
-        self.interest = _READ
 
 
 class Loop:
@@ -66,6 +58,7 @@ class Loop:
         requests: Requests,
         *,
         epoch: str,
+        encoding: str,
         log: structlog.typing.FilteringBoundLogger,
         signals: Mapping[int, str] | None = None,
         spin_s: float = limits.SPIN_SECONDS,
@@ -73,20 +66,24 @@ class Loop:
         self._listener = listener
         self._requests = requests
         self._epoch = epoch
+        self._encoding = encoding
         self._log = log
         self._signals = dict(signals or {})
         self._spin = Spin(spin_s)
         self._sessions = Sessions()
+        self._bodies = requests.owner.bodies
+        self._sharing = Sharing(self._bodies)
         self._guests: dict[int, Guest] = {}
         self._arrived = memoryview(bytearray(limits.RECEIVE_BYTES_PER_TURN))  # one for all: it is emptied at once
         self._backlog: dict[int, Guest] = {}  # frames have arrived that no turn has come to yet
+        self._parked: dict[int, Guest] = {}  # cannot be answered yet
         self._started_at_s = self._now_s = time.monotonic()
         self._housekeep_at_s = self._sweep_at_s = self._now_s
         self._drain_until_s: float | None = None
         self._evicted = 0
         self._epoll = select.epoll()
         for fd in (listener.fileno(), *self._signals):
-            self._epoll.register(fd, _READ)
+            self._epoll.register(fd, READ)
 
     def run(self) -> None:
         """Turn until drained."""
@@ -107,6 +104,7 @@ class Loop:
         """Let go of every descriptor."""
         for guest in list(self._guests.values()):
             self._guests.pop(guest.peer.fileno())
+            guest.uploads.close()
             guest.peer.close()
         self._sessions.close()
         self._epoll.close()
@@ -117,18 +115,25 @@ class Loop:
         self._now_s = time.monotonic()
         for fd, events in ready:
             self._attend(fd, events)
-        busy, self._backlog = self._backlog, {}
+        busy, self._backlog = {**self._backlog, **self._parked}, {}
         for guest in busy.values():
             self._serve(guest)
         for guest in busy.values():
             self._flush(guest)
+        self._sharing.retire()
         if self._now_s >= self._housekeep_at_s:
             self._housekeep()
 
     def _poll(self) -> list[tuple[int, int]]:
-        """What is ready. After a busy turn, look again for a moment before sleeping: waking up costs more."""
-        if self._backlog or self._drain_until_s is not None:
-            return self._epoll.poll(0 if self._backlog else 0.01)
+        """What is ready. After a busy turn, look again for a moment before sleeping: waking up costs more.
+
+        Bodies change their form in idle moments; while memory is short, or somebody waits for it, after every turn.
+        """
+        is_short = bool(self._parked) or self._bodies.is_pressed
+        if (is_short and self._requests.owner.work()) or self._backlog:
+            return self._epoll.poll(0)
+        if self._drain_until_s is not None:
+            return self._epoll.poll(0.01)
         if seconds := self._spin.seconds():
             until_s = time.monotonic() + seconds
             while time.monotonic() < until_s:
@@ -136,14 +141,18 @@ class Loop:
                     self._spin.hit()
                     return ready
             self._spin.missed()
+        if self._requests.owner.work():
+            return self._epoll.poll(0)
         return self._epoll.poll(max(0.0, self._housekeep_at_s - time.monotonic()))
 
     def _attend(self, fd: int, events: int) -> None:
         guest = self._guests.get(fd)
         if guest is not None:
             # Whoever has frames waiting sends no more until they are done: its buffer stays bounded.
-            waits = fd in self._backlog or guest.peer.is_full
-            if events & ~_WRITE and self._drain_until_s is None and not waits:
+            waits = fd in self._backlog or guest.parked is not None or guest.peer.is_full
+            if guest.parked is not None and events & (select.EPOLLHUP | select.EPOLLERR):
+                guest.peer.is_open = False
+            if events & ~WRITE and self._drain_until_s is None and not waits:
                 guest.peer.read(self._arrived, self._now_s)
             self._backlog[fd] = guest
         elif fd == self._listener.fileno():
@@ -158,13 +167,13 @@ class Loop:
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-            self._epoll.register(connection.fileno(), _READ)
+            self._epoll.register(connection.fileno(), READ)
         except OSError as error:  # the peer gave up already, or we have no descriptor left
             self._log.warning("peer.not_accepted", reason=str(error))
             self._epoll.modify(self._listener.fileno(), 0)  # until housekeeping; it would only be ready again
             return
         who = credentials(connection)
-        guest = Guest(Peer(connection, self._now_s), who, self._now_s)
+        guest = Guest(Peer(connection, self._now_s), who, Uploads(self._requests.owner), self._now_s)
         if who.uid != os.geteuid():
             self._log.warning("peer.refused", uid=who.uid, pid=who.pid)
             connection.close()
@@ -179,6 +188,8 @@ class Loop:
         done = 0
         while done < limits.COMMANDS_PER_TURN:
             try:
+                if guest.parked is not None and not self._resume(guest, guest.parked):
+                    return
                 frame = guest.peer.next_frame()
                 if frame is None:
                     return
@@ -204,8 +215,13 @@ class Loop:
             raise ProtocolError("the first message of a connection is Hello")
         match message:
             case Request() | Transaction() | Salvaged():
-                self._respond(guest, self._requests.respond(message, session))
+                self._respond(guest, self._requests.respond(message, session, guest.uploads.held))
+                guest.uploads.release()
                 return len(message.commands)
+            case Offer() | AskView():
+                guest.parked = message
+            case Released():
+                self._sharing.holders.release(session, message.segments)
             case AskStatus():
                 guest.peer.send(self._status(message, session))
             case Goodbye():
@@ -215,7 +231,34 @@ class Loop:
                 assert_never(message)
         return 1
 
+    def _resume(self, guest: Guest, parked: Offer | AskView) -> bool:
+        """Answer what could not be answered before, if it can be now."""
+        assert guest.session is not None
+        fd = guest.peer.fileno()
+        self._parked[fd] = guest
+        match parked:
+            case Offer():
+                accepted = guest.uploads.grant(parked, self._requests.origin(guest.session), self._now_s)
+                if accepted is None:
+                    return False
+                guest.peer.send(Granted(parked.number, accepted))
+                if accepted:
+                    guest.peer.expect(guest.uploads, self._now_s)
+            case AskView():
+                opened = self._requests.open_view(parked, guest.session, self._epoch, self._now_s)
+                if opened is None:
+                    return False
+                self._sharing.share(guest, self._sharing.live)
+                self._sharing.notify(guest)
+                guest.peer.send(opened)
+            case _:
+                assert_never(parked)
+        guest.parked = None
+        del self._parked[fd]
+        return True
+
     def _respond(self, guest: Guest, response: Response) -> None:
+        self._sharing.before(guest, response)
         try:
             guest.peer.send(response)
         except InvalidArgument:  # it does not fit in a frame, but what was asked is done
@@ -236,12 +279,13 @@ class Loop:
             self._watch(session.pidfd)
         guest.session = session
         guest.peer.trust()
-        guest.peer.send(Welcome(VERSION, self._epoch, self._requests.revision, os.getpid()))
+        live = tuple(self._sharing.live)
+        guest.peer.send(Welcome(VERSION, self._epoch, self._requests.revision, os.getpid(), self._encoding, live))
         self._log.debug("peer.welcomed", pid=guest.credentials.pid, session_id=session.session_id)
 
     def _watch(self, pidfd: int) -> None:
         try:
-            self._epoll.register(pidfd, _READ)
+            self._epoll.register(pidfd, READ)
         except OSError:  # watched already, since the session reconnected within its grace; or no room for one more
             return
 
@@ -257,6 +301,8 @@ class Loop:
             requests=self._requests.served,
             evicted=self._evicted,
             metrics=self._requests.metrics(session),
+            memory=self._sharing.usage(self._requests.owner.catalogues),
+            encoding=self._encoding,
         )
 
     def _reject(self, guest: Guest, error: StepwellError) -> None:
@@ -276,7 +322,7 @@ class Loop:
             return
         if was_full and not peer.is_full:  # what it sent while it did not read
             self._backlog[peer.fileno()] = guest
-        interest = (0 if peer.is_full else _READ) | (_WRITE if peer.outbox else 0)
+        interest = (0 if peer.is_full or guest.parked else READ) | (WRITE if peer.outbox else 0)
         if interest != guest.interest:
             self._epoll.modify(peer.fileno(), interest)
             guest.interest = interest
@@ -287,13 +333,17 @@ class Loop:
         if self._guests.pop(fd, None) is None:
             return
         self._backlog.pop(fd, None)
+        self._parked.pop(fd, None)
         self._epoll.unregister(fd)
+        guest.uploads.close()
         guest.peer.close()
         session = guest.session
         if session is not None:
             self._sessions.leave(session, self._now_s)
-            if session.connections == 0 and not self._requests.holds_leases(session.session_id):
-                self._sessions.forget(session)
+            if session.connections == 0:
+                self._sharing.holders.forget(session)
+                if not self._requests.holds_leases(session.session_id):
+                    self._sessions.forget(session)
 
     def _bury(self, session: Session) -> None:
         """The session's process is dead, even if a child of it still holds the socket."""
@@ -314,18 +364,31 @@ class Loop:
         """What has to happen by time alone."""
         self._housekeep_at_s = self._now_s + _HOUSEKEEPING_S
         if self._drain_until_s is None:
-            self._epoll.modify(self._listener.fileno(), _READ)
+            self._epoll.modify(self._listener.fileno(), READ)
         self._requests.housekeep_leases()
+        self._requests.owner.housekeep(self._now_s)
         for session in self._sessions.overdue(self._now_s):
             self._end(session)
         for guest in list(self._guests.values()):
             shy = guest.session is None and self._now_s - guest.joined_at_s > limits.HELLO_SECONDS_MAX
-            if shy or guest.peer.is_stalled(self._now_s):
+            if shy or guest.peer.is_stalled(self._now_s) or guest.uploads.is_forgotten(self._now_s):
                 self._evicted += 1
                 self._log.warning("peer.evicted", pid=guest.credentials.pid, said_hello=not shy)
                 self._part(guest)
+        self._bound_retired()
         if self._now_s >= self._sweep_at_s and not self._requests.sweep():
             self._sweep_at_s = self._now_s + limits.SWEEP_SECONDS
+
+    def _bound_retired(self) -> None:
+        """Whoever has held on to memory that is gone for us, and longest, is disconnected."""
+        holders = self._sharing.holders
+        while holders.retired_bytes > limits.RETIRED_BYTES_MAX:
+            for session in holders.oldest():
+                self._log.warning("session.held_on", session_id=session.session_id, bytes=holders.retired_bytes)
+                for guest in [each for each in self._guests.values() if each.session is session]:
+                    self._evicted += 1
+                    self._part(guest)
+                holders.forget(session)
 
     def _is_drained(self) -> bool:
         if self._drain_until_s is None:

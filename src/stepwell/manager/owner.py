@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from typing import Final
 
+from stepwell import limits
 from stepwell.domain import machine
+from stepwell.domain.changeset import EntryRow
 from stepwell.domain.commands import Command, Write
-from stepwell.domain.deciding import Origin
+from stepwell.domain.commands.tiers import RelieveArena
+from stepwell.domain.deciding import AnyChange, Origin
 from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.machine import Outcome
-from stepwell.domain.replies import Reply
+from stepwell.domain.replies import FragmentsMoved, Reply
 from stepwell.domain.state import State
-from stepwell.errors import NotOwner, StepwellError
-from stepwell.memory.heap import BodyHeap
+from stepwell.errors import Busy, NotOwner, StepwellError, TierFull
+from stepwell.memory.arena import OutOfRoom
+from stepwell.memory.bodies import BodyStore, Upload
+from stepwell.memory.catalogue import Catalogues
+from stepwell.protocol.handles import CatalogueEnd, Handle
 from stepwell.protocol.messages import Answer
 
 
@@ -48,6 +55,13 @@ class StateBroken(BaseException):
     """A defect while the state was changing: what is half changed must not be served, so that nobody may catch this."""
 
 
+_NO_HANDLES: Final[dict[bytes, Handle]] = {}
+
+
+def _full(error: OutOfRoom) -> TierFull:
+    return TierFull(f"there is no shared memory left ({error}): delete some fragments, or raise arena_bytes")
+
+
 class StateOwner:
     """Single-threaded by design, and enforced: any use outside the owning process and thread raises `NotOwner`.
 
@@ -59,13 +73,20 @@ class StateOwner:
         self._process = _here.process
         self._thread = threading.get_ident()
         self._state = State(budget)
-        self._heap = BodyHeap()
+        self._bodies = BodyStore(self._state.bodies, self._state.budget.arena_bytes)
+        self._catalogues = Catalogues(self._state.fragments, self._bodies)
 
     def execute(self, command: Command[Reply], origin: Origin) -> Answer:
         """Apply one command, or raise its refusal."""
         self._guard()
         try:
-            return self._answer(machine.apply(self._state, command, origin))
+            if lengths := command.inline:
+                self._make_room(lengths, origin)
+            outcome = machine.apply(self._state, command, origin)
+            if outcome.changes:
+                self._follow((outcome,))
+            wanted = outcome.reply.wants
+            return Answer(outcome.revision, outcome.reply, self._bodies.locate(wanted) if wanted else _NO_HANDLES)
         except StepwellError:
             raise
         except Exception as error:
@@ -75,11 +96,65 @@ class StateOwner:
         """Apply all commands at one revision, or none and raise."""
         self._guard()
         try:
-            return [self._answer(outcome) for outcome in machine.apply_all(self._state, commands, origin)]
+            if lengths := [length for command in commands for length in command.inline]:
+                self._make_room(lengths, origin)
+            outcomes = machine.apply_all(self._state, commands, origin)
+            self._follow(outcomes)
+            return [Answer(outcome.revision, outcome.reply, _NO_HANDLES) for outcome in outcomes]
         except StepwellError:
             raise
         except Exception as error:
             raise StateBroken(repr(error)) from error
+
+    def reserve(self, size: int, origin: Origin) -> Upload | None:
+        """Room for an upload; None while room is being made. Refuses when that cannot help."""
+        self._guard()
+        try:
+            return self._bodies.reserve(size)
+        except OutOfRoom as error:
+            fits = size < self._bodies.arena.limit
+            if fits and (self._relieve(size, origin) or self._bodies.work()):
+                return None
+            raise _full(error) from error
+
+    def prepare(self, upload: Upload) -> bool:
+        """Have a little more of an upload's memory; whether all of it is there. Refuses when there is none."""
+        try:
+            return upload.prepare()
+        except OutOfRoom as error:
+            raise _full(error) from error
+
+    def open_view(self, projects: Sequence[str], now_s: float) -> list[CatalogueEnd] | None:
+        """How far the projects' catalogues go now; None while some are still being listed."""
+        self._guard()
+        try:
+            ends = [self._catalogues.open(project, self._state.revision, now_s) for project in projects]
+        except OutOfRoom as error:
+            raise _full(error) from error
+        found = [end for end in ends if end is not None]
+        return found if len(found) == len(ends) else None
+
+    def work(self) -> bool:
+        """Do a slice of what the bytes still have to follow; whether there may be more."""
+        self._guard()
+        return self._catalogues.work() or self._bodies.work()
+
+    def housekeep(self, now_s: float) -> None:
+        """What catalogues and bodies need every now and then."""
+        self._guard()
+        self._catalogues.housekeep(now_s)
+        self._bodies.try_again()
+
+    @property
+    def bodies(self) -> BodyStore:
+        """Where the bytes are."""
+        self._guard()
+        return self._bodies
+
+    @property
+    def catalogues(self) -> int:
+        """How many projects somebody looks at."""
+        return len(self._catalogues)
 
     def holds_leases(self, session_id: str) -> bool:
         """Whether a session is working on any plan."""
@@ -97,15 +172,58 @@ class StateOwner:
         self._guard()
         return self._state.plans.next_expiry_ms
 
-    def _answer(self, outcome: Outcome) -> Answer:
-        """Let the bytes follow the references, and give those that the reply wants."""
-        if outcome.bodies:
-            self._heap.keep(outcome.bodies, self._state.bodies)
-        for change in outcome.changes:
-            if isinstance(change.before, FragmentRow):
-                self._heap.drop(change.before.digest, self._state.bodies)
-        wanted = outcome.reply.wants
-        return Answer(outcome.revision, outcome.reply, self._heap.read(wanted) if wanted else {})
+    def close(self) -> None:
+        """Let go of all memory."""
+        self._bodies.close()
+
+    def _make_room(self, lengths: Sequence[int], origin: Origin) -> None:
+        """Have room for bodies before anything is decided: once the state has changed, keeping them cannot fail."""
+        try:
+            self._bodies.require_room(lengths)
+        except OutOfRoom:
+            self._relieve(sum(lengths), origin)
+            has_more = self._bodies.work(limits.WORK_SECONDS_MAX)
+            try:
+                self._bodies.require_room(lengths)
+            except OutOfRoom as error:
+                if has_more:
+                    raise Busy("shared memory is full, and room is being made: try again in a moment") from error
+                raise _full(error) from error
+
+    def _relieve(self, needed: int, origin: Origin) -> bool:
+        """Let the least recently used go down; whether any did."""
+        needed = min(needed, self._state.budget.live_bytes)
+        outcome = machine.apply(self._state, RelieveArena(needed), Origin(origin.session_id, origin.now_ms))
+        self._follow((outcome,))
+        assert isinstance(outcome.reply, FragmentsMoved)
+        return bool(outcome.reply.moves)
+
+    def _follow(self, outcomes: Sequence[Outcome]) -> None:
+        """Let the bytes, and the catalogues, follow the rows."""
+        for outcome in outcomes:
+            if outcome.bodies:
+                self._bodies.keep(outcome.bodies)
+        for outcome in outcomes:
+            for change in outcome.changes:
+                self._follow_row(change, outcome.bodies)
+        if self._catalogues:
+            for outcome in outcomes:
+                self._catalogues.note(outcome.changes, outcome.revision)
+
+    def _follow_row(self, change: AnyChange, kept: Container[bytes]) -> None:
+        before, after = change.before, change.after
+        if isinstance(after, FragmentRow):
+            if after.digest not in kept:
+                self._bodies.follow(after.digest)
+            if isinstance(before, FragmentRow) and before.digest != after.digest:
+                self._bodies.follow(before.digest)
+        elif isinstance(before, FragmentRow):
+            self._bodies.follow(before.digest)
+        elif isinstance(after, EntryRow):
+            for digest, _ in after.held:
+                self._bodies.follow(digest)
+        elif isinstance(after, TierBudget):
+            self._bodies.resize(after.arena_bytes)
 
     def _guard(self) -> None:
         if threading.get_ident() != self._thread or _here.process != self._process:

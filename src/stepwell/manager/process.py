@@ -35,6 +35,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     budget: TierBudget
     log_level: LogLevel = LogLevel.WARNING
     log_json: bool = False
+    encoding: str  # in which clients count tokens
     spin_s: float = limits.SPIN_SECONDS
     private_directory: bool = False  # the socket's directory is ours alone, and goes with it
     lifeline_fd: int | None = None  # its end is the end of whoever started us
@@ -43,8 +44,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
     """Serve until SIGTERM, or until whoever started us is gone."""
-    if not hasattr(select, "epoll") or not hasattr(os, "pidfd_open"):
-        raise StartFailed("a manager needs Linux (epoll and pidfd); clients and it have to be on one machine")
+    if not (hasattr(select, "epoll") and hasattr(os, "pidfd_open") and hasattr(os, "memfd_create")):
+        raise StartFailed("a manager needs Linux (epoll, pidfds, sealed memfds); clients are on the same machine")
     log = get_logger(pid=os.getpid())
     _raise_descriptor_limit()
     _quieten_collector()
@@ -53,8 +54,18 @@ def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
         signals = stack.enter_context(_signals(settings))
         listener = stack.enter_context(listen(settings.address))
         stack.callback(_remove_socket, settings)
-        requests = Requests(StateOwner(settings.budget), Clock(), log)
-        loop = Loop(listener, requests, epoch=str(ULID()), log=log, signals=signals, spin_s=settings.spin_s)
+        owner = StateOwner(settings.budget)
+        stack.callback(owner.close)
+        requests = Requests(owner, Clock(), log)
+        loop = Loop(
+            listener,
+            requests,
+            epoch=str(ULID()),
+            encoding=settings.encoding,
+            log=log,
+            signals=signals,
+            spin_s=settings.spin_s,
+        )
         stack.callback(loop.close)
         log.info("manager.started", address=settings.address)
         on_ready()

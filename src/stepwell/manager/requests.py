@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 
@@ -11,16 +11,29 @@ from stepwell import limits
 from stepwell.domain.commands import Command, Read, Write
 from stepwell.domain.commands.plans import EndSession, ExpireLeases
 from stepwell.domain.commands.tiers import GetMetrics, SweepIdle
+from stepwell.domain.content import Held
 from stepwell.domain.deciding import Origin
 from stepwell.domain.replies import FragmentsMoved, Reply, SessionEnded, TierMetrics
 from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutcomeUnknown, OutOfScope, StepwellError
 from stepwell.manager.owner import Clock, StateOwner
 from stepwell.manager.sessions import Session
 from stepwell.protocol.codec import Salvaged, size_of
-from stepwell.protocol.messages import Answer, Refusal, Request, Response, Result, Transaction
+from stepwell.protocol.messages import (
+    Answer,
+    AskView,
+    Refusal,
+    Request,
+    Response,
+    Result,
+    Transaction,
+    ViewOpened,
+)
 
 Asked = Command[Reply] | InvalidArgument
 """A command, or what was wrong with it."""
+
+Uploaded = Mapping[int, Held | StepwellError]
+"""What a connection has uploaded, by number, or why not."""
 
 _MANAGER = "manager"
 
@@ -43,26 +56,40 @@ class Requests:
     """Turns requests into responses, one at a time, in the order in which it is called."""
 
     def __init__(self, owner: StateOwner, clock: Clock, log: structlog.typing.FilteringBoundLogger) -> None:
-        self._owner = owner
+        self.owner = owner
         self._clock = clock
         self._log = log
         self.served = 0
 
-    def respond(self, message: Request | Transaction | Salvaged, session: Session) -> Response:
+    def respond(self, message: Request | Transaction | Salvaged, session: Session, uploads: Uploaded) -> Response:
         """Do what a message asks."""
         self.served += 1
-        origin = Origin(session.session_id, self._clock.now_ms(), session.projects)
+        origin = Origin(session.session_id, self._clock.now_ms(), session.projects, uploads)
         atomic = isinstance(message, Transaction) or (isinstance(message, Salvaged) and message.atomic)
         results = self._together(message.commands, origin) if atomic else self._each(message.commands, origin)
         return Response(message.request_id, results)
 
+    def origin(self, session: Session) -> Origin:
+        """Who asks, and when."""
+        return Origin(session.session_id, self._clock.now_ms(), session.projects)
+
+    def open_view(self, message: AskView, session: Session, epoch: str, now_s: float) -> ViewOpened | Response | None:
+        """A view of some projects; None while their catalogues are being made. A refusal is an answer."""
+        origin = self.origin(session)
+        try:
+            origin.require(message.projects)
+            ends = self.owner.open_view(message.projects, now_s)
+        except StepwellError as error:
+            return Response(message.request_id, (self._refusal(error, origin),))
+        return None if ends is None else ViewOpened(message.request_id, epoch, self.revision, tuple(ends))
+
     @property
     def revision(self) -> int:
-        return self._owner.revision
+        return self.owner.revision
 
     def holds_leases(self, session_id: str) -> bool:
         """Whether a session is working on any plan."""
-        return self._owner.holds_leases(session_id)
+        return self.owner.holds_leases(session_id)
 
     def end_session(self, session_id: str) -> SessionEnded:
         """Take back the leases of a session that is gone."""
@@ -72,7 +99,7 @@ class Requests:
 
     def housekeep_leases(self) -> None:
         """Take back the leases whose time is over."""
-        due_ms = self._owner.next_expiry_ms
+        due_ms = self.owner.next_expiry_ms
         if due_ms is not None and due_ms <= self._clock.now_ms():
             reply = self._housekeep(ExpireLeases()).reply
             self._log.info("leases.expired", reply=reply)
@@ -85,12 +112,12 @@ class Requests:
 
     def metrics(self, session: Session) -> TierMetrics:
         """What the tiers hold, of the session's projects."""
-        reply = self._owner.execute(GetMetrics(), Origin(_MANAGER, self._clock.now_ms(), session.projects)).reply
+        reply = self.owner.execute(GetMetrics(), Origin(_MANAGER, self._clock.now_ms(), session.projects)).reply
         assert isinstance(reply, TierMetrics)
         return reply
 
     def _housekeep(self, command: Command[Reply]) -> Answer:
-        return self._owner.execute(command, Origin(_MANAGER, self._clock.now_ms()))
+        return self.owner.execute(command, Origin(_MANAGER, self._clock.now_ms()))
 
     def _each(self, commands: Sequence[Asked], origin: Origin) -> tuple[Result, ...]:
         """One result for each command. What comes past a full reply, or past its time, is refused."""
@@ -100,7 +127,7 @@ class Requests:
         carried = 0
         budget = _TimeBudget(limits.REQUEST_SECONDS_MAX)
         for command in commands:
-            if carried >= limits.REPLY_BODIES_BYTES_MAX and isinstance(command, Read):
+            if carried >= limits.REPLY_BYTES_MAX and isinstance(command, Read):
                 result: Result = self._refusal(Busy("the reply is full: ask for the rest again"), origin)
             elif budget.is_spent():
                 result = self._refusal(Busy("this batch has taken its time: send the rest again"), origin)
@@ -114,7 +141,7 @@ class Requests:
     def without_answers(self, response: Response) -> Response:
         """The response in whose place another does not fit in a frame."""
         error = OutcomeUnknown("the results do not fit in one frame: see what took effect, and ask for less at a time")
-        refusal = Refusal.of(error, self._owner.revision)
+        refusal = Refusal.of(error, self.owner.revision)
         results = tuple(refusal if isinstance(each, Answer) else each for each in response.results)
         return Response(response.request_id, results)
 
@@ -122,7 +149,7 @@ class Requests:
         if isinstance(command, InvalidArgument):
             return self._refusal(command, origin)
         try:
-            return self._owner.execute(command, origin)
+            return self.owner.execute(command, origin)
         except StepwellError as error:
             return self._refusal(error, origin)
 
@@ -132,7 +159,7 @@ class Requests:
             wrong = next((each for each in commands if isinstance(each, InvalidArgument)), None)
             return (self._refusal(wrong or InvalidArgument("a transaction has no reads: read before it"), origin),)
         try:
-            return tuple(self._owner.execute_all(writes, origin))
+            return tuple(self.owner.execute_all(writes, origin))
         except StepwellError as error:
             return (self._refusal(error, origin),)
 
@@ -141,4 +168,4 @@ class Requests:
             self._log.warning("request.out_of_scope", session_id=origin.session_id, reason=error.message)
         elif isinstance(error, ManagerFault):
             self._log.error("request.faulted", session_id=origin.session_id, exc_info=error)
-        return Refusal.of(error, self._owner.revision)
+        return Refusal.of(error, self.owner.revision)

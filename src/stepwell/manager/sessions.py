@@ -16,7 +16,7 @@ from stepwell.errors import Busy, Conflict
 class Session:
     """One client, on any number of connections."""
 
-    __slots__ = ("connections", "ends_at_s", "pidfd", "projects", "session_id")
+    __slots__ = ("connections", "ends_at_s", "notices", "pidfd", "projects", "segments", "session_id")
 
     def __init__(self, session_id: str, projects: frozenset[str] | None, pidfd: int | None) -> None:
         self.session_id = session_id
@@ -24,6 +24,8 @@ class Session:
         self.pidfd = pidfd  # None where the kernel shows us no such process
         self.connections = 0
         self.ends_at_s: float | None = None  # set while nobody is connected
+        self.segments: set[int] = set()  # that it was given and has not let go of
+        self.notices: list[int] = []  # those of them that are gone, and it was not told yet
 
 
 class Sessions:

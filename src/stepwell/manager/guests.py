@@ -1,0 +1,31 @@
+"""Guests: connected peers and what the loop knows of them."""
+
+from __future__ import annotations
+
+import select
+from typing import Final
+
+from stepwell.manager.sessions import Session
+from stepwell.manager.uploads import Uploads
+from stepwell.protocol.messages import AskView, Offer
+from stepwell.transport.address import Credentials
+from stepwell.transport.peer import Peer
+
+READ: Final = select.EPOLLIN
+WRITE: Final = select.EPOLLOUT
+
+
+class Guest:
+    """A connection, its session once it has said Hello, and what it is waiting for."""
+
+    __slots__ = ("credentials", "interest", "joined_at_s", "known", "parked", "peer", "session", "uploads")
+
+    def __init__(self, peer: Peer, who: Credentials, uploads: Uploads, now_s: float) -> None:
+        self.peer = peer
+        self.credentials = who
+        self.uploads = uploads
+        self.joined_at_s = now_s
+        self.session: Session | None = None
+        self.interest = READ
+        self.known: set[int] = set()  # segments whose descriptors this connection has carried
+        self.parked: Offer | AskView | None = None  # cannot be answered yet; what comes behind it waits
