@@ -14,12 +14,13 @@ from stepwell.client.bundle import Batch, Transaction
 from stepwell.client.calls import Pending
 from stepwell.client.client import Client, connect
 from stepwell.client.execution import ChangeSummary, PlanExecutionContext
-from stepwell.client.fragments import StoredFragment
+from stepwell.client.fragments import StoredFragment, ViewedFragment
 from stepwell.client.plans import PlanLifecycleService, subplan
 from stepwell.client.tiers import ContextTierService
+from stepwell.client.views import View
 from stepwell.domain.changeset import Change, Changeset, ChangesetState, EntryRow, Operation
 from stepwell.domain.content import Digest
-from stepwell.domain.fragment import Fragment, FragmentRow, Tier, TierBudget
+from stepwell.domain.fragment import Fragment, FragmentRow, TierBudget
 from stepwell.domain.plan import (
     Action,
     ActionState,
@@ -45,9 +46,11 @@ from stepwell.domain.replies import (
     PlanPage,
     TierMetrics,
 )
+from stepwell.domain.tier import Tier
 from stepwell.errors import (
     ActionUnavailable,
     AlreadyExists,
+    BodyGone,
     Busy,
     ChangesetClosed,
     Conflict,
@@ -73,7 +76,7 @@ from stepwell.errors import (
     TierFull,
     TransactionAborted,
 )
-from stepwell.protocol.messages import Status
+from stepwell.protocol.messages import MemoryUsage, Status
 from stepwell.runtime import Runtime
 from stepwell.telemetry import LogLevel
 
@@ -86,6 +89,7 @@ __all__ = [
     "Argument",
     "ArgumentType",
     "Batch",
+    "BodyGone",
     "Busy",
     "Change",
     "ChangeSummary",
@@ -110,6 +114,7 @@ __all__ = [
     "LeaseLost",
     "LogLevel",
     "ManagerFault",
+    "MemoryUsage",
     "MergeStrategy",
     "NoActiveChangeset",
     "NotFound",
@@ -147,6 +152,8 @@ __all__ = [
     "TierMetrics",
     "Transaction",
     "TransactionAborted",
+    "View",
+    "ViewedFragment",
     "connect",
     "subplan",
 ]

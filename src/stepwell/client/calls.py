@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
+
+from msgspec.structs import replace
 
 from stepwell.domain.commands import Command
 from stepwell.domain.replies import AnyReply, Reply
 from stepwell.errors import InvalidArgument, PartlyRefused, StepwellError
+from stepwell.protocol.handles import Handle
 
 if TYPE_CHECKING:
     from stepwell.client.session import Session
@@ -25,27 +28,44 @@ ReplyT = TypeVar("ReplyT", bound=Reply)
 ReplyT_co = TypeVar("ReplyT_co", bound=Reply, covariant=True)
 T = TypeVar("T")
 
+LargeBody = bytes | memoryview
+"""A body that is uploaded beside the request that refers to it."""
+
 
 class Answered(Protocol[ReplyT_co]):
-    """What came back: the reply, its revision and the bodies that it refers to."""
+    """What came back: the reply, its revision and where the bodies are that it refers to."""
 
     @property
     def reply(self) -> ReplyT_co: ...
     @property
     def revision(self) -> int: ...
     @property
-    def bodies(self) -> dict[bytes, bytes]: ...
+    def handles(self) -> dict[bytes, Handle]: ...
 
 
 class Call(Generic[R_co]):
-    """A command, and what to make of its answer."""
+    """A command, and what to make of its answer. `large` are the bodies of its fields that no frame can carry."""
 
-    __slots__ = ("command", "finish")
+    __slots__ = ("_large", "command", "finish")
 
-    def __init__(self, command: Command[ReplyT], finish: Callable[[Answered[ReplyT]], R_co]) -> None:
+    def __init__(
+        self,
+        command: Command[ReplyT],
+        finish: Callable[[Answered[ReplyT]], R_co],
+        large: Mapping[str, LargeBody] | None = None,
+    ) -> None:
         self.command: Command[Reply] = command
         # A command's reply is of its own type; the manager's answer, of any.
         self.finish = cast("Callable[[Answered[AnyReply]], R_co]", finish)
+        self._large = large
+
+    def bound(self, uploads: list[LargeBody]) -> Command[Reply]:
+        """The command as it is sent, its large bodies added to those that are uploaded before it."""
+        if not self._large:
+            return self.command
+        numbers = {field: len(uploads) + index for index, field in enumerate(self._large)}
+        uploads.extend(self._large.values())
+        return replace(self.command, **numbers)
 
 
 class Pending(Generic[R_co]):

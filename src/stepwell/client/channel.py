@@ -10,20 +10,28 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import assert_never
 
 from ulid import ULID
 
 from stepwell import limits
+from stepwell.client.calls import LargeBody
 from stepwell.domain.checks import check
 from stepwell.errors import InvalidArgument, OutcomeUnknown, ProtocolError, RuntimeLost, StepwellError
+from stepwell.memory.view import Mappings
 from stepwell.protocol.messages import (
     VERSION,
     ClientMessage,
     Goodbye,
+    Granted,
     Hello,
     ManagerMessage,
+    Offer,
     Rejected,
+    Released,
+    Retired,
+    Segments,
     Welcome,
 )
 from stepwell.transport.connection import Connection
@@ -35,6 +43,7 @@ class Channel:
     def __init__(self, address: str, projects: tuple[str, ...] | None) -> None:
         self.address = address
         self.projects = projects
+        self.mappings = Mappings()
         check(Hello(VERSION, "new", projects))
         self._after_fork: list[Callable[[], None]] = []
         self._reset()
@@ -56,6 +65,7 @@ class Channel:
         for connection in self._open:
             connection.close()
         self._reset()
+        self.mappings.clear()
         self._is_closed = was_closed
         for callback in self._after_fork:
             callback()
@@ -67,17 +77,24 @@ class Channel:
     def open(self) -> Welcome:
         """Make sure that there is a manager that welcomes us."""
         self._give_back(self._take_live())
-        assert self._welcome is not None
+        return self.welcome
+
+    @property
+    def welcome(self) -> Welcome:
+        """What the manager said when it first welcomed us."""
+        if self._welcome is None:
+            return self.open()
         return self._welcome
 
-    def exchange(self, message: ClientMessage) -> ManagerMessage:
-        """Send a message and wait for its answer.
+    def exchange(self, message: ClientMessage, uploads: Sequence[LargeBody] = ()) -> ManagerMessage:
+        """Send a message, what it refers to before it, and wait for its answer.
 
         A connection that had died while idle is replaced, since nothing of the message has reached the manager.
         """
         while True:
             connection, is_used = self._take_known()
             try:
+                self._prepare(connection, uploads)
                 answer = _checked(connection.exchange(message))
             except RuntimeLost:
                 self._discard(connection)
@@ -85,7 +102,7 @@ class Channel:
                     continue
                 raise
             except InvalidArgument:  # it could not be encoded, so that nothing was sent
-                self._give_back(connection)
+                self._put_away(connection, uploads)
                 raise
             except BaseException:
                 self._discard(connection)
@@ -93,15 +110,20 @@ class Channel:
             self._give_back(connection)
             return answer
 
-    def stream(self, messages: Iterable[ClientMessage]) -> Iterator[ManagerMessage]:
+    def stream(self, messages: Iterable[tuple[ClientMessage, Sequence[LargeBody]]]) -> Iterator[ManagerMessage]:
         """Send one message after the other and give their answers, the next always under way meanwhile.
 
         Breaking off in the middle gives up the connection. What was under way has then an unknown outcome.
         """
         connection = self._take_live()
         under_way = 0
+        uploads: Sequence[LargeBody] = ()
         try:
-            for message in messages:
+            for message, uploads in messages:
+                if uploads and under_way:  # a grant would come behind the answer
+                    yield _checked(connection.receive())
+                    under_way -= 1
+                self._prepare(connection, uploads)
                 connection.send(message)
                 under_way += 1
                 if under_way > 1:
@@ -112,13 +134,43 @@ class Channel:
                 under_way -= 1
         except BaseException as error:
             if isinstance(error, InvalidArgument) and not under_way:  # nothing of it was sent
-                self._give_back(connection)
+                self._put_away(connection, uploads)
                 raise
             self._discard(connection)
             if isinstance(error, RuntimeLost) and under_way:
                 raise OutcomeUnknown("the connection broke in the middle: some may have taken effect") from error
             raise
         self._give_back(connection)
+
+    def _prepare(self, connection: Connection, uploads: Sequence[LargeBody]) -> None:
+        """Send what comes before a message: which memory we let go of, and the bodies that it refers to."""
+        if self.mappings.has_released:
+            connection.send(Released(self.mappings.take_released()))
+        for number, body in enumerate(uploads):
+            try:
+                answer = _checked(connection.exchange(Offer(number, len(body))))
+            except OutcomeUnknown as error:  # what comes of an offer that no request refers to is nothing
+                raise RuntimeLost(error.message) from error
+            if not isinstance(answer, Granted):
+                raise ProtocolError(f"the manager answered an offer with {type(answer).__name__}")
+            if answer.accepted:
+                try:
+                    connection.send_body(body)
+                except RuntimeLost as gone:
+                    _checked(connection.last_word(gone))
+                    raise
+
+    def _aside(self, connection: Connection, message: Segments | Retired) -> None:
+        """What the manager says between its answers."""
+        match message:
+            case Segments():
+                descriptors = connection.take_descriptors(len(message.segments))
+                for segment, descriptor in zip(message.segments, descriptors, strict=True):
+                    self.mappings.adopt(segment.number, segment.size, descriptor)
+            case Retired():
+                self.mappings.retire(message.segments)
+            case _:
+                assert_never(message)
 
     def close(self, *, holds_leases: bool = False) -> None:
         """Say goodbye, which ends the session and its leases, and close every idle connection."""
@@ -130,6 +182,7 @@ class Channel:
             self._open.difference_update(idle)
             self._changed.notify_all()
             is_cut_off = not idle and not self._open
+        self.mappings.close()
         if is_cut_off and holds_leases:  # the session would outlive us by its grace
             with contextlib.suppress(StepwellError):
                 idle.append(self._connect(limits.GOODBYE_SECONDS_MAX))
@@ -174,7 +227,7 @@ class Channel:
             self._changed.notify()
 
     def _connect(self, timeout_s: float | None = None) -> Connection:
-        connection = Connection(self.address, timeout_s)
+        connection = Connection(self.address, timeout_s, aside=self._aside)
         try:
             answer = _checked(connection.exchange(Hello(VERSION, self.session_id, self.projects)))
         except OutcomeUnknown as error:
@@ -190,6 +243,7 @@ class Channel:
             connection.close()
             raise RuntimeLost("the manager was replaced by another one, and its state is gone: connect anew")
         self._welcome = answer
+        self.mappings.keep_only(answer.segments)
         return connection
 
     def _give_back(self, connection: Connection) -> None:
@@ -203,6 +257,13 @@ class Channel:
         if is_closed:
             _part(connection)
         self._discard(connection)
+
+    def _put_away(self, connection: Connection, uploads: Sequence[LargeBody]) -> None:
+        """A connection on which a message was not sent after all; uploads for it may have been."""
+        if uploads:
+            self._discard(connection)
+        else:
+            self._give_back(connection)
 
     def _discard(self, connection: Connection) -> None:
         connection.close()

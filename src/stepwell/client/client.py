@@ -13,6 +13,7 @@ from stepwell.client.execution import PlanExecutionContext
 from stepwell.client.plans import PlanLifecycleService
 from stepwell.client.session import Session
 from stepwell.client.tiers import ContextTierService
+from stepwell.client.views import View, Views
 from stepwell.errors import InvalidArgument
 from stepwell.protocol.messages import Status
 
@@ -29,6 +30,7 @@ class Client:
         self._session = Session(self._channel)
         self.tiers = ContextTierService(self._session)
         self.plans = PlanLifecycleService(self._session)
+        self._views = Views(self._session, self.tiers)
 
     @property
     def address(self) -> str:
@@ -61,6 +63,14 @@ class Client:
     def transaction(self) -> Transaction:
         """Many writes at one revision, or none."""
         return Transaction(self._session)
+
+    def view(self, projects: Iterable[str] | None = None, *, since: int | None = None) -> View:
+        """All fragments of some projects at one revision, by default of this session's; bodies are read unasked.
+
+        With `since`, a revision of this `epoch`, only what changed after it. `is_difference` says whether that could be
+        told: where it could not, the view has everything. Looking is no access: it moves nothing in the tiers.
+        """
+        return self._views.open(projects, since)
 
     def status(self) -> Status:
         """How the manager is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from io import StringIO
 
 from msgspec import Struct
@@ -26,6 +26,7 @@ from stepwell.domain.commands.changesets import (
 )
 from stepwell.domain.content import Digest
 from stepwell.domain.replies import ChangesetFound, ChangesetPage, EntryPage
+from stepwell.memory.view import content
 
 
 class ChangeSummary(Struct, frozen=True):
@@ -39,10 +40,10 @@ class ChangeSummary(Struct, frozen=True):
 
 
 class EntryListing(Struct, frozen=True):
-    """A page of entries, with the bodies that came along."""
+    """A page of entries, with the bodies that were asked for."""
 
     reply: EntryPage
-    bodies: dict[bytes, bytes]
+    bodies: dict[bytes, memoryview]
 
 
 class ExecutionCalls(Service):
@@ -68,20 +69,26 @@ class ExecutionCalls(Service):
         Which one that is, is resolved by the manager in the same step that records. Without one: `NoActiveChangeset`.
         """
         require_instance(change, (Change,), "record_change takes a stepwell.Change")
+        before, after = _body(change.before), _body(change.after)
+        large = {
+            field: body
+            for field, body in (("before", before), ("after", after))
+            if body is not None and len(body) > limits.INLINE_BODY_BYTES_MAX
+        }
         command = RecordChange(
             plan_id=self.plan_id,
             context_id=self.context_id,
             lease=self._token(),
             path=change.path,
-            before=_body(change.before),
-            after=_body(change.after),
+            before=0 if "before" in large else before,
+            after=0 if "after" in large else after,
             before_digest=_digest(change.before),
             after_digest=_digest(change.after),
             source_path=change.source_path,
             tool=change.tool,
             changeset_id=changeset_id,
         )
-        return Call(command, lambda answered: answered.reply.entry)
+        return Call(command, lambda answered: answered.reply.entry, large)
 
     @method
     def close_changeset(self, changeset_id: str) -> Call[Changeset]:
@@ -110,7 +117,12 @@ class ExecutionCalls(Service):
     ) -> Call[EntryListing]:
         """A page of entries. `entries` follows the cursor."""
         command = ListEntries(changeset_id, limit, cursor, with_bodies)
-        return Call(command, lambda answered: EntryListing(answered.reply, answered.bodies))
+        return Call(command, self._listing)
+
+    def _listing(self, answered: Answered[EntryPage]) -> EntryListing:
+        find = self.session.bodies.find
+        bodies = {digest: content(find(handle), handle) for digest, handle in answered.handles.items()}
+        return EntryListing(answered.reply, bodies)
 
     def _token(self) -> int | None:
         return self.session.lease(self.plan_id, self.lease)
@@ -195,7 +207,7 @@ def _digest(content: bytes | Digest | None) -> bytes | None:
     return content.value if isinstance(content, Digest) else None
 
 
-def _entry_diff(entry: EntryRow, bodies: dict[bytes, bytes]) -> str:
+def _entry_diff(entry: EntryRow, bodies: Mapping[bytes, memoryview]) -> str:
     """One file's part of a diff, as git writes it, and so as `git apply` reads it."""
     old, new = _quoted("a", entry.source_path or entry.path), _quoted("b", entry.path)
     header = f"diff --git {old} {new}\n"
@@ -220,14 +232,13 @@ def _quoted(side: str, path: str) -> str:
     return named if named.isprintable() and not {'"', "\\"} & {*named} else json.dumps(named)
 
 
-def _lines(side: Content | None, bodies: dict[bytes, bytes]) -> list[str] | None:
+def _lines(side: Content | None, bodies: Mapping[bytes, memoryview]) -> list[str] | None:
     """A side's lines, ended by newlines alone; None when it is not text, or its bytes are not held."""
     if side is None:
         return []
     body = bodies.get(side.digest)
-    if body is None or b"\0" in body:
-        return None
     try:
-        return [*StringIO(body.decode(), newline="\n")]
+        text = None if body is None else str(body, "utf-8")
+        return None if text is None or "\0" in text else [*StringIO(text, newline="\n")]
     except UnicodeDecodeError:
         return None

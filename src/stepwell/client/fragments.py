@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from math import ceil
 from types import MappingProxyType
-from typing import Final
 
 from msgspec import Struct
 
-from stepwell.client.calls import Answered
 from stepwell.domain.checks import utf8
 from stepwell.domain.content import Digest
-from stepwell.domain.fragment import Fragment, FragmentRow, Tier
-from stepwell.domain.replies import FragmentFound
+from stepwell.domain.fragment import Fragment, FragmentRow
+from stepwell.domain.tier import Tier
+from stepwell.memory.view import content
+from stepwell.protocol.handles import Handle
 
-_BYTES_PER_TOKEN: Final = 3  # English has about 4, code about 3: an estimate should not count less than is sent
 
-
-class StoredFragment(Struct, frozen=True, dict=True):
-    """What `tiers.get` gives. `body` is read-only; `text` decodes it, once, when asked for."""
+class HeldFragment(Struct, frozen=True, dict=True):
+    """What is known of a fragment, and where its body is. `text` decodes it, once, when asked for."""
 
     row: FragmentRow
-    last_accessed_ms: int
-    access_count: int
-    body: memoryview
+    handle: Handle
 
     def __repr__(self) -> str:
         return (
-            f"<stepwell.StoredFragment {self.fragment_id!r} of {self.project!r}, {self.tier}, "
+            f"<stepwell.{type(self).__name__} {self.fragment_id!r} of {self.project!r}, {self.tier}, "
             f"{self.tokens} tokens, revision {self.revision}>"
         )
 
@@ -79,9 +74,13 @@ class StoredFragment(Struct, frozen=True, dict=True):
     def created_at(self) -> datetime:
         return _moment(self.row.created_at_ms)
 
-    @property
-    def last_accessed(self) -> datetime:
-        return _moment(self.last_accessed_ms)
+    def _read(self) -> memoryview:
+        raise NotImplementedError
+
+    @functools.cached_property
+    def body(self) -> memoryview:
+        """The body, read-only: of a hot fragment the shared memory itself, of others what is compressed there."""
+        return self._read()
 
     @functools.cached_property
     def text(self) -> str:
@@ -89,21 +88,39 @@ class StoredFragment(Struct, frozen=True, dict=True):
         return str(self.body, "utf-8")
 
 
-def stored(answered: Answered[FragmentFound]) -> StoredFragment:
-    """The fragment in an answer."""
-    reply = answered.reply
-    body = memoryview(answered.bodies[reply.row.digest])
-    return StoredFragment(reply.row, reply.last_accessed_ms, reply.access_count, body)
+class StoredFragment(HeldFragment, frozen=True):
+    """What `tiers.get` gives. It stays as it is, and readable, whatever happens to the original meanwhile."""
+
+    stored: memoryview  # on shared memory
+    last_accessed_ms: int
+    access_count: int
+
+    def _read(self) -> memoryview:
+        return content(self.stored, self.handle)
+
+    @property
+    def last_accessed(self) -> datetime:
+        return _moment(self.last_accessed_ms)
 
 
-def content(fragment: Fragment) -> bytes:
-    """The bytes of a fragment's body."""
-    return utf8(fragment.body, "body") if isinstance(fragment.body, str) else bytes(fragment.body)
+class ViewedFragment(HeldFragment, frozen=True):
+    """A fragment of a view. Its body is looked for when it is asked for: deleted meanwhile, it may be `BodyGone`."""
+
+    read: Callable[[bytes, Handle], memoryview]
+
+    def _read(self) -> memoryview:
+        return self.read(self.row.digest, self.handle)
 
 
-def estimate_tokens(body: bytes) -> int:
-    """Tokens of a body that came without a count: a third of its bytes, at least 1."""
-    return max(1, ceil(len(body) / _BYTES_PER_TOKEN))
+def encoded(fragment: Fragment) -> bytes | memoryview:
+    """The bytes of a fragment's body, not copied if that can be helped."""
+    match fragment.body:
+        case str() as text:
+            return utf8(text, "body")
+        case memoryview() as view:
+            return view.cast("B") if view.c_contiguous else view.tobytes()
+        case body:
+            return body
 
 
 def _moment(at_ms: int) -> datetime:

@@ -7,12 +7,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar, cast
 
-from stepwell.client.calls import Call
+from stepwell.client.calls import Call, LargeBody
 from stepwell.client.channel import Channel
+from stepwell.client.tokens import counter
 from stepwell.domain.commands import AnyCommand, AnyWrite
-from stepwell.errors import InvalidArgument, ProtocolError, StepwellError
+from stepwell.errors import BodyGone, InvalidArgument, ProtocolError, StepwellError
 from stepwell.protocol.messages import (
     AskStatus,
+    AskView,
     ManagerMessage,
     Refusal,
     Request,
@@ -20,6 +22,7 @@ from stepwell.protocol.messages import (
     Result,
     Status,
     Transaction,
+    ViewOpened,
 )
 
 R = TypeVar("R")
@@ -30,6 +33,7 @@ class Session:
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
+        self.bodies = channel.mappings
         self.leases: dict[str, int] = {}  # by plan; what `start_*` gave to this session
         self._request_ids = itertools.count(1)
         channel.on_fork(self.leases.clear)
@@ -46,43 +50,57 @@ class Session:
             raise InvalidArgument("name a project: project= may be left out only in a session that has exactly one")
         return projects[0]
 
+    def count_tokens(self, body: bytes | memoryview) -> int:
+        """The tokens of a body, in the encoding of the manager."""
+        return counter(self.channel.welcome.encoding).count(bytes(body))
+
     def lease(self, plan_id: str, given: int | None) -> int | None:
         """The lease to show: the one given, or the one remembered."""
         return self.leases.get(plan_id) if given is None else given
 
     def perform(self, call: Call[R]) -> R:
         """Send one command and finish it, or raise its refusal."""
-        (result,) = self._results(Request(next(self._request_ids), _commands((call,))), 1)
+        uploads: list[LargeBody] = []
+        message = Request(next(self._request_ids), _commands((call,), uploads))
+        (result,) = _expected(self.channel.exchange(message, uploads), 1)
         if isinstance(result, Refusal):
             raise result.error()
-        return call.finish(result)
+        try:
+            return call.finish(result)
+        except BodyGone:  # it was moved, and its old place given up, between the answer and now
+            return self.perform(call)
 
     def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send many commands in one frame: for each its result or its error, and its revision."""
-        results = self._results(Request(next(self._request_ids), _commands(calls)), len(calls))
-        return [_finished(call, result) for call, result in zip(calls, results, strict=True)]
+        uploads: list[LargeBody] = []
+        message = Request(next(self._request_ids), _commands(calls, uploads))
+        results = _expected(self.channel.exchange(message, uploads), len(calls))
+        return [self._finished(call, result) for call, result in zip(calls, results, strict=True)]
 
     def perform_many(self, groups: Iterable[Sequence[Call[R]]]) -> Iterator[R | StepwellError]:
         """Send groups of commands, a frame each: for each command its result or its error."""
         sent: deque[Sequence[Call[R]]] = deque()
 
-        def requests() -> Iterator[Request]:
+        def requests() -> Iterator[tuple[Request, Sequence[LargeBody]]]:
             for group in groups:
                 sent.append(group)
-                yield Request(next(self._request_ids), _commands(group))
+                uploads: list[LargeBody] = []
+                yield Request(next(self._request_ids), _commands(group, uploads)), uploads
 
         for answer in self.channel.stream(requests()):
             calls = sent.popleft()
             results = _expected(answer, len(calls))
             for call, result in zip(calls, results, strict=True):
-                yield _finished(call, result)[0]
+                yield self._finished(call, result)[0]
 
     def perform_together(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send many commands as one transaction: all results at one revision, or its refusal raised."""
-        results = self._results(Transaction(next(self._request_ids), _writes(calls)), None)
+        uploads: list[LargeBody] = []
+        message = Transaction(next(self._request_ids), cast("tuple[AnyWrite, ...]", _commands(calls, uploads)))
+        results = _expected(self.channel.exchange(message, uploads), None)
         if isinstance(results[0], Refusal):
             raise results[0].error()
-        return [_finished(call, result) for call, result in zip(calls, results, strict=True)]
+        return [self._finished(call, result) for call, result in zip(calls, results, strict=True)]
 
     def status(self) -> Status:
         """How the manager is."""
@@ -91,9 +109,21 @@ class Session:
             raise ProtocolError(f"the manager answered with {type(answer).__name__}")
         return answer
 
-    def _results(self, message: Request | Transaction, expected: int | None) -> tuple[Result, ...]:
-        answer = self.channel.exchange(message)
-        return _expected(answer, expected)
+    def open_view(self, projects: tuple[str, ...]) -> ViewOpened:
+        """The catalogues of some projects at one revision, or the refusal, raised."""
+        answer = self.channel.exchange(AskView(next(self._request_ids), projects))
+        if isinstance(answer, ViewOpened):
+            return answer
+        (result,) = _expected(answer, 1)
+        raise result.error() if isinstance(result, Refusal) else ProtocolError("the manager answered with a result")
+
+    def _finished(self, call: Call[R], result: Result) -> tuple[R | StepwellError, int]:
+        if isinstance(result, Refusal):
+            return result.error(), result.revision
+        try:
+            return call.finish(result), result.revision
+        except BodyGone:
+            return self.perform(call), result.revision
 
 
 def _expected(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
@@ -106,16 +136,6 @@ def _expected(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
     return answer.results
 
 
-def _commands(calls: Sequence[Call[R]]) -> tuple[AnyCommand, ...]:
+def _commands(calls: Sequence[Call[R]], uploads: list[LargeBody]) -> tuple[AnyCommand, ...]:
     """The union is closed: a test holds that every command is a member."""
-    return cast("tuple[AnyCommand, ...]", tuple([call.command for call in calls]))
-
-
-def _writes(calls: Sequence[Call[R]]) -> tuple[AnyWrite, ...]:
-    return cast("tuple[AnyWrite, ...]", tuple(call.command for call in calls))
-
-
-def _finished(call: Call[R], result: Result) -> tuple[R | StepwellError, int]:
-    if isinstance(result, Refusal):
-        return result.error(), result.revision
-    return call.finish(result), result.revision
+    return cast("tuple[AnyCommand, ...]", tuple([call.bound(uploads) for call in calls]))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from stepwell import limits
-from stepwell.client.calls import Answering, Call, Deferring, Service, method, partly_refused
-from stepwell.client.fragments import StoredFragment, content, estimate_tokens, stored
+from stepwell.client.calls import Answered, Answering, Call, Deferring, Service, method, partly_refused
+from stepwell.client.fragments import StoredFragment, encoded
 from stepwell.domain.checks import require_instance
 from stepwell.domain.commands.tiers import (
     DeleteFragment,
@@ -21,15 +21,17 @@ from stepwell.domain.commands.tiers import (
     StoreFragment,
     SweepStale,
 )
-from stepwell.domain.fragment import Fragment, FragmentRow, Tier, TierBudget
+from stepwell.domain.fragment import Fragment, FragmentRow, TierBudget
 from stepwell.domain.replies import (
     FragmentDeleted,
+    FragmentFound,
     FragmentPage,
     FragmentPlaced,
     FragmentsMoved,
     ProjectPage,
     TierMetrics,
 )
+from stepwell.domain.tier import Tier
 from stepwell.errors import Busy, InvalidArgument, NotFound, StepwellError
 
 
@@ -46,12 +48,13 @@ class TierCalls(Service):
         "must not exist") a stale writer gets `Conflict`.
         """
         require_instance(fragment, (Fragment,), "store takes a stepwell.Fragment")
-        body = content(fragment)
+        body = encoded(fragment)
+        is_large = len(body) > limits.INLINE_BODY_BYTES_MAX
         command = StoreFragment(
             project=self.session.project(fragment.project),
             fragment_id=fragment.fragment_id,
-            body=body,
-            tokens=estimate_tokens(body) if fragment.tokens is None else fragment.tokens,
+            body=0 if is_large else bytes(body),
+            tokens=self.session.count_tokens(body) if fragment.tokens is None else fragment.tokens,
             tier=tier,
             source=fragment.source,
             kind=fragment.kind,
@@ -59,12 +62,18 @@ class TierCalls(Service):
             metadata=fragment.metadata,
             expected_revision=expected_revision,
         )
-        return Call(command, lambda answered: answered.reply)
+        return Call(command, lambda answered: answered.reply, {"body": body} if is_large else None)
 
     @method
     def get(self, fragment_id: str, *, project: str | None = None) -> Call[StoredFragment]:
         """Read, which is an access: often enough, it lifts the fragment one tier in the same step."""
-        return Call(GetFragment(self.session.project(project), fragment_id), stored)
+        return Call(GetFragment(self.session.project(project), fragment_id), self._stored)
+
+    def _stored(self, answered: Answered[FragmentFound]) -> StoredFragment:
+        reply = answered.reply
+        handle = answered.handles[reply.row.digest]
+        stored = self.session.bodies.find(handle)
+        return StoredFragment(reply.row, handle, stored, reply.last_accessed_ms, reply.access_count)
 
     @method
     def promote(self, fragment_id: str, *, project: str | None = None) -> Call[FragmentPlaced]:
@@ -201,7 +210,7 @@ def _frames(fragments: Iterable[Fragment]) -> Iterator[Sequence[Fragment]]:
     weight = 0
     for fragment in fragments:
         require_instance(fragment, (Fragment,), "store_many takes stepwell.Fragments")
-        if len(chunk) == limits.STREAM_COMMANDS or weight >= limits.REPLY_BODIES_BYTES_MAX:
+        if len(chunk) == limits.STREAM_COMMANDS or weight >= limits.REPLY_BYTES_MAX:
             yield chunk
             chunk, weight = [], 0
         chunk.append(fragment)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 
-from stepwell.client.fragments import StoredFragment, content, estimate_tokens
+from stepwell.client.fragments import StoredFragment, encoded
+from stepwell.client.tokens import counter
 from stepwell.domain.content import Digest
-from stepwell.domain.fragment import ABOVE, BELOW, Fragment, FragmentRow, Tier, TierBudget
+from stepwell.domain.fragment import Fragment, FragmentRow, TierBudget
 from stepwell.domain.fragments import Usage
 from stepwell.domain.replies import FragmentPlaced, FragmentsMoved, Move, Note, TierMetrics
+from stepwell.domain.tier import ABOVE, BELOW, Tier
 from stepwell.errors import InvalidArgument, NotFound
+from stepwell.protocol.handles import Handle
 from stepwell.testing.unsynchronised.seam import Seam, no_seam
 
 Key = tuple[str, str]
@@ -20,8 +23,8 @@ class _Item:
 
     def __init__(self, fragment: Fragment, used: int) -> None:
         self.fragment = fragment
-        self.body = content(fragment)
-        self.tokens = estimate_tokens(self.body) if fragment.tokens is None else fragment.tokens
+        self.body = bytes(encoded(fragment))
+        self.tokens = counter().count(self.body) if fragment.tokens is None else fragment.tokens
         self.digest = Digest.of(self.body)
         self.created_at_ms = self.last_accessed_ms = time.time_ns() // 1_000_000
         self.access_count = 0
@@ -82,7 +85,7 @@ class ContextTierService:
     def metrics(self) -> TierMetrics:
         """One dict after the other: whoever moves meanwhile is counted twice, or not at all."""
         hot, warm, cold = (_usage([*self._dict(tier).values()]) for tier in Tier)
-        return TierMetrics(hot, warm, cold, self._budget, hot.bytes + warm.bytes + cold.bytes)
+        return TierMetrics(hot, warm, cold, self._budget, hot.bytes + warm.bytes + cold.bytes, hot.bytes + warm.bytes)
 
     def _enforce_hot_budget(self) -> None:
         """Read hot, decide what stays, and write that back: what came in between is gone."""
@@ -170,4 +173,5 @@ def _stored(key: Key, item: _Item, tier: Tier) -> StoredFragment:
         serial=item.revision,
         metadata=item.fragment.metadata,
     )
-    return StoredFragment(row, item.last_accessed_ms, item.access_count, memoryview(item.body))
+    handle = Handle(segment=0, offset=0, stored=row.size, size=row.size, packed=False)
+    return StoredFragment(row, handle, memoryview(item.body), item.last_accessed_ms, item.access_count)

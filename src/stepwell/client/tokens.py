@@ -1,0 +1,182 @@
+"""How many tokens a body is, counted offline with the vocabulary of the model that will read it.
+
+A count is what a budget is made of, so it must not be less than what is sent:
+- A special token that is spelled out in a body (`<|endoftext|>`) is text there, and counts as the text that it is.
+- An empty body counts 1, because an entry that costs nothing would never have to leave.
+- A body that is not UTF-8 has no tokens before somebody decides how to write it out: it counts by `estimate_tokens`.
+
+A long text is counted in pieces. The tokenizer holds the interpreter's lock during a call, and keeps for its thread
+60 bytes for each character of the longest run of letters, spaces or signs that it met: one call with megabytes of them
+would stop every other thread for a second and never give the memory back. The pieces end where every vocabulary here
+ends a token whatever stands around it, so their counts add up to the count of the whole. A text that has no such place
+for 32 Ki characters (half a megabyte of one letter) is cut all the same. That changes the count by a few tokens, in
+either direction, and nothing proves how few: each such cut counts `_CUT_TOKENS` more, twice the most that one was seen
+to save, so that the sum is not less than the whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import unicodedata
+from typing import TYPE_CHECKING, Final, Protocol
+
+from stepwell.domain.checks import require_instance
+from stepwell.errors import InvalidArgument
+from stepwell.limits import KIB, MIB
+
+if TYPE_CHECKING:
+    from splintr import AnyTokenizer
+
+DEFAULT_ENCODING: Final = "o200k_base"
+ESTIMATE: Final = "estimate"
+
+_VOCABULARIES: Final = (
+    "o200k_base",  # OpenAI: GPT-4o and later, o1 and later, gpt-oss
+    "cl100k_base",  # OpenAI: GPT-4, GPT-3.5-turbo
+    "llama3",  # Meta: Llama 3 to 3.3
+    "deepseek_v3",  # DeepSeek: V3, R1
+    "qwen3",  # Alibaba: Qwen 2 to 3
+    "mistral_v3",  # Mistral: NeMo, Large 2, Pixtral
+)
+"""All of them byte-level, which the places to cut and `clear_cache` rely on; splintr's other names are not all."""
+
+ENCODINGS: Final = (*_VOCABULARIES, ESTIMATE)
+
+_BYTES_PER_TOKEN: Final = 3  # English has about 4, code about 3: an estimate should not count less than is sent
+_PIECE_CHARS: Final = 32 * KIB  # about 1 ms; from here on, the next border ends a piece
+_PIECE_CHARS_MAX: Final = 64 * KIB  # past it, a piece ends without a border
+_CUT_TOKENS: Final = 8  # a million random cuts without a border saved 4 at most
+_CACHED_CHARS_MAX: Final = 8 * MIB  # splintr bounds its cache in entries, not in bytes: up to 13 for a character
+_DIGITS_PER_GROUP: Final = 3  # digits are grouped from the left: a cut inside a group would shift all that follow
+
+# No vocabulary lets a token reach over the end of a line if the next line has text; o200k's takes slashes with it.
+# A word ends where ASCII goes on with anything but a letter; an apostrophe may belong to it.
+_BORDER: Final = re.compile(r"\n(?=[ \t]*[^\s/])|(?<=[A-Za-z])(?=[\x00-&(-@\[-`{-\x7f])")
+
+
+class TokenCounter(Protocol):
+    """Counts the tokens of bodies. Safe from any number of threads, and in a forked child."""
+
+    @property
+    def encoding(self) -> str:
+        """What it really counts in: "estimate" if the vocabulary that was asked for cannot be had here."""
+        ...
+
+    def count(self, body: bytes) -> int:
+        """At least 1, for any bytes."""
+        ...
+
+
+def counter(encoding: str = DEFAULT_ENCODING) -> TokenCounter:
+    """The counter of an encoding, always the same one. Costs nothing until it is first used, which takes 0.1 s.
+
+    The last resort, where there is no splintr for the platform, is that every encoding counts as "estimate" does.
+    """
+    require_instance(encoding, (str,), "an encoding is a name")
+    known = _counters.get(encoding)
+    if known is None:
+        raise InvalidArgument(f"there is no encoding {encoding!r}: give one of {', '.join(ENCODINGS)}")
+    return known
+
+
+def estimate_tokens(body: bytes) -> int:
+    """A third of the bytes, rounded up, at least 1: the last resort, for what no vocabulary can count."""
+    return max(1, -(-len(body) // _BYTES_PER_TOKEN))
+
+
+class _Estimate:
+    def __init__(self) -> None:
+        self.encoding: Final = ESTIMATE
+
+    def count(self, body: bytes) -> int:
+        return estimate_tokens(body)
+
+
+class _Exact:
+    """Counts with a vocabulary.
+
+    Needs no lock: splintr holds the interpreter's during each call, so that no fork can happen inside one either.
+    """
+
+    def __init__(self, encoding: str, tokenizer: AnyTokenizer) -> None:
+        self.encoding: Final = encoding
+        self._tokenizer: Final = tokenizer
+        self._cached_chars = 0
+        """Counted since the cache was cleared; threads that add at once may lose some, and it is cleared later."""
+
+    def count(self, body: bytes) -> int:
+        try:
+            text = str(body, "utf-8")
+        except UnicodeDecodeError:
+            return estimate_tokens(body)
+        tokens = self._tokens(text) if len(text) <= _PIECE_CHARS_MAX else self._tokens_in_pieces(text)
+        return max(1, tokens)
+
+    def _tokens(self, text: str) -> int:
+        self._cached_chars += len(text)
+        if self._cached_chars > _CACHED_CHARS_MAX:
+            self._cached_chars = len(text)
+            self._tokenizer.clear_cache()
+        return len(self._tokenizer.encode_ordinary(text))
+
+    def _tokens_in_pieces(self, text: str) -> int:
+        total = start = 0
+        while len(text) - start > _PIECE_CHARS_MAX:
+            border = _BORDER.search(text, start + _PIECE_CHARS, start + _PIECE_CHARS_MAX)
+            if border is None:
+                end = _between_groups(text, start, start + _PIECE_CHARS_MAX)
+                total += _CUT_TOKENS
+            else:
+                end = border.end()
+            total += self._tokens(text[start:end])
+            start = end
+        return total + self._tokens(text[start:])
+
+
+def _between_groups(text: str, start: int, end: int) -> int:
+    """The place at or just before `end` that is not inside a group of digits."""
+    first = end
+    while first > start and unicodedata.category(text[first - 1]).startswith("N"):
+        first -= 1
+    return end - (end - first) % _DIGITS_PER_GROUP
+
+
+class _Lazy:
+    """A counter that is loaded, once, when it is first used."""
+
+    def __init__(self, encoding: str) -> None:
+        self._asked: Final = encoding
+        self._loaded: TokenCounter | None = None
+
+    @property
+    def encoding(self) -> str:
+        return self._counter().encoding
+
+    def count(self, body: bytes) -> int:
+        return self._counter().count(body)
+
+    def _counter(self) -> TokenCounter:
+        return self._loaded or self._load()
+
+    def _load(self) -> TokenCounter:
+        with _loading:
+            if self._loaded is None:  # nobody was first
+                self._loaded = _load(self._asked)
+            return self._loaded
+
+
+def _load(encoding: str) -> TokenCounter:
+    try:
+        from splintr import Tokenizer  # noqa: PLC0415 - 38 MB, which a process that counts nothing does not need
+    except ImportError:
+        return _counters[ESTIMATE]
+    return _Exact(encoding, Tokenizer.from_pretrained(encoding))
+
+
+_counters: Final[dict[str, TokenCounter]] = {ESTIMATE: _Estimate(), **{name: _Lazy(name) for name in _VOCABULARIES}}
+
+_loading: Final = threading.RLock()
+# A fork waits until nobody is loading: its child could neither finish the import nor begin it again.
+os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)

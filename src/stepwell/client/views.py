@@ -1,0 +1,144 @@
+"""Views: all fragments of some projects as of one revision, read from shared memory without a request."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from weakref import WeakValueDictionary
+
+from msgspec import Struct
+
+from stepwell import limits
+from stepwell.client.calls import Answered, Call
+from stepwell.client.fragments import ViewedFragment
+from stepwell.client.session import Session
+from stepwell.client.tiers import ContextTierService
+from stepwell.domain.commands.tiers import LocateBodies
+from stepwell.domain.replies import BodiesLocated
+from stepwell.errors import BodyGone, InvalidArgument
+from stepwell.memory.replay import Replayed, changes, replay
+from stepwell.memory.view import content
+from stepwell.protocol.handles import CatalogueEnd, Handle
+
+Key = tuple[str, str]
+
+
+class View(Struct, frozen=True, dict=True):
+    """The fragments of some projects at one revision. It never changes, whatever happens to them meanwhile.
+
+    Iterating gives them project by project, in order of creation. A body is found in shared memory, without asking;
+    one that was deleted since, and whose memory is gone, raises `BodyGone`.
+    """
+
+    epoch: str
+    revision: int
+    projects: tuple[str, ...]
+    is_difference: bool  # only what changed since the revision that was asked for
+    replayed: tuple[Replayed, ...]
+    bodies: Bodies
+
+    def __len__(self) -> int:
+        return sum(len(each.rows) for each in self.replayed)
+
+    def __iter__(self) -> Iterator[ViewedFragment]:
+        for project in self.replayed:
+            for row in sorted(project.rows.values(), key=lambda row: row.serial):
+                yield ViewedFragment(row, project.handles[row.digest], self.bodies.read)
+
+    def __contains__(self, key: Key) -> bool:
+        return self.get(key[1], project=key[0]) is not None
+
+    def get(self, fragment_id: str, *, project: str | None = None) -> ViewedFragment | None:
+        """One fragment, or None. `project` may be left out in a view of one."""
+        if project is None and len(self.projects) != 1:
+            raise InvalidArgument("name a project: project= may be left out only in a view of exactly one")
+        found = self._by_project.get(self.projects[0] if project is None else project)
+        row = found.rows.get(fragment_id) if found else None
+        return ViewedFragment(row, found.handles[row.digest], self.bodies.read) if found and row else None
+
+    @functools.cached_property
+    def removed(self) -> frozenset[Key]:
+        """In a difference: project and id of the fragments that were deleted."""
+        return frozenset((each.end.project, fragment_id) for each in self.replayed for fragment_id in each.removed)
+
+    @functools.cached_property
+    def _by_project(self) -> dict[str, Replayed]:
+        return {each.end.project: each for each in self.replayed}
+
+    def __repr__(self) -> str:
+        return f"<stepwell.View of {', '.join(self.projects)} at revision {self.revision}, {len(self)} fragments>"
+
+
+class Bodies:
+    """Reads bodies where they lie; where they lie no more, the manager is asked where they are now."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def read(self, digest: bytes, handle: Handle) -> memoryview:
+        """A body, or `BodyGone`."""
+        find = self._session.bodies.find
+        try:
+            return content(find(handle), handle)
+        except BodyGone:
+            body = self._session.perform(Call(LocateBodies((digest,)), self._located))
+        if body is None:
+            raise BodyGone("this body was deleted since the view was opened: open another one", digest=digest.hex())
+        return body
+
+    def _located(self, answered: Answered[BodiesLocated]) -> memoryview | None:
+        for handle in answered.handles.values():
+            return content(self._session.bodies.find(handle), handle)
+        return None
+
+
+class Views:
+    """Opens views. What an earlier view that is still held has replayed already is not replayed again."""
+
+    def __init__(self, session: Session, tiers: ContextTierService) -> None:
+        self._session = session
+        self._tiers = tiers
+        self._bodies = Bodies(session)
+        self._replayed: WeakValueDictionary[str, Replayed] = WeakValueDictionary()
+        session.channel.on_fork(self._forget)
+
+    def _forget(self) -> None:
+        """In a forked child, whose manager may be another one, with other catalogues of the same names."""
+        self._replayed = WeakValueDictionary()
+
+    def open(self, projects: Iterable[str] | None, since: int | None) -> View:
+        """A view, or a difference."""
+        names = self._names(projects)
+        while True:
+            opened = self._session.open_view(names)
+            if since is not None and not 0 <= since <= opened.revision:
+                raise InvalidArgument(f"since={since} is no revision of this epoch, which is at {opened.revision}")
+            try:
+                differences = None if since is None else self._differences(opened.catalogues, since)
+                replayed = differences or tuple(map(self._replay, opened.catalogues))
+            except BodyGone:  # a catalogue was listed anew since the answer
+                continue
+            return View(opened.epoch, opened.revision, names, differences is not None, replayed, self._bodies)
+
+    def _names(self, projects: Iterable[str] | None) -> tuple[str, ...]:
+        if isinstance(projects, str):
+            raise InvalidArgument(f"projects is a sequence of names: give [{projects!r}]")
+        names = self._session.channel.projects if projects is None else tuple(dict.fromkeys(projects))
+        if names is None:
+            names = self._tiers.projects(limit=limits.PAGE_ROWS_MAX).projects
+        if not 1 <= len(names) <= limits.PROJECTS_PER_SESSION_MAX:
+            raise InvalidArgument(
+                f"{len(names)} projects: a view has 1 to {limits.PROJECTS_PER_SESSION_MAX}, name them with projects="
+            )
+        return names
+
+    def _replay(self, end: CatalogueEnd) -> Replayed:
+        replayed = replay(end, self._session.bodies.segment, self._replayed.get(end.project))
+        self._replayed[end.project] = replayed
+        return replayed
+
+    def _differences(self, ends: Iterable[CatalogueEnd], since: int) -> tuple[Replayed, ...] | None:
+        """What changed in each project, or None if one of them cannot tell."""
+        found = [changes(end, self._session.bodies.segment, since) for end in ends]
+        told = tuple(each for each in found if each is not None)
+        return told if len(told) == len(found) else None
