@@ -62,7 +62,7 @@ def coverage_report(session: nox.Session) -> None:
 @nox.session
 def benchmark(session: nox.Session) -> None:
     """Time the peers side by side; the README's figures come from here."""
-    install(session, "tests")
+    install(session, "benchmark")
     session.run("python", "-m", "benchmarks", *session.posargs)
 
 

@@ -1,14 +1,26 @@
 """A slice of the benchmark, so that it cannot rot. It times nothing that a test could fail on."""
 
-from benchmarks.__main__ import WANTED, measure, ratios
+import pytest
+
+from benchmarks import bodies, small
 from benchmarks.contenders import contenders
 
 
-def test_everybody_takes_part() -> None:
+def test_everybody_takes_part_with_small_bodies() -> None:
     """Each contender puts and gets in each round, and has a ratio to the standard library's."""
     with contenders() as peers:
-        rates = measure(peers, rounds=2, operations=10)
+        rates = small.measure(peers, rounds=2, operations=10)
         base = peers[0].name
     assert all(len(values) == 2 and min(values) > 0 for works in rates.values() for values in works.values())
-    assert ratios(rates, base)[base, "put"] == 1.0
-    assert ratios(rates, base).keys() >= WANTED.keys()
+    assert small.ratios(rates, base)[base, "put"] == 1.0
+    assert small.ratios(rates, base).keys() >= small.WANTED.keys()
+
+
+def test_everybody_reads_the_large_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each contender's readers read in each round; who is absent says why."""
+    monkeypatch.setattr(bodies, "READERS", 1)
+    seconds, absent = bodies.measure(rounds=1, reads=2)
+    assert all(len(values) == 1 and values[0] > 0 for values in seconds.values())
+    assert all(absent.values())
+    named = {name for pair in bodies.WANTED for name in pair}
+    assert named <= seconds.keys() | absent.keys()
