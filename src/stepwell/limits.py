@@ -16,12 +16,14 @@ INLINE_BODY_BYTES_MAX: Final = 64 * KIB  # a larger one is uploaded beside the f
 METADATA_ENTRIES_MAX: Final = 64
 METADATA_BYTES_MAX: Final = 16 * KIB
 BATCH_COMMANDS_MAX: Final = 1_000  # about 10 ms of the loop, for the usual commands
+MALLOC_KEPT_BYTES: Final = 512 * KIB  # a freed buffer that is larger goes back to the system
 REQUEST_SECONDS_MAX: Final = 0.25  # of work: past it, the rest of a batch answers Busy, and did not happen
 TURN_SECONDS_MAX: Final = 0.05  # past it, a peer's further requests wait for the next turn
 GREETING_BYTES_MAX: Final = 64 * KIB  # a frame from whoever has not said Hello
 FRAME_SECONDS_MAX: Final = 30.0  # from a frame's first byte to its last
 IDLE_CONNECTIONS_MAX: Final = 8  # that a client keeps: what a burst of threads opened is closed again
 STREAM_COMMANDS: Final = 200  # of store_many and get_many: one frame is applied while the next is made
+STREAM_BYTES: Final = MIB  # of store_many's bodies in a frame: larger ones are not quicker, and buffers keep their size
 REPLY_BYTES_MAX: Final = 6 * MIB  # of rows: past it a page ends, and the rest of a batch's reads answer Busy, unread
 ERROR_CHARS_MAX: Final = 2_000  # an error message quotes what it was given; nobody reads more
 
@@ -89,7 +91,7 @@ PATH_CHARS_MAX: Final = 4_096
 
 # Shared memory.
 SEGMENT_BYTES_MAX: Final = 16 * MIB  # of bodies that share one; a larger body has a segment of its own
-SEGMENT_BYTES_MIN: Final = MIB
+SEGMENT_BYTES_MIN: Final = 64 * KIB
 SEGMENTS_PER_ARENA: Final = 32  # a small arena has small segments, so that one that is being filled is a small part
 ALLOCATION_BYTES: Final = MIB  # asked of the kernel at a time: about 0.3 ms
 PREPARED_BYTES_PER_TURN: Final = 4 * MIB  # for an upload, before it is granted
@@ -101,6 +103,7 @@ WORK_BYTES_PER_SLICE: Final = 256 * KIB  # compressed, expanded or moved at once
 WORK_SECONDS_PER_TURN: Final = 0.001
 WORK_SECONDS_MAX: Final = 0.01  # of that, before a store that finds no room is refused
 PACKED_PERCENT_MAX: Final = 90  # a body that compresses worse stays as it is
+TRY_AGAIN_SECONDS: Final = 5.0  # until what found no room, on disk say, is tried again
 PRESSED_PERCENT: Final = 75  # of the arena in use: then forms change between busy turns too, not only in idle ones
 UPLOADS_PER_REQUEST_MAX: Final = 1_000
 UPLOAD_SECONDS_MAX: Final = 60.0  # from the grant to the last byte

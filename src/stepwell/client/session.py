@@ -123,7 +123,11 @@ class Session:
         try:
             return call.finish(result), result.revision
         except BodyGone:
+            pass
+        try:
             return self.perform(call), result.revision
+        except StepwellError as error:
+            return error, result.revision
 
 
 def _expected(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:

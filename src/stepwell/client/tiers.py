@@ -210,7 +210,7 @@ def _frames(fragments: Iterable[Fragment]) -> Iterator[Sequence[Fragment]]:
     weight = 0
     for fragment in fragments:
         require_instance(fragment, (Fragment,), "store_many takes stepwell.Fragments")
-        if len(chunk) == limits.STREAM_COMMANDS or weight >= limits.REPLY_BYTES_MAX:
+        if len(chunk) == limits.STREAM_COMMANDS or weight >= limits.STREAM_BYTES:
             yield chunk
             chunk, weight = [], 0
         chunk.append(fragment)

@@ -31,9 +31,9 @@ class Holders:
             self._by_segment.setdefault(number, set()).add(session)
             session.segments.add(number)
 
-    def retire(self, closed: Iterable[tuple[int, int]]) -> None:
+    def retire(self, gone: Iterable[tuple[int, int]]) -> None:
         """Segments are gone, each with its size. Their holders are told with their next answer."""
-        for number, size in closed:
+        for number, size in gone:
             if holders := self._by_segment.get(number):
                 self._retired[number] = size
                 self.retired_bytes += size

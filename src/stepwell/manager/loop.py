@@ -223,6 +223,7 @@ class Loop:
             case Released():
                 self._sharing.holders.release(session, message.segments)
             case AskStatus():
+                self._sharing.notify(guest)
                 guest.peer.send(self._status(message, session))
             case Goodbye():
                 self._end(session)
@@ -369,7 +370,9 @@ class Loop:
         self._requests.owner.housekeep(self._now_s)
         for session in self._sessions.overdue(self._now_s):
             self._end(session)
+        live = {*self._sharing.live}
         for guest in list(self._guests.values()):
+            guest.known &= live
             shy = guest.session is None and self._now_s - guest.joined_at_s > limits.HELLO_SECONDS_MAX
             if shy or guest.peer.is_stalled(self._now_s) or guest.uploads.is_forgotten(self._now_s):
                 self._evicted += 1

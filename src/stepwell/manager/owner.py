@@ -75,6 +75,7 @@ class StateOwner:
         self._state = State(budget)
         self._bodies = BodyStore(self._state.bodies, self._state.budget.arena_bytes)
         self._catalogues = Catalogues(self._state.fragments, self._bodies)
+        self._try_again_at_s = 0.0
 
     def execute(self, command: Command[Reply], origin: Origin) -> Answer:
         """Apply one command, or raise its refusal."""
@@ -112,7 +113,7 @@ class StateOwner:
         try:
             return self._bodies.reserve(size)
         except OutOfRoom as error:
-            fits = size < self._bodies.arena.limit
+            fits = size < self._bodies.arena.largest
             if fits and (self._relieve(size, origin) or self._bodies.work()):
                 return None
             raise _full(error) from error
@@ -124,12 +125,14 @@ class StateOwner:
         except OutOfRoom as error:
             raise _full(error) from error
 
-    def open_view(self, projects: Sequence[str], now_s: float) -> list[CatalogueEnd] | None:
-        """How far the projects' catalogues go now; None while some are still being listed."""
+    def open_view(self, projects: Sequence[str], origin: Origin, now_s: float) -> list[CatalogueEnd] | None:
+        """How far the projects' catalogues go now; None while some are still being listed, or room is being made."""
         self._guard()
         try:
             ends = [self._catalogues.open(project, self._state.revision, now_s) for project in projects]
         except OutOfRoom as error:
+            if self._relieve(limits.CATALOGUE_SEGMENT_BYTES_MAX, origin) or self._bodies.work():
+                return None
             raise _full(error) from error
         found = [end for end in ends if end is not None]
         return found if len(found) == len(ends) else None
@@ -143,7 +146,9 @@ class StateOwner:
         """What catalogues and bodies need every now and then."""
         self._guard()
         self._catalogues.housekeep(now_s)
-        self._bodies.try_again()
+        if now_s >= self._try_again_at_s:
+            self._try_again_at_s = now_s + limits.TRY_AGAIN_SECONDS
+            self._bodies.try_again()
 
     @property
     def bodies(self) -> BodyStore:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import gc
 import os
@@ -12,6 +13,7 @@ import signal
 import socket
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -26,6 +28,9 @@ from stepwell.manager.requests import Requests
 from stepwell.protocol.messages import Refusal
 from stepwell.telemetry import LogLevel, configure, get_logger
 from stepwell.transport.address import listen
+
+_M_TRIM_THRESHOLD: Final = -1  # malloc.h
+_M_MMAP_THRESHOLD: Final = -3
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -49,6 +54,7 @@ def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
     log = get_logger(pid=os.getpid())
     _raise_descriptor_limit()
     _quieten_collector()
+    _give_back_memory()
     with contextlib.ExitStack() as stack:
         stack.callback(_remove_directory, settings)
         signals = stack.enter_context(_signals(settings))
@@ -152,6 +158,14 @@ def _raise_descriptor_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _give_back_memory() -> None:
+    """Buffers of a frame's size go back to the system when they are freed; glibc learns to keep them otherwise."""
+    with contextlib.suppress(AttributeError, OSError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, limits.MALLOC_KEPT_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, limits.MALLOC_KEPT_BYTES)
 
 
 def _quieten_collector() -> None:

@@ -78,7 +78,7 @@ class Requests:
         origin = self.origin(session)
         try:
             origin.require(message.projects)
-            ends = self.owner.open_view(message.projects, now_s)
+            ends = self.owner.open_view(message.projects, origin, now_s)
         except StepwellError as error:
             return Response(message.request_id, (self._refusal(error, origin),))
         return None if ends is None else ViewOpened(message.request_id, epoch, self.revision, tuple(ends))

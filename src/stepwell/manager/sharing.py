@@ -71,5 +71,5 @@ class Sharing:
 
     def retire(self) -> None:
         """Take note of the segments that are gone."""
-        if closed := self._bodies.take_closed():
-            self.holders.retire(closed)
+        if gone := self._bodies.let_go():
+            self.holders.retire(gone)

@@ -1,7 +1,7 @@
 """The arena: bodies in append-only segments, written by one process. Space comes back by moving what is left.
 
 Each body is preceded by a header with its digest and length, so that a segment can be walked without an index of its
-own. Freeing a body is a subtraction. A segment that holds nothing live any more is closed at once: whoever has it
+own. Freeing a body is a subtraction. A segment that holds nothing live any more is let go of: whoever has it
 mapped keeps it, and pins nothing but that mapping. One that is mostly dead is emptied by its owner, body by body.
 
 Emptying takes room before it gives any back. Two segments' worth is therefore kept for it: whatever else wants room
@@ -47,7 +47,7 @@ class Arena:
         self._numbers = numbers
         self.segment_bytes = segment_bytes  # of those that bodies share
         self._current: Segment | None = None  # the one that is being filled
-        self.closed: list[tuple[int, int]] = []  # numbers and sizes, for whoever has to tell others
+        self.leaving: dict[int, Segment] = {}  # out of use, and open until `let_go`
         self.segments: dict[int, Segment] = {}
         self.limit = 0  # bytes of all segments
         self.bytes = 0
@@ -79,11 +79,15 @@ class Arena:
         taken = record_bytes(length)
         segment = self._room(taken, at_once=False, emptying=emptying)
         start = segment.used
+        try:
+            segment.write(start, HEADER.pack(bytes(32), length))
+        except OSError:
+            self._close_if_empty(segment)
+            raise
         segment.used = start + taken
         segment.live += taken
-        self.live += taken
-        segment.write(start, HEADER.pack(bytes(32), length))
         segment.pins += 1
+        self.live += taken
         return Place(segment.number, start + HEADER.size, length)
 
     def settle(self, place: Place, digest: bytes) -> None:
@@ -154,9 +158,26 @@ class Arena:
             yield digest, Place(segment.number, at + HEADER.size, length)
             at += record_bytes(length)
 
+    def let_go(self) -> list[tuple[int, int]]:
+        """Close the segments that are out of use, and give their numbers and sizes.
+
+        Until then whoever was answered with a handle into one, earlier in the same turn, can still be given it.
+        """
+        gone = [(segment.number, segment.size) for segment in self.leaving.values()]
+        for segment in self.leaving.values():
+            segment.close()
+        self.leaving.clear()
+        return gone
+
     def close(self) -> None:
         for segment in list(self.segments.values()):
             self._close(segment)
+        self.let_go()
+
+    @property
+    def largest(self) -> int:
+        """No segment can be larger, whatever is let go of."""
+        return self.limit - self._spare
 
     @property
     def _spare(self) -> int:
@@ -224,8 +245,7 @@ class Arena:
     def _close(self, segment: Segment) -> None:
         del self.segments[segment.number]
         self.bytes -= segment.size
-        self.closed.append((segment.number, segment.size))
-        segment.close()
+        self.leaving[segment.number] = segment
 
 
 def shared_segment_bytes(arena_bytes: int) -> int:

@@ -83,6 +83,7 @@ class BodyStore:
         self._handles: dict[bytes, Handle] = {}
         self._staged: dict[bytes, int] = {}  # uploads that no command has taken yet
         self._waiting: dict[bytes, None] = {}  # for another form, the longest first
+        self._in_hand = 0  # whether one of them is being given it
         self._stuck: dict[bytes, None] = {}  # for want of room
         self._incompressible: set[bytes] = set()
         self._packer = Packer()
@@ -167,7 +168,7 @@ class BodyStore:
     @property
     def waiting(self) -> int:
         """How many bodies do not have the form of their tier yet."""
-        return len(self._waiting) + len(self._stuck)
+        return len(self._waiting) + len(self._stuck) + self._in_hand
 
     def work(self, seconds: float = limits.WORK_SECONDS_PER_TURN) -> bool:
         """Do some of what has to be done; whether there may be more."""
@@ -183,15 +184,12 @@ class BodyStore:
         self._settled = self._sums()
         return False
 
-    def take_closed(self) -> list[tuple[int, int]]:
-        """Number and size of the segments that are gone since this was asked last."""
-        if not (self.arena.closed or self.files.closed):
+    def let_go(self) -> list[tuple[int, int]]:
+        """Close the segments that are out of use, and give their numbers and sizes."""
+        if not (self.arena.leaving or self.files.leaving):
             return []
-        closed = [*self.arena.closed, *self.files.closed]
-        self.arena.closed.clear()
-        self.files.closed.clear()
         self.try_again()
-        return closed
+        return [*self.arena.let_go(), *self.files.let_go()]
 
     def try_again(self) -> None:
         """What found no room may find some now."""
@@ -209,7 +207,9 @@ class BodyStore:
             if self._waiting:
                 digest = next(iter(self._waiting))
                 del self._waiting[digest]
+                self._in_hand = 1
                 yield from self._reform(digest)
+                self._in_hand = 0
             elif not (yield from self._empty_one(self.arena)) and not (yield from self._empty_one(self.files)):
                 return
             yield
@@ -234,12 +234,16 @@ class BodyStore:
         expand = tier is HOT and handle.packed
         pieces: list[bytes] = []
         stored = 0
-        for piece in self._converted(digest, handle, pack=pack, expand=expand):
-            pieces.append(piece)
-            stored += len(piece)
-            yield
-            if self._handles.get(digest) is not handle:
-                return
+        try:
+            for piece in self._converted(digest, handle, pack=pack, expand=expand):
+                pieces.append(piece)
+                stored += len(piece)
+                yield
+                if self._handles.get(digest) is not handle:
+                    return
+        except OSError:  # a disk that cannot be read
+            self._stuck[digest] = None
+            return
         if pack:
             if stored * 100 > handle.size * limits.PACKED_PERCENT_MAX:
                 self._incompressible.add(digest)
@@ -281,7 +285,7 @@ class BodyStore:
                 if not (yield from placing):
                     return False
             yield
-        return True
+        return victim.number not in arena.segments
 
     def _place(
         self,
@@ -300,19 +304,19 @@ class BodyStore:
             place = target.reserve(stored, emptying=emptying)
             while not target.prepare(place):
                 yield
-        except OutOfRoom:
+            offset = place.offset
+            for piece in pieces:
+                target.segments[place.segment].write(offset, piece)
+                offset += len(piece)
+                yield
+            if self._handles.get(digest) is not old:
+                target.abandon(place)
+                return True
+            target.settle(place, digest)
+        except (OutOfRoom, OSError):  # a disk can fail even where it has given room
             if place is not None:
                 target.abandon(place)
             return False
-        offset = place.offset
-        for piece in pieces:
-            target.segments[place.segment].write(offset, piece)
-            offset += len(piece)
-            yield
-        if self._handles.get(digest) is not old:
-            target.abandon(place)
-            return True
-        target.settle(place, digest)
         self._move(digest, old, Handle(place.segment, place.offset, stored, old.size, packed))
         return True
 
@@ -337,5 +341,8 @@ class BodyStore:
         arena.free(handle.segment, handle.stored)
 
     def segment(self, number: int) -> Segment:
-        """A segment that is in use."""
-        return self.arena.segments.get(number) or self.files.segments[number]
+        """A segment that is in use, or was until a moment ago."""
+        for arena in (self.arena, self.files):
+            if found := arena.segments.get(number) or arena.leaving.get(number):
+                return found
+        raise KeyError(number)

@@ -10,6 +10,7 @@ One on disk is a file without a name, written with `pwrite`; what readers get is
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -103,6 +104,18 @@ class MemorySegment:
         os.close(self.descriptor)
 
 
+def _nameless_file() -> int:
+    """A file that has no name, not even for a moment, where the file system can do that."""
+    try:
+        return os.open(tempfile.gettempdir(), os.O_TMPFILE | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC, 0o400)
+    except OSError as error:
+        if error.errno not in {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}:
+            raise
+    descriptor, path = tempfile.mkstemp(prefix="stepwell-cold-")
+    os.unlink(path)  # noqa: PTH108 - a Path would be made for nothing
+    return descriptor
+
+
 class FileSegment:
     """A file without a name, in the temporary directory."""
 
@@ -112,15 +125,13 @@ class FileSegment:
         self.number = number
         self.size = size
         self.used = self.live = self.pins = self.allocated = 0
-        self._writer, path = tempfile.mkstemp(prefix="stepwell-cold-")
+        self._writer = _nameless_file()
         try:
             os.ftruncate(self._writer, size)
-            self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.descriptor = os.open(f"/proc/self/fd/{self._writer}", os.O_RDONLY | os.O_CLOEXEC)
         except BaseException:
             os.close(self._writer)
             raise
-        finally:
-            os.unlink(path)  # noqa: PTH108 - a Path would be made for nothing
 
     def allocate(self, end: int, at_most: int | None = None) -> bool:
         if end > self.allocated:

@@ -60,7 +60,7 @@ class Library:
         return self.owner._catalogues.work()
 
     def try_open(self, project: str = "p") -> CatalogueEnd | None:
-        ends = self.owner.open_view([project], self.now_s)
+        ends = self.owner.open_view([project], Origin("test", 0), self.now_s)
         return ends[0] if ends else None
 
     def open(self, project: str = "p") -> CatalogueEnd:

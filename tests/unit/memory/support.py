@@ -149,7 +149,7 @@ class Shelf:
 
     def settle(self) -> None:
         """Do all the work, and that which becomes possible by it, without looking."""
-        while self.store.work(1.0) or self.store.take_closed():
+        while self.store.work(1.0) or self.store.let_go():
             pass
         self.check()
 

@@ -179,7 +179,7 @@ class TestListing:
             assert held.list_slice()
             assert held.view().end.generation > first.generation
             assert held.view().end.base_revision == held.owner.revision
-            assert [number for number, _ in held.owner.bodies.take_closed()] == [number for number, _ in first.segments]
+            assert [number for number, _ in held.owner.bodies.let_go()] == [number for number, _ in first.segments]
             held.owner.housekeep(0)
             assert not held.list_slice()
 
@@ -212,7 +212,7 @@ class TestListing:
             assert held.owner.catalogues == 1
             held.owner.housekeep(limits.CATALOGUE_IDLE_SECONDS + 1)
             assert held.owner.catalogues == 0
-            assert len(held.owner.bodies.take_closed()) == 1
+            assert len(held.owner.bodies.let_go()) == 1
             held.store("b")
             held.now_s = limits.CATALOGUE_IDLE_SECONDS + 1
             assert held.view().end.generation > first.generation
