@@ -105,6 +105,7 @@ WORK_SECONDS_MAX: Final = 0.01  # of that, before a store that finds no room is 
 PACKED_PERCENT_MAX: Final = 90  # a body that compresses worse stays as it is
 TRY_AGAIN_SECONDS: Final = 5.0  # until what found no room, on disk say, is tried again
 PRESSED_PERCENT: Final = 75  # of the arena in use: then forms change between busy turns too, not only in idle ones
+UPLOADS_PERCENT_MAX: Final = 50  # of the arena, for all uploads that are under way, unless there is only one
 UPLOADS_PER_REQUEST_MAX: Final = 1_000
 UPLOAD_SECONDS_MAX: Final = 60.0  # from the grant to the last byte
 GRANT_SECONDS_MAX: Final = 30.0  # how long an offer waits for room

@@ -116,19 +116,21 @@ class Channel:
         Breaking off in the middle gives up the connection. What was under way has then an unknown outcome.
         """
         connection = self._take_live()
-        under_way = 0
+        under_way = answered = 0
         uploads: Sequence[LargeBody] = ()
         try:
             for message, uploads in messages:
                 if uploads and under_way:  # a grant would come behind the answer
                     yield _checked(connection.receive())
                     under_way -= 1
+                    answered += 1
                 self._prepare(connection, uploads)
                 connection.send(message)
                 under_way += 1
                 if under_way > 1:
                     yield _checked(connection.receive())
                     under_way -= 1
+                    answered += 1
             while under_way:
                 yield _checked(connection.receive())
                 under_way -= 1
@@ -137,7 +139,7 @@ class Channel:
                 self._put_away(connection, uploads)
                 raise
             self._discard(connection)
-            if isinstance(error, RuntimeLost) and under_way:
+            if isinstance(error, RuntimeLost) and (under_way or answered):
                 raise OutcomeUnknown("the connection broke in the middle: some may have taken effect") from error
             raise
         self._give_back(connection)
@@ -165,8 +167,12 @@ class Channel:
         match message:
             case Segments():
                 descriptors = connection.take_descriptors(len(message.segments))
-                for segment, descriptor in zip(message.segments, descriptors, strict=True):
-                    self.mappings.adopt(segment.number, segment.size, descriptor)
+                try:
+                    for segment in message.segments:
+                        self.mappings.adopt(segment.number, segment.size, descriptors.pop(0))
+                finally:
+                    for descriptor in descriptors:  # of those behind one that could not be mapped
+                        os.close(descriptor)
             case Retired():
                 self.mappings.retire(message.segments)
             case _:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar, cast
 
+from stepwell import limits
 from stepwell.client.calls import Call, LargeBody
 from stepwell.client.channel import Channel
 from stepwell.client.tokens import counter
@@ -142,4 +143,9 @@ def _expected(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
 
 def _commands(calls: Sequence[Call[R]], uploads: list[LargeBody]) -> tuple[AnyCommand, ...]:
     """The union is closed: a test holds that every command is a member."""
-    return cast("tuple[AnyCommand, ...]", tuple([call.bound(uploads) for call in calls]))
+    commands = tuple([call.bound(uploads) for call in calls])
+    if len(uploads) > limits.UPLOADS_PER_REQUEST_MAX:
+        raise InvalidArgument(
+            f"{len(uploads)} large bodies are too many at once: send at most {limits.UPLOADS_PER_REQUEST_MAX} in one"
+        )
+    return cast("tuple[AnyCommand, ...]", commands)

@@ -40,6 +40,7 @@ from stepwell.protocol.messages import (
     Response,
     Status,
     Transaction,
+    ViewOpened,
     Welcome,
 )
 from stepwell.transport.address import credentials
@@ -115,7 +116,7 @@ class Loop:
         self._now_s = time.monotonic()
         for fd, events in ready:
             self._attend(fd, events)
-        busy, self._backlog = {**self._backlog, **self._parked}, {}
+        busy, self._backlog = (self._backlog | self._parked) if self._parked else self._backlog, {}
         for guest in busy.values():
             self._serve(guest)
         for guest in busy.values():
@@ -140,6 +141,7 @@ class Loop:
                 if ready := self._epoll.poll(0):
                     self._spin.hit()
                     return ready
+                os.sched_yield()  # whoever we wait for may be waiting for this core
             self._spin.missed()
         if self._requests.owner.work():
             return self._epoll.poll(0)
@@ -241,6 +243,8 @@ class Loop:
             case Offer():
                 accepted = guest.uploads.grant(parked, self._requests.origin(guest.session), self._now_s)
                 if accepted is None:
+                    if guest.uploads.is_preparing:
+                        self._backlog[fd] = guest
                     return False
                 guest.peer.send(Granted(parked.number, accepted))
                 if accepted:
@@ -249,7 +253,8 @@ class Loop:
                 opened = self._requests.open_view(parked, guest.session, self._epoch, self._now_s)
                 if opened is None:
                     return False
-                self._sharing.share(guest, self._sharing.live)
+                if isinstance(opened, ViewOpened):
+                    self._sharing.share(guest, self._sharing.live)
                 self._sharing.notify(guest)
                 guest.peer.send(opened)
             case _:

@@ -114,7 +114,7 @@ class StateOwner:
             return self._bodies.reserve(size)
         except OutOfRoom as error:
             fits = size < self._bodies.arena.largest
-            if fits and (self._relieve(size, origin) or self._bodies.work()):
+            if fits and (self._bodies.uploading or self._gains(size, origin)):
                 return None
             raise _full(error) from error
 
@@ -131,7 +131,7 @@ class StateOwner:
         try:
             ends = [self._catalogues.open(project, self._state.revision, now_s) for project in projects]
         except OutOfRoom as error:
-            if self._relieve(limits.CATALOGUE_SEGMENT_BYTES_MAX, origin) or self._bodies.work():
+            if self._gains(limits.CATALOGUE_SEGMENT_BYTES_MAX, origin):
                 return None
             raise _full(error) from error
         found = [end for end in ends if end is not None]
@@ -191,9 +191,14 @@ class StateOwner:
             try:
                 self._bodies.require_room(lengths)
             except OutOfRoom as error:
-                if has_more:
+                if has_more or self._bodies.uploading:
                     raise Busy("shared memory is full, and room is being made: try again in a moment") from error
                 raise _full(error) from error
+
+    def _gains(self, needed: int, origin: Origin) -> bool:
+        """Make some room; whether it is worth asking again."""
+        taken = self._bodies.arena.bytes
+        return self._relieve(needed, origin) or self._bodies.work() or self._bodies.arena.bytes < taken
 
     def _relieve(self, needed: int, origin: Origin) -> bool:
         """Let the least recently used go down; whether any did."""
@@ -210,7 +215,13 @@ class StateOwner:
                 self._bodies.keep(outcome.bodies)
         for outcome in outcomes:
             for change in outcome.changes:
-                self._follow_row(change, outcome.bodies)
+                after = change.after
+                if (
+                    change.before is not None
+                    or not isinstance(after, FragmentRow)
+                    or after.digest not in outcome.bodies
+                ):
+                    self._follow_row(change, outcome.bodies)
         if self._catalogues:
             for outcome in outcomes:
                 self._catalogues.note(outcome.changes, outcome.revision)

@@ -125,6 +125,7 @@ class Requests:
             return (self._one(commands[0], origin),)
         results: list[Result] = []
         carried = 0
+        has_reads = any(isinstance(command, Read) for command in commands)
         budget = _TimeBudget(limits.REQUEST_SECONDS_MAX)
         for command in commands:
             if carried >= limits.REPLY_BYTES_MAX and isinstance(command, Read):
@@ -133,7 +134,7 @@ class Requests:
                 result = self._refusal(Busy("this batch has taken its time: send the rest again"), origin)
             else:
                 result = self._one(command, origin)
-            if isinstance(result, Answer):
+            if has_reads and isinstance(result, Answer):
                 carried += size_of(result)
             results.append(result)
         return tuple(results)

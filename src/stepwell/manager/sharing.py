@@ -28,7 +28,9 @@ class Sharing:
         """Send what a response needs, and what its session should know by now."""
         for result in response.results:
             if isinstance(result, Answer) and result.handles:
-                self.share(guest, {handle.segment for handle in result.handles.values()})
+                for handle in result.handles.values():
+                    if handle.segment not in guest.known:
+                        self.share(guest, (handle.segment,))
         self.notify(guest)
 
     def share(self, guest: Guest, segments: Iterable[int]) -> None:

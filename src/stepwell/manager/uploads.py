@@ -58,6 +58,11 @@ class Uploads:
         return None
 
     @property
+    def is_preparing(self) -> bool:
+        """Whether it is only a matter of turns until the offer can be granted."""
+        return self._current is not None
+
+    @property
     def room(self) -> memoryview:
         """Where the next bytes belong."""
         return self._current.room if self._current is not None else memoryview(bytearray())
@@ -92,4 +97,4 @@ class Uploads:
     def _abandon(self) -> None:
         upload, self._current = self._current, None
         if upload is not None:
-            upload.abandon()
+            self._owner.bodies.abandon(upload)

@@ -82,6 +82,7 @@ class BodyStore:
         self._counted = counted
         self._handles: dict[bytes, Handle] = {}
         self._staged: dict[bytes, int] = {}  # uploads that no command has taken yet
+        self.uploading = 0  # bytes of these, and of those that are still to come
         self._waiting: dict[bytes, None] = {}  # for another form, the longest first
         self._in_hand = 0  # whether one of them is being given it
         self._stuck: dict[bytes, None] = {}  # for want of room
@@ -136,10 +137,13 @@ class BodyStore:
         return self._handles.get(digest)
 
     def reserve(self, size: int) -> Upload:
-        """Room for an upload, or `OutOfRoom`."""
+        """Room for an upload, or `OutOfRoom`. Those under way may have half of the arena, so that others can go on."""
+        if self.uploading and (self.uploading + size) * 100 > limits.UPLOADS_PERCENT_MAX * self.arena.limit:
+            raise OutOfRoom("uploads that are under way take it")
         place = self.arena.reserve(size)
         segment = self.arena.segments[place.segment]
         assert isinstance(segment, MemorySegment)
+        self.uploading += size
         return Upload(self.arena, place, segment.view[place.offset : place.offset + size])
 
     def stage(self, upload: Upload) -> Held:
@@ -153,8 +157,14 @@ class BodyStore:
             self._handles[digest] = Handle(place.segment, place.offset, place.length, place.length, packed=False)
         return digest, place.length
 
+    def abandon(self, upload: Upload) -> None:
+        """The rest of an upload will not come."""
+        self.uploading -= upload.place.length
+        upload.abandon()
+
     def unstage(self, digest: bytes) -> None:
         """Whoever uploaded it has done what they wanted with it."""
+        self.uploading -= self._handles[digest].size
         self._staged[digest] -= 1
         if not self._staged[digest]:
             del self._staged[digest]

@@ -40,9 +40,8 @@ class Mappings:
         """Map a segment. The descriptor is closed in any case."""
         try:
             with self._lock:
-                if number in self._mapped or number in self._retired:
-                    return
-                self._mapped[number] = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
+                if number not in self._mapped and number not in self._retired:
+                    self._mapped[number] = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
         except OSError as error:
             raise RuntimeFault(
                 f"shared memory cannot be mapped ({error.strerror}): raise `ulimit -n` or `ulimit -v`"
@@ -67,11 +66,11 @@ class Mappings:
 
     def _let_go(self, number: int) -> None:
         mapping = self._mapped.pop(number, None)
-        if mapping is None:
-            self._released.append(number)
-        else:
+        if mapping is not None:
             released = self._released
             self._alive[number] = weakref.ref(mapping, lambda _: released.append(number))
+        elif number not in self._alive:
+            self._released.append(number)
 
     def take_released(self) -> tuple[int, ...]:
         """Segments that were let go of since this was asked last, so many that they fit in a message."""

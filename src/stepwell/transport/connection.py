@@ -147,6 +147,7 @@ class Connection:
                 if self._readable.poll(0):  # quicker to say no than receiving is
                     self._spin.hit()
                     return
+                os.sched_yield()  # whoever we wait for may be waiting for this core
             self._spin.missed()
 
     def _receive_some(self) -> int:
