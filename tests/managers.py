@@ -15,6 +15,7 @@ from stepwell.transport.address import listen, private_directory
 
 TURNS_MAX = 2_000
 EPOCH = "epoch"
+ENCODING = "estimate"
 
 
 class Stage:
@@ -25,7 +26,15 @@ class Stage:
         self.listener = listen(address)
         self.owner = StateOwner(budget)
         self.requests = Requests(self.owner, Clock(), get_logger())
-        self.loop = Loop(self.listener, self.requests, epoch=EPOCH, log=get_logger(), signals=signals, spin_s=0)
+        self.loop = Loop(
+            self.listener,
+            self.requests,
+            epoch=EPOCH,
+            encoding=ENCODING,
+            log=get_logger(),
+            signals=signals,
+            spin_s=0,
+        )
 
     def turn(self, times: int = 1) -> None:
         for _ in range(times):
@@ -49,6 +58,7 @@ class Stage:
 
     def close(self) -> None:
         self.loop.close()
+        self.owner.close()
         self.listener.close()
 
 

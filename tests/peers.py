@@ -1,5 +1,6 @@
 """A peer that speaks the protocol by hand, as well or as badly as a test wants."""
 
+import os
 import socket
 import struct
 from types import TracebackType
@@ -9,14 +10,26 @@ import msgspec
 
 from stepwell.domain.commands import AnyCommand
 from stepwell.domain.commands.tiers import StoreFragment
-from stepwell.domain.fragment import Tier
+from stepwell.domain.tier import Tier
 from stepwell.protocol.codec import decode_from_manager, encode_frame
 from stepwell.protocol.framing import Framer
-from stepwell.protocol.messages import VERSION, ClientMessage, Hello, ManagerMessage, Request, Response, Welcome
+from stepwell.protocol.messages import (
+    VERSION,
+    ClientMessage,
+    Hello,
+    ManagerMessage,
+    Request,
+    Response,
+    Retired,
+    Segments,
+    Welcome,
+)
 
 M = TypeVar("M", bound=ManagerMessage)
 
 RECEIVE_BYTES = 1 << 16
+DESCRIPTORS_MAX = 253
+"""As many as the kernel passes at once."""
 
 
 def frame(message: ClientMessage) -> bytes:
@@ -32,9 +45,19 @@ def framed(value: object) -> bytes:
     return struct.pack("!i", len(payload)) + payload
 
 
-def store(fragment_id: str, body: bytes = b"body", project: str = "p", tokens: int = 1) -> StoreFragment:
-    """A command that stores."""
-    return StoreFragment(project, fragment_id, body, tokens, Tier.HOT)
+LARGE_METADATA = {f"key-{number}": "x" * 1_000 for number in range(15)}
+"""Of a row that takes much of a reply; a body takes nothing of it."""
+
+
+def store(
+    fragment_id: str,
+    body: bytes | int = b"body",
+    project: str = "p",
+    tokens: int = 1,
+    metadata: dict[str, str] | None = None,
+) -> StoreFragment:
+    """A command that stores. A number stands for an upload."""
+    return StoreFragment(project, fragment_id, body, tokens, Tier.HOT, metadata=metadata or {})
 
 
 class RawPeer:
@@ -43,6 +66,8 @@ class RawPeer:
     def __init__(self, address: str, timeout_s: float = 10.0) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._framer = Framer()
+        self.descriptors: list[int] = []  # that came, in order; closed with the peer
+        self.asides: list[Segments | Retired] = []  # what the manager said between its answers
         try:
             self.socket.connect(address)  # with a timeout it would not wait for room in the backlog, but fail
             self.socket.settimeout(timeout_s)
@@ -57,12 +82,19 @@ class RawPeer:
         self.socket.sendall(data)
 
     def receive(self) -> ManagerMessage | None:
-        """The next message; None when the manager has ended the connection."""
+        """The next answer; None when the manager has ended the connection. What it says in between is kept."""
+        while isinstance(message := self.receive_any(), Segments | Retired):
+            self.asides.append(message)
+        return message
+
+    def receive_any(self) -> ManagerMessage | None:
+        """The next message, whatever it is; None when the manager has ended the connection."""
         while (payload := self._framer.next_frame()) is None:
             try:
-                data = self.socket.recv(RECEIVE_BYTES)
+                data, descriptors, _, _ = socket.recv_fds(self.socket, RECEIVE_BYTES, DESCRIPTORS_MAX)
             except ConnectionError:
                 return None
+            self.descriptors += descriptors
             if not data:
                 return None
             self._framer.feed(data)
@@ -87,6 +119,8 @@ class RawPeer:
 
     def close(self) -> None:
         self.socket.close()
+        while self.descriptors:
+            os.close(self.descriptors.pop())
 
     def __enter__(self) -> Self:
         return self

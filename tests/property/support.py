@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from stepwell.domain import invariants, machine
 from stepwell.domain.commands import Command, Write
+from stepwell.domain.content import digest_of
 from stepwell.domain.deciding import Origin
 from stepwell.domain.fragment import TierBudget
 from stepwell.domain.replies import Reply
@@ -22,9 +23,19 @@ from stepwell.domain.state import State
 from stepwell.errors import Refused, TransactionAborted
 from tests.unit.domain.support import NOON_MS, arrives, image
 
+UPLOADS = {1: b"wwwwwww", 2: b"uploaded"}
+"""What everybody has uploaded already."""
+
 
 class Refusal(Exception):
     """The model refuses, with the name of the error that it expects."""
+
+
+def content(body: bytes | int) -> bytes:
+    """A body that came inline, or was uploaded under that number."""
+    if isinstance(body, int) and body not in UPLOADS:
+        raise Refusal("InvalidArgument")
+    return UPLOADS[body] if isinstance(body, int) else body
 
 
 class Model(Protocol):
@@ -59,7 +70,8 @@ class AgainstModel(RuleBasedStateMachine):
         self.model = model
 
     def origin(self, session: str = "alice", projects: frozenset[str] | None = None) -> Origin:
-        return Origin(session, self.now_ms, projects)
+        uploads = {number: (digest_of(body), len(body)) for number, body in UPLOADS.items()}
+        return Origin(session, self.now_ms, projects, uploads)
 
     def both(self, command: Command[Reply], origin: Origin) -> Reply | None:
         """One command: the same refusal, or the same effect, and a revision if it wrote."""

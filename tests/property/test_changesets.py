@@ -25,7 +25,7 @@ from stepwell.domain.fragment import TierBudget
 from stepwell.domain.plan import Phase, ProjectLink
 from stepwell.domain.replies import ChangeRecorded, Reply
 from stepwell.domain.state import State
-from tests.property.support import AgainstModel, Refusal
+from tests.property.support import AgainstModel, Refusal, content
 
 PLANS = ("one", "two")
 BYTES_MAX = 60
@@ -92,9 +92,10 @@ class Stacks:
                 raise Refusal("NoActiveChangeset")
             name = self.stacks[command.context_id][-1]
         book = self.open_book(command.plan_id, command.context_id, name)
-        if ".." in command.path or command.before == command.after:
+        before, after = (None if side is None else content(side) for side in (command.before, command.after))
+        if ".." in command.path or before == after:
             raise Refusal("InvalidArgument")
-        book.entries.append((command.path, command.before, command.after))
+        book.entries.append((command.path, before, after))
         if sum(map(len, self.bodies())) > BYTES_MAX:
             raise Refusal("TierFull")
 
@@ -161,7 +162,7 @@ class Stacks:
 
 
 CONTEXTS = st.sampled_from(["x", "y", "z"])
-CONTENTS = st.sampled_from([None, b"", b"a", b"bbbb", b"c" * 9, b"d" * 20, b"e" * 25])
+CONTENTS = st.sampled_from([None, b"", b"a", b"bbbb", b"c" * 9, b"d" * 20, b"e" * 25, 1, 2, 3])
 PATHS = st.sampled_from(["a.py", "b/c.py", "../d.py"])
 
 

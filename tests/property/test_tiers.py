@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import settings
@@ -18,17 +18,28 @@ from stepwell.domain.commands.tiers import (
     GetMetrics,
     ListFragments,
     PromoteFragment,
+    RelieveArena,
     SetBudget,
     StoreFragment,
     SweepIdle,
     SweepStale,
 )
+from stepwell.domain.content import digest_of
 from stepwell.domain.deciding import Origin
-from stepwell.domain.fragment import Tier, TierBudget
+from stepwell.domain.fragment import TierBudget
 from stepwell.domain.fragments import Usage
-from stepwell.domain.replies import FragmentFound, FragmentPage, FragmentsMoved, Reply, TierMetrics
+from stepwell.domain.replies import (
+    FragmentFound,
+    FragmentPage,
+    FragmentPlaced,
+    FragmentsMoved,
+    Note,
+    Reply,
+    TierMetrics,
+)
 from stepwell.domain.state import State
-from tests.property.support import AgainstModel, Refusal
+from stepwell.domain.tier import Tier
+from tests.property.support import AgainstModel, Refusal, content
 
 HOT, WARM, COLD = Tier
 UP = {COLD: WARM, WARM: HOT}
@@ -56,11 +67,26 @@ class Lists:
 
     budget: TierBudget
     tiers: dict[Tier, list[Item]] = field(default_factory=lambda: {tier: [] for tier in Tier})
+    packed: dict[bytes, int] = field(default_factory=dict)
     births: int = 0
     moved: list[tuple[str, str, Tier, Tier | None]] = field(default_factory=list)
 
     def items(self) -> Iterable[Item]:
         return (item for tier in Tier for item in self.tiers[tier])
+
+    def arena_bytes(self) -> int:
+        """What is hot is raw, what is warm as small as anybody has made it; equal bodies are one."""
+        hot, warm = ({item.body for item in self.tiers[tier]} for tier in (HOT, WARM))
+        return size(hot) + sum(self.packed.get(body, len(body)) for body in warm - hot)
+
+    @property
+    def live_bytes(self) -> int:
+        return self.budget.arena_bytes * 70 // 100
+
+    def forget(self) -> None:
+        """Between steps: how small a body was that nobody refers to any more."""
+        bodies = {item.body for item in self.items()}
+        self.packed = {body: packed for body, packed in self.packed.items() if body in bodies}
 
     def find(self, project: str, name: str, origin: Origin) -> tuple[Tier, Item]:
         if origin.projects is not None and project not in origin.projects:
@@ -81,7 +107,7 @@ class Lists:
                 return self.get(*self.find(project, name, origin), now_ms)
             case PromoteFragment(project, name):
                 tier, item = self.find(project, name, origin)
-                if tier is not HOT and not self.too_large(item, UP[tier]):
+                if tier is not HOT and self.fitting(item, UP[tier]) is UP[tier]:
                     self.move(item, tier, UP[tier], now_ms)
                     self.enforce(now_ms, item)
             case DemoteFragment(project, name):
@@ -100,6 +126,8 @@ class Lists:
                 self.enforce(now_ms, scope=origin.projects)
             case SweepStale() | SweepIdle():
                 self.sweep(origin)
+            case RelieveArena(wanted):
+                self.relieve(wanted, now_ms)
             case SetBudget(budget):
                 self.set_budget(budget, origin)
             case _:
@@ -118,8 +146,9 @@ class Lists:
             tier, old = None, None
         if command.expected_revision not in {None, old.revision if old else 0}:
             raise Refusal("Conflict")
+        body = content(command.body)
         bodies = {item.body for item in self.items()}
-        if command.body not in bodies and size(bodies | {command.body}) > self.budget.bodies_bytes:
+        if body not in bodies and size(bodies | {body}) > self.budget.bodies_bytes:
             raise Refusal("TierFull")
         if tier is not None and old is not None:
             self.tiers[tier].remove(old)
@@ -128,19 +157,20 @@ class Lists:
         item = Item(
             project=command.project,
             name=command.fragment_id,
-            body=command.body,
+            body=body,
             tokens=command.tokens,
             revision=revision,
             born=old.born if old else self.births,
             touched_ms=origin.now_ms,
             reads=old.reads if old else 0,
         )
-        target = WARM if self.too_large(item, command.tier) else command.tier
-        self.tiers[target].append(item)
+        self.tiers[self.fitting(item, command.tier)].append(item)
         self.enforce(origin.now_ms, item)
 
-    def too_large(self, item: Item, tier: Tier) -> bool:
-        return tier is HOT and item.tokens > self.budget.hot_tokens
+    def fitting(self, item: Item, tier: Tier) -> Tier:
+        if len(item.body) > self.live_bytes:
+            return COLD
+        return WARM if tier is HOT and item.tokens > self.budget.hot_tokens else tier
 
     def get(self, tier: Tier, item: Item, now_ms: int) -> bool:
         self.tiers[tier].remove(item)
@@ -149,7 +179,7 @@ class Lists:
         item.reads += 1
         item.reads_here += 1
         often = item.reads_here >= self.budget.promotion_threshold
-        if tier is HOT or not often or self.too_large(item, UP[tier]):
+        if tier is HOT or not often or self.fitting(item, UP[tier]) is not UP[tier]:
             return False
         # With cold full, a climb from warm to hot may have nowhere to put whom it displaces.
         lists = {each: list(items) for each, items in self.tiers.items()}
@@ -178,8 +208,23 @@ class Lists:
         while len(self.tiers[WARM]) > self.budget.warm_entries:
             movable = (item for item in self.tiers[WARM] if scope is None or item.project in scope)
             self.move(next(item for item in movable if item is not spared), WARM, COLD, now_ms)
+        while self.arena_bytes() > self.live_bytes or len(self.tiers[WARM]) > self.budget.warm_entries:
+            self.make_way(now_ms, spared)
+        for items in self.tiers.values():
+            items.sort(key=lambda item: item is spared)  # stable: whoever the step is about is the latest of its tier
         if len(self.tiers[COLD]) > self.budget.cold_entries:
             raise Refusal("TierFull")
+
+    def make_way(self, now_ms: int, spared: Item | None = None) -> None:
+        """One goes down: of warm, and if there is none, of hot."""
+        tier, item = next((tier, item) for tier in (WARM, HOT) for item in self.tiers[tier] if item is not spared)
+        self.move(item, tier, DOWN[tier], now_ms)
+
+    def relieve(self, wanted: int, now_ms: int) -> None:
+        while (
+            self.arena_bytes() > max(0, self.live_bytes - wanted) and len(self.tiers[COLD]) < self.budget.cold_entries
+        ):
+            self.make_way(now_ms)
 
     def sweep(self, origin: Origin) -> None:
         for tier, age_ms, room_below in (
@@ -202,31 +247,39 @@ class Lists:
         self.enforce(origin.now_ms)
 
     def view(self) -> object:
-        return self.budget, {
-            tier: [
-                (i.project, i.name, i.tokens, len(i.body), i.revision, i.touched_ms, i.reads, i.reads_here)
-                for i in items
-            ]
-            for tier, items in self.tiers.items()
-        }
+        return (
+            self.budget,
+            self.arena_bytes(),
+            {
+                tier: [
+                    (i.project, i.name, i.tokens, len(i.body), i.revision, i.touched_ms, i.reads, i.reads_here)
+                    for i in items
+                ]
+                for tier, items in self.tiers.items()
+            },
+        )
 
     def seen_in(self, state: State) -> object:
-        return state.budget, {
-            tier: [
-                (
-                    entry.row.project,
-                    entry.row.fragment_id,
-                    entry.row.tokens,
-                    entry.row.size,
-                    entry.row.revision,
-                    entry.touched_at_ms,
-                    entry.access_count,
-                    entry.accesses_since_move,
-                )
-                for entry in state.fragments.oldest(tier)
-            ]
-            for tier in Tier
-        }
+        return (
+            state.budget,
+            state.bodies.arena_bytes,
+            {
+                tier: [
+                    (
+                        entry.row.project,
+                        entry.row.fragment_id,
+                        entry.row.tokens,
+                        entry.row.size,
+                        entry.row.revision,
+                        entry.touched_at_ms,
+                        entry.access_count,
+                        entry.accesses_since_move,
+                    )
+                    for entry in state.fragments.oldest(tier)
+                ]
+                for tier in Tier
+            },
+        )
 
 
 def size(bodies: Iterable[bytes]) -> int:
@@ -239,21 +292,23 @@ BUDGETS = st.builds(
     TierBudget,
     hot_tokens=st.integers(1, 12),
     warm_entries=st.integers(1, 4),
-    cold_entries=st.integers(1, 5),
-    bodies_bytes=st.integers(4, 40),
+    cold_entries=st.integers(1, 8),
+    bodies_bytes=st.sampled_from([4, 12, 20, 40, 40]),
+    arena_bytes=st.sampled_from([1, 5, 9, 12, 15, 18, 22, 26, 30, 1_000]),
     hot_ttl_ms=st.just(10),
     warm_ttl_ms=st.just(20),
     cold_retention_ms=st.just(40),
     promotion_threshold=st.integers(1, 3),
 )
+BODIES = st.sampled_from([b"", b"x", b"yy", b"zzz", b"wwwwwww"])
 STORES = st.builds(
     StoreFragment,
     PROJECTS,
     NAMES,
-    st.sampled_from([b"", b"x", b"yy", b"zzz", b"wwwwwww"]),
+    BODIES | st.sampled_from([1, 2, 3]),
     st.integers(1, 14),
     st.sampled_from(Tier),
-    expected_revision=st.none() | st.integers(0, 3),
+    expected_revision=st.sampled_from([*[None] * 6, 0, 1, 3]),
 )
 WRITES: st.SearchStrategy[Write[Reply]] = st.one_of(
     STORES,
@@ -273,17 +328,55 @@ class TierMachine(AgainstModel):
 
     model: Lists
 
-    @initialize(budget=BUDGETS)
-    def start(self, budget: TierBudget) -> None:
+    @initialize(budget=BUDGETS, commands=st.lists(STORES, min_size=4, max_size=12))
+    def start(self, budget: TierBudget, commands: list[StoreFragment]) -> None:
         self.begin(Lists(budget), budget)
+        self.store(commands)
+
+    def both(self, command: Command[Reply], origin: Origin) -> Reply | None:
+        reply = super().both(command, origin)
+        self.model.forget()
+        return reply
+
+    def both_at_once(self, commands: Sequence[Write[Reply]], origin: Origin) -> None:
+        super().both_at_once(commands, origin)
+        self.model.forget()
 
     @rule(milliseconds=st.sampled_from([1, 5, 10, 20]))
     def time_passes(self, milliseconds: int) -> None:
         self.now_ms += milliseconds
 
-    @rule(command=STORES)
-    def store(self, command: StoreFragment) -> None:
-        self.both(command, self.origin())
+    @rule(commands=st.lists(STORES, min_size=1, max_size=6))
+    def store(self, commands: list[StoreFragment]) -> None:
+        for command in commands:
+            reply = self.both(command, self.origin())
+            if reply is None:
+                continue
+            assert isinstance(reply, FragmentPlaced)
+            tier, item = self.model.find(command.project, command.fragment_id, self.origin())
+            too_large = command.tier is not COLD and len(item.body) > self.model.live_bytes
+            assert (reply.tier, reply.note is Note.LARGER_THAN_ARENA) == (tier, too_large)
+
+    @rule(data=st.data())
+    def pack(self, data: st.DataObject) -> None:
+        """The physical layer has compressed a body, or found that it cannot, or was too late."""
+        body = data.draw(st.sampled_from([*(item.body for item in self.model.items()), b"gone"]))
+        packed = data.draw(st.integers(0, len(body) + 1))
+        before = self.state.bodies.arena_bytes
+        self.state.bodies.note_packed(digest_of(body), packed)
+        assert self.state.bodies.arena_bytes <= before
+        self.model.packed[body] = min(packed, self.model.packed.get(body, len(body)))
+        self.model.forget()
+
+    @rule(wanted=st.integers(1, 8))
+    def relieve(self, wanted: int) -> None:
+        """There is room for so much, or none that could be made."""
+        reply = self.both(RelieveArena(wanted), self.origin())
+        assert isinstance(reply, FragmentsMoved)
+        assert not reply.more
+        arena_bytes = self.state.bodies.arena_bytes
+        cold_is_full = self.state.fragments.usage(COLD).entries == self.state.budget.cold_entries
+        assert arena_bytes + wanted <= self.state.budget.live_bytes or arena_bytes == 0 or cold_is_full
 
     @rule(command=WRITES, scope=SCOPES)
     def write(self, command: Write[Reply], scope: frozenset[str] | None) -> None:
@@ -327,6 +420,8 @@ class TierMachine(AgainstModel):
         for tier, usage in ((HOT, reply.hot), (WARM, reply.warm), (COLD, reply.cold)):
             items = self.model.visible(tier, origin)
             assert usage == Usage(len(items), sum(item.tokens for item in items), sum(len(item.body) for item in items))
+        own = reply.hot.bytes + reply.warm.bytes
+        assert reply.arena_bytes == (self.model.arena_bytes() if scope is None else own)
 
     @rule(project=PROJECTS, limit=st.integers(1, 3))
     def page(self, project: str, limit: int) -> None:

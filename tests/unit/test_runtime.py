@@ -191,14 +191,18 @@ def test_manager_without_linux_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no pidfd there is no manager."""
     monkeypatch.delattr(os, "pidfd_open")
     with pytest.raises(sw.StartFailed, match="needs Linux"):
-        serve(Settings(address="s", budget=sw.TierBudget()), on_ready=lambda: None)
+        serve(Settings(address="s", budget=sw.TierBudget(), encoding="estimate"), on_ready=lambda: None)
 
 
 def test_manager_whose_starter_is_gone_does_not_start() -> None:
     """Not even its private directory stays."""
     directory = private_directory()
     settings = Settings(
-        address=str(directory / "s"), budget=sw.TierBudget(), private_directory=True, parent_pid=2**22 + 1
+        address=str(directory / "s"),
+        budget=sw.TierBudget(),
+        encoding="estimate",
+        private_directory=True,
+        parent_pid=2**22 + 1,
     )
     with pytest.raises(sw.StartFailed, match="gone already"):
         serve(settings, on_ready=lambda: None)
@@ -347,7 +351,7 @@ def test_manager_in_the_foreground_ends_on_signals(ending: signal.Signals) -> No
         from stepwell.domain.fragment import TierBudget
         from stepwell.manager.process import Settings, serve
         from stepwell.telemetry import LogLevel, configure
-        settings = Settings(address={str(address)!r}, budget=TierBudget(), private_directory=True)
+        settings = Settings(address={str(address)!r}, budget=TierBudget(), encoding="estimate", private_directory=True)
         configure(LogLevel.WARNING)
         serve(settings, on_ready=lambda: print("ready", flush=True))
     """
@@ -414,6 +418,7 @@ def test_log_is_readable_or_json() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, socket.socket(fileno=os.dup(theirs.fileno())):
         settings = {"address": str(private_directory() / "s"), "budget": {}, "log_level": "info", "log_json": True}
+        settings["encoding"] = "estimate"
         settings |= {"private_directory": True, "lifeline_fd": theirs.fileno(), "parent_pid": os.getpid()}
         with subprocess.Popen(
             [sys.executable, "-c", runtime_module._BOOT, json.dumps(settings), "[]"],

@@ -3,15 +3,19 @@
 import json
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 import stepwell as sw
 from stepwell.cli import main
+from stepwell.protocol.messages import MemoryUsage
+
+BUDGET = sw.TierBudget(hot_tokens=1_234, arena_bytes=32 << 20)
 
 
 @pytest.fixture
 def runtime() -> Iterator[sw.Runtime]:
-    with sw.Runtime.start(budget=sw.TierBudget(hot_tokens=1_234)) as runtime:
+    with sw.Runtime.start(budget=BUDGET, encoding="estimate") as runtime:
         with runtime.client() as client:
             client.tiers.store(sw.Fragment(fragment_id="a", project="p", body="12345", tokens=17))
             client.tiers.store(sw.Fragment(fragment_id="b", project="p", body="1", tokens=3), tier=sw.Tier.COLD)
@@ -28,7 +32,9 @@ def test_the_table(runtime: sw.Runtime, capsys: pytest.CaptureFixture[str]) -> N
     assert rows["process"] == [str(runtime.pid)]
     assert rows["revision"] == ["2"]
     assert rows["hot"] == ["1", "17", "5", "1,234", "tokens"]
-    assert rows["cold"] == ["1", "3", "1", "1,000,000", "entries"]
+    assert "cold 1 3 1 1,000,000 entries" in " ".join(told.split())
+    assert " ".join(rows["shared"]).startswith("memory 1,048,576 of 33,554,432 bytes in 1 segments,")
+    assert rows["tokens"] == ["counted", "by", "estimate"]
 
 
 def test_json(runtime: sw.Runtime, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,4 +45,6 @@ def test_json(runtime: sw.Runtime, capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["tiers"]["hot"] == {"entries": 1, "tokens": 17, "bytes": 5}
     assert facts["budget"]["hot_tokens"] == 1_234
     assert facts["uptime_s"] >= 0
+    assert (facts["encoding"], facts["memory"]["arena_limit"]) == ("estimate", 32 << 20)
+    assert facts["memory"].keys() == {field.name for field in msgspec.structs.fields(MemoryUsage)}
     assert {"epoch", "peers", "sessions", "requests", "evicted", "body_bytes"} <= facts.keys()

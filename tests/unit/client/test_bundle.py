@@ -135,7 +135,8 @@ def test_transaction_has_no_reads(client: sw.Client) -> None:
 def test_frame_too_large_is_said_before_anything_is_sent(client: sw.Client) -> None:
     """A batch larger than a frame is refused as a whole, and nothing of it happened."""
     batch = client.batch()
-    pending = [batch.tiers.store(fragment(str(number), bytes(limits.BODY_BYTES_MAX))) for number in range(5)]
+    body = bytes(limits.INLINE_BODY_BYTES_MAX)
+    pending = [batch.tiers.store(fragment(str(number), body)) for number in range(300)]
     with unchanged(client), pytest.raises(sw.InvalidArgument, match="send less at a time"):
         enter(batch)
     with pytest.raises(sw.InvalidArgument):

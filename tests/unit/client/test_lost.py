@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 import stepwell as sw
+from stepwell import limits
 from stepwell.domain.replies import FragmentPage
 from stepwell.protocol.messages import Answer, AskStatus, ClientMessage, ManagerMessage, Refusal, Rejected, Response
 from stepwell.transport.connection import Connection
@@ -160,6 +161,6 @@ def test_new_connection_that_is_lost_is_not_tried_for_ever(monkeypatch: pytest.M
 def test_stream_that_breaks_in_the_middle_is_an_unknown_outcome() -> None:
     """Some frames went and were answered, then the manager hung up: what happened is not known."""
     refusal = Refusal.of(sw.Busy("full"), 0)
-    with impostor([WELCOME, Response(1, (refusal,) * 200), None]) as address:
+    with impostor([WELCOME, Response(1, (refusal,) * limits.STREAM_COMMANDS), None]) as address:
         with sw.connect(address, projects=["p"]) as client, pytest.raises(sw.OutcomeUnknown):
-            client.tiers.store_many(fragment(str(number), bytes(5_000)) for number in range(2_000))
+            client.tiers.store_many(fragment(str(number)) for number in range(10 * limits.STREAM_COMMANDS))

@@ -4,6 +4,8 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
+from tests.managers import served
+from tests.peers import LARGE_METADATA
 from tests.unit.client.support import fragment
 
 
@@ -69,20 +71,34 @@ def test_what_is_absent_is_not_in_the_result(client: sw.Client) -> None:
     assert client.tiers.get("a").access_count == 2
 
 
-def test_bodies_larger_than_a_reply(client: sw.Client) -> None:
-    """Bodies that no one reply can carry come in several; what was crowded out is asked for again."""
-    body = bytes(limits.BODY_BYTES_MAX)
-    fragments = [fragment(str(number), bytes([number]) + body[1:]) for number in range(8)]
-    client.tiers.store_many(fragments)
-    found = client.tiers.get_many(each.fragment_id for each in fragments)
-    assert [found[each.fragment_id].body == each.body for each in fragments] == [True] * 8
+def test_one_id_is_not_many(client: sw.Client) -> None:
+    """A string is a sequence of strings, which is never what was meant."""
+    with pytest.raises(sw.InvalidArgument, match="sequence of ids"):
+        client.tiers.get_many("abc")
+
+
+def test_rows_larger_than_a_reply(client: sw.Client) -> None:
+    """Only what is known of a fragment fills a reply, and only in a batch: what comes behind is told to ask again."""
+    client.tiers.store(sw.Fragment(fragment_id="a", body="x", tokens=1, metadata=LARGE_METADATA))
     with client.batch() as batch:
-        pending = [batch.tiers.get(each.fragment_id) for each in fragments]
+        pending = [batch.tiers.get("a") for _ in range(600)]
+    assert pending[0].result().metadata == LARGE_METADATA
     with pytest.raises(sw.Busy, match="ask for the rest again"):
         pending[-1].result()
-    assert pending[0].result().body == fragments[0].body
-    for each in fragments:
-        client.tiers.delete(each.fragment_id)
+
+
+def test_what_was_crowded_out_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than one reply can carry comes in several."""
+    monkeypatch.setattr(limits, "REPLY_BYTES_MAX", 3 * 15_000)
+    with served() as stage, sw.connect(stage.address, projects=["p"]) as client:
+        names = [str(number) for number in range(20)]
+        client.tiers.store_many(
+            sw.Fragment(fragment_id=name, body=name, tokens=1, metadata=LARGE_METADATA) for name in names
+        )
+        before = stage.requests.served
+        found = client.tiers.get_many(names)
+        assert {name: each.text for name, each in found.items()} == {name: name for name in names}
+        assert stage.requests.served - before > 1
 
 
 def test_long_names_and_large_bodies_do_not_block_each_other(client: sw.Client) -> None:

@@ -3,14 +3,12 @@
 import contextlib
 import os
 import socket
-import time
-from collections.abc import Iterator
 
 import pytest
 
 from stepwell import limits
 from stepwell.domain import machine
-from stepwell.domain.commands import AnyCommand, Command
+from stepwell.domain.commands import Command
 from stepwell.domain.commands.plans import CreateAction, GetPlan, StartPhase, UseAction
 from stepwell.domain.commands.tiers import GetFragment, GetMetrics, ListFragments, StoreFragment
 from stepwell.domain.deciding import DECIDERS, Decider, Origin, Verdict
@@ -27,7 +25,6 @@ from stepwell.protocol.messages import (
     ClientMessage,
     Goodbye,
     Hello,
-    ManagerMessage,
     Refusal,
     Rejected,
     Request,
@@ -36,65 +33,10 @@ from stepwell.protocol.messages import (
     Welcome,
 )
 from stepwell.transport.address import Credentials
-from tests.managers import EPOCH, Stage, staged
-from tests.peers import RawPeer, frame, framed, store
+from tests.managers import ENCODING, EPOCH, Stage, staged
+from tests.peers import LARGE_METADATA, RawPeer, frame, framed, store
 from tests.processes import fork
-
-ORIGIN = Origin("test", 1_000)
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with staged() as made:
-        yield made
-
-
-class Clock:
-    """The monotonic clock, which can be put forward."""
-
-    def __init__(self) -> None:
-        self._real = time.monotonic
-        self._ahead_s = 0.0
-
-    def monotonic(self) -> float:
-        return self._real() + self._ahead_s
-
-    def forward(self, seconds: float) -> None:
-        self._ahead_s += seconds
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(time, "monotonic", made.monotonic)
-    return made
-
-
-def answered(stage: Stage, peer: RawPeer) -> ManagerMessage | None:
-    """The peer's next message, the loop turning meanwhile."""
-    peer.socket.settimeout(0)
-    for _ in range(1_000):
-        try:
-            return peer.receive()
-        except BlockingIOError:
-            stage.turn()
-    raise AssertionError("no answer")
-
-
-def joined(stage: Stage, session_id: str, projects: tuple[str, ...] | None = None) -> RawPeer:
-    """A peer that was welcomed."""
-    peer = RawPeer(stage.address)
-    peer.send(Hello(VERSION, session_id, projects))
-    assert answered(stage, peer) == Welcome(VERSION, EPOCH, stage.requests.revision, os.getpid())
-    return peer
-
-
-def ask(stage: Stage, peer: RawPeer, *commands: AnyCommand) -> list[Answer | Refusal]:
-    """The results of one request."""
-    peer.send(Request(1, commands))
-    response = answered(stage, peer)
-    assert isinstance(response, Response)
-    return [*response.results]
+from tests.unit.manager.support import ORIGIN, Clock, answered, ask, gone, joined
 
 
 def started_plan(stage: Stage, peer: RawPeer) -> Plan:
@@ -116,15 +58,6 @@ def plan_of(stage: Stage, peer: RawPeer) -> Plan:
     assert isinstance(result, Answer)
     assert isinstance(result.reply, PlanFound)
     return result.reply.plan
-
-
-def gone(peer: RawPeer) -> bool:
-    """Whether the manager has hung up, without a word."""
-    peer.socket.settimeout(0)
-    try:
-        return peer.receive() is None
-    except BlockingIOError:
-        return False
 
 
 # Requests.
@@ -186,16 +119,16 @@ def test_peer_that_does_not_read_is_held_back(stage: Stage, monkeypatch: pytest.
     """Past its outbox its requests wait, unread; when it reads, every one is answered, in order."""
     monkeypatch.setattr(limits, "OUTBOX_BYTES_MAX", 100_000)
     with joined(stage, "deaf") as deaf, joined(stage, "other") as other:
-        stage.owner.execute(store("large", bytes(50_000)), ORIGIN)
-        deaf.send(*(Request(number, (GetFragment("p", "large"),)) for number in range(30)))
+        stage.owner.execute(store("large", metadata=LARGE_METADATA), ORIGIN)
+        deaf.send(*(Request(number, (GetFragment("p", "large"),)) for number in range(60)))
         (guest,) = (each for each in stage.loop._guests.values() if each.session and each.session.session_id == "deaf")
         stage.turn_until(lambda: guest.peer.is_full)
         stage.turn(3)
         assert guest.peer.is_full
-        assert len(guest.peer.outbox) < limits.OUTBOX_BYTES_MAX + 60_000
+        assert len(guest.peer.outbox) < limits.OUTBOX_BYTES_MAX + 20_000
         assert isinstance(ask(stage, other, GetMetrics())[0], Answer)
-        responses = [answered(stage, deaf) for _ in range(30)]
-        assert [each.request_id for each in responses if isinstance(each, Response)] == [*range(30)]
+        responses = [answered(stage, deaf) for _ in range(60)]
+        assert [each.request_id for each in responses if isinstance(each, Response)] == [*range(60)]
 
 
 def test_outbox_that_empties_at_once_does_not_forget_what_waits(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,10 +141,10 @@ def test_outbox_that_empties_at_once_does_not_forget_what_waits(stage: Stage, mo
 
 
 def test_full_reply_refuses_the_reads_behind_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bodies and rows count alike; the writes of the batch happen all the same."""
-    monkeypatch.setattr(limits, "REPLY_BODIES_BYTES_MAX", 10_000)
+    """One large row, or a page of small ones; the writes of the batch happen all the same."""
+    monkeypatch.setattr(limits, "REPLY_BYTES_MAX", 10_000)
     with joined(stage, "a") as peer:
-        ask(stage, peer, store("large", bytes(20_000)), *(store(str(number)) for number in range(100)))
+        ask(stage, peer, store("large", metadata=LARGE_METADATA), *(store(str(number)) for number in range(100)))
         for read in (GetFragment("p", "large"), ListFragments("p")):
             first, *_, last, written = ask(stage, peer, *[read] * 100, store("written"))
             assert isinstance(first, Answer)
@@ -220,11 +153,21 @@ def test_full_reply_refuses_the_reads_behind_it(stage: Stage, monkeypatch: pytes
             assert isinstance(written, Answer)
 
 
+def test_bodies_take_nothing_of_a_reply(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What travels is where they are: reads of large ones behind one another are all answered."""
+    body = bytes(limits.INLINE_BODY_BYTES_MAX)
+    monkeypatch.setattr(limits, "REPLY_BYTES_MAX", 3 * len(body))
+    with joined(stage, "a") as peer:
+        ask(stage, peer, store("large", body))
+        results = ask(stage, peer, *[GetFragment("p", "large")] * 50)
+        assert [type(each) for each in results] == [Answer] * 50
+
+
 def test_results_that_fit_in_no_frame_are_unknown_not_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands took effect: the peer is told that it does not know, and keeps its connection."""
     with joined(stage, "a") as peer:
-        ask(stage, peer, store("one", b"1" * 3_000), store("two", b"2" * 3_000))
-        monkeypatch.setattr(limits, "FRAME_BYTES_MAX", 5_000)
+        ask(stage, peer, store("one", metadata=LARGE_METADATA), store("two", metadata=LARGE_METADATA))
+        monkeypatch.setattr(limits, "FRAME_BYTES_MAX", 20_000)
         results = ask(stage, peer, store("written"), GetFragment("p", "one"), GetFragment("p", "two"))
         assert [each.kind for each in results if isinstance(each, Refusal)] == ["OutcomeUnknown"] * 3
         (found,) = ask(stage, peer, GetFragment("p", "written"))
@@ -258,7 +201,10 @@ def test_status_tells(stage: Stage) -> None:
         status = answered(stage, other)
         assert isinstance(status, Status)
         assert (status.request_id, status.peers, status.sessions, status.revision) == (9, 2, 2, 1)
-        assert (status.epoch, status.pid, status.evicted) == (EPOCH, os.getpid(), 0)
+        assert (status.epoch, status.pid, status.evicted, status.encoding) == (EPOCH, os.getpid(), 0, ENCODING)
+        arena = stage.owner.bodies.arena
+        assert (status.memory.arena_bytes, status.memory.arena_limit) == (arena.bytes, limits.ARENA_BYTES)
+        assert (status.memory.live_bytes, status.memory.segments) == (arena.live, 1)
         assert status.metrics.hot.entries == 0
 
 
@@ -392,8 +338,8 @@ def test_who_stalls_is_evicted(stage: Stage, clock: Clock, debt: str) -> None:
         if debt == "half a frame":
             stalled.send_raw(frame(AskStatus(1))[:-1])
         else:
-            stage.owner.execute(store("large", bytes(1 << 20)), ORIGIN)
-            stalled.send(Request(2, (GetFragment("p", "large"),)))
+            stage.owner.execute(store("large", metadata=LARGE_METADATA), ORIGIN)
+            stalled.send(Request(2, (GetFragment("p", "large"),) * 100))
         stage.turn(5)
         clock.forward(limits.STALL_SECONDS_MAX - 5)
         stage.turn(2)
@@ -610,8 +556,8 @@ def test_stop_accepts_nobody_and_nothing_more(stage: Stage) -> None:
 def test_stop_does_not_wait_for_ever(stage: Stage, clock: Clock) -> None:
     """A peer that does not read its replies holds up the end for a bounded time."""
     with joined(stage, "deaf") as deaf:
-        stage.owner.execute(store("large", bytes(2 << 20)), ORIGIN)
-        deaf.send(Request(2, (GetFragment("p", "large"),)))
+        stage.owner.execute(store("large", metadata=LARGE_METADATA), ORIGIN)
+        deaf.send(Request(2, (GetFragment("p", "large"),) * 100))
         stage.turn(3)
         stage.loop.stop("test")
         stage.turn(3)

@@ -3,16 +3,32 @@
 import os
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from stepwell.domain.commands.tiers import DeleteFragment, GetFragment, StoreFragment
 from stepwell.domain.deciding import Origin
+from stepwell.domain.state import State
 from stepwell.errors import NotFound, NotOwner, TransactionAborted
-from stepwell.manager.owner import Clock, StateOwner
+from stepwell.manager.owner import Clock, StateBroken, StateOwner
+from stepwell.protocol.messages import Answer
 from tests.processes import in_forked_child
 
 ORIGIN = Origin("session", 1_000)
+
+
+@pytest.fixture
+def owner() -> Iterator[StateOwner]:
+    made = StateOwner()
+    yield made
+    made.close()
+
+
+def body(owner: StateOwner, answer: Answer) -> bytes:
+    """The body that an answer refers to."""
+    (handle,) = answer.handles.values()
+    return owner.bodies.segment(handle.segment).read(handle.offset, handle.stored)
 
 
 def uses(owner: StateOwner) -> list[str]:
@@ -24,6 +40,11 @@ def uses(owner: StateOwner) -> list[str]:
         lambda: owner.holds_leases("session"),
         lambda: owner.revision,
         lambda: owner.next_expiry_ms,
+        lambda: owner.bodies,
+        lambda: owner.reserve(1 << 20, ORIGIN),
+        lambda: owner.open_view(["p"], ORIGIN, 0.0),
+        owner.work,
+        lambda: owner.housekeep(0.0),
     ):
         try:
             use()
@@ -33,63 +54,70 @@ def uses(owner: StateOwner) -> list[str]:
     return told
 
 
-def test_owner_may_do_everything() -> None:
+def test_owner_may_do_everything(owner: StateOwner) -> None:
     """The thread that made it is its owner."""
-    assert uses(StateOwner()) == [""] * 5
+    assert uses(owner) == [""] * 10
 
 
-def test_other_thread_is_refused() -> None:
+def test_other_thread_is_refused(owner: StateOwner) -> None:
     """Another thread changes nothing, and is told how to ask."""
-    owner = StateOwner()
     told: list[str] = []
     thread = threading.Thread(target=lambda: told.extend(uses(owner)), name="intruder")
     thread.start()
     thread.join()
-    assert len(told) == 5
+    assert len(told) == 10
     assert all("'intruder'" in each and "stepwell.connect(address)" in each for each in told)
     assert owner.revision == 0
 
 
-def test_forked_process_is_refused() -> None:
+def test_forked_process_is_refused(owner: StateOwner) -> None:
     """A forked child has a copy of the state, and must not believe in it."""
-    owner = StateOwner()
 
     def child() -> None:
         told = uses(owner)
-        assert len(told) == 5
+        assert len(told) == 10
         assert all(f"this is process {os.getpid()}" in each for each in told)
 
     in_forked_child(child)
     assert owner.revision == 0
 
 
-def test_bodies_follow_the_references() -> None:
+def test_bodies_follow_the_references(owner: StateOwner) -> None:
     """A body is held while a fragment refers to it, and not after; a refused transaction leaves none."""
-    owner = StateOwner()
     owner.execute(StoreFragment("p", "a", b"one", 1), ORIGIN)
     owner.execute(StoreFragment("p", "b", b"one", 1), ORIGIN)
-    assert len(owner._heap) == 1
+    assert len(owner.bodies) == 1
     owner.execute(StoreFragment("p", "a", b"two", 1), ORIGIN)
-    assert len(owner._heap) == 2
+    assert len(owner.bodies) == 2
     owner.execute(DeleteFragment("p", "b"), ORIGIN)
-    assert len(owner._heap) == 1
+    assert len(owner.bodies) == 1
     with pytest.raises(TransactionAborted):
         owner.execute_all([StoreFragment("p", "c", b"three", 1), DeleteFragment("p", "absent")], ORIGIN)
     with pytest.raises(NotFound):
         owner.execute(DeleteFragment("p", "absent"), ORIGIN)
-    assert len(owner._heap) == 1
+    assert len(owner.bodies) == 1
     answer = owner.execute(GetFragment("p", "a"), ORIGIN)
-    assert [*answer.bodies.values()] == [b"two"]
+    assert body(owner, answer) == b"two"
 
 
-def test_transaction_that_replaces_a_body_twice_holds_the_last() -> None:
+def test_transaction_that_replaces_a_body_twice_holds_the_last(owner: StateOwner) -> None:
     """What was stored and replaced within one transaction is not held."""
-    owner = StateOwner()
     owner.execute_all([StoreFragment("p", "a", b"first", 1), StoreFragment("p", "a", b"second", 1)], ORIGIN)
-    assert len(owner._heap) == 1
+    assert len(owner.bodies) == 1
     owner.execute_all([DeleteFragment("p", "a"), StoreFragment("p", "a", b"second", 1)], ORIGIN)
     answer = owner.execute(GetFragment("p", "a"), ORIGIN)
-    assert [*answer.bodies.values()] == [b"second"]
+    assert body(owner, answer) == b"second"
+
+
+def test_defect_in_a_transaction_ends_the_owner_too(owner: StateOwner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may be half changed is not served, whether one command did it or several."""
+
+    def broken(*_: object) -> None:
+        raise KeyError("defect")
+
+    monkeypatch.setattr(State, "forwards", broken)
+    with pytest.raises(StateBroken, match="defect"):
+        owner.execute_all([StoreFragment("p", "a", b"x", 1)], ORIGIN)
 
 
 def test_clock_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:

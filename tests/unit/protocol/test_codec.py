@@ -19,19 +19,27 @@ from stepwell.domain.replies import AnyReply, Reply
 from stepwell.errors import InvalidArgument, ProtocolError, StepwellError
 from stepwell.protocol.codec import Salvaged, decode_from_client, decode_from_manager, encode_frame
 from stepwell.protocol.framing import Framer
+from stepwell.protocol.handles import CatalogueEnd, Handle
 from stepwell.protocol.messages import (
     VERSION,
     Answer,
     AskStatus,
+    AskView,
     ClientMessage,
     Goodbye,
+    Granted,
     Hello,
     ManagerMessage,
     Message,
+    Offer,
     Refusal,
+    Released,
     Request,
     Response,
+    Segment,
+    Segments,
     Transaction,
+    ViewOpened,
     Welcome,
 )
 from tests.seeds import seeded
@@ -89,7 +97,7 @@ def test_commands_come_through(kind: type[Struct], data: st.DataObject) -> None:
 @given(data=st.data())
 def test_replies_come_through(kind: type[Struct], data: st.DataObject) -> None:
     """Every reply arrives as it was sent."""
-    answer = Answer(7, cast("AnyReply", data.draw(values(kind))), {b"d": b"body"})
+    answer = Answer(7, cast("AnyReply", data.draw(values(kind))), {b"d": Handle(1, 48, 3, 4, packed=True)})
     assert decode_from_manager(payload_of(Response(1, (answer,)))) == Response(1, (answer,))
 
 
@@ -140,7 +148,13 @@ def valid_frames() -> list[bytes]:
             Transaction(2, (StoreFragment("p", "a", b"body", 3), EvictLru())),
             AskStatus(3),
             Goodbye(),
-            Welcome(VERSION, "epoch", 0, 1),
+            Welcome(VERSION, "epoch", 0, 1, "estimate", (1, 2)),
+            Offer(0, 1 << 20),
+            Granted(0, accepted=True),
+            Released((1, 2)),
+            Segments((Segment(1, 4096),)),
+            AskView(4, ("p",)),
+            ViewOpened(4, "epoch", 1, (CatalogueEnd("p", 1, 0, ((3, 128),)),)),
             Response(1, (Refusal(1, "NotFound", "no"),)),
         )
     ]
@@ -197,6 +211,11 @@ HOSTILE = {
     "commands that are no commands": encoded(["Hello", 1, [["GetMetrics"]]]),
     "a session id with a newline": encoded(["Hello", VERSION, "a\n", None]),
     "no projects": encoded(["Hello", VERSION, "a", []]),
+    "an offer of nothing": encoded(["Offer", 0, 0]),
+    "an offer larger than any body": encoded(["Offer", 0, limits.BODY_BYTES_MAX + 1]),
+    "an offer with a negative number": encoded(["Offer", -1, 1]),
+    "a view of nothing": encoded(["AskView", 1, []]),
+    "more released than a message may name": encoded(["Released", [0] * (limits.RELEASED_PER_MESSAGE_MAX + 1)]),
     "extension type": b"\xc7\x01\x05\x00",
 }
 

@@ -39,6 +39,8 @@ def _values(kind: inspect.Type) -> st.SearchStrategy[object]:
         case inspect.VarTupleType():
             size = kind.min_length or 0
             return st.lists(_values(kind.item_type), min_size=size, max_size=size + 2).map(tuple)
+        case inspect.TupleType():
+            return st.tuples(*map(_values, kind.item_types))
         case inspect.ListType():
             return st.lists(_values(kind.item_type), max_size=2)
         case inspect.DictType():
