@@ -11,9 +11,22 @@ import pytest
 import stepwell as sw
 from stepwell import limits
 from stepwell.domain.commands.tiers import GetFragment, GetMetrics
-from stepwell.protocol.messages import VERSION, Answer, Goodbye, Hello, Rejected, Request, Response, Welcome
+from stepwell.protocol.messages import (
+    VERSION,
+    Answer,
+    Goodbye,
+    Granted,
+    Hello,
+    Offer,
+    Refusal,
+    Rejected,
+    Released,
+    Request,
+    Response,
+    Welcome,
+)
 from tests.faults.bystander import Bystander
-from tests.faults.villains import flood_and_never_read, stop_in_mid_frame
+from tests.faults.villains import UPLOAD_BYTES, flood_and_never_read, stop_in_mid_frame, stop_in_mid_upload
 from tests.peers import RawPeer, frame, framed, store
 from tests.processes import CONTEXT, descriptors, kill, resident_bytes, spawned
 from tests.seeds import seeded
@@ -215,6 +228,77 @@ def test_peer_killed_in_mid_request(runtime: sw.Runtime, bystander: Bystander) -
     bystander.progresses()
     with runtime.client(projects=["p"]) as client, pytest.raises(sw.NotFound):
         client.tiers.get("half")
+
+
+def live_bytes(runtime: sw.Runtime) -> int:
+    """Bytes of shared memory that count."""
+    with runtime.client() as client:
+        return client.status().memory.live_bytes
+
+
+def gives_back(runtime: sw.Runtime, base: int) -> Callable[[], bool]:
+    """Whether the room of uploads that never came is there again."""
+
+    def condition() -> bool:
+        """The live bytes are back at about their number; the bystander's own go up and down."""
+        return live_bytes(runtime) < base + limits.MIB
+
+    return condition
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGSTOP])
+def test_peer_ended_in_mid_upload(runtime: sw.Runtime, bystander: Bystander, ending: signal.Signals) -> None:
+    """Stopped, it holds its own room and nobody up; killed, its room and its descriptors come back."""
+    base, live = descriptors(runtime.pid), live_bytes(runtime)
+    ours, theirs = CONTEXT.Pipe()
+    with ours, theirs, spawned(stop_in_mid_upload, runtime.address, theirs) as villain:
+        assert ours.recv() == "half"
+        assert villain.pid is not None
+        assert live_bytes(runtime) >= live + UPLOAD_BYTES - limits.MIB
+        os.kill(villain.pid, ending)
+        bystander.progresses()
+        kill(villain.pid)
+    eventually(gives_back(runtime, live))
+    eventually(settles(runtime, base))
+
+
+def test_offers_that_are_never_made_good(runtime: sw.Runtime, bystander: Bystander) -> None:
+    """Many peers have room and send nothing: others go on, and the room comes back with their end."""
+    live = live_bytes(runtime)
+    with ExitStack() as stack:
+        for number in range(50):
+            peer = stack.enter_context(RawPeer(runtime.address)).hello(f"boaster-{number}")
+            peer.send(Offer(0, limits.MIB))
+            assert peer.expect(Granted).accepted
+            peer.send_raw(b"x")
+        bystander.progresses()
+    eventually(gives_back(runtime, live))
+
+
+def test_frames_in_the_place_of_a_body(runtime: sw.Runtime, bystander: Bystander) -> None:
+    """Whatever comes after a grant is the body: what looks like a request is none, and is not obeyed."""
+    request = frame(Request(1, (store("smuggled"),)))
+    with RawPeer(runtime.address) as peer:
+        peer.hello("villain")
+        peer.send(Offer(0, 10 * len(request)))
+        assert peer.expect(Granted).accepted
+        peer.send_raw(request * 10)
+        result = peer.ask(store("kept", 0), GetFragment("p", "smuggled")).results
+        assert isinstance(result[0], Answer)
+        assert isinstance(result[1], Refusal)
+        assert result[1].kind == "NotFound"
+    with runtime.client(projects=["p"]) as client:
+        assert client.tiers.get("kept").body == request * 10
+    bystander.progresses()
+
+
+def test_memory_that_is_given_back_twice(runtime: sw.Runtime, bystander: Bystander) -> None:
+    """Numbers that a peer never had, or has released before, change nothing for those who have them."""
+    with RawPeer(runtime.address) as peer:
+        peer.hello("villain")
+        peer.send(*[Released((*range(100), -1, 2**40))] * 50)
+        assert isinstance(peer.ask(GetMetrics()).results[0], Answer)
+    bystander.progresses()
 
 
 def test_connections_past_the_limit_are_told_busy(runtime: sw.Runtime, bystander: Bystander) -> None:

@@ -5,8 +5,10 @@ import threading
 from multiprocess.connection import Connection
 
 from stepwell.domain.commands.tiers import GetFragment
-from stepwell.protocol.messages import Request
-from tests.peers import RawPeer, frame, store
+from stepwell.protocol.messages import Granted, Offer, Request
+from tests.peers import LARGE_METADATA, RawPeer, frame, store
+
+UPLOAD_BYTES = 8 << 20
 
 
 def stop_in_mid_frame(address: str, told: Connection) -> None:
@@ -19,12 +21,23 @@ def stop_in_mid_frame(address: str, told: Connection) -> None:
         threading.Event().wait()
 
 
+def stop_in_mid_upload(address: str, told: Connection) -> None:
+    """Have sent half of a large body, and wait to be stopped or killed."""
+    with RawPeer(address) as peer:
+        peer.hello("villain")
+        peer.send(Offer(0, UPLOAD_BYTES))
+        assert peer.expect(Granted).accepted
+        peer.send_raw(bytes(UPLOAD_BYTES // 2))
+        told.send("half")
+        threading.Event().wait()
+
+
 def flood_and_never_read(address: str, told: Connection) -> None:
     """Ask for much more than the outbox and the socket hold, and read nothing of it."""
     with RawPeer(address) as peer:
         peer.hello("villain")
-        peer.ask(store("large", bytes(1 << 20)))
-        asks = frame(Request(2, (GetFragment("p", "large"),)))
+        peer.ask(store("large", metadata=LARGE_METADATA))
+        asks = frame(Request(2, (GetFragment("p", "large"),) * 50))
         told.send("flooding")
         while True:
             peer.send_raw(asks * 100)
