@@ -1,6 +1,8 @@
 """Bodies of every size and kind: uploaded beside the frames, read where they lie, readable while they are held."""
 
+import errno
 import gc
+import mmap
 import os
 import random
 import signal
@@ -174,6 +176,15 @@ def test_large_bodies_in_a_batch(client: sw.Client) -> None:
         assert content.digest == sha256(noise(100 * KIB, seed)).digest()
 
 
+def test_too_many_large_bodies_in_a_batch(client: sw.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said before any of them is sent."""
+    monkeypatch.setattr(limits, "UPLOADS_PER_REQUEST_MAX", 2)
+    with unchanged(client), pytest.raises(sw.InvalidArgument, match="3 large bodies are too many at once"):
+        with client.batch() as batch:
+            for number in range(3):
+                batch.tiers.store(fragment(str(number), LARGE))
+
+
 def test_large_bodies_in_a_transaction(client: sw.Client) -> None:
     """All at one revision."""
     with client.transaction() as transaction:
@@ -291,7 +302,7 @@ def test_manager_killed_in_the_middle_of_an_upload(name: str, monkeypatch: pytes
             send(connection, body[len(body) // 2 :])
 
         monkeypatch.setattr(Connection, "send_body", send_half_and_kill)
-        allowed = (sw.RuntimeLost, sw.OutcomeUnknown) if name == "store_more_than_a_frame" else sw.RuntimeLost
+        allowed = sw.OutcomeUnknown if name == "store_more_than_a_frame" else sw.RuntimeLost
         with pytest.raises(allowed):
             STORES[name](client)
 
@@ -341,13 +352,14 @@ def test_manager_killed_between_upload_and_answer(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_offer_that_is_not_answered_well(name: str, conversation: list[Reply], kind: type[sw.StepwellError]) -> None:
-    """A typed error, and an upload whose request never went cannot have taken effect."""
+    """A typed error: an upload whose request never went cannot have taken effect, unlike the frames before it."""
     if name == "store_more_than_a_frame":
         conversation = [
             WELCOME,
             Response(1, (Refusal.of(sw.Busy("full"), 0),) * limits.STREAM_COMMANDS),
             *conversation[1:],
         ]
+        kind = sw.OutcomeUnknown if kind is sw.RuntimeLost else kind
     is_tried_again = kind is sw.RuntimeLost and name not in {"store_many", "store_more_than_a_frame"}
     with impostor(*[conversation] * (1 + is_tried_again)) as address, sw.connect(address, projects=["p"]) as client:
         with pytest.raises(kind):
@@ -388,6 +400,24 @@ def test_first_look_may_come_after_everything_is_gone() -> None:
         eventually(lambda: not runtime.is_alive())
     assert raw.body == LARGE
     assert packed.text == "again and again\n" * 100_000
+
+
+def test_memory_that_cannot_be_mapped(runtime: sw.Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what to do; no descriptor stays, also not of the segments behind, and the next try can succeed."""
+    with runtime.client(projects=["unmappable"]) as client:
+        for number in range(3):  # larger than what shares a segment: each has its own
+            client.tiers.store(sw.Fragment(fragment_id=str(number), body=noise(3 * MIB, number), tokens=1))
+        before = len([*Path("/proc/self/fd").iterdir()])
+        with monkeypatch.context() as patch:
+            patch.setattr(mmap, "mmap", _no_memory)
+            with pytest.raises(sw.RuntimeFault, match="cannot be mapped"):
+                client.view()
+        assert len([*Path("/proc/self/fd").iterdir()]) <= before
+        assert [bytes(each.body) for each in client.view()] == [noise(3 * MIB, number) for number in range(3)]
+
+
+def _no_memory(*_arguments: object, **_keywords: object) -> None:
+    raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
 
 def test_closing_lets_go_of_the_memory(runtime: sw.Runtime, client: sw.Client) -> None:

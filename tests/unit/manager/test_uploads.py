@@ -17,6 +17,7 @@ from stepwell.errors import TierFull
 from stepwell.limits import KIB, MIB
 from stepwell.manager.owner import StateOwner
 from stepwell.manager.uploads import Uploads
+from stepwell.memory.arena import OutOfRoom
 from stepwell.memory.bodies import Upload
 from stepwell.protocol.messages import Answer, Granted, Offer, Refusal, Rejected, Request, Response, Transaction
 from tests.managers import Stage, staged
@@ -259,6 +260,60 @@ def test_memory_of_a_large_upload_is_had_in_parts(stage: Stage) -> None:
         stage.turn()
         assert before < allocated(guest.uploads) <= before + limits.PREPARED_BYTES_PER_TURN
         assert answered(stage, peer) == Granted(0, accepted=True)
+
+
+def test_preparing_does_not_wait_for_anything(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its parts the loop does not go to sleep: nobody would wake it."""
+    slept: list[float] = []
+    epoll = stage.loop._epoll
+
+    class Watched:
+        def poll(self, seconds: float) -> list[tuple[int, int]]:
+            slept.append(seconds)
+            return epoll.poll(seconds)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(epoll, name)
+
+    with joined(stage, "a") as peer:
+        peer.send(Offer(0, 3 * limits.PREPARED_BYTES_PER_TURN))
+        guest = guest_of(stage, "a")
+        stage.turn_until(lambda: guest.parked)
+        monkeypatch.setattr(stage.loop, "_epoll", Watched())
+        stage.turn_until(lambda: not guest.parked)
+        assert slept
+        assert not any(slept)
+        monkeypatch.undo()
+
+
+def test_uploads_cannot_take_all_of_the_arena(small: Stage) -> None:
+    """What is offered past half of it waits until the others are done; small bodies find room meanwhile."""
+    half = limits.UPLOADS_PERCENT_MAX * small.owner.bodies.arena.limit // 100
+    with joined(small, "first") as first, joined(small, "second") as second, joined(small, "other") as other:
+        first.send(Offer(0, half - MIB))
+        assert answered(small, first) == Granted(0, accepted=True)
+        second.send(Offer(0, 2 * MIB))
+        guest = guest_of(small, "second")
+        small.turn_until(lambda: guest.parked)
+        assert refusals(ask(small, other, store("small", b"x"))) == [""]
+        assert guest.parked
+        first.close()
+        assert answered(small, second) == Granted(0, accepted=True)
+
+
+def test_store_while_uploads_hold_the_memory_can_be_tried_again(small: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The room comes back by itself, so that it is Busy and not TierFull."""
+    with joined(small, "a") as peer, joined(small, "other") as other:
+        peer.send(Offer(0, MIB))
+        assert answered(small, peer) == Granted(0, accepted=True)
+
+        def fail(_needed: int) -> None:
+            raise OutOfRoom("taken")
+
+        monkeypatch.setattr(small.owner.bodies.arena, "ensure", fail)
+        (refused,) = ask(small, other, store("small", b"x"))
+        assert isinstance(refused, Refusal)
+        assert refused.kind == "Busy"
 
 
 def allocated(uploads: Uploads) -> int:

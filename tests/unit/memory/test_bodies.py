@@ -319,6 +319,27 @@ class TestOutOfRoom:
             shelved.check()
 
 
+class TestDiskThatFails:
+    def test_reading(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A cold body that cannot be read stays where it is, and is tried again later."""
+        with shelf() as shelved:
+            digest = shelved.put(BODIES["small text"], COLD)
+            shelved.finish()
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "pread", _broken_disk)
+                shelved.move(digest, HOT)
+                while shelved.store.work(1.0):
+                    pass
+                assert (shelved.form(digest), shelved.store.waiting) == ("packed in file", 1)
+            shelved.store.try_again()
+            shelved.finish()
+            assert (shelved.form(digest), shelved.store.waiting) == ("raw in arena", 0)
+
+
+def _broken_disk(*_arguments: object) -> bytes:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
 class TestReferences:
     def test_equal_bodies_are_one(self) -> None:
         """They are kept once, until the last who refers to them is gone."""

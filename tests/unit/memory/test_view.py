@@ -164,6 +164,16 @@ class TestLettingGo:
         held.pop()
         assert mappings.take_released() == (1,)
 
+    def test_retired_after_it_was_out_of_date(self, mappings: Mappings, manager: Manager) -> None:
+        """What somebody still looks at is not reported, whoever said first that it is gone."""
+        adopt(mappings, manager, 1, 2)
+        looking = mappings.find(handle(1))
+        mappings.keep_only({2})
+        mappings.retire([1])
+        assert mappings.take_released() == ()
+        del looking
+        assert mappings.take_released() == (1,)
+
     def test_retired_without_having_been_there(self, mappings: Mappings) -> None:
         """Is reported all the same: the manager believes that we have it."""
         mappings.retire([5])
