@@ -6,7 +6,7 @@ from collections import deque
 from stepwell.client import channel
 from stepwell.domain.commands import Write
 from stepwell.protocol.messages import Answer, ClientMessage, ManagerMessage, Request, Response, Transaction
-from stepwell.transport.connection import Connection
+from stepwell.transport.connection import Aside, Connection
 from tests.crossprocess.history import Operation
 
 history: list[Operation] = []
@@ -16,8 +16,8 @@ history: list[Operation] = []
 class RecordedConnection(Connection):
     """Answers come in the order of the requests, so that each belongs to the oldest one without."""
 
-    def __init__(self, address: str, timeout_s: float | None = None) -> None:
-        super().__init__(address, timeout_s)
+    def __init__(self, address: str, timeout_s: float | None = None, *, aside: Aside | None = None) -> None:
+        super().__init__(address, timeout_s, aside=aside)
         self._sent: deque[tuple[int, ClientMessage]] = deque()
 
     def send(self, message: ClientMessage) -> None:

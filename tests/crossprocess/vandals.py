@@ -147,12 +147,12 @@ def _outcome(attempt: Callable[[Target], None], target: Target) -> str:
 def _target(body: memoryview, name: str) -> Target:
     """The descriptor that came with the segment is closed, but a mapping keeps a copy."""
     lines = Path("/proc/self/maps").read_text().splitlines()
-    (where,) = [line.split()[0] for line in lines if name in line]
+    ((where, path),) = [(line.split()[0], line.split(maxsplit=5)[5]) for line in lines if name in line]
     start, end = (int(each, 16) for each in where.split("-"))
     descriptor = next(
         int(entry.name)
         for entry in Path("/proc/self/fd").iterdir()
-        if entry.is_symlink() and name in str(entry.readlink())
+        if entry.is_symlink() and str(entry.readlink()) == path
     )
     return Target(body, descriptor, start, end - start)
 

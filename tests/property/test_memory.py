@@ -165,7 +165,7 @@ class Memory(RuleBasedStateMachine):
         """Somebody begins to upload a body, or goes on with it, or gives up."""
         if number not in self.uploads:
             try:
-                upload = self.owner.reserve(len(body), Origin("session", 1))
+                upload = self.owner.reserve(len(body), 0, Origin("session", 1))
                 if upload is None:
                     return
             except TierFull:

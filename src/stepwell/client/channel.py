@@ -147,7 +147,12 @@ class Channel:
     def _prepare(self, connection: Connection, uploads: Sequence[LargeBody]) -> None:
         """Send what comes before a message: which memory we let go of, and the bodies that it refers to."""
         if self.mappings.has_released:
-            connection.send(Released(self.mappings.take_released()))
+            released = self.mappings.take_released()
+            try:
+                connection.send(Released(released))
+            except RuntimeLost:
+                self.mappings.put_back(released)
+                raise
         for number, body in enumerate(uploads):
             try:
                 answer = _checked(connection.exchange(Offer(number, len(body))))
@@ -235,7 +240,8 @@ class Channel:
     def _connect(self, timeout_s: float | None = None) -> Connection:
         connection = Connection(self.address, timeout_s, aside=self._aside)
         try:
-            answer = _checked(connection.exchange(Hello(VERSION, self.session_id, self.projects)))
+            hello = Hello(VERSION, self.session_id, self.projects, self.mappings.numbers)
+            answer = _checked(connection.exchange(hello))
         except OutcomeUnknown as error:
             connection.close()
             raise RuntimeLost(f"the manager at {self.address!r} went away while greeting") from error

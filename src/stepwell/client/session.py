@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -61,15 +62,15 @@ class Session:
 
     def perform(self, call: Call[R]) -> R:
         """Send one command and finish it, or raise its refusal."""
-        uploads: list[LargeBody] = []
-        message = Request(next(self._request_ids), _commands((call,), uploads))
-        (result,) = _expected(self.channel.exchange(message, uploads), 1)
-        if isinstance(result, Refusal):
-            raise result.error()
-        try:
-            return call.finish(result)
-        except BodyGone:  # it was moved, and its old place given up, between the answer and now
-            return self.perform(call)
+        for _ in range(limits.ASK_AGAIN_MAX):
+            uploads: list[LargeBody] = []
+            message = Request(next(self._request_ids), _commands((call,), uploads))
+            (result,) = _expected(self.channel.exchange(message, uploads), 1)
+            if isinstance(result, Refusal):
+                raise result.error()
+            with contextlib.suppress(BodyGone):  # it was moved, and its old place given up, between the answer and now
+                return call.finish(result)
+        raise BodyGone(f"a body has moved {limits.ASK_AGAIN_MAX} times between an answer and its reading")
 
     def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send many commands in one frame: for each its result or its error, and its revision."""

@@ -109,7 +109,7 @@ class Views:
     def open(self, projects: Iterable[str] | None, since: int | None) -> View:
         """A view, or a difference."""
         names = self._names(projects)
-        while True:
+        for _ in range(limits.ASK_AGAIN_MAX):
             opened = self._session.open_view(names)
             if since is not None and not 0 <= since <= opened.revision:
                 raise InvalidArgument(f"since={since} is no revision of this epoch, which is at {opened.revision}")
@@ -119,6 +119,7 @@ class Views:
             except BodyGone:  # a catalogue was listed anew since the answer
                 continue
             return View(opened.epoch, opened.revision, names, differences is not None, replayed, self._bodies)
+        raise BodyGone(f"a catalogue was listed anew {limits.ASK_AGAIN_MAX} times before it could be read")
 
     def _names(self, projects: Iterable[str] | None) -> tuple[str, ...]:
         if isinstance(projects, str):

@@ -56,11 +56,9 @@ class Fragment(Struct, frozen=True, kw_only=True):
 
     @property
     def weight(self) -> int:
-        """How many bytes it takes in a frame at the most. A large body is uploaded beside it."""
-        size = self._size
-        inline = size if size <= limits.INLINE_BODY_BYTES_MAX else 0
+        """How many bytes it takes in a frame, or beside it, at the most."""
         metadata = 2 * limits.METADATA_BYTES_MAX if self.metadata else 0
-        return inline + 4 * len(self.source) + metadata + 4096
+        return self._size + 4 * len(self.source) + metadata + 4096
 
 
 class FragmentRow(Struct, frozen=True, array_like=True, gc=False):

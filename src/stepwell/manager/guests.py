@@ -18,7 +18,17 @@ WRITE: Final = select.EPOLLOUT
 class Guest:
     """A connection, its session once it has said Hello, and what it is waiting for."""
 
-    __slots__ = ("credentials", "interest", "joined_at_s", "known", "parked", "peer", "session", "uploads")
+    __slots__ = (
+        "credentials",
+        "interest",
+        "joined_at_s",
+        "known",
+        "parked",
+        "parked_at_s",
+        "peer",
+        "session",
+        "uploads",
+    )
 
     def __init__(self, peer: Peer, who: Credentials, uploads: Uploads, now_s: float) -> None:
         self.peer = peer
@@ -29,3 +39,4 @@ class Guest:
         self.interest = READ
         self.known: set[int] = set()  # segments whose descriptors this connection has carried
         self.parked: Offer | AskView | None = None  # cannot be answered yet; what comes behind it waits
+        self.parked_at_s = now_s

@@ -19,6 +19,7 @@ import structlog
 from stepwell import limits
 from stepwell.errors import Busy, InvalidArgument, ManagerFault, ProtocolError, StepwellError
 from stepwell.manager.guests import READ, WRITE, Guest
+from stepwell.manager.parking import Parking
 from stepwell.manager.requests import Requests
 from stepwell.manager.sessions import Session, Sessions
 from stepwell.manager.sharing import Sharing
@@ -30,7 +31,6 @@ from stepwell.protocol.messages import (
     AskView,
     ClientMessage,
     Goodbye,
-    Granted,
     Hello,
     Offer,
     Refusal,
@@ -40,7 +40,6 @@ from stepwell.protocol.messages import (
     Response,
     Status,
     Transaction,
-    ViewOpened,
     Welcome,
 )
 from stepwell.transport.address import credentials
@@ -73,11 +72,12 @@ class Loop:
         self._spin = Spin(spin_s)
         self._sessions = Sessions()
         self._bodies = requests.owner.bodies
+        self._bodies.on_failure = lambda error: log.error("memory.faulted", exc_info=error)
         self._sharing = Sharing(self._bodies)
         self._guests: dict[int, Guest] = {}
         self._arrived = memoryview(bytearray(limits.RECEIVE_BYTES_PER_TURN))  # one for all: it is emptied at once
         self._backlog: dict[int, Guest] = {}  # frames have arrived that no turn has come to yet
-        self._parked: dict[int, Guest] = {}  # cannot be answered yet
+        self._parking = Parking(requests, self._sharing, epoch)
         self._started_at_s = self._now_s = time.monotonic()
         self._housekeep_at_s = self._sweep_at_s = self._now_s
         self._drain_until_s: float | None = None
@@ -116,7 +116,7 @@ class Loop:
         self._now_s = time.monotonic()
         for fd, events in ready:
             self._attend(fd, events)
-        busy, self._backlog = (self._backlog | self._parked) if self._parked else self._backlog, {}
+        busy, self._backlog = self._backlog | self._parking.guests, {}
         for guest in busy.values():
             self._serve(guest)
         for guest in busy.values():
@@ -130,7 +130,7 @@ class Loop:
 
         Bodies change their form in idle moments; while memory is short, or somebody waits for it, after every turn.
         """
-        is_short = bool(self._parked) or self._bodies.is_pressed
+        is_short = bool(self._parking.guests) or self._bodies.is_pressed
         if (is_short and self._requests.owner.work()) or self._backlog:
             return self._epoll.poll(0)
         if self._drain_until_s is not None:
@@ -190,7 +190,9 @@ class Loop:
         done = 0
         while done < limits.COMMANDS_PER_TURN:
             try:
-                if guest.parked is not None and not self._resume(guest, guest.parked):
+                if guest.parked is not None and not self._parking.resume(guest, self._now_s):
+                    if guest.uploads.is_preparing:
+                        break  # it is only a matter of turns
                     return
                 frame = guest.peer.next_frame()
                 if frame is None:
@@ -221,7 +223,7 @@ class Loop:
                 guest.uploads.release()
                 return len(message.commands)
             case Offer() | AskView():
-                guest.parked = message
+                guest.parked, guest.parked_at_s = message, self._now_s
             case Released():
                 self._sharing.holders.release(session, message.segments)
             case AskStatus():
@@ -233,35 +235,6 @@ class Loop:
             case _:
                 assert_never(message)
         return 1
-
-    def _resume(self, guest: Guest, parked: Offer | AskView) -> bool:
-        """Answer what could not be answered before, if it can be now."""
-        assert guest.session is not None
-        fd = guest.peer.fileno()
-        self._parked[fd] = guest
-        match parked:
-            case Offer():
-                accepted = guest.uploads.grant(parked, self._requests.origin(guest.session), self._now_s)
-                if accepted is None:
-                    if guest.uploads.is_preparing:
-                        self._backlog[fd] = guest
-                    return False
-                guest.peer.send(Granted(parked.number, accepted))
-                if accepted:
-                    guest.peer.expect(guest.uploads, self._now_s)
-            case AskView():
-                opened = self._requests.open_view(parked, guest.session, self._epoch, self._now_s)
-                if opened is None:
-                    return False
-                if isinstance(opened, ViewOpened):
-                    self._sharing.share(guest, self._sharing.live)
-                self._sharing.notify(guest)
-                guest.peer.send(opened)
-            case _:
-                assert_never(parked)
-        guest.parked = None
-        del self._parked[fd]
-        return True
 
     def _respond(self, guest: Guest, response: Response) -> None:
         self._sharing.before(guest, response)
@@ -286,6 +259,7 @@ class Loop:
         guest.session = session
         guest.peer.trust()
         live = tuple(self._sharing.live)
+        self._sharing.holders.give(session, {*hello.mapped} & {*live})
         guest.peer.send(Welcome(VERSION, self._epoch, self._requests.revision, os.getpid(), self._encoding, live))
         self._log.debug("peer.welcomed", pid=guest.credentials.pid, session_id=session.session_id)
 
@@ -339,7 +313,7 @@ class Loop:
         if self._guests.pop(fd, None) is None:
             return
         self._backlog.pop(fd, None)
-        self._parked.pop(fd, None)
+        self._parking.leave(fd)
         self._epoll.unregister(fd)
         guest.uploads.close()
         guest.peer.close()

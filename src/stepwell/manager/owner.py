@@ -107,14 +107,17 @@ class StateOwner:
         except Exception as error:
             raise StateBroken(repr(error)) from error
 
-    def reserve(self, size: int, origin: Origin) -> Upload | None:
-        """Room for an upload; None while room is being made. Refuses when that cannot help."""
+    def reserve(self, size: int, own: int, origin: Origin) -> Upload | None:
+        """Room for an upload of somebody who has uploaded `own` bytes already; None while room is being made.
+
+        Refuses when waiting cannot help.
+        """
         self._guard()
         try:
-            return self._bodies.reserve(size)
+            return self._bodies.reserve(size, own)
         except OutOfRoom as error:
             fits = size < self._bodies.arena.largest
-            if fits and (self._bodies.uploading or self._gains(size, origin)):
+            if fits and (self._bodies.uploading > own or self._gains(size, origin)):
                 return None
             raise _full(error) from error
 
@@ -186,6 +189,7 @@ class StateOwner:
         try:
             self._bodies.require_room(lengths)
         except OutOfRoom:
+            self._catalogues.shed()
             self._relieve(sum(lengths), origin)
             has_more = self._bodies.work(limits.WORK_SECONDS_MAX)
             try:
@@ -198,11 +202,13 @@ class StateOwner:
     def _gains(self, needed: int, origin: Origin) -> bool:
         """Make some room; whether it is worth asking again."""
         taken = self._bodies.arena.bytes
-        return self._relieve(needed, origin) or self._bodies.work() or self._bodies.arena.bytes < taken
+        gained = self._catalogues.shed() or self._relieve(needed, origin) or self._bodies.work()
+        return gained or self._bodies.arena.bytes < taken
 
     def _relieve(self, needed: int, origin: Origin) -> bool:
         """Let the least recently used go down; whether any did."""
-        needed = min(needed, self._state.budget.live_bytes)
+        # The domain counts bodies alone.
+        needed = min(needed + self._bodies.arena.overhead, self._state.budget.live_bytes)
         outcome = machine.apply(self._state, RelieveArena(needed), Origin(origin.session_id, origin.now_ms))
         self._follow((outcome,))
         assert isinstance(outcome.reply, FragmentsMoved)

@@ -83,6 +83,11 @@ class Requests:
             return Response(message.request_id, (self._refusal(error, origin),))
         return None if ends is None else ViewOpened(message.request_id, epoch, self.revision, tuple(ends))
 
+    def too_late(self, message: AskView) -> Response:
+        """A view that could not be opened in time."""
+        error = Busy("no room could be made for the catalogue of a project in time: try again later")
+        return Response(message.request_id, (Refusal.of(error, self.revision),))
+
     @property
     def revision(self) -> int:
         return self.owner.revision

@@ -45,12 +45,13 @@ class Uploads:
         if granted is not None:
             self._offered_at_s = None
             self._number = offer.number
-            self._staged_at_s = self._staged_at_s or now_s
+            self._staged_at_s = now_s
         return granted
 
     def _try(self, offer: Offer, origin: Origin, is_overdue: bool) -> bool | None:  # noqa: FBT001
         if self._current is None:
-            self._current = self._owner.reserve(offer.size, origin)
+            own = sum(held[1] for held in self.held.values() if isinstance(held, tuple))
+            self._current = self._owner.reserve(offer.size, own, origin)
         if self._current is not None and self._owner.prepare(self._current):
             return True
         if is_overdue:

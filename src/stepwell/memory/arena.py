@@ -52,6 +52,7 @@ class Arena:
         self.limit = 0  # bytes of all segments
         self.bytes = 0
         self.live = 0
+        self._bodies = 0
         self._is_over = False  # the bound was lowered, and what is kept for emptying is taken
         self._ceiling = 0  # of `bytes`, while a segment is being emptied
 
@@ -71,6 +72,7 @@ class Arena:
         segment.used = start + taken
         segment.live += taken
         self.live += taken
+        self._bodies += 1
         segment.put(start, _header(digest, length), data)
         return Handle(segment.number, start + _HEADER_BYTES, length, size, packed)
 
@@ -88,6 +90,7 @@ class Arena:
         segment.live += taken
         segment.pins += 1
         self.live += taken
+        self._bodies += 1
         return Place(segment.number, start + HEADER.size, length)
 
     def settle(self, place: Place, digest: bytes) -> None:
@@ -107,6 +110,7 @@ class Arena:
         segment = self.segments[number]
         segment.live -= taken
         self.live -= taken
+        self._bodies -= 1
         self._close_if_empty(segment)
 
     def prepare(self, place: Place) -> bool:
@@ -180,6 +184,11 @@ class Arena:
         return self.limit - self._spare
 
     @property
+    def overhead(self) -> int:
+        """What the headers of the bodies take, and their alignment at the most."""
+        return self._bodies * (_HEADER_BYTES + 7)
+
+    @property
     def _spare(self) -> int:
         """What is kept for emptying. An arena of a few segments has none to keep."""
         spare = _SPARE_SEGMENTS * self.segment_bytes
@@ -213,11 +222,12 @@ class Arena:
 
     def _open(self, size: int, allocated: int, *, emptying: bool = False) -> Segment:
         """A new segment to fill. What is left of the one before is given up."""
-        segment = self._new(size, allocated, emptying=emptying)
-        full, self._current = self._current, segment
-        if full is not None:
-            self._close_if_empty(full)
-        return segment
+        full = self._current
+        if full is not None and not full.live and not full.pins:  # the bound may be too near for both
+            self._current = None
+            self._close(full)
+        self._current = self._new(size, allocated, emptying=emptying)
+        return self._current
 
     def _new(self, size: int, allocated: int, *, emptying: bool = False) -> Segment:
         if self.bytes + size > (self._ceiling if emptying else self.limit - self._spare):

@@ -84,7 +84,9 @@ class BodyStore:
         self._staged: dict[bytes, int] = {}  # uploads that no command has taken yet
         self.uploading = 0  # bytes of these, and of those that are still to come
         self._waiting: dict[bytes, None] = {}  # for another form, the longest first
-        self._in_hand = 0  # whether one of them is being given it
+        self._in_hand: bytes | None = None  # the one that is being given it
+        self._victim: Segment | None = None  # the segment that is being emptied
+        self.on_failure: Callable[[Exception], None] | None = None
         self._stuck: dict[bytes, None] = {}  # for want of room
         self._incompressible: set[bytes] = set()
         self._packer = Packer()
@@ -136,9 +138,12 @@ class BodyStore:
         """Where a body is now, if it is kept."""
         return self._handles.get(digest)
 
-    def reserve(self, size: int) -> Upload:
-        """Room for an upload, or `OutOfRoom`. Those under way may have half of the arena, so that others can go on."""
-        if self.uploading and (self.uploading + size) * 100 > limits.UPLOADS_PERCENT_MAX * self.arena.limit:
+    def reserve(self, size: int, own: int = 0) -> Upload:
+        """Room for an upload, or `OutOfRoom`. All that are under way may have half of the arena, so that stores go on.
+
+        `own` are the bytes that the same peer has uploaded for the same request: it does not wait for itself.
+        """
+        if self.uploading > own and (self.uploading + size) * 100 > limits.UPLOADS_PERCENT_MAX * self.arena.limit:
             raise OutOfRoom("uploads that are under way take it")
         place = self.arena.reserve(size)
         segment = self.arena.segments[place.segment]
@@ -178,7 +183,7 @@ class BodyStore:
     @property
     def waiting(self) -> int:
         """How many bodies do not have the form of their tier yet."""
-        return len(self._waiting) + len(self._stuck) + self._in_hand
+        return len(self._waiting) + len(self._stuck) + (self._in_hand is not None)
 
     def work(self, seconds: float = limits.WORK_SECONDS_PER_TURN) -> bool:
         """Do some of what has to be done; whether there may be more."""
@@ -187,12 +192,28 @@ class BodyStore:
                 return False
             self._labour = self._labours()
         until = time.perf_counter() + seconds
-        for _ in self._labour:
-            if time.perf_counter() >= until:
-                return True
+        try:
+            for _ in self._labour:
+                if time.perf_counter() >= until:
+                    return True
+        except Exception as error:  # noqa: BLE001 - of bytes that cannot be read: nobody else is the worse for it
+            self._give_up(error)
+            return True
         self._labour = None
         self._settled = self._sums()
         return False
+
+    def _give_up(self, error: Exception) -> None:
+        """What was in hand stays as it is."""
+        self._labour = None
+        if self._in_hand is not None:
+            self._stuck[self._in_hand] = None
+            self._in_hand = None
+        if self._victim is not None:
+            self._victim.pins += 1  # for good: it is not chosen again
+            self._victim = None
+        if self.on_failure:
+            self.on_failure(error)
 
     def let_go(self) -> list[tuple[int, int]]:
         """Close the segments that are out of use, and give their numbers and sizes."""
@@ -217,11 +238,13 @@ class BodyStore:
             if self._waiting:
                 digest = next(iter(self._waiting))
                 del self._waiting[digest]
-                self._in_hand = 1
+                self._in_hand = digest
                 yield from self._reform(digest)
-                self._in_hand = 0
+                self._in_hand = None
             elif not (yield from self._empty_one(self.arena)) and not (yield from self._empty_one(self.files)):
+                self._victim = None
                 return
+            self._victim = None
             yield
 
     def _sums(self) -> tuple[int, ...]:
@@ -287,6 +310,7 @@ class BodyStore:
         victim = arena.victim(pressed=arena.bytes * 100 > limits.PRESSED_PERCENT * arena.limit)
         if victim is None:
             return False
+        self._victim = victim
         for digest, place in arena.records(victim):
             handle = self._handles.get(digest)
             if handle is not None and (handle.segment, handle.offset) == (place.segment, place.offset):

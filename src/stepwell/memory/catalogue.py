@@ -95,9 +95,10 @@ class Catalogues:
     def __init__(self, fragments: FragmentTable, bodies: BodyStore) -> None:
         self._fragments = fragments
         self._bodies = bodies
-        self._by_project: dict[str, _Catalogue] = {}
+        self._by_project: dict[str, _Catalogue] = {}  # who was asked for the longest ago first
         self._owners: dict[bytes, tuple[str, ...]] = {}  # projects whose catalogue names a body, or once did
         self._refused: dict[str, str] = {}  # projects whose rows found no room, and why
+        self._unlisted: dict[str, None] = {}  # projects of which a log is not complete
         self._generations = count(1)
         self._revision = 0
         bodies.on_move = self._moved
@@ -121,10 +122,15 @@ class Catalogues:
         self._revision = revision
         if reason := self._refused.pop(project, None):
             raise OutOfRoom(reason)
-        catalogue = self._by_project.get(project)
+        catalogue = self._by_project.pop(project, None)
         if catalogue is None:
+            if not self._entries(project):
+                return CatalogueEnd(project, 0, revision, ())
+            while len(self._by_project) >= limits.CATALOGUES_MAX:
+                self.shed()
             catalogue = _Catalogue(_Log(self._bodies.arena, next(self._generations)), now_s)
-            self._by_project[project] = catalogue
+            self._unlisted[project] = None
+        self._by_project[project] = catalogue
         catalogue.asked_at_s = now_s
         if catalogue.log.base_revision is None:
             return None
@@ -137,19 +143,29 @@ class Catalogues:
 
     def work(self) -> bool:
         """List a slice of the rows of a project that needs it; whether there may be more."""
-        for project, catalogue in self._by_project.items():
-            for log in catalogue.logs:
-                if log.base_revision is None:
-                    try:
-                        is_complete = self._list(project, log)
-                    except OutOfRoom as error:
-                        self._refused[project] = str(error)
-                        self._forget(project)
-                        return True
-                    if is_complete and log is catalogue.successor:
-                        catalogue.log.drop()
-                        catalogue.log, catalogue.successor = log, None
-                    return True
+        for project in self._unlisted:
+            catalogue = self._by_project[project]
+            log = catalogue.successor or catalogue.log
+            try:
+                is_complete = self._list(project, log)
+            except OutOfRoom as error:
+                self._forget(project)
+                if len(self._refused) < limits.CATALOGUES_MAX:
+                    self._refused[project] = str(error)
+                return True
+            if is_complete:
+                del self._unlisted[project]
+                if log is catalogue.successor:
+                    catalogue.log.drop()
+                    catalogue.log, catalogue.successor = log, None
+            return True
+        return False
+
+    def shed(self) -> bool:
+        """Drop the one that nobody has looked at for the longest; whether there was any. It is made again on demand."""
+        for project in self._by_project:
+            self._forget(project)
+            return True
         return False
 
     def housekeep(self, now_s: float) -> None:
@@ -159,10 +175,13 @@ class Catalogues:
                 self._forget(project)
             elif catalogue.successor is None and self._is_worn(project, catalogue.log):
                 catalogue.successor = _Log(self._bodies.arena, next(self._generations))
+                self._unlisted[project] = None
 
     def _is_worn(self, project: str, log: _Log) -> bool:
-        entries = sum(self._fragments.usage(tier, (project,)).entries for tier in Tier)
-        return log.records > 2 * entries + limits.CATALOGUE_RECORDS_MIN
+        return log.records > 2 * self._entries(project) + limits.CATALOGUE_RECORDS_MIN
+
+    def _entries(self, project: str) -> int:
+        return sum(self._fragments.usage(tier, (project,)).entries for tier in Tier)
 
     def _list(self, project: str, log: _Log) -> bool:
         entries = [*islice(self._fragments.created_after(project, log.listed), limits.CATALOGUE_ROWS_PER_SLICE)]
@@ -202,5 +221,6 @@ class Catalogues:
             self._forget(project)
 
     def _forget(self, project: str) -> None:
+        self._unlisted.pop(project, None)
         for log in self._by_project.pop(project).logs:
             log.drop()

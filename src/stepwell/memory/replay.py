@@ -20,7 +20,7 @@ Find = Callable[[int], memoryview]
 
 
 class Replayed(Struct, frozen=True, weakref=True):
-    """A project's fragments at one revision, by id, in order of creation; the removed ones, if it is a difference."""
+    """A project's fragments at one revision, by id; the removed ones, if it is a difference."""
 
     end: CatalogueEnd
     rows: dict[str, FragmentRow]

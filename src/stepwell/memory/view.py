@@ -82,6 +82,16 @@ class Mappings:
             self._alive.pop(number, None)
         return tuple(found)
 
+    def put_back(self, released: Iterable[int]) -> None:
+        """They were not reported after all."""
+        self._released.extend(released)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The segments that are mapped, as many as can be said."""
+        with self._lock:
+            return tuple(self._mapped)[: limits.MAPPED_MAX]
+
     @property
     def has_released(self) -> bool:
         return bool(self._released)

@@ -53,6 +53,7 @@ class Hello(Message, frozen=True):
     projects: (
         Annotated[tuple[ProjectName, ...], Meta(min_length=1, max_length=limits.PROJECTS_PER_SESSION_MAX)] | None
     ) = None
+    mapped: Annotated[tuple[int, ...], Meta(max_length=limits.MAPPED_MAX)] = ()  # segments, from earlier connections
 
 
 class Request(Message, frozen=True):

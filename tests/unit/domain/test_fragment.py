@@ -99,12 +99,12 @@ def test_weight_is_no_less_than_its_frame(fragment: Fragment) -> None:
     assert len(msgspec.msgpack.encode(command)) <= fragment.weight
 
 
-def test_uploaded_body_weighs_nothing() -> None:
-    """It is not in the frame; one that just fits inline is."""
+def test_uploaded_body_weighs_as_much_as_an_inline_one() -> None:
+    """It is beside the frame, and has to be there before it."""
     weights = [
         Fragment(fragment_id="f", body=bytes(limits.INLINE_BODY_BYTES_MAX + more), source="s").weight for more in (0, 1)
     ]
-    assert weights == [limits.INLINE_BODY_BYTES_MAX + 4 + 4096, 4 + 4096]
+    assert weights == [limits.INLINE_BODY_BYTES_MAX + more + 4 + 4096 for more in (0, 1)]
 
 
 @pytest.mark.parametrize("field", TierBudget.__struct_fields__)

@@ -41,7 +41,7 @@ def uses(owner: StateOwner) -> list[str]:
         lambda: owner.revision,
         lambda: owner.next_expiry_ms,
         lambda: owner.bodies,
-        lambda: owner.reserve(1 << 20, ORIGIN),
+        lambda: owner.reserve(1 << 20, 0, ORIGIN),
         lambda: owner.open_view(["p"], ORIGIN, 0.0),
         owner.work,
         lambda: owner.housekeep(0.0),

@@ -57,7 +57,7 @@ def sleeps(stage: Stage, monkeypatch: pytest.MonkeyPatch, turns: int) -> int:
 def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every offer waits."""
 
-    def never(_owner: StateOwner, _size: int, _origin: Origin) -> Upload | None:
+    def never(_owner: StateOwner, _size: int, _own: int, _origin: Origin) -> Upload | None:
         return None
 
     monkeypatch.setattr(StateOwner, "reserve", never)
@@ -95,7 +95,7 @@ def test_view_waits_until_its_catalogue_is_listed(stage: Stage) -> None:
         status = answered(stage, viewer)
         assert isinstance(status, Status)
         assert status.memory.catalogues == 1
-        assert not stage.loop._parked
+        assert not stage.loop._parking.guests
 
 
 def test_what_follows_a_view_waits_behind_it(stage: Stage) -> None:
@@ -146,6 +146,22 @@ def test_view_without_room_is_refused(stage: Stage, monkeypatch: pytest.MonkeyPa
         assert isinstance(answered(stage, viewer), ViewOpened)
 
 
+def test_view_that_cannot_be_opened_in_time_is_busy(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """Nobody waits for ever, whatever others do with the memory."""
+    monkeypatch.setattr(StateOwner, "open_view", lambda *_: None)
+    with joined(stage, "viewer") as viewer:
+        viewer.send(AskView(1, ("p",)))
+        stage.turn_until(lambda: guest_of(stage, "viewer").parked)
+        clock.forward(limits.GRANT_SECONDS_MAX + 1)
+        response = answered(stage, viewer)
+        assert isinstance(response, Response)
+        (refused,) = response.results
+        assert isinstance(refused, Refusal)
+        assert refused.kind == "Busy"
+
+
 def test_peer_that_hangs_up_before_its_view_opens(stage: Stage) -> None:
     """The listing goes on for whoever asks next; nobody is left waiting."""
     for number in range(4 * limits.CATALOGUE_ROWS_PER_SLICE):
@@ -155,7 +171,7 @@ def test_peer_that_hangs_up_before_its_view_opens(stage: Stage) -> None:
     stage.turn_until(lambda: guest_of(stage, "viewer").parked)
     viewer.close()
     stage.turn_until(lambda: stage.peers == 0)
-    assert not stage.loop._parked
+    assert not stage.loop._parking.guests
     with joined(stage, "next") as following:
         following.send(AskView(2, ("p",)))
         assert isinstance(answered(stage, following), ViewOpened)
@@ -170,7 +186,7 @@ def test_parked_peer_that_hangs_up_is_noticed(stage: Stage) -> None:
     peer = parked(stage, "a")
     peer.close()
     stage.turn_until(lambda: stage.peers == 0)
-    assert (stage.loop._parked, stage.loop._backlog, stage.sessions) == ({}, {}, 0)
+    assert (stage.loop._parking.guests, stage.loop._backlog, stage.sessions) == ({}, {}, 0)
 
 
 @pytest.mark.usefixtures("no_room")

@@ -14,10 +14,12 @@ from stepwell.limits import MIB
 from stepwell.manager.holders import Holders
 from stepwell.manager.sessions import Session
 from stepwell.protocol.messages import (
+    VERSION,
     Answer,
     AskStatus,
     AskView,
     Goodbye,
+    Hello,
     MemoryUsage,
     Rejected,
     Released,
@@ -27,10 +29,11 @@ from stepwell.protocol.messages import (
     Segments,
     Status,
     ViewOpened,
+    Welcome,
 )
 from tests.managers import Stage, served, staged
 from tests.peers import RawPeer, store
-from tests.unit.manager.support import ORIGIN, Clock, answered, ask, gone, joined, noise, told
+from tests.unit.manager.support import ORIGIN, Clock, answered, ask, gone, guest_of, joined, noise, told
 from tests.waiting import eventually
 
 LARGE = 3 * MIB
@@ -310,3 +313,15 @@ def test_oldest_is_what_retired_first() -> None:
     holders.forget(two)
     assert (holders.oldest(), holders.retired_bytes) == ({one}, 20)
     assert (one.notices, two.notices) == ([1], [])
+
+
+def test_whoever_comes_back_is_still_a_holder(stage: Stage) -> None:
+    """It says what it has mapped, so that it is told when that is gone; what is gone already is not counted."""
+    stage.owner.execute(store("a"), ORIGIN)
+    (number,) = stage.owner.bodies.arena.segments
+    with RawPeer(stage.address) as peer:
+        peer.send(Hello(VERSION, "back", None, (number, 999)))
+        assert isinstance(answered(stage, peer), Welcome)
+        session = guest_of(stage, "back").session
+        assert session is not None
+        assert session.segments == {number}

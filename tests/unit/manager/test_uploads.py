@@ -327,7 +327,7 @@ def allocated(uploads: Uploads) -> int:
 def test_room_that_does_not_come_in_time_is_busy(stage: Stage, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     """An offer waits a bounded time; what refers to it is then told to try again, which can help."""
 
-    def never(_owner: StateOwner, _size: int, _origin: Origin) -> Upload | None:
+    def never(_owner: StateOwner, _size: int, _own: int, _origin: Origin) -> Upload | None:
         return None
 
     monkeypatch.setattr(StateOwner, "reserve", never)
@@ -422,7 +422,7 @@ def test_peer_that_dies_gives_its_room_back(stage: Stage, name: str) -> None:
     peer.close()
     stage.turn_until(lambda: stage.peers == 0)
     assert taken(stage) == (0, 0, 0)
-    assert not stage.loop._parked
+    assert not stage.loop._parking.guests
 
 
 @pytest.mark.parametrize("name", ENDS)

@@ -415,6 +415,17 @@ class TestVictims:
         arena.abandon(arena.reserve(SEGMENT))
 
 
+def test_dead_segment_makes_way_for_the_next() -> None:
+    """Where the bound is too near for both."""
+    arena = Arena(MemorySegment, itertools.count(1), SEGMENT)
+    arena.limit = SEGMENT
+    first = arena.append(bytes(32), bytes(SEGMENT - 100), SEGMENT - 100, packed=False)
+    arena.free(first.segment, first.stored)
+    second = arena.append(bytes(32), bytes(SEGMENT - 100), SEGMENT - 100, packed=False)
+    assert ({*arena.segments}, second.segment) == ({2}, 2)
+    arena.close()
+
+
 @pytest.mark.parametrize(
     "arena_bytes,expected",
     [(1, 64 * KIB), (32 * MIB, MIB), (100 * MIB, 3276800), (1024 * MIB, 16 * MIB), (1 << 40, 16 * MIB)],

@@ -335,6 +335,44 @@ class TestDiskThatFails:
             shelved.finish()
             assert (shelved.form(digest), shelved.store.waiting) == ("raw in arena", 0)
 
+    def test_emptying(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A segment that cannot be walked is left alone for good, whoever is told why, and everything else goes on."""
+        told: list[Exception] = []
+        monkeypatch.setattr(limits, "DEAD_PERCENT_MAX", 0)
+        with shelf() as shelved:
+            shelved.store.on_failure = told.append
+            shelved.store.files.segment_bytes = 512 * KIB
+            digests = [shelved.put(noise(30 * KIB, number), COLD) for number in range(40)]
+            shelved.finish()
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "pread", _broken_disk)
+                for digest in digests[::2]:
+                    shelved.delete(digest)
+                while shelved.store.work(1.0):
+                    pass
+            assert [type(error) for error in told] == [OSError] * len(told)
+            assert told
+            shelved.put(BODIES["small text"])
+            shelved.check()
+
+    def test_rotten(self) -> None:
+        """Bytes on disk that are not what was written cost their body its new form, and nobody anything else."""
+        told: list[Exception] = []
+        with shelf() as shelved:
+            shelved.store.on_failure = told.append
+            digest = shelved.put(BODIES["large text"], COLD)
+            shelved.finish()
+            handle = shelved.handle(digest)
+            shelved.store.segment(handle.segment).write(handle.offset, b"rotten")
+            shelved.move(digest, HOT)
+            while shelved.store.work(1.0):
+                pass
+            assert (len(told), shelved.form(digest), shelved.store.waiting) == (1, "packed in file", 1)
+            other = shelved.put(BODIES["small text"], COLD)
+            while shelved.store.work(1.0):
+                pass
+            assert shelved.form(other) == "packed in file"
+
 
 def _broken_disk(*_arguments: object) -> bytes:
     raise OSError(errno.EIO, os.strerror(errno.EIO))

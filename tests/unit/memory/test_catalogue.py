@@ -11,7 +11,7 @@ from stepwell import limits
 from stepwell.domain.commands.tiers import DeleteFragment, EvictLru, StoreFragment
 from stepwell.domain.content import digest_of
 from stepwell.domain.tier import Tier
-from stepwell.errors import TierFull
+from stepwell.errors import Busy, TierFull
 from stepwell.limits import KIB
 from stepwell.memory.arena import OutOfRoom
 from stepwell.memory.replay import Replayed, replay
@@ -413,6 +413,40 @@ class TestReplaying:
                 assert len(before.handles) <= 12
 
 
+class TestMany:
+    def test_project_without_fragments_costs_nothing(self) -> None:
+        """Its view is empty, and nothing is kept for it."""
+        with library() as held:
+            assert held.view("nobody").rows == {}
+            assert (held.owner.catalogues, held.owner.bodies.arena.live) == (0, 0)
+
+    def test_number_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The one that was asked for the longest ago goes, and is made again when it is asked for."""
+        monkeypatch.setattr(limits, "CATALOGUES_MAX", 2)
+        with library() as held:
+            for project in ("a", "b", "c"):
+                held.store("x", project=project)
+            for project in ("a", "b", "a", "c"):
+                held.view(project)
+            assert [*held.owner._catalogues._by_project] == ["a", "c"]
+            assert len(held.view("b").rows) == 1
+
+    def test_stores_go_before_views(self) -> None:
+        """A catalogue is dropped before a body is refused."""
+        with library() as held:
+            held.store("x")
+            held.view()
+
+            def full(_needed: int) -> None:
+                raise OutOfRoom("full")
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(held.owner.bodies.arena, "ensure", full)
+                with pytest.raises((TierFull, Busy)):
+                    held.store("y")
+            assert held.owner.catalogues == 0
+
+
 class TestWithoutMemory:
     def test_listing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Whoever asks is told why there is no view, once; whoever asks again may have more luck."""
@@ -433,13 +467,18 @@ class TestWithoutMemory:
         """What was added since cannot be written: a refusal, and it is listed anew later."""
         monkeypatch.setattr(limits, "ALLOCATION_BYTES", 4 * KIB)
         with library() as held:
+            held.store("first")
             held.view()
-            for number in range(100):
+            for number in range(450):
                 held.store(str(number))
+            while held.owner.bodies.work(1):
+                pass
             with monkeypatch.context() as patch:
                 patch.setattr(lacking, out_of_space)
                 with pytest.raises(TierFull, match="No space left on device"):
-                    held.try_open()
+                    for _ in range(100):  # while something can still go down, it is worth asking again
+                        held.try_open()
+                        held.work()
             assert held.owner.catalogues == 0
             live = held.owner.bodies.arena.live
             held.view()
@@ -450,13 +489,14 @@ class TestWithoutMemory:
         """A store is not refused because a catalogue has no room: that is forgotten, and made again."""
         monkeypatch.setattr(limits, "CATALOGUE_ROWS_PER_SLICE", 10)
         with library() as held:
+            held.store("first")
             held.view()
             for log in held.owner._catalogues._by_project["p"].logs:
                 monkeypatch.setattr(log, "flush", _no_room)
             for number in range(20):
                 held.store(str(number))
             assert held.owner.catalogues == 0
-            assert len(held.view().rows) == 20
+            assert len(held.view().rows) == 21
 
     def test_a_move(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nor does a body stay where it is for it."""

@@ -189,6 +189,13 @@ class TestLettingGo:
         thread.join()
         assert mappings.take_released() == (1,)
 
+    def test_report_that_did_not_go(self, mappings: Mappings, manager: Manager) -> None:
+        """It is made again."""
+        adopt(mappings, manager, 1, 2)
+        mappings.retire([1])
+        mappings.put_back(mappings.take_released())
+        assert (mappings.take_released(), mappings.numbers) == ((1,), (2,))
+
     def test_report_fits_in_a_message(self, mappings: Mappings) -> None:
         """So many at a time, and none is lost."""
         count = limits.RELEASED_PER_MESSAGE_MAX
