@@ -466,6 +466,7 @@ class TestWithoutMemory:
     def test_opening(self, lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """What was added since cannot be written: a refusal, and it is listed anew later."""
         monkeypatch.setattr(limits, "ALLOCATION_BYTES", 4 * KIB)
+        monkeypatch.setattr(limits, "CATALOGUE_SEGMENT_BYTES_MIN", 4 * KIB)
         with library() as held:
             held.store("first")
             held.view()
