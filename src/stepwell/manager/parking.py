@@ -65,7 +65,7 @@ class Parking:
         if opened is None:
             return False
         if isinstance(opened, ViewOpened):
-            self._sharing.share(guest, self._sharing.live)
+            self._sharing.share_view(guest, opened)
         self._sharing.notify(guest)
         guest.peer.send(opened)
         return True

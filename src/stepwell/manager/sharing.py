@@ -9,7 +9,7 @@ from stepwell import limits
 from stepwell.manager.guests import Guest
 from stepwell.manager.holders import Holders
 from stepwell.memory.bodies import BodyStore
-from stepwell.protocol.messages import Answer, MemoryUsage, Response, Retired, Segment, Segments
+from stepwell.protocol.messages import Answer, MemoryUsage, Response, Retired, Segment, Segments, ViewOpened
 
 
 class Sharing:
@@ -23,6 +23,12 @@ class Sharing:
     def live(self) -> Iterator[int]:
         """All segments that are in use."""
         return chain(self._bodies.arena.segments, self._bodies.files.segments)
+
+    def share_view(self, guest: Guest, view: ViewOpened) -> None:
+        """Send what is needed to read a view: its catalogues, and whatever holds bodies."""
+        catalogues = (number for end in view.catalogues for number, _ in end.segments)
+        bodies = (number for number in self.live if number not in self._bodies.arena.added)
+        self.share(guest, chain(catalogues, bodies))
 
     def before(self, guest: Guest, response: Response) -> None:
         """Send what a response needs, and what its session should know by now."""

@@ -49,6 +49,7 @@ class Arena:
         self._current: Segment | None = None  # the one that is being filled
         self.leaving: dict[int, Segment] = {}  # out of use, and open until `let_go`
         self.segments: dict[int, Segment] = {}
+        self.added: set[int] = set()  # those of them that hold something else than bodies
         self.limit = 0  # bytes of all segments
         self.bytes = 0
         self.live = 0
@@ -136,12 +137,14 @@ class Arena:
         segment = self._new(size, 0)
         segment.pins, segment.live = 1, size
         self.live += size
+        self.added.add(segment.number)
         return segment
 
     def drop(self, number: int) -> None:
         """End a segment that `add` gave."""
         segment = self.segments[number]
         self.live -= segment.live
+        self.added.discard(number)
         self._close(segment)
 
     def victim(self, *, pressed: bool) -> Segment | None:

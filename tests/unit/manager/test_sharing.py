@@ -325,3 +325,18 @@ def test_whoever_comes_back_is_still_a_holder(stage: Stage) -> None:
         session = guest_of(stage, "back").session
         assert session is not None
         assert session.segments == {number}
+
+
+def test_view_brings_no_other_catalogues(stage: Stage) -> None:
+    """Whoever looks at one project has no use for what is listed of another."""
+    for project in ("p", "q"):
+        stage.owner.execute(store("a", project=project), ORIGIN)
+    with joined(stage, "q") as first, joined(stage, "p") as second:
+        first.send(AskView(1, ("q",)))
+        assert isinstance(answered(stage, first), ViewOpened)
+        others = {*stage.owner.bodies.arena.added}
+        assert others
+        second.send(AskView(1, ("p",)))
+        assert isinstance(answered(stage, second), ViewOpened)
+        assert not guest_of(stage, "p").known & others
+        assert guest_of(stage, "p").known | others == {*stage.owner.bodies.arena.segments}
