@@ -13,7 +13,7 @@ nox.options.sessions = ["lint", "typecheck", "unit_tests", "integration_tests", 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 COVERAGE_DATA = Path(".coverage-data")
 SUITES = {
-    "unit_tests": ["tests/unit", "tests/property", "tests/architecture", "features"],
+    "unit_tests": ["tests/unit", "tests/architecture", "features"],
     "integration_tests": ["tests/crossprocess", "tests/faults"],
 }
 
@@ -40,6 +40,8 @@ def typecheck(session: nox.Session) -> None:
 def unit_tests(session: nox.Session) -> None:
     """Unit, property and architecture tests, and the features; or what pytest is told after `--`."""
     test(session)
+    if not session.posargs:
+        session.run("pytest", "tests/property")  # by the thousand: measuring them takes longer than running them
 
 
 @nox.session
