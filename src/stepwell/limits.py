@@ -117,6 +117,7 @@ RETIRED_BYTES_MAX: Final = 1024 * MIB  # in segments that are gone and still map
 CATALOGUE_SEGMENT_BYTES_MIN: Final = 64 * KIB
 CATALOGUE_SEGMENT_BYTES_MAX: Final = 4 * MIB
 CATALOGUE_ROWS_PER_SLICE: Final = 500  # listed between two turns: about 1 ms
+CATALOGUE_SHED_SECONDS: Final = 1.0  # since somebody looked at it: before that it does not make way for a body
 CATALOGUES_MAX: Final = 256  # projects that are looked at: past it the one that was asked for the longest ago goes
 CATALOGUE_RECORDS_MIN: Final = 4_096  # out of date before a catalogue is listed anew
 CATALOGUE_IDLE_SECONDS: Final = 600.0  # nobody has looked at it: it is dropped, and made again when somebody does

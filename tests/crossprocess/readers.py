@@ -264,7 +264,7 @@ class Reader:
         is_old = self._view is not None and self._random.random() < 0.5
         try:
             self._view = view = self._view if self._view is not None and is_old else self._client.view()
-        except sw.TierFull:
+        except (sw.TierFull, sw.Busy):
             return "views refused"
         fragments = [*view]
         assert len(fragments) == len(view)

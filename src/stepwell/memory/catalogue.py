@@ -10,6 +10,7 @@ old one, which serves until the new one is complete.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from itertools import count, islice
 
@@ -127,7 +128,7 @@ class Catalogues:
             if not self._entries(project):
                 return CatalogueEnd(project, 0, revision, ())
             while len(self._by_project) >= limits.CATALOGUES_MAX:
-                self.shed()
+                self.shed(0)
             catalogue = _Catalogue(_Log(self._bodies.arena, next(self._generations)), now_s)
             self._unlisted[project] = None
         self._by_project[project] = catalogue
@@ -161,9 +162,14 @@ class Catalogues:
             return True
         return False
 
-    def shed(self) -> bool:
-        """Drop the one that nobody has looked at for the longest; whether there was any. It is made again on demand."""
-        for project in self._by_project:
+    def shed(self, idle_s: float = limits.CATALOGUE_SHED_SECONDS) -> bool:
+        """Drop the one that nobody has looked at for the longest, unless that was just now; whether one went.
+
+        It is made again on demand: whoever looks at one again and again keeps it.
+        """
+        for project, catalogue in self._by_project.items():
+            if time.monotonic() - catalogue.asked_at_s < idle_s:
+                return False
             self._forget(project)
             return True
         return False
