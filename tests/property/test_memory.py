@@ -35,8 +35,8 @@ from stepwell.errors import Busy, NotFound, TierFull, TransactionAborted
 from stepwell.limits import KIB, MIB
 from stepwell.manager.owner import StateOwner
 from stepwell.memory.arena import Arena, record_bytes
-from stepwell.memory.bodies import Upload
 from stepwell.memory.replay import Replayed, changes, replay
+from stepwell.memory.upload import Upload
 from stepwell.memory.view import Mappings, content
 from stepwell.protocol.handles import CatalogueEnd, Handle
 from stepwell.protocol.messages import Answer

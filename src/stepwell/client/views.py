@@ -35,7 +35,7 @@ class View(Struct, frozen=True, dict=True):
     projects: tuple[str, ...]
     is_difference: bool  # only what changed since the revision that was asked for
     replayed: tuple[Replayed, ...]
-    bodies: Bodies
+    bodies: BodyReader
 
     def __len__(self) -> int:
         return sum(len(each.rows) for each in self.replayed)
@@ -69,7 +69,7 @@ class View(Struct, frozen=True, dict=True):
         return f"<stepwell.View of {', '.join(self.projects)} at revision {self.revision}, {len(self)} fragments>"
 
 
-class Bodies:
+class BodyReader:
     """Reads bodies where they lie; where they lie no more, the manager is asked where they are now."""
 
     def __init__(self, session: Session) -> None:
@@ -98,7 +98,7 @@ class Views:
     def __init__(self, session: Session, tiers: ContextTierService) -> None:
         self._session = session
         self._tiers = tiers
-        self._bodies = Bodies(session)
+        self._bodies = BodyReader(session)
         self._replayed: WeakValueDictionary[str, Replayed] = WeakValueDictionary()
         session.channel.on_fork(self._forget)
 

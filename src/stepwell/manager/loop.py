@@ -190,7 +190,7 @@ class Loop:
         done = 0
         while done < limits.COMMANDS_PER_TURN:
             try:
-                if guest.parked is not None and not self._parking.resume(guest, self._now_s):
+                if guest.parked is not None and not self._parking.resume(guest, guest.parked, self._now_s):
                     if guest.uploads.is_preparing:
                         break  # it is only a matter of turns
                     return

@@ -20,8 +20,9 @@ from stepwell.domain.replies import FragmentsMoved, Reply
 from stepwell.domain.state import State
 from stepwell.errors import Busy, NotOwner, StepwellError, TierFull
 from stepwell.memory.arena import OutOfRoom
-from stepwell.memory.bodies import BodyStore, Upload
+from stepwell.memory.bodies import BodyStore
 from stepwell.memory.catalogue import Catalogues
+from stepwell.memory.upload import Upload
 from stepwell.protocol.handles import CatalogueEnd, Handle
 from stepwell.protocol.messages import Answer
 

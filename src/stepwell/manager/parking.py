@@ -23,19 +23,18 @@ class Parking:
         self._epoch = epoch
         self.guests: dict[int, Guest] = {}
 
-    def resume(self, guest: Guest, now_s: float) -> bool:
+    def resume(self, guest: Guest, parked: Offer | AskView, now_s: float) -> bool:
         """Answer what could not be answered before, if it can be now; whether the guest may go on."""
         fd = guest.peer.fileno()
         self.guests[fd] = guest
-        match guest.parked:
-            case None:
-                is_done = True
-            case Offer() as offer:
-                is_done = self._grant(guest, offer, now_s)
-            case AskView() as question:
-                is_done = self._open_view(guest, question, now_s)
+        is_overdue = now_s - guest.parked_at_s > limits.GRANT_SECONDS_MAX
+        match parked:
+            case Offer():
+                is_done = self._grant(guest, parked, now_s, is_overdue=is_overdue)
+            case AskView():
+                is_done = self._open_view(guest, parked, now_s, is_overdue=is_overdue)
             case _:
-                assert_never(guest.parked)
+                assert_never(parked)
         if is_done:
             guest.parked = None
             del self.guests[fd]
@@ -45,9 +44,10 @@ class Parking:
         """A guest is gone."""
         self.guests.pop(fd, None)
 
-    def _grant(self, guest: Guest, offer: Offer, now_s: float) -> bool:
+    def _grant(self, guest: Guest, offer: Offer, now_s: float, *, is_overdue: bool) -> bool:
         assert guest.session is not None
-        accepted = guest.uploads.grant(offer, self._requests.origin(guest.session), now_s)
+        origin = self._requests.origin(guest.session)
+        accepted = guest.uploads.grant(offer, origin, now_s, is_overdue=is_overdue)
         if accepted is None:
             return False
         guest.peer.send(Granted(offer.number, accepted))
@@ -55,10 +55,10 @@ class Parking:
             guest.peer.expect(guest.uploads, now_s)
         return True
 
-    def _open_view(self, guest: Guest, question: AskView, now_s: float) -> bool:
+    def _open_view(self, guest: Guest, question: AskView, now_s: float, *, is_overdue: bool) -> bool:
         assert guest.session is not None
         opened: ViewOpened | Response | None
-        if now_s - guest.parked_at_s > limits.GRANT_SECONDS_MAX:
+        if is_overdue:
             opened = self._requests.too_late(question)
         else:
             opened = self._requests.open_view(question, guest.session, self._epoch, now_s)

@@ -7,24 +7,23 @@ from stepwell.domain.content import Held
 from stepwell.domain.deciding import Origin
 from stepwell.errors import Busy, ProtocolError, StepwellError
 from stepwell.manager.owner import StateOwner
-from stepwell.memory.bodies import Upload
+from stepwell.memory.upload import Upload
 from stepwell.protocol.messages import Offer
 
 
 class Uploads:
     """What a connection has uploaded since its last request, by the numbers that it gave."""
 
-    __slots__ = ("_current", "_number", "_offered_at_s", "_owner", "_staged_at_s", "held")
+    __slots__ = ("_current", "_number", "_owner", "_staged_at_s", "held")
 
     def __init__(self, owner: StateOwner) -> None:
         self._owner = owner
         self._current: Upload | None = None  # has room, and is not complete
         self._number = 0
-        self._offered_at_s: float | None = None
         self._staged_at_s: float | None = None  # since when something waits for a request to take it
         self.held: dict[int, Held | StepwellError] = {}
 
-    def grant(self, offer: Offer, origin: Origin, now_s: float) -> bool | None:
+    def grant(self, offer: Offer, origin: Origin, now_s: float, *, is_overdue: bool) -> bool | None:
         """Whether an offered body can be sent; None, while room is being made for it: then ask again.
 
         Why it cannot is remembered, and is the refusal of the command that refers to it.
@@ -34,21 +33,18 @@ class Uploads:
                 f"upload {offer.number} was offered already, or {limits.UPLOADS_PER_REQUEST_MAX} of them: "
                 "send the request that refers to them first"
             )
-        if self._offered_at_s is None:
-            self._offered_at_s = now_s
         try:
-            granted = self._try(offer, origin, now_s - self._offered_at_s > limits.GRANT_SECONDS_MAX)
+            granted = self._try(offer, origin, is_overdue=is_overdue)
         except StepwellError as refusal:
             self._abandon()
             self.held[offer.number] = refusal
             granted = False
         if granted is not None:
-            self._offered_at_s = None
             self._number = offer.number
             self._staged_at_s = now_s
         return granted
 
-    def _try(self, offer: Offer, origin: Origin, is_overdue: bool) -> bool | None:  # noqa: FBT001
+    def _try(self, offer: Offer, origin: Origin, *, is_overdue: bool) -> bool | None:
         if self._current is None:
             own = sum(held[1] for held in self.held.values() if isinstance(held, tuple))
             self._current = self._owner.reserve(offer.size, own, origin)

@@ -21,7 +21,6 @@ from stepwell.memory.segments import Segment
 from stepwell.protocol.handles import Handle
 
 HEADER: Final = struct.Struct("<32sQ")
-_header: Final = HEADER.pack
 _HEADER_BYTES: Final = HEADER.size  # a multiple of 8, so that bodies are aligned
 _PAGE: Final = 4096
 _SPARE_SEGMENTS: Final = 2  # emptying one opens at most one to share, and as much again for large bodies
@@ -50,6 +49,7 @@ class Arena:
         self.leaving: dict[int, Segment] = {}  # out of use, and open until `let_go`
         self.segments: dict[int, Segment] = {}
         self.added: set[int] = set()  # those of them that hold something else than bodies
+        self.spoiled: set[int] = set()  # those that could not be walked: they are not emptied
         self.limit = 0  # bytes of all segments
         self.bytes = 0
         self.live = 0
@@ -65,39 +65,31 @@ class Arena:
     def append(self, digest: bytes, data: bytes | memoryview, size: int, packed: bool) -> Handle:  # noqa: FBT001
         """Write a body of that size, packed or not, at once."""
         length = len(data)
-        taken = _HEADER_BYTES + (length + 7 & ~7)
+        taken = record_bytes(length)
         segment = self._current
         if segment is None or segment.allocated - segment.used < taken:
             segment = self._room(taken)
-        start = segment.used
-        segment.used = start + taken
-        segment.live += taken
-        self.live += taken
-        self._bodies += 1
-        segment.put(start, _header(digest, length), data)
+        start = self._take(segment, taken)
+        segment.write(start, HEADER.pack(digest, length))
+        segment.write(start + _HEADER_BYTES, data)
         return Handle(segment.number, start + _HEADER_BYTES, length, size, packed)
 
     def reserve(self, length: int, *, emptying: bool = False) -> Place:
         """Room for a body whose bytes are still to come. It is pinned until it is settled or abandoned."""
         taken = record_bytes(length)
         segment = self._room(taken, at_once=False, emptying=emptying)
-        start = segment.used
         try:
-            segment.write(start, HEADER.pack(bytes(32), length))
+            segment.write(segment.used, HEADER.pack(bytes(32), length))
         except OSError:
             self._close_if_empty(segment)
             raise
-        segment.used = start + taken
-        segment.live += taken
         segment.pins += 1
-        self.live += taken
-        self._bodies += 1
-        return Place(segment.number, start + HEADER.size, length)
+        return Place(segment.number, self._take(segment, taken) + _HEADER_BYTES, length)
 
     def settle(self, place: Place, digest: bytes) -> None:
         """The bytes of a reserved place are all there."""
         segment = self.segments[place.segment]
-        segment.write(place.offset - HEADER.size, HEADER.pack(digest, place.length))
+        segment.write(place.offset - _HEADER_BYTES, HEADER.pack(digest, place.length))
         segment.pins -= 1
 
     def abandon(self, place: Place) -> None:
@@ -161,8 +153,8 @@ class Arena:
         """Walk a segment for as long as it is there: every body that was ever written to it, by its digest."""
         at = 0
         while at < segment.used and segment.number in self.segments:
-            digest, length = HEADER.unpack(segment.read(at, HEADER.size))
-            yield digest, Place(segment.number, at + HEADER.size, length)
+            digest, length = HEADER.unpack(segment.read(at, _HEADER_BYTES))
+            yield digest, Place(segment.number, at + _HEADER_BYTES, length)
             at += record_bytes(length)
 
     def let_go(self) -> list[tuple[int, int]]:
@@ -203,7 +195,7 @@ class Arena:
         return max(self.segment_bytes // 8, _PAGE)
 
     def _can_empty(self, segment: Segment) -> bool:
-        if segment is self._current or segment.pins:
+        if segment is self._current or segment.pins or segment.number in self.spoiled:
             return False
         room = self._ceiling - self.bytes
         return segment.live <= self._unfilled() or segment.live + self.segment_bytes <= room
@@ -211,6 +203,15 @@ class Arena:
     def _gain(self, segment: Segment) -> int:
         """What emptying a segment is sure to give back: the same bodies may leave as large a remainder elsewhere."""
         return segment.size - segment.live - min(segment.size - segment.used, self._remainder)
+
+    def _take(self, segment: Segment, taken: int) -> int:
+        """Give out bytes of a segment; where they begin."""
+        start = segment.used
+        segment.used = start + taken
+        segment.live += taken
+        self.live += taken
+        self._bodies += 1
+        return start
 
     def _room(self, taken: int, *, at_once: bool = True, emptying: bool = False) -> Segment:
         """A segment with so many bytes left, all of them allocated if it is to be at once."""
@@ -257,6 +258,7 @@ class Arena:
 
     def _close(self, segment: Segment) -> None:
         del self.segments[segment.number]
+        self.spoiled.discard(segment.number)
         self.bytes -= segment.size
         self.leaving[segment.number] = segment
 

@@ -7,7 +7,6 @@ work is done, not when it is ordered: what went down and came back costs nothing
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -18,47 +17,8 @@ from stepwell.domain.tier import COLD, HOT, Tier
 from stepwell.memory.arena import Arena, OutOfRoom, Place, record_bytes, shared_segment_bytes
 from stepwell.memory.packing import Packer, unpack, unpack_slices
 from stepwell.memory.segments import FileSegment, MemorySegment, Segment
+from stepwell.memory.upload import Upload
 from stepwell.protocol.handles import Handle
-
-
-class Upload:
-    """A body on its way into the arena: bytes are received straight into its place, and hashed as they come."""
-
-    def __init__(self, arena: Arena, place: Place, view: memoryview) -> None:
-        self._arena = arena
-        self._view = view
-        self._hash = hashlib.sha256()
-        self._written = 0
-        self.place = place
-
-    @property
-    def room(self) -> memoryview:
-        """Where the next bytes belong; empty when they have all come. The caller releases it."""
-        return self._view[self._written :]
-
-    def took(self, size: int) -> None:
-        """So many bytes have been put there."""
-        with self._view[self._written : self._written + size] as arrived:
-            self._hash.update(arrived)
-        self._written += size
-
-    def prepare(self) -> bool:
-        """Allocate a little more of its memory; whether all of it is there."""
-        return self._arena.prepare(self.place)
-
-    @property
-    def is_complete(self) -> bool:
-        return self._written == self.place.length
-
-    def finish(self) -> bytes:
-        """The digest of what came."""
-        self._view.release()
-        return self._hash.digest()
-
-    def abandon(self) -> None:
-        """The rest will not come."""
-        self._view.release()
-        self._arena.abandon(self.place)
 
 
 class BodyStore:
@@ -210,7 +170,9 @@ class BodyStore:
             self._stuck[self._in_hand] = None
             self._in_hand = None
         if self._victim is not None:
-            self._victim.pins += 1  # for good: it is not chosen again
+            for arena in (self.arena, self.files):
+                if self._victim.number in arena.segments:
+                    arena.spoiled.add(self._victim.number)
             self._victim = None
         if self.on_failure:
             self.on_failure(error)
@@ -267,16 +229,12 @@ class BodyStore:
         expand = tier is HOT and handle.packed
         pieces: list[bytes] = []
         stored = 0
-        try:
-            for piece in self._converted(digest, handle, pack=pack, expand=expand):
-                pieces.append(piece)
-                stored += len(piece)
-                yield
-                if self._handles.get(digest) is not handle:
-                    return
-        except OSError:  # a disk that cannot be read
-            self._stuck[digest] = None
-            return
+        for piece in self._converted(digest, handle, pack=pack, expand=expand):
+            pieces.append(piece)
+            stored += len(piece)
+            yield
+            if self._handles.get(digest) is not handle:
+                return
         if pack:
             if stored * 100 > handle.size * limits.PACKED_PERCENT_MAX:
                 self._incompressible.add(digest)

@@ -38,10 +38,6 @@ class Segment(Protocol):
         """Have room for bytes up to `end`, allocating no more than `at_most` now; whether it is there. Or OSError."""
         ...
 
-    def put(self, offset: int, header: bytes, data: bytes | memoryview) -> None:
-        """Write a header and what belongs to it, where nothing was."""
-        ...
-
     def write(self, offset: int, data: bytes | memoryview) -> None:
         """Write bytes where nothing was."""
         ...
@@ -86,11 +82,6 @@ class MemorySegment:
         if end > self.allocated:
             self.allocated += _allocate(self.descriptor, self.allocated, end, self.size, at_most)
         return end <= self.allocated
-
-    def put(self, offset: int, header: bytes, data: bytes | memoryview) -> None:
-        body = offset + len(header)
-        self.view[offset:body] = header
-        self.view[body : body + len(data)] = data
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
         self.view[offset : offset + len(data)] = data
@@ -137,9 +128,6 @@ class FileSegment:
         if end > self.allocated:
             self.allocated += _allocate(self._writer, self.allocated, end, self.size, at_most)
         return end <= self.allocated
-
-    def put(self, offset: int, header: bytes, data: bytes | memoryview) -> None:
-        self.write(offset, b"".join((header, data)))
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
         with memoryview(data) as rest:

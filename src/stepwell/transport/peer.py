@@ -121,11 +121,6 @@ class Peer:
             if not room:
                 self.sink = None
 
-    @property
-    def is_receiving(self) -> bool:
-        """Whether an upload is not complete yet; no frame is given out before it is."""
-        return self.sink is not None
-
     def next_frame(self) -> bytearray | None:
         """The next whole frame, unless the peer has to read its replies first. In an upload there is none."""
         if self.is_full:

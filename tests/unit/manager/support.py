@@ -21,6 +21,7 @@ from stepwell.protocol.messages import (
     Refusal,
     Request,
     Response,
+    Transaction,
     Welcome,
 )
 from tests.managers import ENCODING, EPOCH, Stage
@@ -78,7 +79,12 @@ def joined(stage: Stage, session_id: str, projects: tuple[str, ...] | None = Non
 
 def ask(stage: Stage, peer: RawPeer, *commands: AnyCommand) -> list[Answer | Refusal]:
     """The results of one request."""
-    peer.send(Request(1, commands))
+    return results(stage, peer, Request(1, commands))
+
+
+def results(stage: Stage, peer: RawPeer, message: Request | Transaction) -> list[Answer | Refusal]:
+    """What a message came to."""
+    peer.send(message)
     response = answered(stage, peer)
     assert isinstance(response, Response)
     return [*response.results]

@@ -11,7 +11,7 @@ from stepwell.domain.commands.tiers import GetMetrics
 from stepwell.domain.deciding import Origin
 from stepwell.limits import MIB
 from stepwell.manager.owner import StateOwner
-from stepwell.memory.bodies import Upload
+from stepwell.memory.upload import Upload
 from stepwell.protocol.messages import (
     AskStatus,
     AskView,

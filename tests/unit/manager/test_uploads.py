@@ -18,7 +18,7 @@ from stepwell.limits import KIB, MIB
 from stepwell.manager.owner import StateOwner
 from stepwell.manager.uploads import Uploads
 from stepwell.memory.arena import OutOfRoom
-from stepwell.memory.bodies import Upload
+from stepwell.memory.upload import Upload
 from stepwell.protocol.messages import Answer, Granted, Offer, Refusal, Rejected, Request, Response, Transaction
 from tests.managers import Stage, staged
 from tests.peers import RawPeer, frame, store
@@ -37,6 +37,7 @@ from tests.unit.manager.support import (
     pour,
     read,
     refusals,
+    results,
     upload,
 )
 
@@ -50,10 +51,7 @@ def small() -> Iterator[Stage]:
 
 def transact(stage: Stage, peer: RawPeer, *commands: AnyWrite) -> list[Answer | Refusal]:
     """The results of one transaction."""
-    peer.send(Transaction(2, commands))
-    response = answered(stage, peer)
-    assert isinstance(response, Response)
-    return [*response.results]
+    return results(stage, peer, Transaction(2, commands))
 
 
 def taken(stage: Stage) -> tuple[int, int, int]:

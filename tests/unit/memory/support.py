@@ -11,8 +11,9 @@ from stepwell.domain.content import Bodies, digest_of
 from stepwell.domain.tier import Tier
 from stepwell.limits import KIB, MIB
 from stepwell.memory.arena import record_bytes
-from stepwell.memory.bodies import BodyStore, Upload
+from stepwell.memory.bodies import BodyStore
 from stepwell.memory.segments import FileSegment, MemorySegment, Segment
+from stepwell.memory.upload import Upload
 from stepwell.memory.view import content
 from stepwell.protocol.handles import Handle
 
@@ -41,10 +42,6 @@ class Watched(MemorySegment):
     def write(self, offset: int, data: bytes | memoryview) -> None:
         assert offset + len(data) <= self.allocated <= self.size
         super().write(offset, data)
-
-    def put(self, offset: int, header: bytes, data: bytes | memoryview) -> None:
-        assert offset + len(header) + len(data) <= self.allocated <= self.size
-        super().put(offset, header, data)
 
 
 class Shelf:

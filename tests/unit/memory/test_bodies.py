@@ -354,6 +354,12 @@ class TestDiskThatFails:
             assert told
             shelved.put(BODIES["small text"])
             shelved.check()
+            assert len(shelved.store.files.segments) > 1
+            for digest in digests[1::2]:
+                shelved.delete(digest)
+            assert (
+                len(shelved.store.files.segments) == 1
+            )  # the one that is being filled: what is dead goes all the same
 
     def test_rotten(self) -> None:
         """Bytes on disk that are not what was written cost their body its new form, and nobody anything else."""

@@ -136,11 +136,6 @@ class TestMemory:
             memory.write(100, b"later")
             assert mapped[100:105] == b"later" == memory.read(100, 5)
 
-    def test_header_and_body_go_together(self, memory: MemorySegment) -> None:
-        """One behind the other, and nothing beyond them."""
-        memory.put(100, b"head", b"body")
-        assert memory.read(98, 12) == b"\0\0headbody\0\0"
-
     def test_pages_are_there_before_they_are_written(self) -> None:
         """The kernel's own count of its memory grows with `allocate`, and not with `write`."""
         segment = MemorySegment(1, 4 * limits.ALLOCATION_BYTES)
@@ -234,11 +229,6 @@ class TestFile:
             assert segment.allocate(4097)
         finally:
             segment.close()
-
-    def test_header_and_body_go_together(self, file: FileSegment) -> None:
-        """One behind the other, and nothing beyond them."""
-        file.put(100, b"head", memoryview(b"body"))
-        assert file.read(98, 12) == b"\0\0headbody\0\0"
 
     def test_writes_all_of_it(self, file: FileSegment, monkeypatch: pytest.MonkeyPatch) -> None:
         """A write that the kernel cuts short goes on."""
