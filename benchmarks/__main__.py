@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks import bodies, small
+from benchmarks import bodies, durable, small
 
 
 def main() -> int:
@@ -16,14 +16,20 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--operations", type=int, default=5_000, help="with small bodies, in each round")
     parser.add_argument("--reads", type=int, default=300, help="of a large body, by each reader in each round")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of durable writing, by each in each round")
     parser.add_argument("--json", type=Path, help="also write what was measured to this file")
     options = parser.parse_args()
     rates, slow = small.run(options.rounds, options.operations)
     seconds, costly = bodies.run(options.rounds, options.reads)
+    durable_rates, unsafe = durable.run(options.rounds, options.seconds)
     if options.json:
-        measured = {"operations a second": rates, "seconds a read": seconds}
+        measured = {
+            "operations a second": rates,
+            "seconds a read": seconds,
+            "durable records a second": durable_rates,
+        }
         options.json.write_text(json.dumps(measured, indent=2) + "\n")
-    behind = [*slow, *costly]
+    behind = [*slow, *costly, *unsafe]
     print("\n".join(f"behind: {line}" for line in behind) or "everything wanted was reached")
     return 1 if behind else 0
 

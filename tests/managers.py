@@ -10,6 +10,8 @@ from stepwell.domain.fragment import TierBudget
 from stepwell.manager.loop import Loop
 from stepwell.manager.owner import Clock, StateOwner
 from stepwell.manager.requests import Requests
+from stepwell.storage.memory import MemoryStore
+from stepwell.storage.port import Store
 from stepwell.telemetry import get_logger
 from stepwell.transport.address import listen, private_directory
 
@@ -21,20 +23,24 @@ ENCODING = "estimate"
 class Stage:
     """A loop that turns when it is told to, in the thread that made it."""
 
-    def __init__(self, address: str, signals: dict[int, str] | None = None, budget: TierBudget | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        signals: dict[int, str] | None = None,
+        budget: TierBudget | None = None,
+        store: Store | None = None,
+    ) -> None:
         self.address = address
         self.listener = listen(address)
-        self.owner = StateOwner(budget)
-        self.requests = Requests(self.owner, Clock(), get_logger())
-        self.loop = Loop(
-            self.listener,
-            self.requests,
-            epoch=EPOCH,
-            encoding=ENCODING,
-            log=get_logger(),
-            signals=signals,
-            spin_s=0,
-        )
+        self.store = store or MemoryStore(ENCODING, EPOCH)
+        self.owner = StateOwner(budget, self.store)
+        kept = self.owner.kept
+        self.requests = Requests(self.owner, Clock(kept.clock_ms if kept else 0), get_logger())
+        self.loop = Loop(self.listener, self.requests, log=get_logger(), signals=signals, spin_s=0)
+        if kept is not None:
+            self.requests.resume(budget, kept)
+            self.loop.expect(kept)
+        self.owner.journal.commit()
 
     def turn(self, times: int = 1) -> None:
         for _ in range(times):
@@ -59,6 +65,7 @@ class Stage:
     def close(self) -> None:
         self.loop.close()
         self.owner.close()
+        self.store.close()
         self.listener.close()
 
 

@@ -1,5 +1,6 @@
 """A peer that speaks the protocol by hand, as well or as badly as a test wants."""
 
+import itertools
 import os
 import socket
 import struct
@@ -60,6 +61,9 @@ def store(
     return StoreFragment(project, fragment_id, body, tokens, Tier.HOT, metadata=metadata or {})
 
 
+request_ids = itertools.count(1_000)
+
+
 class RawPeer:
     """A connected socket with a framer. Receiving waits, at the most as long as the timeout."""
 
@@ -112,9 +116,9 @@ class RawPeer:
         self.expect(Welcome)
         return self
 
-    def ask(self, *commands: AnyCommand, request_id: int = 1) -> Response:
-        """Send one request and wait for its response."""
-        self.send(Request(request_id, commands))
+    def ask(self, *commands: AnyCommand, request_id: int | None = None) -> Response:
+        """Send one request and wait for its response. Under a number of its own, lest it count as sent again."""
+        self.send(Request(next(request_ids) if request_id is None else request_id, commands))
         return self.expect(Response)
 
     def close(self) -> None:

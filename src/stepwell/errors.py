@@ -22,7 +22,11 @@
     ├── RuntimeFault             something broke, through no fault of the request
     │   ├── StartFailed          the manager did not come up
     │   ├── RuntimeLost          there is no manager at that address
+    │   ├── StoreFailed          the data directory could not be written: the manager stopped
+    │   ├── StoreDamaged         what is in the data directory is not what was written there
     │   ├── OutcomeUnknown       the answer was lost: it may or may not have happened
+    │   │   └── SessionExpired   so it was, and the manager has forgotten the session: its leases are over
+    │   ├── EventsMissed         a watcher was too slow; `details["resume"]` is where it goes on
     │   ├── BodyGone             a body of a view was deleted meanwhile (also a LookupError)
     │   ├── ProtocolError        the other side does not speak our protocol
     │   └── ManagerFault         a defect inside the manager; nothing changed
@@ -164,6 +168,22 @@ class RuntimeLost(RuntimeFault):
 
 class OutcomeUnknown(RuntimeFault):
     """The connection broke before the answer came: the request may or may not have taken effect."""
+
+
+class SessionExpired(OutcomeUnknown):
+    """The manager has forgotten the session: whether its last requests took effect cannot be told any more."""
+
+
+class EventsMissed(RuntimeFault):
+    """Events were forgotten before the watcher came to them. It goes on behind the revision `details["resume"]`."""
+
+
+class StoreFailed(RuntimeFault):
+    """The data directory could not be written. Nothing that was not written has been acknowledged."""
+
+
+class StoreDamaged(RuntimeFault):
+    """The data directory holds something that stepwell did not write. It was left as it is."""
 
 
 class BodyGone(RuntimeFault, LookupError):

@@ -40,6 +40,11 @@ DRAIN_SECONDS_MAX: Final = 5.0  # on SIGTERM: how long unread replies may hold u
 CONNECTIONS_PER_CLIENT_MAX: Final = 64  # one for each thread that is inside a call at the same moment
 GOODBYE_SECONDS_MAX: Final = 1.0  # how long a client that was cut off tries to give up its leases
 SPIN_SECONDS: Final = 200e-6  # longer than the other side takes for a request: both stay awake and warm
+REPLIES_REMEMBERED_MAX: Final = 1_024  # for each session, of requests that it has not said to be answered
+REPLIES_REMEMBERED_BYTES_MAX: Final = 4 * MIB
+RECONNECT_SECONDS_MAX: Final = 30.0  # how long a client waits for a durable manager to come back
+RECONNECT_PAUSE_SECONDS: Final = 0.02  # between two attempts
+RECONNECT_PAUSE_SECONDS_MAX: Final = 0.25  # it grows up to this
 SESSION_GRACE_SECONDS: Final = 30.0  # leases outlive a lost connection by this, not a dead process
 PROJECTS_PER_SESSION_MAX: Final = 64  # a scoped eviction merges that many orders
 
@@ -80,6 +85,9 @@ DECISIONS_PER_PLAN_MAX: Final = 1_000
 SUBPLANS_MAX: Final = 256
 SUBPLAN_DEPTH_MAX: Final = 8
 PLANS_PER_TREE_MAX: Final = 1_024  # cancelling a tree is one step
+CLOSED_PLANS_MAX: Final = 10_000  # trees that are over: kept to be read, at the cost of room for plans that are not
+PLAN_RETENTION_MS: Final = 30 * 24 * 60 * 60 * 1000  # an audit comes within a month, or has a copy
+FORGOTTEN_ROWS_PER_STEP_MAX: Final = 2_000  # about 20 ms of the loop
 MAX_PARALLEL: Final = 5
 MAX_PARALLEL_MAX: Final = 50
 
@@ -88,6 +96,27 @@ CHANGESETS_PER_PLAN_MAX: Final = 1_000
 ENTRIES_PER_PLAN_MAX: Final = 100_000  # a proof covers all of them in one step: about 30 ms of the loop
 ACTIVE_PER_CONTEXT_MAX: Final = 64
 PATH_CHARS_MAX: Final = 4_096
+
+# Watching.
+WATCHERS_MAX: Final = 64  # each looks at every event
+EVENTS_BUFFERED: Final = 10_000  # in memory, for watchers that are a little behind: about 10 MB
+EVENTS_PER_FRAME: Final = 200  # or the one step that has more
+EVENTS_TOLD_PER_TURN: Final = 1_000  # to all watchers together: about 2 ms
+WATCHER_OUTBOX_BYTES: Final = 256 * KIB  # past it a watcher gets no more until it reads
+UNTOLD_SECONDS: Final = 0.25  # at most this often a watcher is told that nothing of what happened concerns it
+
+# The store.
+RECENCY_SECONDS: Final = 10.0  # reads are written down this often: a crash forgets the order of later ones
+RECENCY_ROWS_PER_TURN: Final = 500  # about 2 ms
+EVENTS_KEPT: Final = 100_000  # for watchers that come late
+EVENTS_TRIMMED_PER_TURN: Final = 1_000
+BODY_PART_BYTES: Final = MIB  # of a large body, written at once
+PARTS_TRIMMED_PER_TURN: Final = 8  # of large bodies that are gone
+TIDY_SECONDS: Final = 1.0  # until replies that have reached their callers, and parts of gone bodies, are deleted
+WAL_PAGES_MAX: Final = 4_000  # of 4 KiB: then they are written to the database itself, about 20 ms
+RESTARTS_MAX: Final = 5  # of a manager that dies, within
+RESTARTS_SECONDS: Final = 60.0
+PROBLEMS_LISTED_MAX: Final = 1_000  # of one check of a data directory: those beyond are counted
 
 # Shared memory.
 SEGMENT_BYTES_MAX: Final = 16 * MIB  # of bodies that share one; a larger body has a segment of its own
@@ -130,5 +159,10 @@ assert 2 * REPLY_BYTES_MAX < FRAME_BYTES_MAX, "a full reply, and the row that fi
 assert INLINE_BODY_BYTES_MAX < BODY_BYTES_MAX <= ARENA_BYTES * ARENA_LIVE_PERCENT // 100 <= BODIES_BYTES_MAX, (
     "the largest body has room in the arena"
 )
+assert RECONNECT_SECONDS_MAX <= SESSION_GRACE_SECONDS, "whoever comes back in time finds its session"
 assert SWEEP_MOVES_MAX <= MOVES_PER_STEP_MAX, "a sweep is a step"
 assert HOT_TTL_MS <= WARM_TTL_MS <= COLD_RETENTION_MS, "tiers are ordered"
+assert CLOSED_PLANS_MAX < PLANS_MAX, "plans that are over leave room for others"
+assert PLANS_PER_TREE_MAX < FORGOTTEN_ROWS_PER_STEP_MAX, "a tree's plans are forgotten in one step"
+assert WATCHER_OUTBOX_BYTES < OUTBOX_BYTES_MAX, "a watcher is never full of events alone, unless of one step"
+assert EVENTS_BUFFERED <= EVENTS_KEPT, "what is in memory is in the store too"

@@ -52,19 +52,39 @@ def _is_ready(stream: TextIO) -> bool:
 
 def configure(level: LogLevel, *, as_json: bool = False) -> None:
     """Send this process's events to stderr: readable, or one JSON object a line."""
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    renderer = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=is_terminal)
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        processors=_processors(as_json=as_json),
+        wrapper_class=_wrapper(level),
         logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Stderr())),
         cache_logger_on_first_use=True,
     )
+
+
+def detached_logger(level: LogLevel, **fields: object) -> structlog.typing.FilteringBoundLogger:
+    """A logger for a program that is not ours: it writes to stderr like ours, and configures nothing."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
+        structlog.WriteLogger(cast("TextIO", _Stderr())),
+        processors=_processors(as_json=False),
+        wrapper_class=_wrapper(level),
+        context_class=dict,
+    )
+    return logger.bind(**fields)
+
+
+def _processors(*, as_json: bool) -> list[structlog.typing.Processor]:
+    is_terminal = False
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # none, or not ours and closed
+        is_terminal = sys.stderr.isatty()
+    return [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=is_terminal),
+    ]
+
+
+def _wrapper(level: LogLevel) -> type[structlog.typing.FilteringBoundLogger]:
+    return structlog.make_filtering_bound_logger(getattr(logging, level.upper()))
 
 
 def get_logger(**fields: object) -> structlog.typing.FilteringBoundLogger:

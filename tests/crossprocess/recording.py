@@ -3,25 +3,36 @@
 import time
 from collections import deque
 
-from stepwell.client import channel
+from stepwell.client import connections
+from stepwell.client.connections import Link
 from stepwell.domain.commands import Write
-from stepwell.protocol.messages import Answer, ClientMessage, ManagerMessage, Request, Response, Transaction
-from stepwell.transport.connection import Aside, Connection
+from stepwell.protocol.messages import (
+    Answer,
+    ClientMessage,
+    Goodbye,
+    ManagerMessage,
+    Released,
+    Request,
+    Response,
+    Transaction,
+)
+from stepwell.transport.connection import Aside
 from tests.crossprocess.history import Operation
 
 history: list[Operation] = []
 """What this process did. Appending is atomic, whichever thread it is."""
 
 
-class RecordedConnection(Connection):
+class RecordedLink(Link):
     """Answers come in the order of the requests, so that each belongs to the oldest one without."""
 
-    def __init__(self, address: str, timeout_s: float | None = None, *, aside: Aside | None = None) -> None:
-        super().__init__(address, timeout_s, aside=aside)
+    def __init__(self, address: str, timeout_s: float | None, aside: Aside) -> None:
+        super().__init__(address, timeout_s, aside)
         self._sent: deque[tuple[int, ClientMessage]] = deque()
 
     def send(self, message: ClientMessage) -> None:
-        self._sent.append((time.monotonic_ns(), message))
+        if not isinstance(message, Released | Goodbye):  # nothing is answered to those
+            self._sent.append((time.monotonic_ns(), message))
         super().send(message)
 
     def receive(self) -> ManagerMessage:
@@ -46,4 +57,4 @@ def _write_down(message: Request | Transaction, response: Response, began_ns: in
 
 def record() -> None:
     """Have every client of this process recorded from now on."""
-    setattr(channel, "Connection", RecordedConnection)  # noqa: B010 - a name that it imports, for type checkers
+    setattr(connections, "Link", RecordedLink)  # noqa: B010 - a name that it imports, for type checkers

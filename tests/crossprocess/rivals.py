@@ -73,7 +73,7 @@ def hold_plan_with_child(address: str, plan_id: str, told: Connection, until: in
     with sw.connect(address) as client:
         plan = client.plans.start_strategize(plan_id)
         assert plan.lease is not None
-        kept = [os.dup(connection.fileno()) for connection in client._channel._open]
+        kept = [os.dup(connection.fileno()) for connection in client._channel.connections._open]
         assert kept
 
         def keep() -> None:

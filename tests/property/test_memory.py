@@ -199,7 +199,7 @@ class Memory(RuleBasedStateMachine):
     def work(self, steps: int) -> None:
         """Some slices, with a look at everything after each."""
         for _ in range(steps):
-            if not self.owner.bodies.work(0):
+            if not self.owner.bodies.labour.work(0):
                 break
             self.bodies_are_right()
 
@@ -301,7 +301,7 @@ class Memory(RuleBasedStateMachine):
     def nothing_else_is_kept(self) -> None:
         """A body without references goes, unless somebody has just uploaded it."""
         wanted = {digest_of(body) for body in self.model.values()} | {*self.staged}
-        assert self.owner.bodies._handles.keys() == wanted
+        assert self.owner.bodies.handles.keys() == wanted
 
     @invariant()
     def what_was_given_stays(self) -> None:
@@ -325,7 +325,7 @@ class Memory(RuleBasedStateMachine):
         self._sum(files, [], [])
 
     def _sum(self, arena: Arena, reserved: list[int], listed: list[int]) -> None:
-        kept = [each.stored for each in self.owner.bodies._handles.values() if each.segment in arena.segments]
+        kept = [each.stored for each in self.owner.bodies.handles.values() if each.segment in arena.segments]
         live = sum(map(record_bytes, (*kept, *reserved))) + sum(listed)
         pins = sum(segment.pins for segment in arena.segments.values()) - len(reserved) - len(listed)
         assert arena.bytes == sum(segment.size for segment in arena.segments.values())
@@ -358,7 +358,7 @@ class Memory(RuleBasedStateMachine):
         self.uploads.clear()
         self.work_all()
         bodies = self.owner.bodies
-        assert (len(bodies), bodies.arena.live, bodies.files.live, bodies.waiting) == (0, 0, 0, 0)
+        assert (len(bodies), bodies.arena.live, bodies.files.live, bodies.labour.waiting) == (0, 0, 0, 0)
         assert len(bodies.arena.segments) <= 1
         assert len(bodies.files.segments) <= 1
 

@@ -19,6 +19,7 @@ from stepwell.domain.commands.plans import (
     EndSession,
     ExpireLeases,
     FailPhase,
+    ForgetPlans,
     RenewLease,
     RetryPlan,
     RevertPlan,
@@ -28,7 +29,7 @@ from stepwell.domain.commands.plans import (
 )
 from stepwell.domain.deciding import Origin
 from stepwell.domain.plan import Phase, ProjectLink, SubplanMode
-from stepwell.domain.replies import Reply
+from stepwell.domain.replies import PlansForgotten, Reply
 from stepwell.domain.state import State
 from tests.property.support import AgainstModel, Refusal
 
@@ -53,10 +54,15 @@ class Sheet:
     mode: str = ""
     places: int = 0
     fail_fast: bool = False
+    ended_at_ms: int | None = None
 
     @property
     def ended(self) -> bool:
         return self.state in {"cancelled", "applied"}
+
+    @property
+    def executing(self) -> bool:
+        return (self.phase, self.state) == ("execute", "processing")
 
     @property
     def executed(self) -> bool:
@@ -84,6 +90,13 @@ class Sheets:
     plans: dict[str, Sheet] = field(default_factory=dict)
 
     def apply(self, command: Command[Reply], origin: Origin, revision: int) -> bool:
+        changed = self.do(command, origin, revision)
+        for plan in self.plans.values():
+            if plan.ended and plan.ended_at_ms is None:
+                plan.ended_at_ms = origin.now_ms
+        return changed
+
+    def do(self, command: Command[Reply], origin: Origin, revision: int) -> bool:
         match command:
             case CreateAction():
                 return True
@@ -93,6 +106,8 @@ class Sheets:
                 return self.lose(
                     [each for each in self.plans.values() if each.lease and each.lease[2] <= origin.now_ms]
                 )
+            case ForgetPlans(keep, before_ms):
+                return self.forget(keep, before_ms)
             case UseAction(plan_id):
                 if plan_id in self.plans:
                     raise Refusal("AlreadyExists")
@@ -106,6 +121,21 @@ class Sheets:
         for plan in plans:
             plan.go(plan.phase, "queued", again=True, error=True)
         return bool(plans)
+
+    def forget(self, keep: int, before_ms: int) -> bool:
+        """Nobody can be at work below a root that has ended: all of its tree goes."""
+        roots = [name for name, plan in self.plans.items() if plan.ended and plan.parent is None]
+        roots.sort(key=lambda name: (self.plans[name].ended_at_ms, name), reverse=True)
+        old = {name for name in roots if (self.plans[name].ended_at_ms or 0) < before_ms}
+        due = old | set(roots[keep:])
+        gone = [name for name in self.plans if due.intersection([name, *self.above(name)])]
+        for name in gone:
+            del self.plans[name]
+        return bool(gone)
+
+    def above(self, plan_id: str) -> list[str]:
+        parent = self.plans[plan_id].parent
+        return [parent, *self.above(parent)] if parent else []
 
     def step(self, command: Command[Reply], origin: Origin, revision: int) -> None:
         match command:
@@ -164,6 +194,7 @@ class Sheets:
             case RevertPlan(plan_id, _, version):
                 plan = self.seen(plan_id, version)
                 self.require(plan.phase != "strategize" and not plan.ended and plan.reversions < 3)
+                self.require(plan.parent is None or self.plans[plan.parent].executing)
                 plan.go("strategize", "queued", again=True, error=True)
                 plan.reversions += 1
                 self.cancel_unfinished(plan.children)
@@ -199,7 +230,7 @@ class Sheets:
         if plan.parent is None or plan.phase != "strategize":
             return
         parent = self.plans[plan.parent]
-        self.require(plan_id in parent.children and (parent.phase, parent.state) == ("execute", "processing"))
+        self.require(plan_id in parent.children and parent.executing)
         siblings = [self.plans[each] for each in parent.children]
         elder = siblings[: parent.children.index(plan_id)]
         if parent.mode == "sequential":
@@ -212,7 +243,10 @@ class Sheets:
         plan = self.held(command.plan_id, command.lease, None, origin)
         self.require(plan.phase == "execute")
         names = [child.plan_id for child in command.children]
-        if plan.children or any(name in self.plans for name in names):
+        if plan.children:
+            raise Refusal("AlreadyExists")
+        self.require(len(self.above(command.plan_id)) < 8)
+        if any(name in self.plans for name in names):
             raise Refusal("AlreadyExists")
         plan.children = names
         plan.mode, plan.places, plan.fail_fast = str(command.mode), command.max_parallel, command.fail_fast
@@ -331,6 +365,31 @@ class PlanMachine(AgainstModel):
         for _ in range(4):
             self.both(self.command(data, plan_id), self.origin())
 
+    def token(self, plan_id: str) -> int | None:
+        lease = self.model.plans.get(plan_id, Sheet()).lease
+        return lease[0] if lease else None
+
+    @precondition(lambda self: len(self.model.plans) < 16)
+    @rule(data=st.data())
+    def bring_up(self, data: st.DataObject) -> None:
+        """Straight to work, or a family, which chance seldom finds."""
+        plan_id = self.pick(data)
+        self.both(StartPhase(plan_id, STRATEGIZE, 1_000), self.origin())
+        self.both(CompletePhase(plan_id, STRATEGIZE, self.token(plan_id)), self.origin())
+        self.both(AdvancePlan(plan_id, EXECUTE), self.origin())
+        self.both(StartPhase(plan_id, EXECUTE, 1_000), self.origin())
+        if data.draw(st.booleans()):
+            self.both(self.family(data, plan_id, self.token(plan_id)), self.origin())
+
+    @rule(data=st.data())
+    def bring_to_an_end(self, data: st.DataObject) -> None:
+        """Straight from there to where nothing follows; a child goes half of the way."""
+        plan_id = self.pick(data)
+        self.both(CompletePhase(plan_id, EXECUTE, self.token(plan_id)), self.origin())
+        self.both(AdvancePlan(plan_id, APPLY), self.origin())
+        self.both(StartPhase(plan_id, APPLY, 1_000), self.origin())
+        self.both(CompleteApply(plan_id, self.token(plan_id), {}), self.origin())
+
     @rule(data=st.data(), size=st.integers(1, 4))
     def transact(self, data: st.DataObject, size: int) -> None:
         plan_id = self.pick(data)
@@ -356,6 +415,13 @@ class PlanMachine(AgainstModel):
     def time_passes_unseen(self, milliseconds: int) -> None:
         """A lease can be over before anybody takes it back."""
         self.now_ms += milliseconds
+
+    @rule(keep=st.integers(0, 3), age_ms=st.integers(0, 2_000))
+    def forget(self, keep: int, age_ms: int) -> None:
+        before = list(self.model.plans)
+        reply = self.both(ForgetPlans(keep, self.now_ms - age_ms), self.origin("manager"))
+        assert isinstance(reply, PlansForgotten)
+        assert (sorted(reply.plan_ids), reply.more) == (sorted(set(before) - self.model.plans.keys()), False)
 
     @rule(session=st.sampled_from(["alice", "bob"]))
     def session_ends(self, session: str) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import bodies, small
+from benchmarks import bodies, durable, small
 from benchmarks.contenders import contenders
 
 
@@ -24,3 +24,13 @@ def test_everybody_reads_the_large_body(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(absent.values())
     named = {name for pair in bodies.WANTED for name in pair}
     assert named <= seconds.keys() | absent.keys()
+
+
+def test_everybody_writes_durably(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each contender's writers write in each round; who is absent says why."""
+    monkeypatch.setattr(durable, "CLIENTS", 1)
+    rates, absent = durable.measure(rounds=1, seconds=0.01)
+    assert all(len(values) == 1 and values[0] > 0 for values in rates.values())
+    assert all(absent.values())
+    named = {name for pair in durable.WANTED for name in pair}
+    assert named <= rates.keys() | absent.keys()

@@ -1,6 +1,7 @@
-"""The command line: `stepwell serve`, `stepwell status`, `stepwell demo`.
+"""The command line: `stepwell serve`, `status`, `demo`, `doctor`, `backup`.
 
-Exit codes: 0, done; 1, it failed; 2, it was asked for wrongly; 130, interrupted; 141, nobody reads the output.
+Exit codes: 0, done; 1, it failed, or `doctor` found problems; 2, it was asked for wrongly; 74, the data directory that
+`serve` keeps its state in cannot be written; 130, interrupted; 141, nobody reads the output.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Final
 
-from stepwell.cli import demo, serve, status
+from stepwell.cli import backup, demo, doctor, serve, status
 from stepwell.cli.output import complain, give_up_stdout
 from stepwell.errors import InvalidArgument, StepwellError
 
@@ -47,7 +48,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"stepwell {_version()}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, command in {"serve": serve, "status": status, "demo": demo}.items():
+    for name, command in {
+        "serve": serve,
+        "status": status,
+        "doctor": doctor,
+        "backup": backup,
+        "demo": demo,
+    }.items():
         command_parser = commands.add_parser(name, help=command.SUMMARY, description=f"{command.SUMMARY}.")
         command.add_arguments(command_parser)
         command_parser.set_defaults(run=command.run)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from typing import Final
 
 from rich.console import Console
+
+_UNBROKEN: Final = 10_000  # columns, more than a path and its heading: tables fold at the width whatever else is said
 
 
 class _Results(Console):
@@ -17,7 +20,9 @@ class _Results(Console):
 
 def results() -> Console:
     """For a result: coloured on a terminal, plain in a file or pipe, where a path is never broken into lines."""
-    return _Results(soft_wrap=not sys.stdout.isatty(), highlight=False)
+    if sys.stdout.isatty():
+        return _Results(highlight=False)
+    return _Results(highlight=False, soft_wrap=True, width=_UNBROKEN)
 
 
 def say(text: str) -> None:

@@ -7,30 +7,47 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.cli.addresses import add_address, resolve
-from stepwell.cli.output import say
+from stepwell.cli.directories import directory
+from stepwell.cli.output import complain, say
 from stepwell.client.tokens import DEFAULT_ENCODING, ENCODINGS
-from stepwell.domain.fragment import TierBudget
-from stepwell.manager.process import Settings
+from stepwell.errors import InvalidArgument, StoreFailed
+from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.manager.process import serve as serve_until_stopped
+from stepwell.storage.port import Durability
 from stepwell.telemetry import LogLevel, configure
 
 SUMMARY: Final = "Run a manager in the foreground"
 
+_BUDGET: Final = {
+    "hot_tokens": limits.HOT_TOKENS,
+    "warm_entries": limits.WARM_ENTRIES,
+    "cold_entries": limits.COLD_ENTRIES,
+    "arena_bytes": limits.ARENA_BYTES,
+}
+"""The fields of the budget that have a flag each, and what they are where nobody has ever said."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_address(parser, "path of the socket to listen at, in a directory that only you can enter")
-    parser.add_argument("--hot-tokens", type=int, default=limits.HOT_TOKENS, metavar="N", help="default: %(default)s")
     parser.add_argument(
-        "--warm-entries", type=int, default=limits.WARM_ENTRIES, metavar="N", help="default: %(default)s"
+        "--data-dir",
+        metavar="DIR",
+        type=directory,
+        help="keep the state there, across managers (default: in memory alone)",
     )
     parser.add_argument(
-        "--cold-entries", type=int, default=limits.COLD_ENTRIES, metavar="N", help="default: %(default)s"
+        "--durability",
+        choices=[Durability.DISK.value, Durability.PROCESS.value],
+        help="what an acknowledged write in the data directory survives: a loss of power, or the death of every "
+        "process (default: disk)",
     )
+    budget = parser.add_argument_group("budget", "What is left out is as it is kept in the data directory.")
+    for name, default in _BUDGET.items():
+        budget.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=f"at first: {default}")
     parser.add_argument(
-        "--arena-bytes", type=int, default=limits.ARENA_BYTES, metavar="N", help="shared memory (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--encoding", choices=ENCODINGS, default=DEFAULT_ENCODING, help="of tokens (default: %(default)s)"
+        "--encoding",
+        choices=ENCODINGS,
+        help=f"of tokens; a data directory keeps the one that it began with (at first: {DEFAULT_ENCODING})",
     )
     parser.add_argument(
         "--log-level", choices=[*LogLevel], default=LogLevel.INFO, help="what is worth a line (default: %(default)s)"
@@ -40,23 +57,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM, and answer first what has arrived by then."""
+    if arguments.durability is not None and arguments.data_dir is None:
+        raise InvalidArgument("--durability is that of a data directory: give --data-dir DIR too, or leave it out")
+    given = {name: getattr(arguments, name) for name in _BUDGET}
     settings = Settings(
         address=resolve(arguments.address),
-        budget=TierBudget(
-            hot_tokens=arguments.hot_tokens,
-            warm_entries=arguments.warm_entries,
-            cold_entries=arguments.cold_entries,
-            arena_bytes=arguments.arena_bytes,
-        ),
+        budget=None,
+        budget_changes={name: value for name, value in given.items() if value is not None},
         encoding=arguments.encoding,
+        data_dir=str(arguments.data_dir) if arguments.data_dir is not None else None,
+        durability=Durability(arguments.durability or Durability.DISK),
         log_level=LogLevel(arguments.log_level),
         log_json=arguments.json_logs,
     )
     configure(settings.log_level, as_json=settings.log_json)
-    serve_until_stopped(settings, on_ready=lambda: _announce(settings.address))
+    try:
+        serve_until_stopped(settings, on_ready=lambda: _announce(settings))
+    except StoreFailed as error:
+        complain(error.message)
+        return STORE_FAILED
     return 0
 
 
-def _announce(address: str) -> None:
-    say(f"listening at {address}")
-    say(f"connect with stepwell.connect({address!r}); stop with Ctrl-C")
+def _announce(settings: Settings) -> None:
+    say(f"listening at {settings.address}")
+    say(f"connect with stepwell.connect({settings.address!r}); stop with Ctrl-C")
+    if settings.data_dir is not None:
+        say(f"keeping everything in {settings.data_dir}")

@@ -10,14 +10,22 @@ from typing import Final
 import msgspec
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from stepwell.cli.addresses import add_address, resolve
 from stepwell.cli.output import results
 from stepwell.client.client import connect
 from stepwell.domain.fragments import Usage
 from stepwell.protocol.messages import Status
+from stepwell.storage.port import Durability
 
 SUMMARY: Final = "Show how a manager is"
+
+_SURVIVED: Final[dict[str, str]] = {
+    Durability.DISK: "a loss of power (durability: disk)",
+    Durability.PROCESS: "the death of every process (durability: process)",
+    Durability.NONE: "nothing: they are in memory (durability: none)",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +63,8 @@ def _facts(address: str, status: Status) -> dict[str, object]:
         "body_bytes": metrics.body_bytes,
         "memory": msgspec.structs.asdict(status.memory),
         "encoding": status.encoding,
+        "durability": status.durability,
+        "database": status.database,
         "budget": metrics.budget,
     }
 
@@ -76,6 +86,9 @@ def _manager(address: str, status: Status) -> Table:
     table.add_row("process", str(status.pid))
     table.add_row("epoch", status.epoch)
     table.add_row("revision", f"{status.revision:,}")
+    table.add_row("writes survive", _SURVIVED.get(status.durability, status.durability))
+    if status.database is not None:
+        table.add_row("kept in", Text(status.database))
     table.add_row("up for", str(timedelta(seconds=round(status.uptime_s))))
     table.add_row("requests", f"{status.requests:,}")
     table.add_row("peers", f"{status.peers:,} (sessions: {status.sessions:,}, evicted so far: {status.evicted:,})")

@@ -1,72 +1,58 @@
-"""A client's connections: one for each thread that is inside a call, opened when needed and used again.
+"""The way to the manager: messages out, their answers back, whatever becomes of the connections meanwhile.
 
-Safe from any number of threads, because a connection belongs to one call at a time. In a forked child the inherited
-connections are closed, unused, and a new session begins; the parent notices nothing.
+A message whose connection dies is sent again, with the same number, until its answer is there: the manager remembers
+what it answered, so that it takes effect once. Where the manager's state outlives it, it is waited for; where it does
+not, one more attempt shows whether it is gone, or has only cut us off.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import assert_never
+from typing import NoReturn
 
-from ulid import ULID
-
-from stepwell import limits
 from stepwell.client.calls import LargeBody
+from stepwell.client.connections import Connections, Link, Unreachable, closed
+from stepwell.client.errands import Errand, Errands, Numbered
 from stepwell.domain.checks import check
-from stepwell.errors import InvalidArgument, OutcomeUnknown, ProtocolError, RuntimeLost, StepwellError
+from stepwell.errors import InvalidArgument, OutcomeUnknown, ProtocolError, RuntimeLost, SessionExpired, StepwellError
 from stepwell.memory.view import Mappings
 from stepwell.protocol.messages import (
     VERSION,
-    ClientMessage,
-    Goodbye,
+    AskStatus,
+    AskView,
     Granted,
     Hello,
     ManagerMessage,
     Offer,
     Rejected,
     Released,
-    Retired,
-    Segments,
     Welcome,
 )
 from stepwell.transport.connection import Connection
 
 
 class Channel:
-    """A session with a manager, over as many connections as there are threads calling."""
+    """A session with a manager. Safe from any number of threads."""
 
     def __init__(self, address: str, projects: tuple[str, ...] | None) -> None:
         self.address = address
         self.projects = projects
         self.mappings = Mappings()
         check(Hello(VERSION, "new", projects))
+        self.connections = Connections(address, projects, self.mappings)
+        self.errands = Errands()
+        self.is_kept: Callable[[], bool] | None = None  # asks whoever would start the manager again, if we know them
         self._after_fork: list[Callable[[], None]] = []
-        self._reset()
         _channels.add(self)
 
-    def _reset(self) -> None:
-        self.session_id = str(ULID())
-        self._is_closed = False
-        self._welcome: Welcome | None = None
-        self._idle: list[Connection] = []
-        self._open: set[Connection] = set()  # idle or not
-        self._opening = 0
-        self._waiting = 0
-        self._changed = threading.Condition(threading.Lock())
-
     def in_forked_child(self) -> None:
-        """Begin anew: what was inherited belongs to the parent, its locks included."""
-        was_closed = self._is_closed
-        for connection in self._open:
-            connection.close()
-        self._reset()
+        """Begin a new session."""
+        self.connections.in_forked_child()
+        self.errands.in_forked_child()
         self.mappings.clear()
-        self._is_closed = was_closed
         for callback in self._after_fork:
             callback()
 
@@ -74,227 +60,236 @@ class Channel:
         """Have something forgotten in a forked child."""
         self._after_fork.append(callback)
 
+    @property
+    def session_id(self) -> str:
+        return self.connections.session_id
+
     def open(self) -> Welcome:
         """Make sure that there is a manager that welcomes us."""
-        self._give_back(self._take_live())
+        self.connections.give_back(self._reach(Errand(), self.connections.take_live))
         return self.welcome
 
     @property
     def welcome(self) -> Welcome:
-        """What the manager said when it first welcomed us."""
-        if self._welcome is None:
-            return self.open()
-        return self._welcome
+        """What the manager said when it last welcomed us."""
+        return self.connections.welcome or self.open()
 
-    def exchange(self, message: ClientMessage, uploads: Sequence[LargeBody] = ()) -> ManagerMessage:
-        """Send a message, what it refers to before it, and wait for its answer.
+    def dial(self) -> Connection:
+        """A connection of this session, for whoever needs one alone: theirs to close."""
+        try:
+            return self.connections.connect()
+        except Unreachable as unreachable:
+            raise unreachable.error from unreachable.error.__cause__
 
-        A connection that had died while idle is replaced, since nothing of the message has reached the manager.
-        """
-        while True:
-            connection, is_used = self._take_known()
-            try:
-                self._prepare(connection, uploads)
-                answer = _checked(connection.exchange(message))
-            except RuntimeLost:
-                self._discard(connection)
-                if is_used:
-                    continue
-                raise
-            except InvalidArgument:  # it could not be encoded, so that nothing was sent
-                self._put_away(connection, uploads)
-                raise
-            except BaseException:
-                self._discard(connection)
-                raise
-            self._give_back(connection)
-            return answer
+    def exchange(self, make: Numbered, uploads: Sequence[LargeBody] = ()) -> ManagerMessage:
+        """Send a request, what it refers to before it, and wait for its answer."""
+        errand = Errand(make, uploads)
+        try:
+            return self.deliver(errand)
+        finally:
+            self.errands.end(errand)
 
-    def stream(self, messages: Iterable[tuple[ClientMessage, Sequence[LargeBody]]]) -> Iterator[ManagerMessage]:
-        """Send one message after the other and give their answers, the next always under way meanwhile.
+    def ask(self, question: Callable[[int], AskStatus | AskView]) -> ManagerMessage:
+        """Send a question and wait for its answer."""
+        return self.deliver(Errand(message=question(self.errands.next_number())))
+
+    def stream(self, requests: Iterable[tuple[Numbered, Sequence[LargeBody]]]) -> Iterator[ManagerMessage]:
+        """Send one request after the other and give their answers, the next always under way meanwhile.
 
         Breaking off in the middle gives up the connection. What was under way has then an unknown outcome.
         """
-        connection = self._take_live()
-        under_way = answered = 0
-        uploads: Sequence[LargeBody] = ()
+        stream = _Stream(self)
         try:
-            for message, uploads in messages:
-                if uploads and under_way:  # a grant would come behind the answer
-                    yield _checked(connection.receive())
-                    under_way -= 1
-                    answered += 1
-                self._prepare(connection, uploads)
-                connection.send(message)
-                under_way += 1
-                if under_way > 1:
-                    yield _checked(connection.receive())
-                    under_way -= 1
-                    answered += 1
-            while under_way:
-                yield _checked(connection.receive())
-                under_way -= 1
-        except BaseException as error:
-            if isinstance(error, InvalidArgument) and not under_way:  # nothing of it was sent
-                self._put_away(connection, uploads)
-                raise
-            self._discard(connection)
-            if isinstance(error, RuntimeLost) and (under_way or answered):
-                raise OutcomeUnknown("the connection broke in the middle: some may have taken effect") from error
+            for make, uploads in requests:
+                while uploads and len(stream):  # a grant would come behind the answer
+                    yield stream.answer()
+                stream.send(Errand(make, uploads))
+                if len(stream) > 1:
+                    yield stream.answer()
+            while len(stream):
+                yield stream.answer()
+        except RuntimeLost as lost:
+            if stream.answered:
+                raise OutcomeUnknown("the connection broke in the middle: some may have taken effect") from lost
             raise
-        self._give_back(connection)
+        finally:
+            stream.close()
 
-    def _prepare(self, connection: Connection, uploads: Sequence[LargeBody]) -> None:
+    def deliver(self, errand: Errand) -> ManagerMessage:
+        """Send, as often as it takes, and wait for the answer.
+
+        A connection that had died while idle is replaced at once: nothing of the message has reached the manager.
+        """
+        while True:
+            link = self.reach(errand)
+            try:
+                self.prepare(link, errand)
+                answer = link.exchange(self.errands.message(errand))
+            except RuntimeLost as lost:
+                self.connections.discard(link)
+                if not link.is_used:
+                    self._bear(errand, lost)
+            except OutcomeUnknown as unknown:
+                self.connections.discard(link)
+                errand.sent_in = link.generation
+                if "shortage" in unknown.details:  # the manager is there, and would be again
+                    raise
+                self._bear(errand, unknown)
+            except InvalidArgument:  # it could not be encoded, so that nothing was sent; uploads may have been
+                (self.connections.discard if errand.uploads else self.connections.give_back)(link)
+                raise
+            except BaseException:
+                self.connections.discard(link)
+                raise
+            else:
+                return self.accept(link, answer)
+
+    def accept(self, link: Link, answer: ManagerMessage) -> ManagerMessage:
+        """The answer; or why the manager has ended the connection, raised."""
+        if isinstance(answer, Rejected):
+            self.connections.discard(link)
+            raise answer.refusal.error()
+        self.connections.give_back(link)
+        return answer
+
+    def reach(self, errand: Errand) -> Link:
+        """A connection for the next attempt."""
+        return self._reach(errand, self.connections.take)
+
+    def _reach(self, errand: Errand, take: Callable[[], Link]) -> Link:
+        while True:
+            try:
+                link = take()
+            except Unreachable as unreachable:
+                if unreachable.is_final or not self._comes_back():
+                    _give_up(errand, unreachable.error)
+                self._bear(errand, unreachable.error)
+                continue
+            if errand.is_expired(link.generation):
+                self.connections.give_back(link)
+                raise SessionExpired(
+                    "the manager has forgotten this session, its leases and whether this request took effect: "
+                    "see what did, and start again what you were working on"
+                )
+            return link
+
+    def _comes_back(self) -> bool:
+        """Whether the manager's state outlives it, and, as far as we know, somebody starts it again."""
+        welcome = self.connections.welcome
+        return welcome is not None and welcome.database is not None and (self.is_kept is None or self.is_kept())
+
+    def _bear(self, errand: Errand, error: StepwellError | OSError) -> None:
+        """An attempt failed. Wait for the moment of the next one, or raise what is known if there should be none."""
+        pause_s = errand.pause_s(comes_back=self._comes_back())
+        if pause_s is None:
+            _give_up(errand, error)
+        if pause_s and self.connections.is_closed_within(pause_s):
+            _give_up(errand, closed().error)
+
+    def prepare(self, link: Link, errand: Errand) -> None:
         """Send what comes before a message: which memory we let go of, and the bodies that it refers to."""
         if self.mappings.has_released:
             released = self.mappings.take_released()
             try:
-                connection.send(Released(released))
+                link.send(Released(released))
             except RuntimeLost:
                 self.mappings.put_back(released)
                 raise
-        for number, body in enumerate(uploads):
-            try:
-                answer = _checked(connection.exchange(Offer(number, len(body))))
-            except OutcomeUnknown as error:  # what comes of an offer that no request refers to is nothing
-                raise RuntimeLost(error.message) from error
-            if not isinstance(answer, Granted):
-                raise ProtocolError(f"the manager answered an offer with {type(answer).__name__}")
-            if answer.accepted:
-                try:
-                    connection.send_body(body)
-                except RuntimeLost as gone:
-                    _checked(connection.last_word(gone))
-                    raise
-
-    def _aside(self, connection: Connection, message: Segments | Retired) -> None:
-        """What the manager says between its answers."""
-        match message:
-            case Segments():
-                descriptors = connection.take_descriptors(len(message.segments))
-                try:
-                    for segment in message.segments:
-                        self.mappings.adopt(segment.number, segment.size, descriptors.pop(0))
-                finally:
-                    for descriptor in descriptors:  # of those behind one that could not be mapped
-                        os.close(descriptor)
-            case Retired():
-                self.mappings.retire(message.segments)
-            case _:
-                assert_never(message)
+        for number, body in enumerate(errand.uploads):
+            _upload(link, number, body)
 
     def close(self, *, holds_leases: bool = False) -> None:
-        """Say goodbye, which ends the session and its leases, and close every idle connection."""
-        with self._changed:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            idle, self._idle = self._idle, []
-            self._open.difference_update(idle)
-            self._changed.notify_all()
-            is_cut_off = not idle and not self._open
+        """End the session."""
+        self.connections.close(holds_leases=holds_leases)
         self.mappings.close()
-        if is_cut_off and holds_leases:  # the session would outlive us by its grace
-            with contextlib.suppress(StepwellError):
-                idle.append(self._connect(limits.GOODBYE_SECONDS_MAX))
-        for connection in idle:
-            _part(connection)
 
-    def _take_live(self) -> Connection:
-        """A connection that the manager has not closed, as far as can be seen."""
-        connection, is_used = self._take_known()
-        while is_used and connection.is_stale():
-            self._discard(connection)
-            connection, is_used = self._take_known()
-        return connection
 
-    def _take_known(self) -> tuple[Connection, bool]:
-        """A connection for this call alone, and whether it has been used before."""
-        with self._changed:
-            while True:
-                if self._is_closed:
-                    raise RuntimeLost("this client is closed: connect anew")
-                if self._idle:
-                    return self._idle.pop(), True
-                if len(self._open) + self._opening < limits.CONNECTIONS_PER_CLIENT_MAX:
-                    self._opening += 1
-                    break
-                self._waiting += 1
-                self._changed.wait()
-                self._waiting -= 1
+class _Stream:
+    """Requests on one connection. If it breaks, what was under way is delivered one by one, in order, and on it goes.
+
+    While something is under way or half sent, it is in `_under_way`: then nobody else can use the connection.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._link: Link | None = None
+        self._under_way: deque[Errand] = deque()
+        self._answers: deque[ManagerMessage] = deque()  # that came when the connection had broken
+        self.answered = 0
+
+    def __len__(self) -> int:
+        """How many answers are still to come."""
+        return len(self._under_way) + len(self._answers)
+
+    def send(self, errand: Errand) -> None:
+        self._under_way.append(errand)
+        link = self._link = self._link or self._channel.reach(errand)
         try:
-            connection = self._connect()
-        except BaseException:
-            self._opened(None)
+            self._channel.prepare(link, errand)
+            link.send(self._channel.errands.message(errand))
+        except RuntimeLost:
+            self._recover(link)
+        except InvalidArgument:  # it could not be encoded, so that nothing was sent; uploads may have been
+            if not errand.uploads:
+                self._channel.errands.end(self._under_way.pop())
             raise
-        self._opened(connection)
-        return connection, False
-
-    def _opened(self, connection: Connection | None) -> None:
-        with self._changed:
-            self._opening -= 1
-            if connection is not None:
-                self._open.add(connection)
-            self._changed.notify()
-
-    def _connect(self, timeout_s: float | None = None) -> Connection:
-        connection = Connection(self.address, timeout_s, aside=self._aside)
-        try:
-            hello = Hello(VERSION, self.session_id, self.projects, self.mappings.numbers)
-            answer = _checked(connection.exchange(hello))
-        except OutcomeUnknown as error:
-            connection.close()
-            raise RuntimeLost(f"the manager at {self.address!r} went away while greeting") from error
-        except BaseException:
-            connection.close()
-            raise
-        if not isinstance(answer, Welcome):
-            connection.close()
-            raise ProtocolError(f"the manager answered Hello with {type(answer).__name__}")
-        if self._welcome is not None and answer.epoch != self._welcome.epoch:
-            connection.close()
-            raise RuntimeLost("the manager was replaced by another one, and its state is gone: connect anew")
-        self._welcome = answer
-        self.mappings.keep_only(answer.segments)
-        return connection
-
-    def _give_back(self, connection: Connection) -> None:
-        with self._changed:
-            if not self._is_closed and (self._waiting or len(self._idle) < limits.IDLE_CONNECTIONS_MAX):
-                self._idle.append(connection)
-                if self._waiting:
-                    self._changed.notify()
-                return
-            is_closed = self._is_closed
-        if is_closed:
-            _part(connection)
-        self._discard(connection)
-
-    def _put_away(self, connection: Connection, uploads: Sequence[LargeBody]) -> None:
-        """A connection on which a message was not sent after all; uploads for it may have been."""
-        if uploads:
-            self._discard(connection)
         else:
-            self._give_back(connection)
+            errand.sent_in = link.generation
 
-    def _discard(self, connection: Connection) -> None:
-        connection.close()
-        with self._changed:
-            self._open.discard(connection)
-            self._changed.notify()
+    def answer(self) -> ManagerMessage:
+        if not self._answers:
+            assert self._link is not None
+            try:
+                self._came(_checked(self._link.receive()))
+            except OutcomeUnknown as unknown:
+                if "shortage" in unknown.details:
+                    raise
+                self._recover(self._link)
+        self.answered += 1
+        return self._answers.popleft()
+
+    def _came(self, answer: ManagerMessage) -> None:
+        self._answers.append(answer)
+        self._channel.errands.end(self._under_way.popleft())
+
+    def _recover(self, link: Link) -> None:
+        self._link = None
+        self._channel.connections.discard(link)
+        while self._under_way:
+            self._came(self._channel.deliver(self._under_way[0]))
+
+    def close(self) -> None:
+        link, is_idle = self._link, not self._under_way
+        while self._under_way:
+            self._channel.errands.end(self._under_way.popleft())
+        if link is not None:
+            (self._channel.connections.give_back if is_idle else self._channel.connections.discard)(link)
 
 
-def _part(connection: Connection) -> None:
-    """Whoever comes last ends the session; that the others did so before does no harm."""
-    with contextlib.suppress(RuntimeLost):
-        connection.send(Goodbye())
-    connection.close()
+def _upload(link: Link, number: int, body: LargeBody) -> None:
+    try:
+        answer = _checked(link.exchange(Offer(number, len(body))))
+    except OutcomeUnknown as error:  # what comes of an offer that no request refers to is nothing
+        raise RuntimeLost(error.message) from error
+    if not isinstance(answer, Granted):
+        raise ProtocolError(f"the manager answered an offer with {type(answer).__name__}")
+    if answer.accepted:
+        try:
+            link.send_body(body)
+        except RuntimeLost as gone:
+            _checked(link.last_word(gone))
+            raise
 
 
 def _checked(answer: ManagerMessage) -> ManagerMessage:
     if isinstance(answer, Rejected):
         raise answer.refusal.error()
     return answer
+
+
+def _give_up(errand: Errand, error: StepwellError | OSError) -> NoReturn:
+    outcome = errand.outcome(error)
+    raise outcome from outcome.__cause__
 
 
 _channels: weakref.WeakSet[Channel] = weakref.WeakSet()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +14,7 @@ from stepwell.client.plans import PlanLifecycleService
 from stepwell.client.session import Session
 from stepwell.client.tiers import ContextTierService
 from stepwell.client.views import View, Views
+from stepwell.client.watch import Watch, Watches
 from stepwell.errors import InvalidArgument
 from stepwell.protocol.messages import Status
 
@@ -25,12 +26,13 @@ class Client:
     """
 
     def __init__(self, address: str, projects: tuple[str, ...] | None = None) -> None:
-        self.runtime: object = None  # who started the manager, kept for as long as this client is
+        self.runtime: object = None  # who started the manager, if it was this program
         self._channel = Channel(address, projects)
         self._session = Session(self._channel)
         self.tiers = ContextTierService(self._session)
         self.plans = PlanLifecycleService(self._session)
         self._views = Views(self._session, self.tiers)
+        self._watches = Watches(self._channel)
 
     @property
     def address(self) -> str:
@@ -52,6 +54,11 @@ class Client:
         """What this session's leases name as their holder."""
         return self._channel.session_id
 
+    def belongs_to(self, runtime: object, is_kept: Callable[[], bool]) -> None:
+        """Keep who started the manager for as long as this client is, and do not wait for one that they let end."""
+        self.runtime = runtime
+        self._channel.is_kept = is_kept
+
     def execution(self, plan_id: str, *, lease: int | None = None) -> PlanExecutionContext:
         """A new context in which to record changes; `lease` where another client started the execution."""
         return PlanExecutionContext(self._session, plan_id, lease)
@@ -72,6 +79,14 @@ class Client:
         """
         return self._views.open(projects, since)
 
+    def watch(self, since: int | None = None, projects: Iterable[str] | None = None) -> Watch:
+        """Follow what is committed, in order and without gaps: behind the revision `since`, or from now on.
+
+        Of `projects`, by default all that this session may see; actions and the budget are everybody's. A transaction
+        is several events of one revision. Whoever is too slow gets `EventsMissed`, and goes on from where it says.
+        """
+        return self._watches.open(since, projects)
+
     def status(self) -> Status:
         """How the manager is."""
         return self._session.status()
@@ -82,7 +97,9 @@ class Client:
 
     def close(self) -> None:
         """End the session: its leases are given up, and its connections closed."""
+        self._watches.close()
         self._channel.close(holds_leases=bool(self._session.leases))
+        self._session.bodies.close()
 
     def __enter__(self) -> Self:
         return self

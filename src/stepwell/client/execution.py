@@ -26,7 +26,6 @@ from stepwell.domain.commands.changesets import (
 )
 from stepwell.domain.content import Digest
 from stepwell.domain.replies import ChangesetFound, ChangesetPage, EntryPage
-from stepwell.memory.view import content
 
 
 class ChangeSummary(Struct, frozen=True):
@@ -120,8 +119,8 @@ class ExecutionCalls(Service):
         return Call(command, self._listing)
 
     def _listing(self, answered: Answered[EntryPage]) -> EntryListing:
-        find = self.session.bodies.find
-        bodies = {digest: content(find(handle), handle) for digest, handle in answered.handles.items()}
+        read = self.session.bodies.read
+        bodies = {digest: read(digest, handle) for digest, handle in answered.handles.items()}
         return EntryListing(answered.reply, bodies)
 
     def _token(self) -> int | None:

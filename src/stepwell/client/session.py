@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar, cast
 
 from stepwell import limits
+from stepwell.client.bodies import BodySource
 from stepwell.client.calls import Call, LargeBody
 from stepwell.client.channel import Channel
+from stepwell.client.errands import Numbered
 from stepwell.client.tokens import counter
 from stepwell.domain.commands import AnyCommand, AnyWrite
 from stepwell.errors import BodyGone, InvalidArgument, ProtocolError, StepwellError
@@ -35,10 +36,10 @@ class Session:
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
-        self.bodies = channel.mappings
+        self.bodies = BodySource(channel)
         self.leases: dict[str, int] = {}  # by plan; what `start_*` gave to this session
-        self._request_ids = itertools.count(1)
         channel.on_fork(self.leases.clear)
+        channel.connections.on_expiry(self.leases.clear)
 
     def __reduce__(self) -> tuple[object, ...]:
         raise InvalidArgument("services, contexts and batches stay in their process: send the client, or its address")
@@ -63,9 +64,7 @@ class Session:
     def perform(self, call: Call[R]) -> R:
         """Send one command and finish it, or raise its refusal."""
         for _ in range(limits.ASK_AGAIN_MAX):
-            uploads: list[LargeBody] = []
-            message = Request(next(self._request_ids), _commands((call,), uploads))
-            (result,) = _expected(self.channel.exchange(message, uploads), 1)
+            (result,) = _expected(self.channel.exchange(*_request((call,))), 1)
             if isinstance(result, Refusal):
                 raise result.error()
             with contextlib.suppress(BodyGone):  # it was moved, and its old place given up, between the answer and now
@@ -74,20 +73,17 @@ class Session:
 
     def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send many commands in one frame: for each its result or its error, and its revision."""
-        uploads: list[LargeBody] = []
-        message = Request(next(self._request_ids), _commands(calls, uploads))
-        results = _expected(self.channel.exchange(message, uploads), len(calls))
+        results = _expected(self.channel.exchange(*_request(calls)), len(calls))
         return [self._finished(call, result) for call, result in zip(calls, results, strict=True)]
 
     def perform_many(self, groups: Iterable[Sequence[Call[R]]]) -> Iterator[R | StepwellError]:
         """Send groups of commands, a frame each: for each command its result or its error."""
         sent: deque[Sequence[Call[R]]] = deque()
 
-        def requests() -> Iterator[tuple[Request, Sequence[LargeBody]]]:
+        def requests() -> Iterator[tuple[Numbered, Sequence[LargeBody]]]:
             for group in groups:
                 sent.append(group)
-                uploads: list[LargeBody] = []
-                yield Request(next(self._request_ids), _commands(group, uploads)), uploads
+                yield _request(group)
 
         for answer in self.channel.stream(requests()):
             calls = sent.popleft()
@@ -98,22 +94,23 @@ class Session:
     def perform_together(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send many commands as one transaction: all results at one revision, or its refusal raised."""
         uploads: list[LargeBody] = []
-        message = Transaction(next(self._request_ids), cast("tuple[AnyWrite, ...]", _commands(calls, uploads)))
-        results = _expected(self.channel.exchange(message, uploads), None)
+        writes = cast("tuple[AnyWrite, ...]", _commands(calls, uploads))
+        answer = self.channel.exchange(lambda number, answered: Transaction(number, writes, answered), uploads)
+        results = _expected(answer, None)
         if isinstance(results[0], Refusal):
             raise results[0].error()
         return [self._finished(call, result) for call, result in zip(calls, results, strict=True)]
 
     def status(self) -> Status:
         """How the manager is."""
-        answer = self.channel.exchange(AskStatus(next(self._request_ids)))
+        answer = self.channel.ask(AskStatus)
         if not isinstance(answer, Status):
             raise ProtocolError(f"the manager answered with {type(answer).__name__}")
         return answer
 
     def open_view(self, projects: tuple[str, ...]) -> ViewOpened:
         """The catalogues of some projects at one revision, or the refusal, raised."""
-        answer = self.channel.exchange(AskView(next(self._request_ids), projects))
+        answer = self.channel.ask(lambda number: AskView(number, projects))
         if isinstance(answer, ViewOpened):
             return answer
         (result,) = _expected(answer, 1)
@@ -140,6 +137,13 @@ def _expected(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
         first = answer.results[0]
         raise first.error() if isinstance(first, Refusal) else ProtocolError(f"{len(answer.results)} results came")
     return answer.results
+
+
+def _request(calls: Sequence[Call[R]]) -> tuple[Numbered, Sequence[LargeBody]]:
+    """What makes the request of these calls, and the bodies that go before it."""
+    uploads: list[LargeBody] = []
+    commands = _commands(calls, uploads)
+    return lambda number, answered: Request(number, commands, answered), uploads
 
 
 def _commands(calls: Sequence[Call[R]], uploads: list[LargeBody]) -> tuple[AnyCommand, ...]:

@@ -71,8 +71,8 @@ class TierCalls(Service):
 
     def _stored(self, answered: Answered[FragmentFound]) -> StoredFragment:
         reply = answered.reply
-        handle = answered.handles[reply.row.digest]
-        stored = self.session.bodies.find(handle)
+        digest = reply.row.digest
+        stored, handle = self.session.bodies.find(digest, answered.handles[digest])
         return StoredFragment(reply.row, handle, stored, reply.last_accessed_ms, reply.access_count)
 
     @method

@@ -17,7 +17,6 @@ from stepwell.domain.commands.tiers import LocateBodies
 from stepwell.domain.replies import BodiesLocated
 from stepwell.errors import BodyGone, InvalidArgument
 from stepwell.memory.replay import Replayed, changes, replay
-from stepwell.memory.view import content
 from stepwell.protocol.handles import CatalogueEnd, Handle
 
 Key = tuple[str, str]
@@ -77,9 +76,8 @@ class BodyReader:
 
     def read(self, digest: bytes, handle: Handle) -> memoryview:
         """A body, or `BodyGone`."""
-        find = self._session.bodies.find
         try:
-            return content(find(handle), handle)
+            return self._session.bodies.read(digest, handle)
         except BodyGone:
             body = self._session.perform(Call(LocateBodies((digest,)), self._located))
         if body is None:
@@ -87,8 +85,8 @@ class BodyReader:
         return body
 
     def _located(self, answered: Answered[BodiesLocated]) -> memoryview | None:
-        for handle in answered.handles.values():
-            return content(self._session.bodies.find(handle), handle)
+        for digest, handle in answered.handles.items():
+            return self._session.bodies.read(digest, handle)
         return None
 
 

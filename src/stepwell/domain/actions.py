@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import re2
@@ -159,6 +160,8 @@ def _check_value(argument: Argument, value: ArgumentValue) -> None:
         value, _PYTHON_TYPES[argument.type]
     ):
         raise InvalidArgument(f"{what} is a {type(value).__name__}: give a {argument.type}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidArgument(f"{what} is {value}: give a number that is finite")
     if isinstance(value, str):
         if len(value) > limits.TEXT_CHARS_MAX:
             raise InvalidArgument(f"{what} has {len(value)} characters, at most {limits.TEXT_CHARS_MAX}")

@@ -33,7 +33,7 @@ def draft(
     if state.plans.get(plan_id):
         raise AlreadyExists(f"plan {plan_id!r} exists already", plan_id=plan_id)
     if len(state.plans) >= limits.PLANS_MAX:
-        raise Busy(f"there are {limits.PLANS_MAX} plans already")
+        raise Busy(f"there are {limits.PLANS_MAX} plans already: end some, and they are forgotten after a while")
     action = usable_action(state, action_name)
     bound = bind(action, arguments)
     plan = Plan(

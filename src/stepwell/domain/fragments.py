@@ -7,7 +7,7 @@ Nothing in here is a scan: victims come from rings, sums from counters, pages fr
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
 from sortedcontainers import SortedDict
@@ -113,6 +113,12 @@ class FragmentTable:
         self._projects: SortedDict[str, _Project] = SortedDict()
         self._removed: list[Entry] = []  # since the last `settle`, for `unswap`
         self._emptied: set[str] = set()  # projects to forget at the next `settle`, if they are still empty
+        self.touched: dict[Key, None] | None = None  # what was read, where somebody writes that down
+
+    @property
+    def tick(self) -> int:
+        """The latest moment of use."""
+        return self._tick
 
     def get(self, key: Key) -> FragmentRow | None:
         entry = self.entries.get(key)
@@ -155,6 +161,22 @@ class FragmentTable:
             self._shelves[before.tier].put_back(entry.in_tier, before)
             self._projects[before.project].shelves[before.tier].put_back(entry.in_project, before)
 
+    def restore(self, entries: Sequence[Entry], next_serial: int, tick: int) -> None:
+        """Be as a table was whose entries these are, in the order of their use."""
+        self.next_serial, self._tick = next_serial, tick
+        by_project: dict[str, dict[int, Entry]] = {}
+        for entry in entries:
+            row = entry.row
+            self.entries[row.key] = entry
+            by_project.setdefault(row.project, {})[row.serial] = entry
+        for name, by_serial in by_project.items():
+            self._projects[name] = project = _Project()
+            project.by_serial = SortedDict(by_serial)
+        for entry in entries:
+            row = entry.row
+            self._shelves[row.tier].put(entry.in_tier, row)
+            self._projects[row.project].shelves[row.tier].put(entry.in_project, row)
+
     def settle(self) -> None:
         """Forget how to undo: what was swapped stays."""
         for entry in self._removed:
@@ -173,6 +195,8 @@ class FragmentTable:
         entry.touched_at_ms = entry.last_accessed_ms = now_ms
         entry.access_count += 1
         entry.accesses_since_move += 1
+        if self.touched is not None:
+            self.touched[key] = None
         row = entry.row
         self._shelves[row.tier].ring.touch(entry.in_tier)
         self._projects[row.project].shelves[row.tier].ring.touch(entry.in_project)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import Annotated, NamedTuple
 
@@ -57,6 +58,9 @@ class Argument(Struct, frozen=True, kw_only=True):
         check(self)
         for bound in (self.minimum, self.maximum):
             require_instance(bound, (int, float, type(None)), "minimum and maximum are numbers")
+        for number in (self.minimum, self.maximum, self.default):
+            if isinstance(number, float) and not math.isfinite(number):
+                raise InvalidArgument(f"argument {self.name!r} has a bound or default of {number}: give finite numbers")
         if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
             raise InvalidArgument(f"argument {self.name!r} has a minimum above its maximum")
 
@@ -151,7 +155,7 @@ class Invariant(Struct, frozen=True, array_like=True):
 
 
 class PlanFault(Struct, frozen=True, array_like=True):
-    """Something that went wrong, kept for ever."""
+    """Something that went wrong, kept as long as its plan."""
 
     at_ms: int
     phase: Phase
@@ -239,6 +243,12 @@ class Plan(Struct, frozen=True, array_like=True):
     @property
     def position(self) -> Position:
         return Position(self.phase, self.state)
+
+    @property
+    def ended_at_ms(self) -> int | None:
+        """When its present phase ended, and with it a plan that is over."""
+        times = self.times.get(self.phase)
+        return times.ended_at_ms if times else None
 
     @property
     def projects(self) -> tuple[str, ...]:

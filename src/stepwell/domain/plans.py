@@ -19,6 +19,7 @@ from stepwell.domain.commands.plans import (
     ExpireLeases,
     FailPhase,
     GetPlan,
+    KeepLeases,
     ListPlans,
     RenewLease,
     RetryPlan,
@@ -42,7 +43,7 @@ from stepwell.domain.progress import (
     siblings_cancelled,
     transition,
 )
-from stepwell.domain.replies import PlanFound, PlanPage, PlanSummary, SessionEnded
+from stepwell.domain.replies import LeasesKept, PlanFound, PlanPage, PlanSummary, SessionEnded
 from stepwell.domain.state import State
 from stepwell.errors import InvalidArgument, NotProven, PlanNotReady
 
@@ -216,6 +217,18 @@ def end_session(state: State, command: EndSession, origin: Origin) -> Verdict:
     """Its owner is gone, and with it every lease that it held."""
     plans = state.plans.leased_to(command.session_id)
     return _all_lost(state, plans, origin, f"session {command.session_id} ended")
+
+
+@decides(KeepLeases)
+def keep_leases(state: State, command: KeepLeases, _origin: Origin) -> Verdict:
+    """Whoever holds one had no chance to renew it. Nothing else about the plan changes, nor its version."""
+    held = state.plans.by_expiry.irange((command.held_at_ms + 1, ""), (command.until_ms, ""))
+    plans = [state.plans.rows[plan_id] for _, plan_id in held]
+    changes: list[AnyChange] = []
+    for plan in plans:
+        assert plan.lease is not None
+        changes.append(RowChanged(plan, replace(plan, lease=replace(plan.lease, expires_at_ms=command.until_ms))))
+    return Verdict(LeasesKept(tuple(plan.plan_id for plan in plans)), tuple(changes))
 
 
 @decides(ExpireLeases)

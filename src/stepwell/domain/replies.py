@@ -212,10 +212,23 @@ class EntryPage(Reply, frozen=True):
         return tuple(digest for entry in self.entries for digest, _ in entry.held)
 
 
+class LeasesKept(Reply, frozen=True):
+    """These plans' leases last longer."""
+
+    plan_ids: tuple[str, ...]
+
+
 class SessionEnded(Reply, frozen=True):
     """The plans that went back to their queue because their owner is gone."""
 
     plan_ids: tuple[str, ...]
+
+
+class PlansForgotten(Reply, frozen=True):
+    """The plans that are gone; `more` says that another call would find more to do."""
+
+    plan_ids: tuple[str, ...]
+    more: bool = False
 
 
 Row = FragmentRow | TierBudget | Action | Plan | Decision | Changeset | ContextRow | EntryRow
@@ -241,4 +254,6 @@ AnyReply = (
     | ChangeRecorded
     | EntryPage
     | SessionEnded
+    | LeasesKept
+    | PlansForgotten
 )

@@ -5,17 +5,19 @@ Not thread-safe, and not meant to be: it has one owner, `stepwell.manager.owner`
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 from stepwell.domain.changeset import Changeset, ContextRow, EntryRow
 from stepwell.domain.content import Bodies
 from stepwell.domain.fragment import FragmentRow, TierBudget
-from stepwell.domain.fragments import FragmentTable
+from stepwell.domain.fragments import Entry, FragmentTable
 from stepwell.domain.plan import Action, Decision, Plan
 from stepwell.domain.tables import Cell, EntryTable, PlanTable, Table
 
 if TYPE_CHECKING:
     from stepwell.domain.deciding import AnyChange
+    from stepwell.domain.replies import Row
 
 
 class _Swaps(Protocol):
@@ -57,6 +59,17 @@ class State:
     @property
     def budget(self) -> TierBudget:
         return self._budget.row
+
+    def restore(self, revision: int, rows: Iterable[Row], fragments: Sequence[Entry], serial: int, tick: int) -> None:
+        """Be as a state was that had these rows and fragments, the latter in the order of their use."""
+        self.revision = revision
+        for row in rows:
+            self._tables[type(row)].swap(self.budget if isinstance(row, TierBudget) else None, row)
+            self._count(None, row)
+        self.fragments.restore(fragments, serial, tick)
+        for entry in fragments:
+            self._count(None, entry.row)
+        self.settle()
 
     def forwards(self, change: AnyChange) -> None:
         """Make it so."""

@@ -66,7 +66,10 @@ def _require_size(state: State, plan: Plan, specs: tuple[SubplanSpec, ...]) -> N
     if plan.depth >= limits.SUBPLAN_DEPTH_MAX:
         raise PlanNotReady(f"plan {plan.plan_id!r} is {plan.depth} levels deep, the most that is allowed")
     if len(state.plans) + len(specs) > limits.PLANS_MAX:
-        raise Busy(f"there would be more than the {limits.PLANS_MAX} plans that are allowed")
-    size = state.plans.by_root[plan.root_plan_id] + len(specs)
+        raise Busy(
+            f"there would be more than the {limits.PLANS_MAX} plans that are allowed: "
+            "end some, and they are forgotten after a while"
+        )
+    size = len(state.plans.by_root[plan.root_plan_id]) + len(specs)
     if size > limits.PLANS_PER_TREE_MAX:
         raise PlanNotReady(f"this tree would have {size} plans, at most {limits.PLANS_PER_TREE_MAX} are allowed")

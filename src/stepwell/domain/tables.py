@@ -8,6 +8,7 @@ from typing import Generic, Protocol, TypeVar
 from sortedcontainers import SortedDict, SortedList
 
 from stepwell.domain.changeset import EntryRow
+from stepwell.domain.lifecycle import TERMINAL
 from stepwell.domain.plan import Plan
 
 
@@ -68,20 +69,25 @@ class Cell(Generic[RowT]):
 
 
 class PlanTable(Table[Plan]):
-    """Plans, with their leases by session and by expiry and their number by tree."""
+    """Plans by id and by tree, their leases by session and by expiry, and the roots that are over by their end."""
 
     def __init__(self) -> None:
         super().__init__()
         self.by_session: dict[str, set[str]] = {}
         self.by_expiry: SortedList[tuple[int, str]] = SortedList()
-        self.by_root: dict[str, int] = {}
+        self.by_root: dict[str, set[str]] = {}
+        self.by_end: SortedList[tuple[int, str]] = SortedList()
 
     def swap(self, before: Plan | None, after: Plan | None) -> None:
         super().swap(before, after)
-        if before:
-            self._count(before, -1)
-        if after:
-            self._count(after, +1)
+        if before and after is None:
+            self._fell(before)
+        if after and before is None:
+            self.by_root.setdefault(after.root_plan_id, set()).add(after.plan_id)
+        if before and (end := _end(before)):
+            self.by_end.remove(end)
+        if after and (end := _end(after)):
+            self.by_end.add(end)
         old, new = before and before.lease, after and after.lease
         if before and old:
             self.by_expiry.remove((old.expires_at_ms, before.plan_id))
@@ -92,12 +98,16 @@ class PlanTable(Table[Plan]):
             self.by_expiry.add((new.expires_at_ms, after.plan_id))
             self.by_session.setdefault(new.session_id, set()).add(after.plan_id)
 
-    def _count(self, plan: Plan, step: int) -> None:
-        size = self.by_root.get(plan.root_plan_id, 0) + step
-        if size:
-            self.by_root[plan.root_plan_id] = size
-        else:
+    def _fell(self, plan: Plan) -> None:
+        tree = self.by_root[plan.root_plan_id]
+        tree.discard(plan.plan_id)
+        if not tree:
             del self.by_root[plan.root_plan_id]
+
+    def tree(self, root_plan_id: str) -> list[Plan]:
+        """A root and everybody below it, disowned or not, children before parents."""
+        plans = (self.rows[plan_id] for plan_id in self.by_root.get(root_plan_id, ()))
+        return sorted(plans, key=lambda plan: (-plan.depth, plan.plan_id))
 
     def leased_to(self, session_id: str) -> list[Plan]:
         """The plans that a session works on, in order of id."""
@@ -113,8 +123,15 @@ class PlanTable(Table[Plan]):
         return self.by_expiry[0][0] if self.by_expiry else None
 
 
+def _end(plan: Plan) -> tuple[int, str] | None:
+    """Under what a root that is over is filed. None for any other plan."""
+    if plan.parent_plan_id is not None or plan.position not in TERMINAL:
+        return None
+    return plan.ended_at_ms or 0, plan.plan_id
+
+
 class EntryTable:
-    """Entries of changesets: they are only ever added at the end, or that addition undone."""
+    """Entries of changesets: they come and go at the end only."""
 
     def __init__(self) -> None:
         self.by_changeset: dict[str, list[EntryRow]] = {}

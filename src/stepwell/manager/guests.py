@@ -21,6 +21,7 @@ class Guest:
     __slots__ = (
         "credentials",
         "interest",
+        "is_watching",
         "joined_at_s",
         "known",
         "parked",
@@ -37,6 +38,7 @@ class Guest:
         self.joined_at_s = now_s
         self.session: Session | None = None
         self.interest = READ
+        self.is_watching = False  # it is told what happens, and asks nothing any more
         self.known: set[int] = set()  # segments whose descriptors this connection has carried
         self.parked: Offer | AskView | None = None  # cannot be answered yet; what comes behind it waits
         self.parked_at_s = now_s

@@ -11,19 +11,21 @@ import os
 import select
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import assert_never
 
 import structlog
 
 from stepwell import limits
-from stepwell.errors import Busy, InvalidArgument, ManagerFault, ProtocolError, StepwellError
+from stepwell.errors import Busy, ManagerFault, ProtocolError, StepwellError
+from stepwell.manager.answering import Answering
 from stepwell.manager.guests import READ, WRITE, Guest
 from stepwell.manager.parking import Parking
 from stepwell.manager.requests import Requests
 from stepwell.manager.sessions import Session, Sessions
 from stepwell.manager.sharing import Sharing
 from stepwell.manager.uploads import Uploads
+from stepwell.manager.watchers import Watchers
 from stepwell.protocol.codec import Salvaged, decode_from_client
 from stepwell.protocol.messages import (
     VERSION,
@@ -37,11 +39,11 @@ from stepwell.protocol.messages import (
     Rejected,
     Released,
     Request,
-    Response,
-    Status,
     Transaction,
+    Watch,
     Welcome,
 )
+from stepwell.storage.port import Kept
 from stepwell.transport.address import credentials
 from stepwell.transport.peer import Peer
 from stepwell.transport.spin import Spin
@@ -57,29 +59,28 @@ class Loop:
         listener: socket.socket,
         requests: Requests,
         *,
-        epoch: str,
-        encoding: str,
         log: structlog.typing.FilteringBoundLogger,
         signals: Mapping[int, str] | None = None,
         spin_s: float = limits.SPIN_SECONDS,
     ) -> None:
         self._listener = listener
         self._requests = requests
-        self._epoch = epoch
-        self._encoding = encoding
+        self._journal = requests.owner.journal
         self._log = log
         self._signals = dict(signals or {})
         self._spin = Spin(spin_s)
         self._sessions = Sessions()
         self._bodies = requests.owner.bodies
-        self._bodies.on_failure = lambda error: log.error("memory.faulted", exc_info=error)
+        self._bodies.labour.on_failure = lambda error: log.error("memory.faulted", exc_info=error)
         self._sharing = Sharing(self._bodies)
+        self._answering = Answering(requests, self._sharing, self._journal)
         self._guests: dict[int, Guest] = {}
         self._arrived = memoryview(bytearray(limits.RECEIVE_BYTES_PER_TURN))  # one for all: it is emptied at once
         self._backlog: dict[int, Guest] = {}  # frames have arrived that no turn has come to yet
-        self._parking = Parking(requests, self._sharing, epoch)
+        self._parking = Parking(requests, self._sharing, self._journal.store.epoch)
+        self._watchers = Watchers(self._journal.feed, requests, log)
         self._started_at_s = self._now_s = time.monotonic()
-        self._housekeep_at_s = self._sweep_at_s = self._now_s
+        self._housekeep_at_s = self._sweep_at_s = self._tidy_at_s = self._now_s
         self._drain_until_s: float | None = None
         self._evicted = 0
         self._epoll = select.epoll()
@@ -87,9 +88,19 @@ class Loop:
             self._epoll.register(fd, READ)
 
     def run(self) -> None:
-        """Turn until drained."""
+        """Turn until drained, and leave nothing unwritten."""
         while not self._is_drained():
             self.turn()
+        while self._journal.write_uses():
+            self._journal.commit()
+        self._journal.commit()
+
+    def expect(self, kept: Kept) -> None:
+        """Give those who were connected to an earlier manager their time to come back."""
+        self._sessions.restore(kept.sessions, kept.replies, self._now_s)
+        for session in self._sessions:
+            if session.pidfd is not None:
+                self._watch(session.pidfd)
 
     def stop(self, reason: str) -> None:
         """Accept nobody and nothing more; answer what has arrived, then end."""
@@ -111,19 +122,29 @@ class Loop:
         self._epoll.close()
 
     def turn(self) -> None:
-        """One turn: what is ready is read and applied, peer by peer, and then the replies go out."""
+        """One turn: what is ready is read and applied, peer by peer; it is committed; and then the replies go out."""
         ready = self._poll()
         self._now_s = time.monotonic()
+        busy = self._apply(ready)
+        self._journal.commit()
+        self._reply(busy)
+        self._sharing.retire()
+
+    def _apply(self, ready: list[tuple[int, int]]) -> Collection[Guest]:
+        """Do what is asked; whoever may have to be told of it."""
         for fd, events in ready:
             self._attend(fd, events)
         busy, self._backlog = self._backlog | self._parking.guests, {}
         for guest in busy.values():
             self._serve(guest)
-        for guest in busy.values():
-            self._flush(guest)
-        self._sharing.retire()
         if self._now_s >= self._housekeep_at_s:
             self._housekeep()
+        return busy.values()
+
+    def _reply(self, guests: Collection[Guest]) -> None:
+        """Send what was answered. Nothing is sent anywhere else: so that all of it was committed before."""
+        for guest in dict.fromkeys((*guests, *self._watchers.tell(self._now_s))):
+            self._flush(guest)
 
     def _poll(self) -> list[tuple[int, int]]:
         """What is ready. After a busy turn, look again for a moment before sleeping: waking up costs more.
@@ -131,7 +152,7 @@ class Loop:
         Bodies change their form in idle moments; while memory is short, or somebody waits for it, after every turn.
         """
         is_short = bool(self._parking.guests) or self._bodies.is_pressed
-        if (is_short and self._requests.owner.work()) or self._backlog:
+        if (is_short and self._requests.owner.work()) or self._backlog or self._watchers.has_more:
             return self._epoll.poll(0)
         if self._drain_until_s is not None:
             return self._epoll.poll(0.01)
@@ -183,7 +204,7 @@ class Loop:
         self._guests[connection.fileno()] = guest
         if len(self._guests) > limits.PEERS_MAX:
             self._reject(guest, Busy(f"{limits.PEERS_MAX} peers are connected already: try again later"))
-            self._flush(guest)
+            self._backlog[connection.fileno()] = guest
 
     def _serve(self, guest: Guest) -> None:
         """Apply what a peer has sent, a bounded number of commands, or the one request that has more."""
@@ -218,30 +239,30 @@ class Loop:
         if session is None:
             raise ProtocolError("the first message of a connection is Hello")
         match message:
+            case _ if guest.is_watching:
+                raise ProtocolError("whoever watches asks for nothing else: use another connection")
             case Request() | Transaction() | Salvaged():
-                self._respond(guest, self._requests.respond(message, session, guest.uploads.held))
+                self._answering.respond(guest, session, message)
                 guest.uploads.release()
                 return len(message.commands)
             case Offer() | AskView():
                 guest.parked, guest.parked_at_s = message, self._now_s
+            case Watch():
+                self._watchers.join(guest, message, self._now_s)
             case Released():
                 self._sharing.holders.release(session, message.segments)
             case AskStatus():
-                self._sharing.notify(guest)
-                guest.peer.send(self._status(message, session))
+                uptime_s = self._now_s - self._started_at_s
+                peers, sessions = len(self._guests), len(self._sessions)
+                self._answering.report(
+                    guest, session, message, uptime_s=uptime_s, peers=peers, sessions=sessions, evicted=self._evicted
+                )
             case Goodbye():
                 self._end(session)
                 guest.peer.is_open = False
             case _:
                 assert_never(message)
         return 1
-
-    def _respond(self, guest: Guest, response: Response) -> None:
-        self._sharing.before(guest, response)
-        try:
-            guest.peer.send(response)
-        except InvalidArgument:  # it does not fit in a frame, but what was asked is done
-            guest.peer.send(self._requests.without_answers(response))
 
     def _welcome(self, guest: Guest, hello: Hello) -> None:
         if hello.version != VERSION:
@@ -253,14 +274,20 @@ class Loop:
         if guest.session is not None:
             raise ProtocolError("Hello was said already")
         projects = frozenset(hello.projects) if hello.projects is not None else None
+        resumed = hello.session_id in self._sessions
         session = self._sessions.join(hello.session_id, projects, guest.credentials.pid)
+        if not resumed:
+            self._journal.welcome(session.row)
         if session.pidfd is not None and session.connections == 1:
             self._watch(session.pidfd)
         guest.session = session
         guest.peer.trust()
         live = tuple(self._sharing.live)
         self._sharing.holders.give(session, {*hello.mapped} & {*live})
-        guest.peer.send(Welcome(VERSION, self._epoch, self._requests.revision, os.getpid(), self._encoding, live))
+        store, revision = self._journal.store, self._requests.revision
+        guest.peer.send(
+            Welcome(VERSION, store.epoch, revision, os.getpid(), store.encoding, live, resumed, store.database)
+        )
         self._log.debug("peer.welcomed", pid=guest.credentials.pid, session_id=session.session_id)
 
     def _watch(self, pidfd: int) -> None:
@@ -269,27 +296,10 @@ class Loop:
         except OSError:  # watched already, since the session reconnected within its grace; or no room for one more
             return
 
-    def _status(self, message: AskStatus, session: Session) -> Status:
-        return Status(
-            request_id=message.request_id,
-            pid=os.getpid(),
-            epoch=self._epoch,
-            revision=self._requests.revision,
-            uptime_s=self._now_s - self._started_at_s,
-            peers=len(self._guests),
-            sessions=len(self._sessions),
-            requests=self._requests.served,
-            evicted=self._evicted,
-            metrics=self._requests.metrics(session),
-            memory=self._sharing.usage(self._requests.owner.catalogues),
-            encoding=self._encoding,
-        )
-
     def _reject(self, guest: Guest, error: StepwellError) -> None:
         """Say why, as far as the peer listens, and end the connection. Nobody else notices."""
         self._log.warning("peer.rejected", pid=guest.credentials.pid, reason=error.message)
         guest.peer.send(Rejected(Refusal.of(error, self._requests.revision)))
-        guest.peer.flush(self._now_s)
         guest.peer.is_open = False
 
     def _flush(self, guest: Guest) -> None:
@@ -314,16 +324,18 @@ class Loop:
             return
         self._backlog.pop(fd, None)
         self._parking.leave(fd)
+        self._watchers.leave(guest)
         self._epoll.unregister(fd)
         guest.uploads.close()
         guest.peer.close()
+        guest.peer.is_open = False  # its answers of this turn go nowhere
         session = guest.session
         if session is not None:
             self._sessions.leave(session, self._now_s)
             if session.connections == 0:
                 self._sharing.holders.forget(session)
-                if not self._requests.holds_leases(session.session_id):
-                    self._sessions.forget(session)
+                if session.is_over:
+                    self._forget(session)
 
     def _bury(self, session: Session) -> None:
         """The session's process is dead, even if a child of it still holds the socket."""
@@ -337,8 +349,13 @@ class Loop:
         ended = self._requests.end_session(session.session_id)
         if ended.plan_ids:
             self._log.info("leases.ended", session_id=session.session_id, plan_ids=ended.plan_ids)
+        session.is_over = True
         if session.connections == 0:
-            self._sessions.forget(session)
+            self._forget(session)
+
+    def _forget(self, session: Session) -> None:
+        self._sessions.forget(session)
+        self._journal.part(session.session_id)
 
     def _housekeep(self) -> None:
         """What has to happen by time alone."""
@@ -347,6 +364,9 @@ class Loop:
             self._epoll.modify(self._listener.fileno(), READ)
         self._requests.housekeep_leases()
         self._requests.owner.housekeep(self._now_s)
+        if self._now_s >= self._tidy_at_s:
+            self._tidy_at_s = self._now_s + limits.TIDY_SECONDS
+            self._journal.tidy({each.session_id: each.answered for each in self._sessions}, self._now_s)
         for session in self._sessions.overdue(self._now_s):
             self._end(session)
         live = {*self._sharing.live}
@@ -358,7 +378,7 @@ class Loop:
                 self._log.warning("peer.evicted", pid=guest.credentials.pid, said_hello=not shy)
                 self._part(guest)
         self._bound_retired()
-        if self._now_s >= self._sweep_at_s and not self._requests.sweep():
+        if self._now_s >= self._sweep_at_s and not (self._requests.sweep() | self._requests.forget_plans()):
             self._sweep_at_s = self._now_s + limits.SWEEP_SECONDS
 
     def _bound_retired(self) -> None:

@@ -9,22 +9,28 @@ from collections.abc import Container, Sequence
 from typing import Final
 
 from stepwell import limits
-from stepwell.domain import machine
+from stepwell.domain import invariants, machine
 from stepwell.domain.changeset import EntryRow
 from stepwell.domain.commands import Command, Write
-from stepwell.domain.commands.tiers import RelieveArena
+from stepwell.domain.commands.tiers import EvictLru, RelieveArena, SetBudget
 from stepwell.domain.deciding import AnyChange, Origin
 from stepwell.domain.fragment import FragmentRow, TierBudget
+from stepwell.domain.invariants import BUDGET
 from stepwell.domain.machine import Outcome
 from stepwell.domain.replies import FragmentsMoved, Reply
 from stepwell.domain.state import State
-from stepwell.errors import Busy, NotOwner, StepwellError, TierFull
+from stepwell.domain.tier import Tier
+from stepwell.errors import Busy, NotOwner, StepTooLarge, StepwellError, TierFull
+from stepwell.manager.journal import Journal
+from stepwell.manager.recovery import recover, restore_bodies
 from stepwell.memory.arena import OutOfRoom
 from stepwell.memory.bodies import BodyStore
 from stepwell.memory.catalogue import Catalogues
 from stepwell.memory.upload import Upload
 from stepwell.protocol.handles import CatalogueEnd, Handle
 from stepwell.protocol.messages import Answer
+from stepwell.storage.memory import MemoryStore
+from stepwell.storage.port import Store
 
 
 class _Here:
@@ -44,8 +50,8 @@ _here = _Here()
 class Clock:
     """Wall-clock milliseconds that never go back, whatever happens to the machine's clock."""
 
-    def __init__(self) -> None:
-        self._latest_ms = 0
+    def __init__(self, latest_ms: int = 0) -> None:
+        self._latest_ms = latest_ms
 
     def now_ms(self) -> int:
         self._latest_ms = max(self._latest_ms, time.time_ns() // 1_000_000)
@@ -57,6 +63,7 @@ class StateBroken(BaseException):
 
 
 _NO_HANDLES: Final[dict[bytes, Handle]] = {}
+_SEGMENTS_PER_START_BITS: Final = 32  # so many that no manager comes to the numbers of the next
 
 
 def _full(error: OutOfRoom) -> TierFull:
@@ -70,13 +77,37 @@ class StateOwner:
     request to the manager, whose serial loop is the only caller.
     """
 
-    def __init__(self, budget: TierBudget | None = None) -> None:
+    def __init__(self, budget: TierBudget | None = None, store: Store | None = None) -> None:
         self._process = _here.process
         self._thread = threading.get_ident()
-        self._state = State(budget)
-        self._bodies = BodyStore(self._state.bodies, self._state.budget.arena_bytes)
+        store = store or MemoryStore()
+        self.kept = store.load()  # what was there before; None, if nothing was
+        self._state = State(budget) if self.kept is None else recover(self.kept)
+        store.begin()
+        self.journal = Journal(store, self._state)
+        self._bodies = BodyStore(
+            self._state.bodies,
+            self._state.budget.arena_bytes,
+            vault=self.journal if self.journal.is_durable else None,
+            first_segment=(store.starts << _SEGMENTS_PER_START_BITS) + 1,
+        )
         self._catalogues = Catalogues(self._state.fragments, self._bodies)
         self._try_again_at_s = 0.0
+        if self.kept is not None:
+            restore_bodies(self.kept, self._state, self._bodies, self.journal)
+        elif self.journal.is_durable:
+            self.journal.begin_with(self._state.budget)
+
+    def settle(self, budget: TierBudget | None, origin: Origin) -> None:
+        """Be within the budget before anything is served: it may be another than the one under which this was kept."""
+        self._guard()
+        wanted = budget or self._state.budget
+        while wanted != self._state.budget or invariants.check(self._state, only=(BUDGET,)):
+            try:
+                self.execute(SetBudget(wanted), origin)
+            except StepTooLarge:  # in parts, then
+                for tier in (Tier.WARM, Tier.HOT):
+                    self.execute(EvictLru(tier, limits.MOVES_PER_STEP_MAX), origin)
 
     def execute(self, command: Command[Reply], origin: Origin) -> Answer:
         """Apply one command, or raise its refusal."""
@@ -84,9 +115,10 @@ class StateOwner:
         try:
             if lengths := command.inline:
                 self._make_room(lengths, origin)
+            revision = self._state.revision
             outcome = machine.apply(self._state, command, origin)
-            if outcome.changes:
-                self._follow((outcome,))
+            if outcome.revision != revision:
+                self._follow((outcome,), origin.now_ms)
             wanted = outcome.reply.wants
             return Answer(outcome.revision, outcome.reply, self._bodies.locate(wanted) if wanted else _NO_HANDLES)
         except StepwellError:
@@ -101,7 +133,7 @@ class StateOwner:
             if lengths := [length for command in commands for length in command.inline]:
                 self._make_room(lengths, origin)
             outcomes = machine.apply_all(self._state, commands, origin)
-            self._follow(outcomes)
+            self._follow(outcomes, origin.now_ms)
             return [Answer(outcome.revision, outcome.reply, _NO_HANDLES) for outcome in outcomes]
         except StepwellError:
             raise
@@ -144,7 +176,7 @@ class StateOwner:
     def work(self) -> bool:
         """Do a slice of what the bytes still have to follow; whether there may be more."""
         self._guard()
-        return self._catalogues.work() or self._bodies.work()
+        return self._catalogues.work() or self._bodies.labour.work()
 
     def housekeep(self, now_s: float) -> None:
         """What catalogues and bodies need every now and then."""
@@ -152,7 +184,7 @@ class StateOwner:
         self._catalogues.housekeep(now_s)
         if now_s >= self._try_again_at_s:
             self._try_again_at_s = now_s + limits.TRY_AGAIN_SECONDS
-            self._bodies.try_again()
+            self._bodies.labour.try_again()
 
     @property
     def bodies(self) -> BodyStore:
@@ -192,7 +224,7 @@ class StateOwner:
         except OutOfRoom:
             self._catalogues.shed()
             self._relieve(sum(lengths), origin)
-            has_more = self._bodies.work(limits.WORK_SECONDS_MAX)
+            has_more = self._bodies.labour.work(limits.WORK_SECONDS_MAX)
             try:
                 self._bodies.require_room(lengths)
             except OutOfRoom as error:
@@ -203,7 +235,7 @@ class StateOwner:
     def _gains(self, needed: int, origin: Origin) -> bool:
         """Make some room; whether it is worth asking again."""
         taken = self._bodies.arena.bytes
-        gained = self._catalogues.shed() or self._relieve(needed, origin) or self._bodies.work()
+        gained = self._catalogues.shed() or self._relieve(needed, origin) or self._bodies.labour.work()
         return gained or self._bodies.arena.bytes < taken
 
     def _relieve(self, needed: int, origin: Origin) -> bool:
@@ -211,12 +243,14 @@ class StateOwner:
         # The domain counts bodies alone.
         needed = min(needed + self._bodies.arena.overhead, self._state.budget.live_bytes)
         outcome = machine.apply(self._state, RelieveArena(needed), Origin(origin.session_id, origin.now_ms))
-        self._follow((outcome,))
+        if outcome.changes:
+            self._follow((outcome,), origin.now_ms)
         assert isinstance(outcome.reply, FragmentsMoved)
         return bool(outcome.reply.moves)
 
-    def _follow(self, outcomes: Sequence[Outcome]) -> None:
-        """Let the bytes, and the catalogues, follow the rows."""
+    def _follow(self, outcomes: Sequence[Outcome], now_ms: int) -> None:
+        """Let the journal, the bytes and the catalogues follow the rows."""
+        self.journal.note(outcomes, now_ms)
         for outcome in outcomes:
             if outcome.bodies:
                 self._bodies.keep(outcome.bodies)
@@ -242,8 +276,8 @@ class StateOwner:
                 self._bodies.follow(before.digest)
         elif isinstance(before, FragmentRow):
             self._bodies.follow(before.digest)
-        elif isinstance(after, EntryRow):
-            for digest, _ in after.held:
+        elif isinstance(entry := after or before, EntryRow):
+            for digest, _ in entry.held:
                 self._bodies.follow(digest)
         elif isinstance(after, TierBudget):
             self._bodies.resize(after.arena_bytes)

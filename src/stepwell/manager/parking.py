@@ -36,6 +36,7 @@ class Parking:
             case _:
                 assert_never(parked)
         if is_done:
+            guest.peer.progressed_at_s = now_s  # it waited for us: its time to read the answer begins now
             guest.parked = None
             del self.guests[fd]
         return is_done

@@ -16,18 +16,23 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec import Struct
-from ulid import ULID
+from msgspec import Struct, field
 
 from stepwell import limits
 from stepwell.domain.fragment import TierBudget
-from stepwell.errors import StartFailed, StepwellError
+from stepwell.errors import StartFailed, StepwellError, StoreFailed
 from stepwell.manager.loop import Loop
 from stepwell.manager.owner import Clock, StateOwner
 from stepwell.manager.requests import Requests
 from stepwell.protocol.messages import Refusal
+from stepwell.storage.directory import DataDirectory
+from stepwell.storage.memory import MemoryStore
+from stepwell.storage.port import Durability, Kept, Store
+from stepwell.storage.sqlite import SqliteStore
 from stepwell.telemetry import LogLevel, configure, get_logger
 from stepwell.transport.address import listen
+
+STORE_FAILED: Final = 74  # EX_IOERR: starting again would not help
 
 _M_TRIM_THRESHOLD: Final = -1  # malloc.h
 _M_MMAP_THRESHOLD: Final = -3
@@ -37,14 +42,21 @@ class Settings(Struct, frozen=True, kw_only=True):
     """What a manager is started with."""
 
     address: str
-    budget: TierBudget
+    budget: TierBudget | None  # None: as it is kept, or by default
+    budget_changes: dict[str, int] = field(default_factory=dict[str, int])  # fields that are to be otherwise in that
     log_level: LogLevel = LogLevel.WARNING
     log_json: bool = False
-    encoding: str  # in which clients count tokens
+    encoding: str | None = None  # in which clients count tokens; None: as it is kept, or by default
+    data_dir: str | None = None  # None: the state is in memory alone
+    durability: Durability = Durability.DISK  # of what is in the data directory
     spin_s: float = limits.SPIN_SECONDS
     private_directory: bool = False  # the socket's directory is ours alone, and goes with it
     lifeline_fd: int | None = None  # its end is the end of whoever started us
     parent_pid: int | None = None
+
+    def budget_after(self, kept: TierBudget) -> TierBudget:
+        """The budget to serve with where there was this one: what nobody has given stays as it is."""
+        return TierBudget(**(msgspec.structs.asdict(self.budget or kept) | self.budget_changes))
 
 
 def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
@@ -52,6 +64,7 @@ def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
     if not (hasattr(select, "epoll") and hasattr(os, "pidfd_open") and hasattr(os, "memfd_create")):
         raise StartFailed("a manager needs Linux (epoll, pidfds, sealed memfds); clients are on the same machine")
     log = get_logger(pid=os.getpid())
+    budget = settings.budget_after(TierBudget())  # refused, if it is, before anything is opened
     _raise_descriptor_limit()
     _quieten_collector()
     _give_back_memory()
@@ -60,23 +73,37 @@ def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
         signals = stack.enter_context(_signals(settings))
         listener = stack.enter_context(listen(settings.address))
         stack.callback(_remove_socket, settings)
-        owner = StateOwner(settings.budget)
+        store = open_store(settings)
+        stack.callback(store.close)
+        owner = StateOwner(budget, store)
         stack.callback(owner.close)
-        requests = Requests(owner, Clock(), log)
-        loop = Loop(
-            listener,
-            requests,
-            epoch=str(ULID()),
-            encoding=settings.encoding,
-            log=log,
-            signals=signals,
-            spin_s=settings.spin_s,
-        )
+        requests = Requests(owner, Clock(owner.kept.clock_ms if owner.kept else 0), log)
+        loop = Loop(listener, requests, log=log, signals=signals, spin_s=settings.spin_s)
         stack.callback(loop.close)
+        if owner.kept is not None:
+            requests.resume(settings.budget_after(_budget_of(owner.kept)), owner.kept)
+            loop.expect(owner.kept)
+        owner.journal.commit()
         log.info("manager.started", address=settings.address)
         on_ready()
         loop.run()
     log.info("manager.stopped")
+
+
+def open_store(settings: Settings) -> Store:
+    """Where the state is kept, if anywhere."""
+    if settings.data_dir is None:
+        return MemoryStore(settings.encoding)
+    directory = DataDirectory(settings.data_dir, settings.address)
+    try:
+        return SqliteStore(directory, settings.durability, settings.encoding)
+    except BaseException:
+        directory.close()
+        raise
+
+
+def _budget_of(kept: Kept) -> TierBudget:
+    return next((row for row in kept.rows if isinstance(row, TierBudget)), TierBudget())
 
 
 def main(encoded: str) -> int:
@@ -93,6 +120,9 @@ def main(encoded: str) -> int:
         except StepwellError as error:
             with contextlib.suppress(OSError):
                 lifeline.sendall(msgspec.json.encode(Refusal.of(error, 0)))
+            if isinstance(error, StoreFailed):
+                get_logger(pid=os.getpid()).error("store.failed", reason=error.message)
+                return STORE_FAILED
             return 1
     return 0
 

@@ -9,11 +9,12 @@ import structlog
 
 from stepwell import limits
 from stepwell.domain.commands import Command, Read, Write
-from stepwell.domain.commands.plans import EndSession, ExpireLeases
+from stepwell.domain.commands.plans import EndSession, ExpireLeases, ForgetPlans, KeepLeases
 from stepwell.domain.commands.tiers import GetMetrics, SweepIdle
 from stepwell.domain.content import Held
 from stepwell.domain.deciding import Origin
-from stepwell.domain.replies import FragmentsMoved, Reply, SessionEnded, TierMetrics
+from stepwell.domain.fragment import TierBudget
+from stepwell.domain.replies import FragmentsMoved, PlansForgotten, Reply, SessionEnded, TierMetrics
 from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutcomeUnknown, OutOfScope, StepwellError
 from stepwell.manager.owner import Clock, StateOwner
 from stepwell.manager.sessions import Session
@@ -28,6 +29,7 @@ from stepwell.protocol.messages import (
     Transaction,
     ViewOpened,
 )
+from stepwell.storage.port import Kept
 
 Asked = Command[Reply] | InvalidArgument
 """A command, or what was wrong with it."""
@@ -68,6 +70,13 @@ class Requests:
         atomic = isinstance(message, Transaction) or (isinstance(message, Salvaged) and message.atomic)
         results = self._together(message.commands, origin) if atomic else self._each(message.commands, origin)
         return Response(message.request_id, results)
+
+    def resume(self, budget: TierBudget | None, kept: Kept) -> None:
+        """Go on where an earlier manager ended: within the budget, and with the leases that were held."""
+        now_ms = self._clock.now_ms()
+        self.owner.settle(budget, Origin(_MANAGER, now_ms))
+        grace_ms = int(limits.SESSION_GRACE_SECONDS * 1000)
+        self._housekeep(KeepLeases(held_at_ms=kept.clock_ms, until_ms=now_ms + grace_ms))
 
     def origin(self, session: Session) -> Origin:
         """Who asks, and when."""
@@ -113,6 +122,13 @@ class Requests:
         """Lower what is idle; whether there is more to do."""
         reply = self._housekeep(SweepIdle()).reply
         assert isinstance(reply, FragmentsMoved)
+        return reply.more
+
+    def forget_plans(self) -> bool:
+        """Forget plans that were over for long enough; whether there is more to do."""
+        before_ms = self._clock.now_ms() - limits.PLAN_RETENTION_MS
+        reply = self._housekeep(ForgetPlans(limits.CLOSED_PLANS_MAX, before_ms)).reply
+        assert isinstance(reply, PlansForgotten)
         return reply.more
 
     def metrics(self, session: Session) -> TierMetrics:

@@ -7,25 +7,80 @@ kernel announces that death through a pidfd, and the session ends at once.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from stepwell import limits
-from stepwell.errors import Busy, Conflict
+from stepwell.errors import Busy, Conflict, OutcomeUnknown
+from stepwell.storage.port import SessionRow
 
 
 class Session:
     """One client, on any number of connections."""
 
-    __slots__ = ("connections", "ends_at_s", "notices", "pidfd", "projects", "segments", "session_id")
+    __slots__ = (
+        "answered",
+        "connections",
+        "ends_at_s",
+        "is_over",
+        "notices",
+        "pid",
+        "pidfd",
+        "process",
+        "projects",
+        "remembered_bytes",
+        "replies",
+        "segments",
+        "session_id",
+    )
 
-    def __init__(self, session_id: str, projects: frozenset[str] | None, pidfd: int | None) -> None:
-        self.session_id = session_id
-        self.projects = projects
+    def __init__(self, row: SessionRow, pidfd: int | None) -> None:
+        self.session_id = row.session_id
+        self.projects = None if row.projects is None else frozenset(row.projects)
+        self.pid, self.process = row.pid, row.process
+        self.answered = row.answered  # requests with a smaller number are forgotten, and must not take effect any more
+        self.replies: dict[int, bytes] = {}  # what was answered to requests that may be sent again, as frames
+        self.remembered_bytes = 0
         self.pidfd = pidfd  # None where the kernel shows us no such process
         self.connections = 0
+        self.is_over = False  # it said Goodbye: with its last connection it is forgotten
         self.ends_at_s: float | None = None  # set while nobody is connected
         self.segments: set[int] = set()  # that it was given and has not let go of
         self.notices: list[int] = []  # those of them that are gone, and it was not told yet
+
+    @property
+    def row(self) -> SessionRow:
+        """What has to be known to find it again."""
+        projects = None if self.projects is None else tuple(sorted(self.projects))
+        return SessionRow(self.session_id, projects, self.pid, self.process, self.answered)
+
+    def recall(self, request_id: int, answered: int) -> bytes | None:
+        """What a request was answered before, if it was; and forget those that have reached their caller.
+
+        One that is forgotten may have taken effect, or not: nobody can tell any more.
+        """
+        if answered > self.answered:
+            self._forget_below(answered)
+        if request_id < self.answered:
+            raise OutcomeUnknown(
+                f"request {request_id} was answered too long ago to say what it came to: see what took effect"
+            )
+        return self.replies.get(request_id)
+
+    def remember(self, request_id: int, frame: bytes) -> None:
+        """Keep what a request was answered until its caller has it, or there is too much to keep."""
+        self.replies[request_id] = frame
+        self.remembered_bytes += len(frame)
+        while (
+            len(self.replies) > limits.REPLIES_REMEMBERED_MAX
+            or self.remembered_bytes > limits.REPLIES_REMEMBERED_BYTES_MAX
+        ) and len(self.replies) > 1:
+            self._forget_below(min(self.replies) + 1)
+
+    def _forget_below(self, answered: int) -> None:
+        self.answered = answered
+        for request_id in [each for each in self.replies if each < answered]:
+            self.remembered_bytes -= len(self.replies.pop(request_id))
 
 
 class Sessions:
@@ -38,6 +93,9 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._by_id)
 
+    def __contains__(self, session_id: str) -> bool:
+        return session_id in self._by_id
+
     def __iter__(self) -> Iterator[Session]:
         return iter(self._by_id.values())
 
@@ -47,14 +105,32 @@ class Sessions:
         if session is None:
             if len(self._by_id) >= limits.SESSIONS_MAX:
                 raise Busy(f"there are {limits.SESSIONS_MAX} sessions already: try again later")
-            session = Session(session_id, projects, _pidfd(pid))
-            self._by_id[session_id] = session
-            if session.pidfd is not None:
-                self._by_pidfd[session.pidfd] = session
+            scope = None if projects is None else tuple(projects)
+            session = self._add(Session(SessionRow(session_id, scope, pid, process_of(pid)), _pidfd(pid)))
         elif session.projects != projects:
             raise Conflict("this session was opened with other projects: connect anew")
         session.connections += 1
         session.ends_at_s = None
+        return session
+
+    def restore(self, rows: Iterable[SessionRow], replies: Iterable[tuple[str, int, bytes]], now_s: float) -> None:
+        """Expect those who were connected to an earlier manager. Whose process is gone will not come."""
+        for row in rows:
+            pidfd = _pidfd(row.pid)
+            if pidfd is not None and process_of(row.pid) != row.process:  # another one, under the same number
+                os.close(pidfd)
+                pidfd = None
+            may_come = pidfd is not None or not row.process
+            session = self._add(Session(row, pidfd))
+            session.ends_at_s = now_s + limits.SESSION_GRACE_SECONDS if may_come else now_s
+        for session_id, request_id, frame in replies:
+            if session_id in self._by_id:
+                self._by_id[session_id].remember(request_id, frame)
+
+    def _add(self, session: Session) -> Session:
+        self._by_id[session.session_id] = session
+        if session.pidfd is not None:
+            self._by_pidfd[session.pidfd] = session
         return session
 
     def leave(self, session: Session, now_s: float) -> None:
@@ -82,6 +158,17 @@ class Sessions:
     def close(self) -> None:
         for session in list(self):
             self.forget(session)
+
+
+def process_of(pid: int) -> str:
+    """What tells a process from a later one with the same number: when it was started, since which boot."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # The name, in parentheses, may hold anything.
+        started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+    return f"{boot}/{started}"
 
 
 def _pidfd(pid: int) -> int | None:

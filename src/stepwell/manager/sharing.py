@@ -9,6 +9,7 @@ from stepwell import limits
 from stepwell.manager.guests import Guest
 from stepwell.manager.holders import Holders
 from stepwell.memory.bodies import BodyStore
+from stepwell.protocol.handles import IN_STORE
 from stepwell.protocol.messages import Answer, MemoryUsage, Response, Retired, Segment, Segments, ViewOpened
 
 
@@ -35,7 +36,7 @@ class Sharing:
         for result in response.results:
             if isinstance(result, Answer) and result.handles:
                 for handle in result.handles.values():
-                    if handle.segment not in guest.known:
+                    if handle.segment not in guest.known and handle.segment != IN_STORE:
                         self.share(guest, (handle.segment,))
         self.notify(guest)
 
@@ -71,7 +72,7 @@ class Sharing:
             live_bytes=arena.live,
             segments=len(arena.segments),
             file_bytes=self._bodies.files.bytes,
-            waiting=self._bodies.waiting,
+            waiting=self._bodies.labour.waiting,
             retired_segments=self.holders.retired,
             retired_bytes=self.holders.retired_bytes,
             catalogues=catalogues,

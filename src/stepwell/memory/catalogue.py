@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from itertools import count, islice
+from itertools import islice
 
 from msgspec.msgpack import Encoder
 
@@ -100,7 +100,7 @@ class Catalogues:
         self._owners: dict[bytes, tuple[str, ...]] = {}  # projects whose catalogue names a body, or once did
         self._refused: dict[str, str] = {}  # projects whose rows found no room, and why
         self._unlisted: dict[str, None] = {}  # projects of which a log is not complete
-        self._generations = count(1)
+        self._generations = bodies.numbers  # as segments are: never the same twice in an epoch
         self._revision = 0
         bodies.on_move = self._moved
         bodies.on_drop = self._dropped

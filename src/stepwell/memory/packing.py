@@ -41,7 +41,10 @@ def unpack_slices(slices: Iterable[bytes]) -> Iterator[bytes]:
     for each in slices:
         data = each
         while True:
-            piece = decompressor.decompress(data, limits.WORK_BYTES_PER_SLICE)
+            try:
+                piece = decompressor.decompress(data, limits.WORK_BYTES_PER_SLICE)
+            except (zstd.ZstdError, EOFError) as error:
+                raise RuntimeFault(f"a compressed body cannot be read: {error}") from error
             yield piece
             data = b""
             if decompressor.eof or decompressor.needs_input:

@@ -33,6 +33,7 @@ class _Envelope(Struct, array_like=True):
     kind: Literal["Request", "Transaction"]
     request_id: RequestId
     commands: msgspec.Raw
+    answered: RequestId = 0
 
 
 class _Tagged(Struct, array_like=True):
@@ -47,6 +48,7 @@ class Salvaged(Struct, frozen=True):
     request_id: int
     commands: tuple[Command[Reply] | InvalidArgument, ...]
     atomic: bool
+    answered: int
 
 
 def encode_frame(message: Message, out: bytearray) -> None:
@@ -109,8 +111,8 @@ def _salvage(payload: bytes | bytearray, error: msgspec.ValidationError) -> Salv
         commands = _raw_commands.decode(envelope.commands)  # the bound is checked before anything is allocated
     except _UNDECODABLE:
         problem = InvalidArgument(f"send 1 to {limits.BATCH_COMMANDS_MAX} commands in one request")
-        return Salvaged(envelope.request_id, (problem,), atomic)
-    return Salvaged(envelope.request_id, tuple(_command(each) for each in commands), atomic)
+        return Salvaged(envelope.request_id, (problem,), atomic, envelope.answered)
+    return Salvaged(envelope.request_id, tuple(_command(each) for each in commands), atomic, envelope.answered)
 
 
 _envelopes = Decoder(_Envelope)

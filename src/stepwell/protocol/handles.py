@@ -9,6 +9,9 @@ from msgspec import Struct
 
 from stepwell.domain.fragment import FragmentRow
 
+IN_STORE: Final = 0
+"""In place of a segment's number: the body is in the database, where everybody can read it by its digest."""
+
 
 class Handle(Struct, frozen=True, array_like=True, gc=False):
     """A stretch of a segment. What was written there never changes: a handle is right for as long as it is held."""

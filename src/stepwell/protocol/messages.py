@@ -14,6 +14,9 @@ Offer(number, size)             ──▶      before a large body; the answer c
 the body's bytes, raw           ──▶      only if accepted; the next request can refer to `number`
 AskView(id, projects)           ──▶
 ◀──      ViewOpened(id, …)               or a Response with the refusal
+Watch(id, since, projects)      ──▶      on a connection of its own, its last message
+◀──      Events(events, revision)        from then on, whole revisions; the first at once; or a Response, refused
+◀──      Missed(resume)                  what happened until then was forgotten
 Released(segments)              ──▶      no longer mapped
 Goodbye()                       ──▶      ends the session, not only the connection
 
@@ -30,12 +33,16 @@ from msgspec import Meta, Struct, field
 from stepwell import limits
 from stepwell.domain.checks import checked
 from stepwell.domain.commands import AnyCommand, AnyWrite
-from stepwell.domain.names import Identifier, ProjectName, UploadNumber
+from stepwell.domain.events import AnyEvent
+from stepwell.domain.names import Identifier, ProjectName, Revision, UploadNumber
 from stepwell.domain.replies import AnyReply, TierMetrics
 from stepwell.errors import Detail, StepwellError, revive
 from stepwell.protocol.handles import CatalogueEnd, Handle
 
-VERSION: Final = 2
+VERSION: Final = 3
+
+ENCODING: Final = "o200k_base"
+"""In which tokens are counted, unless somebody says otherwise."""
 
 RequestId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -57,10 +64,14 @@ class Hello(Message, frozen=True):
 
 
 class Request(Message, frozen=True):
-    """Commands that take effect one by one, each with its own result."""
+    """Commands that take effect one by one, each with its own result.
+
+    Sent again under the same number, by the same session, they do not take effect again: the response is the same.
+    """
 
     request_id: RequestId
     commands: Annotated[tuple[AnyCommand, ...], Meta(min_length=1, max_length=limits.BATCH_COMMANDS_MAX)]
+    answered: RequestId = 0  # so have all requests of this session with a smaller number: they can be forgotten
 
 
 class Transaction(Message, frozen=True):
@@ -68,6 +79,7 @@ class Transaction(Message, frozen=True):
 
     request_id: RequestId
     commands: Annotated[tuple[AnyWrite, ...], Meta(min_length=1, max_length=limits.BATCH_COMMANDS_MAX)]
+    answered: RequestId = 0
 
 
 class AskStatus(Message, frozen=True):
@@ -90,6 +102,17 @@ class AskView(Message, frozen=True):
     projects: Annotated[tuple[ProjectName, ...], Meta(min_length=1, max_length=limits.PROJECTS_PER_SESSION_MAX)]
 
 
+@checked
+class Watch(Message, frozen=True):
+    """Asks for all that happens from now on, or has happened behind a revision, to some projects or in scope."""
+
+    request_id: RequestId
+    since: Revision | None = None
+    projects: (
+        Annotated[tuple[ProjectName, ...], Meta(min_length=1, max_length=limits.PROJECTS_PER_SESSION_MAX)] | None
+    ) = None
+
+
 class Released(Message, frozen=True):
     """Says that segments are not mapped any more."""
 
@@ -100,7 +123,7 @@ class Goodbye(Message, frozen=True):
     """The session is over: its leases end now, without a grace."""
 
 
-ClientMessage = Hello | Request | Transaction | Offer | AskStatus | AskView | Released | Goodbye
+ClientMessage = Hello | Request | Transaction | Offer | AskStatus | AskView | Watch | Released | Goodbye
 
 
 class Welcome(Message, frozen=True):
@@ -112,6 +135,8 @@ class Welcome(Message, frozen=True):
     manager_pid: int
     encoding: str  # in which tokens are counted
     segments: tuple[int, ...]  # that are in use; what else somebody has mapped is out of date
+    resumed: bool  # the session was known before: what it sends again does not happen again
+    database: str | None  # where cold bodies are read; None: the state is in memory alone, and ends with the manager
 
 
 class Segment(Struct, frozen=True, array_like=True, gc=False):
@@ -147,6 +172,19 @@ class ViewOpened(Message, frozen=True):
     epoch: str
     revision: int
     catalogues: tuple[CatalogueEnd, ...]
+
+
+class Events(Message, frozen=True):
+    """What has happened since the last of these, up to a revision. Nobody is told half of a revision."""
+
+    events: tuple[AnyEvent, ...]
+    revision: int
+
+
+class Missed(Message, frozen=True):
+    """Some of what happened is forgotten; what comes next is from behind this revision."""
+
+    resume: int
 
 
 class Answer(Message, frozen=True):
@@ -212,6 +250,8 @@ class Status(Message, frozen=True):
     metrics: TierMetrics
     memory: MemoryUsage
     encoding: str
+    durability: str
+    database: str | None
 
 
 class Rejected(Message, frozen=True):
@@ -220,4 +260,4 @@ class Rejected(Message, frozen=True):
     refusal: Refusal
 
 
-ManagerMessage = Welcome | Segments | Retired | Response | Granted | Status | ViewOpened | Rejected
+ManagerMessage = Welcome | Segments | Retired | Response | Granted | Status | ViewOpened | Events | Missed | Rejected

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import stat
 import struct
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -34,17 +37,31 @@ def listen(address: str) -> socket.socket:
     """A listening socket, 0600, in a directory that nobody else can enter."""
     path = _checked(address)
     _secure(path.parent)
-    _clear_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        listener.bind(str(path))
-        path.chmod(0o600)
-        listener.listen(_BACKLOG)
+        with _alone(path.parent):  # of two who find a stale socket, one must not remove the other's new one
+            _clear_stale(path)
+            listener.bind(str(path))
+            path.chmod(0o600)
+            listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         raise StartFailed(f"cannot listen at {address!r}: {error.strerror}") from error
+    except BaseException:
+        listener.close()
+        raise
     listener.setblocking(False)  # noqa: FBT003
     return listener
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def dial(address: str, timeout_s: float | None = None) -> socket.socket:

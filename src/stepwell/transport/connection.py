@@ -6,6 +6,7 @@ they came, for whoever reads the frame that announces them.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import select
@@ -123,15 +124,36 @@ class Connection:
 
     def _next_message(self) -> ManagerMessage:
         while (frame := self._framer.next_frame()) is None:
-            try:
-                self._look()
-                size = self._receive_some()
-            except OSError as error:
-                raise OutcomeUnknown(f"the connection broke before the answer came: {error.strerror}") from error
-            if not size:
-                raise OutcomeUnknown("the manager went away before it answered: the request may have taken effect")
-            self._feed(size)
+            self._look()
+            self._fetch()
         return decode_from_manager(frame)
+
+    def receive_within(self, timeout_s: float | None, wake: int) -> ManagerMessage | None:
+        """The next message that nobody asked for; None if it is not there in time, or once `wake` is readable.
+
+        A part of it that has come is kept for the next call.
+        """
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        ready = select.poll()
+        ready.register(self._socket, select.POLLIN)
+        ready.register(wake, select.POLLIN)
+        while (frame := self._framer.next_frame()) is None:
+            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+            found = dict(ready.poll(None if left_s is None else left_s * 1000))
+            if not found or wake in found:
+                return None
+            self._fetch()
+        return decode_from_manager(frame)
+
+    def _fetch(self) -> None:
+        """Wait for bytes, and keep them."""
+        try:
+            size = self._receive_some()
+        except OSError as error:
+            raise OutcomeUnknown(f"the connection broke before the answer came: {error.strerror}") from error
+        if not size:
+            raise OutcomeUnknown("the manager went away before it answered: the request may have taken effect")
+        self._feed(size)
 
     def take_descriptors(self, count: int) -> list[int]:
         """The next descriptors that came, in order, for a frame that announced so many: from now on the caller's."""
@@ -163,7 +185,8 @@ class Connection:
         if flags & _TRUNCATED:
             self._close_descriptors()
             raise OutcomeUnknown(
-                "the answer came, but this process has no descriptors left for the shared memory: raise `ulimit -n`"
+                "the answer came, but this process has no descriptors left for the shared memory: raise `ulimit -n`",
+                shortage="descriptors",
             )
 
     def is_stale(self) -> bool:
@@ -174,6 +197,11 @@ class Connection:
             return False
         except OSError:
             return True
+
+    def interrupt(self) -> None:
+        """From another thread: whoever waits here for the manager waits in vain, and is told so."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Let go of the socket and of every descriptor that nobody took."""

@@ -21,6 +21,13 @@ from tests.unit.cli.support import COMMAND
         ["serve", "--hot-tokens", "many"],
         ["serve", "--hot-tokens", "0"],
         ["serve", "--log-level", "loud"],
+        ["serve", "--durability", "disk"],
+        ["serve", "--data-dir", ""],
+        ["serve", "--data-dir", "/nowhere", "--durability", "none"],
+        ["doctor"],
+        ["backup"],
+        ["backup", "/nowhere/copy"],
+        ["backup", "", "--data-dir", "/nowhere"],
         ["status", "--loud"],
         ["status", "--address", "/tmp/" + "x" * 200],  # noqa: S108 - nothing is made there
         ["demo", "--processes", "0"],
@@ -74,7 +81,7 @@ def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     told = capsys.readouterr().out
-    assert all(command in told for command in ("serve", "status", "demo"))
+    assert all(command in told for command in ("serve", "status", "doctor", "backup", "demo"))
 
 
 def test_an_unread_result_is_no_traceback() -> None:

@@ -1,15 +1,20 @@
 """`stepwell serve`, as a process."""
 
 import json
+import resource
 import signal
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen
 
 import pytest
 
 import stepwell as sw
+from stepwell.manager.process import STORE_FAILED
+from tests.stores import alter
 from tests.unit.cli.support import PATIENCE_SECONDS, interrupt, is_listening, run, started, wait_until
 
 
@@ -119,3 +124,114 @@ def test_a_stale_socket_is_no_hindrance(address: Path) -> None:
         announcement(process)
         with sw.connect(str(address)) as client:
             assert client.status().pid == process.pid
+
+
+# With a data directory.
+
+
+@contextmanager
+def kept(address: Path, data_dir: Path, *arguments: str) -> Iterator[sw.Client]:
+    """A client of a manager with that directory, which ends well in the end."""
+    with started("serve", "--address", str(address), "--data-dir", str(data_dir), *arguments) as process:
+        assert f"listening at {address}" in announcement(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"keeping everything in {data_dir}\n"
+        with sw.connect(str(address), projects=["p"]) as client:
+            yield client
+        process.terminate()
+        assert process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_state_outlives_its_manager(address: Path, tmp_path: Path) -> None:
+    """Under the same epoch, and in a directory that nobody else can enter."""
+    data_dir = tmp_path / "data"
+    with kept(address, data_dir) as client:
+        client.tiers.store(sw.Fragment(fragment_id="a", body="kept", tokens=1))
+        epoch = client.epoch
+        assert client.status().durability == "disk"
+    assert data_dir.stat().st_mode & 0o077 == 0
+    with kept(address, data_dir, "--durability", "process") as client:
+        assert client.tiers.get("a").text == "kept"
+        assert client.epoch == epoch
+        assert client.status().durability == "process"
+
+
+def test_only_the_budget_that_is_given_changes(address: Path, tmp_path: Path) -> None:
+    """A start without flags changes nothing, and one with a flag that field alone."""
+    data_dir = tmp_path / "data"
+    with kept(address, data_dir, "--hot-tokens", "123", "--warm-entries", "45") as client:
+        first = client.tiers.metrics().budget
+        assert first == sw.TierBudget(hot_tokens=123, warm_entries=45)
+    with kept(address, data_dir) as client:
+        assert client.tiers.metrics().budget == first
+    with kept(address, data_dir, "--hot-tokens", "200") as client:
+        assert client.tiers.metrics().budget == sw.TierBudget(hot_tokens=200, warm_entries=45)
+    with kept(address, data_dir) as client:
+        assert client.tiers.metrics().budget == sw.TierBudget(hot_tokens=200, warm_entries=45)
+
+
+def test_a_budget_that_was_set_meanwhile_is_kept(address: Path, tmp_path: Path) -> None:
+    """What a client has set is changed by a flag in that field alone, too."""
+    with kept(address, tmp_path / "data") as client, sw.connect(str(address)) as unrestricted:
+        assert client.tiers.metrics().budget == sw.TierBudget()
+        unrestricted.tiers.set_budget(sw.TierBudget(hot_tokens=100, cold_entries=77))
+    with kept(address, tmp_path / "data", "--warm-entries", "45") as client:
+        assert client.tiers.metrics().budget == sw.TierBudget(hot_tokens=100, cold_entries=77, warm_entries=45)
+
+
+def test_the_encoding_is_kept(address: Path, tmp_path: Path) -> None:
+    """It is the one that the directory began with: another is refused, and none is that one."""
+    with kept(address, tmp_path / "data", "--encoding", "estimate") as client:
+        assert client.status().encoding == "estimate"
+    with kept(address, tmp_path / "data") as client:
+        assert client.status().encoding == "estimate"
+    done = run("serve", "--address", str(address), "--data-dir", str(tmp_path / "data"), "--encoding", "qwen3")
+    assert done.returncode == 1
+    assert "counts tokens in 'estimate', not in 'qwen3'" in done.stderr
+
+
+def test_durability_of_nothing_is_refused(address: Path) -> None:
+    """It is said what to do."""
+    done = run("serve", "--address", str(address), "--durability", "disk")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "give --data-dir DIR too, or leave it out" in line
+
+
+def test_a_directory_that_is_in_use_is_refused(address: Path, tmp_path: Path) -> None:
+    """Its manager is named."""
+    with kept(address, tmp_path / "data"):
+        second = run("serve", "--address", str(address) + "2", "--data-dir", str(tmp_path / "data"))
+    assert second.returncode == 1
+    (line,) = second.stderr.splitlines()
+    assert f"which listens at {str(address)!r}" in line
+
+
+def test_a_damaged_directory_is_refused(address: Path, tmp_path: Path) -> None:
+    """One line, which names the doctor."""
+    with kept(address, tmp_path / "data") as client:
+        client.tiers.store(sw.Fragment(fragment_id="a", body="kept", tokens=1))
+    alter(tmp_path / "data", "DELETE FROM bodies")
+    done = run("serve", "--address", str(address), "--data-dir", str(tmp_path / "data"))
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "stepwell doctor" in line
+
+
+def test_a_disk_that_takes_no_more_is_74(address: Path, tmp_path: Path) -> None:
+    """Nothing that was not written is acknowledged: the manager stops, and says why and what to do in one line."""
+    arguments = ["--address", str(address), "--data-dir", str(tmp_path / "data"), "--log-level", "error"]
+    with started("serve", *arguments) as process:
+        announcement(process)
+        with sw.connect(str(address), projects=["p"]) as client:
+            client.tiers.store(sw.Fragment(fragment_id="a", body="kept", tokens=1))
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+            with ThreadPoolExecutor(1) as pool:
+                lost = pool.submit(client.tiers.store, sw.Fragment(fragment_id="b", body="lost", tokens=1))
+                assert process.wait(PATIENCE_SECONDS) == STORE_FAILED == 74
+                client.close()
+                assert isinstance(lost.exception(PATIENCE_SECONDS), sw.RuntimeFault)
+        assert process.stderr is not None
+        (line,) = process.stderr.read().splitlines()
+    assert line.startswith(f"stepwell: the data directory {str(tmp_path / 'data')!r} cannot be written")
+    assert "make room or mend the disk, then start again" in line

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import stepwell as sw
 from stepwell.cli import main
 from stepwell.protocol.messages import MemoryUsage
+from stepwell.storage.directory import DATABASE
 
 BUDGET = sw.TierBudget(hot_tokens=1_234, arena_bytes=32 << 20)
 
@@ -35,6 +37,8 @@ def test_the_table(runtime: sw.Runtime, capsys: pytest.CaptureFixture[str]) -> N
     assert "cold 1 3 1 1,000,000 entries" in " ".join(told.split())
     assert " ".join(rows["shared"]).startswith("memory 1,048,576 of 33,554,432 bytes in 1 segments,")
     assert rows["tokens"] == ["counted", "by", "estimate"]
+    assert rows["writes"] == ["survive", "nothing:", "they", "are", "in", "memory", "(durability:", "none)"]
+    assert "kept" not in rows
 
 
 def test_json(runtime: sw.Runtime, capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,4 +51,20 @@ def test_json(runtime: sw.Runtime, capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["uptime_s"] >= 0
     assert (facts["encoding"], facts["memory"]["arena_limit"]) == ("estimate", 32 << 20)
     assert facts["memory"].keys() == {field.name for field in msgspec.structs.fields(MemoryUsage)}
+    assert (facts["durability"], facts["database"]) == ("none", None)
     assert {"epoch", "peers", "sessions", "requests", "evicted", "body_bytes"} <= facts.keys()
+
+
+@pytest.mark.parametrize(
+    "durability, survived", [("disk", "a loss of power"), ("process", "the death of every process")]
+)
+def test_what_is_kept(durability: str, survived: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the state is kept, and what it survives there."""
+    with sw.Runtime.start(data_dir=tmp_path / "data", durability=durability) as runtime:
+        assert main(["status", "--address", runtime.address]) == 0
+        told = " ".join(capsys.readouterr().out.split())
+        assert f"writes survive {survived} (durability: {durability})" in told
+        assert f"kept in {tmp_path / 'data' / DATABASE}" in told
+        assert main(["status", "--address", runtime.address, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["durability"], facts["database"]) == (durability, str(tmp_path / "data" / DATABASE))

@@ -10,7 +10,7 @@ from stepwell.protocol.framing import Framer
 from stepwell.protocol.messages import VERSION, ManagerMessage, Welcome
 from stepwell.transport.address import listen, private_directory
 
-WELCOME = Welcome(VERSION, "epoch", 0, 1, "o200k_base", ())
+WELCOME = Welcome(VERSION, "epoch", 0, 1, "o200k_base", (), resumed=False, database=None)
 
 Reply = ManagerMessage | bytes | None
 """A message, raw bytes, or None: hang up without a word."""
@@ -25,11 +25,12 @@ def impostor(*conversations: Sequence[Reply]) -> Iterator[str]:
     listener.settimeout(10)
 
     def serve() -> None:
-        for conversation in conversations:
-            connection, _ = listener.accept()
-            with connection:
-                connection.settimeout(10)
-                _converse(connection, conversation)
+        with listener:  # then there is nobody any more
+            for conversation in conversations:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.settimeout(10)
+                    _converse(connection, conversation)
 
     thread = threading.Thread(target=serve, name="impostor")
     thread.start()
@@ -37,7 +38,6 @@ def impostor(*conversations: Sequence[Reply]) -> Iterator[str]:
         yield str(address)
     finally:
         thread.join(20)
-        listener.close()
         address.unlink()
         directory.rmdir()
 

@@ -1,6 +1,7 @@
 """What the client's tests share."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -45,3 +46,24 @@ def refused(client: sw.Client, kind: type[sw.StepwellError], advice: str) -> Ite
     with unchanged(client), pytest.raises(kind, match=advice) as caught:
         yield
     assert type(caught.value) is kind
+
+
+def in_threads(count: int, deed: Callable[[int], None]) -> None:
+    """Run the deed in many threads at once; the first failure is raised here."""
+    failures: list[BaseException] = []
+    start = threading.Barrier(count)
+
+    def run(number: int) -> None:
+        try:
+            start.wait(20)
+            deed(number)
+        except BaseException as error:  # noqa: BLE001 - raised below, in the test's own thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]

@@ -25,8 +25,7 @@ from stepwell.transport.connection import Connection
 from tests.managers import served
 from tests.processes import in_forked_child, kill
 from tests.unit.client.impostor import WELCOME, Reply, impostor
-from tests.unit.client.support import executing, fragment, unchanged
-from tests.unit.client.test_client import in_threads
+from tests.unit.client.support import executing, fragment, in_threads, unchanged
 from tests.waiting import eventually
 
 SMALL = TierBudget(arena_bytes=16 * MIB)
@@ -153,7 +152,7 @@ def test_small_and_large_among_many(client: sw.Client) -> None:
     assert [each.fragment_id for each in placed] == [*bodies]
     found = client.tiers.get_many(bodies)
     assert {name: bytes(each.body) for name, each in found.items()} == bodies
-    assert len(client._channel._open) == 1
+    assert len(client._channel.connections._open) == 1
 
 
 def test_large_bodies_in_a_batch(client: sw.Client) -> None:
@@ -240,7 +239,7 @@ def test_upload_without_room_is_the_refusal_of_its_call() -> None:
             transaction.tiers.store(fragment("large", hopeless))
         assert aborted.value.details == {"index": 1, "cause": "TierFull"}
         assert client.tiers.get_many(["a", "b", "c", "large"]).keys() == {"a", "b"}
-        assert len(client._channel._open) == 1
+        assert len(client._channel.connections._open) == 1
 
 
 def test_upload_whose_request_cannot_be_encoded_is_given_up(client: sw.Client) -> None:

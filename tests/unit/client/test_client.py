@@ -3,7 +3,6 @@
 import os
 import pickle
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,29 +13,8 @@ from stepwell.client.channel import Channel
 from stepwell.protocol.messages import Welcome
 from tests.managers import served
 from tests.processes import in_forked_child, run_all
-from tests.unit.client.support import act, executing, fragment
+from tests.unit.client.support import act, executing, fragment, in_threads
 from tests.waiting import eventually
-
-
-def in_threads(count: int, deed: Callable[[int], None]) -> None:
-    """Run the deed in many threads at once; the first failure is raised here."""
-    failures: list[BaseException] = []
-    start = threading.Barrier(count)
-
-    def run(number: int) -> None:
-        try:
-            start.wait(20)
-            deed(number)
-        except BaseException as error:  # noqa: BLE001 - raised below, in the test's own thread
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
 
 
 def test_client_is_shared_by_threads(client: sw.Client) -> None:
@@ -59,10 +37,10 @@ def test_connections_are_bounded_and_waited_for(client: sw.Client, monkeypatch: 
     def deed(number: int) -> None:
         for _ in range(20):
             client.tiers.store(fragment(str(number)))
-            assert len(client._channel._open) + client._channel._opening <= 2
+            assert len(client._channel.connections._open) + client._channel.connections._opening <= 2
 
     in_threads(12, deed)
-    assert len(client._channel._open) == 2
+    assert len(client._channel.connections._open) == 2
 
 
 def test_connections_are_used_again(client: sw.Client) -> None:
@@ -72,7 +50,7 @@ def test_connections_are_used_again(client: sw.Client) -> None:
             client.tiers.get("absent")
         with pytest.raises(sw.InvalidArgument):
             client.tiers.get("\ud800")
-    assert len(client._channel._open) == 1
+    assert len(client._channel.connections._open) == 1
 
 
 def test_forked_child_has_a_session_of_its_own(client: sw.Client, runtime: sw.Runtime) -> None:
@@ -80,11 +58,11 @@ def test_forked_child_has_a_session_of_its_own(client: sw.Client, runtime: sw.Ru
     plan = executing(client, "forking", (client.projects or ("",))[0])
     client.tiers.store(fragment("a", "parent"))
     parent = client.session_id
-    connections = [connection.fileno() for connection in client._channel._open]
+    connections = [connection.fileno() for connection in client._channel.connections._open]
 
     def child() -> None:
         assert client.session_id != parent
-        assert not client._channel._open
+        assert not client._channel.connections._open
         for descriptor in connections:
             with pytest.raises(OSError, match="Bad file descriptor"):
                 os.fstat(descriptor)
@@ -198,7 +176,7 @@ def test_lease_ends_with_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
         plan = executing(owner, "act", "p")
         assert plan.lease is not None
         token = plan.lease.token
-        for connection in owner._channel._open:
+        for connection in owner._channel.connections._open:
             connection._socket.shutdown(2)
         assert other.plans.get_plan(plan.plan_id).state is sw.PlanState.PROCESSING
         eventually(lambda: other.plans.get_plan(plan.plan_id).state is sw.PlanState.QUEUED)
@@ -214,12 +192,12 @@ def test_encoding_failure_keeps_the_connection() -> None:
     """What could not be encoded was not sent: the connection stays, and with it the session's leases."""
     with served() as stage, sw.connect(stage.address, projects=["p"]) as client:
         executing(client, "act", "p")
-        (before,) = client._channel._open
+        (before,) = client._channel.connections._open
         with pytest.raises(sw.InvalidArgument, match="lone surrogate"):
             client.tiers.get("\ud800")
-        assert client._channel._open == {before}
+        assert client._channel.connections._open == {before}
         assert client.tiers.metrics().hot.entries == 0
-        assert client._channel._open == {before}
+        assert client._channel.connections._open == {before}
 
 
 def test_closing_gives_up_the_leases_at_once() -> None:
@@ -239,7 +217,7 @@ def test_closing_without_a_connection_gives_up_the_leases() -> None:
         owner = sw.connect(stage.address)
         plan_id = other.plans.use_action(act(other, "act"), projects=["p"]).plan_id
         owner.plans.start_strategize(plan_id)
-        owner._channel._discard(owner._channel._take_live())
+        owner._channel.connections.discard(owner._channel.connections.take_live())
         assert other.plans.get_plan(plan_id).state is sw.PlanState.PROCESSING
         owner.close()
         eventually(lambda: other.plans.get_plan(plan_id).state is sw.PlanState.QUEUED, 5)
@@ -261,10 +239,10 @@ def test_other_manager_at_the_same_address_is_a_lost_runtime(tmp_path: Path) -> 
 
 def test_burst_of_threads_leaves_few_connections(client: sw.Client) -> None:
     """What many calls at once opened is closed again."""
-    taken = [client._channel._take_live() for _ in range(limits.IDLE_CONNECTIONS_MAX + 5)]
+    taken = [client._channel.connections.take_live() for _ in range(limits.IDLE_CONNECTIONS_MAX + 5)]
     for connection in taken:
-        client._channel._give_back(connection)
-    assert len(client._channel._idle) == limits.IDLE_CONNECTIONS_MAX
+        client._channel.connections.give_back(connection)
+    assert len(client._channel.connections._idle) == limits.IDLE_CONNECTIONS_MAX
 
 
 def test_closing_while_a_thread_is_calling_gives_up_the_leases() -> None:
@@ -273,10 +251,10 @@ def test_closing_while_a_thread_is_calling_gives_up_the_leases() -> None:
         owner = sw.connect(stage.address)
         plan_id = other.plans.use_action(act(other, "act"), projects=["p"]).plan_id
         owner.plans.start_strategize(plan_id)
-        taken = owner._channel._take_live()
+        taken = owner._channel.connections.take_live()
         owner.close()
         assert other.plans.get_plan(plan_id).state is sw.PlanState.PROCESSING
-        owner._channel._give_back(taken)
+        owner._channel.connections.give_back(taken)
         eventually(lambda: other.plans.get_plan(plan_id).state is sw.PlanState.QUEUED, 5)
 
 
@@ -284,7 +262,7 @@ def test_waiting_thread_is_told_that_the_client_closed(runtime: sw.Runtime, monk
     """Nobody waits for a connection that will never be there."""
     monkeypatch.setattr(limits, "CONNECTIONS_PER_CLIENT_MAX", 1)
     client = runtime.client()
-    taken = client._channel._take_live()
+    taken = client._channel.connections.take_live()
     told: list[BaseException] = []
 
     def wait() -> None:
@@ -295,11 +273,11 @@ def test_waiting_thread_is_told_that_the_client_closed(runtime: sw.Runtime, monk
 
     thread = threading.Thread(target=wait)
     thread.start()
-    eventually(lambda: client._channel._waiting)
+    eventually(lambda: client._channel.connections._waiting)
     client.close()
     thread.join(10)
     assert "closed" in str(told[0])
-    client._channel._give_back(taken)
+    client._channel.connections.give_back(taken)
 
 
 def test_wrong_address_is_said_at_once() -> None:

@@ -140,11 +140,11 @@ def test_greeting_that_fails_is_said_by_connect(reply: Reply, kind: type[sw.Step
 
 
 def test_new_connection_that_is_lost_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a connection that had been idle is replaced; one that was just opened and fails is the manager's end."""
-    with impostor([WELCOME], [WELCOME]) as address, sw.connect(address) as client:
-        (idle,) = client._channel._idle
-        client._channel._idle.clear()
-        client._channel._discard(idle)
+    """What was idle is replaced, and what was just opened once: a manager in memory that ends two is gone."""
+    with impostor([WELCOME], [WELCOME], [WELCOME]) as address, sw.connect(address) as client:
+        (idle,) = client._channel.connections._idle
+        client._channel.connections._idle.clear()
+        client._channel.connections.discard(idle)
         send = Connection.send
 
         def fail_to_ask(connection: Connection, message: ClientMessage) -> None:
@@ -155,7 +155,7 @@ def test_new_connection_that_is_lost_is_not_tried_for_ever(monkeypatch: pytest.M
         monkeypatch.setattr(Connection, "send", fail_to_ask)
         with pytest.raises(sw.RuntimeLost, match="gone"):
             client.status()
-        assert not client._channel._open
+        assert not client._channel.connections._open
 
 
 def test_stream_that_breaks_in_the_middle_is_an_unknown_outcome() -> None:

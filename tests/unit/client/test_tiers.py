@@ -126,10 +126,10 @@ def test_partly_refused_has_every_outcome(runtime: sw.Runtime) -> None:
 
 def test_bad_name_among_many_keeps_the_connection(client: sw.Client) -> None:
     """What cannot be encoded was not sent, and the connection is not given up for it."""
-    before = {*client._channel._open}
+    before = {*client._channel.connections._open}
     with pytest.raises(sw.InvalidArgument, match="lone surrogate"):
         client.tiers.get_many(["\ud800"])
-    assert client._channel._open == before
+    assert client._channel.connections._open == before
 
 
 def test_scoped_follows_the_pages(client: sw.Client) -> None:

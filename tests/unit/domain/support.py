@@ -74,7 +74,7 @@ def image(state: State) -> dict[str, object]:
             {session: sorted(ids) for session, ids in state.plans.by_session.items()},
             list(state.plans.by_expiry),
         ),
-        "trees": dict(state.plans.by_root),
+        "trees": ({root: sorted(ids) for root, ids in state.plans.by_root.items()}, list(state.plans.by_end)),
         "decisions": dict(state.decisions.rows),
         "contexts": dict(state.contexts.rows),
         "changesets": dict(state.changesets.rows),

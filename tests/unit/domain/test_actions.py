@@ -125,9 +125,7 @@ def test_argument_that_exists_is_valid(name: str, position: int | None, pattern:
         Argument(name=name, position=position, pattern=pattern)
 
 
-@pytest.mark.parametrize(
-    "minimum, maximum", [(2, 1), (1, -1), (1.5, 1.25), (float("inf"), 0), (0, float("-inf"))], ids=str
-)
+@pytest.mark.parametrize("minimum, maximum", [(2, 1), (1, -1), (1.5, 1.25)], ids=str)
 def test_argument_with_crossed_bounds(minimum: float, maximum: float) -> None:
     """No value could lie between them; on a single point one does, and one bound alone crosses nothing."""
     with pytest.raises(InvalidArgument, match="argument 'a' has a minimum above its maximum"):
@@ -221,8 +219,8 @@ class TestUse:
             (Argument(name="a", type=ArgumentType.BOOLEAN), 1, "is a int: give a boolean"),
             (Argument(name="a", type=ArgumentType.INTEGER, minimum=2), 1, "is 1, less than its minimum 2"),
             (Argument(name="a", type=ArgumentType.NUMBER, maximum=2), 2.5, "is 2.5, more than its maximum 2"),
-            (Argument(name="a", type=ArgumentType.NUMBER, minimum=2), float("nan"), "less than its minimum"),
-            (Argument(name="a", type=ArgumentType.NUMBER, maximum=2), float("nan"), "more than its maximum"),
+            (Argument(name="a", type=ArgumentType.NUMBER, minimum=2), float("nan"), "finite"),
+            (Argument(name="a", type=ArgumentType.NUMBER, maximum=2), float("-inf"), "finite"),
         ],
     )
     def test_value_outside_its_bounds(

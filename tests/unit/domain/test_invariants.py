@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from stepwell.domain import invariants
 from stepwell.domain.changeset import ChangesetState
-from stepwell.domain.commands.plans import RecordDecision
+from stepwell.domain.commands.plans import CancelPlan, RecordDecision
 from stepwell.domain.content import BodyCount, digest_of
 from stepwell.domain.fragment import TierBudget
 from stepwell.domain.invariants import INVARIANTS
@@ -26,6 +26,8 @@ def state() -> State:
     for name in "abc":
         world.store(name, 3)
     world.store("w", tier=Tier.WARM, project="q")
+    world.use("old")
+    world.do(CancelPlan("old"))
     world.use()
     world.execute()
     world.declare("kid")
@@ -201,8 +203,34 @@ def uproot(state: State) -> None:
     put(state, replace(plan_of(state, "kid"), root_plan_id="kid"))
 
 
-def miscount_tree(state: State) -> None:
-    state.plans.by_root["plan"] += 1
+def lose_from_tree(state: State) -> None:
+    state.plans.by_root["plan"].discard("kid")
+
+
+def lose_a_root(state: State) -> None:
+    plan = plan_of(state)
+    put(state, replace(plan_of(state, "kid"), parent_plan_id="nobody"))
+    put(state, replace(plan, subplans=None))
+
+
+def lose_from_ends(state: State) -> None:
+    state.plans.by_end.clear()
+
+
+def file_under_another_end(state: State) -> None:
+    old = plan_of(state, "old")
+    times = {phase: replace(each, ended_at_ms=1) for phase, each in old.times.items()}
+    put(state, replace(old, times=times))
+
+
+def file_what_goes_on(state: State) -> None:
+    state.plans.by_end.add((1, "plan"))
+
+
+def end_at_no_time(state: State) -> None:
+    put(state, replace(plan_of(state, "old"), times={}))
+    state.plans.by_end.clear()
+    state.plans.by_end.add((0, "old"))
 
 
 def lose_a_decision(state: State) -> None:
@@ -305,7 +333,13 @@ DAMAGES: dict[str, list[Damage]] = {
         lease_not_filed_by_expiry,
         lease_filed_under_another_session,
     ],
-    "families_agree": [declare_nobody, disown, uproot, miscount_tree],
+    "families_agree": [declare_nobody, disown, uproot, lose_from_tree, lose_a_root],
+    "roots_that_are_over_are_filed_by_their_end": [
+        lose_from_ends,
+        file_under_another_end,
+        file_what_goes_on,
+        end_at_no_time,
+    ],
     "decisions_form_trees": [
         lose_a_decision,
         decision_of_another_plan,

@@ -39,6 +39,8 @@ def load(source: str, path: Path) -> None:
         ("SWEEP_MOVES_MAX", "4_097", "a sweep is a step"),
         ("HOT_TTL_MS", "WARM_TTL_MS_TOO_LONG", "tiers are ordered"),
         ("WARM_TTL_MS", "91 * 24 * 60 * 60 * 1000", "tiers are ordered"),
+        ("CLOSED_PLANS_MAX", "100_000", "plans that are over leave room for others"),
+        ("PLANS_PER_TREE_MAX", "2_000", "a tree's plans are forgotten in one step"),
     ],
 )
 def test_asserted_relations_can_fail(tmp_path: Path, name: str, value: str, claim: str) -> None:
@@ -73,6 +75,7 @@ def test_a_step_is_bounded_by_its_parts() -> None:
     assert limits.ACTIVE_PER_CONTEXT_MAX <= limits.CHANGESETS_PER_PLAN_MAX
     assert limits.METADATA_BYTES_MAX < limits.INLINE_BODY_BYTES_MAX
     assert limits.MOVES_PER_STEP_MAX <= limits.TRANSACTION_CHANGES_MAX
+    assert limits.FORGOTTEN_ROWS_PER_STEP_MAX <= limits.TRANSACTION_CHANGES_MAX
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,9 @@ class TestUse:
     def test_bound(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """There is room for so many and no more."""
         monkeypatch.setattr(limits, "PLANS_MAX", 1)
-        world.refuse(UseAction("new", "act", LINKS), Busy, "there are 1 plans already")
+        world.refuse(
+            UseAction("new", "act", LINKS), Busy, "^there are 1 plans already: end some, and they are forgotten"
+        )
 
     def test_link_that_exists_is_valid(self) -> None:
         """A malformed project never becomes a link."""

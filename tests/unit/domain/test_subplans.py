@@ -169,7 +169,7 @@ class TestDeclare:
         world.refuse(
             DeclareSubplans("plan", world.lease(), specs),
             Busy,
-            "^there would be more than the 2 plans that are allowed$",
+            "^there would be more than the 2 plans that are allowed: end some",
         )
         world.declare("a")
 

@@ -25,7 +25,7 @@ from stepwell.protocol.messages import (
     Welcome,
 )
 from tests.managers import ENCODING, EPOCH, Stage
-from tests.peers import RawPeer
+from tests.peers import RawPeer, request_ids
 
 ORIGIN = Origin("test", time.time_ns() // 1_000_000)
 """Now: what is stored with it is not idle yet."""
@@ -70,16 +70,18 @@ def _next(
 def joined(stage: Stage, session_id: str, projects: tuple[str, ...] | None = None) -> RawPeer:
     """A peer that was welcomed."""
     peer = RawPeer(stage.address)
+    resumed = session_id in stage.loop._sessions
     peer.send(Hello(VERSION, session_id, projects))
     welcome = answered(stage, peer)
     segments = (*stage.owner.bodies.arena.segments, *stage.owner.bodies.files.segments)
-    assert welcome == Welcome(VERSION, EPOCH, stage.requests.revision, os.getpid(), ENCODING, segments)
+    revision, store = stage.requests.revision, stage.store
+    assert welcome == Welcome(VERSION, EPOCH, revision, os.getpid(), ENCODING, segments, resumed, store.database)
     return peer
 
 
 def ask(stage: Stage, peer: RawPeer, *commands: AnyCommand) -> list[Answer | Refusal]:
     """The results of one request."""
-    return results(stage, peer, Request(1, commands))
+    return results(stage, peer, Request(next(request_ids), commands))
 
 
 def results(stage: Stage, peer: RawPeer, message: Request | Transaction) -> list[Answer | Refusal]:

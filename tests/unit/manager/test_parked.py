@@ -26,7 +26,21 @@ from stepwell.protocol.messages import (
 )
 from tests.managers import EPOCH, Stage
 from tests.peers import RawPeer, frame, store
-from tests.unit.manager.support import ORIGIN, Clock, answered, ask, guest_of, joined, noise, pour, read, refusals, told
+from tests.unit.manager.support import (
+    ORIGIN,
+    Clock,
+    answered,
+    ask,
+    gone,
+    guest_of,
+    joined,
+    noise,
+    pour,
+    read,
+    refusals,
+    told,
+    upload,
+)
 
 
 class Patient:
@@ -182,11 +196,13 @@ def test_peer_that_hangs_up_before_its_view_opens(stage: Stage) -> None:
 
 @pytest.mark.usefixtures("no_room")
 def test_parked_peer_that_hangs_up_is_noticed(stage: Stage) -> None:
-    """Although nothing is read of it meanwhile."""
+    """Although nothing is read of it meanwhile. Its session has the grace of a lost connection."""
     peer = parked(stage, "a")
+    (session,) = stage.loop._sessions
     peer.close()
     stage.turn_until(lambda: stage.peers == 0)
-    assert (stage.loop._parking.guests, stage.loop._backlog, stage.sessions) == ({}, {}, 0)
+    assert (stage.loop._parking.guests, stage.loop._backlog, session.connections) == ({}, {}, 0)
+    assert session.ends_at_s is not None
 
 
 @pytest.mark.usefixtures("no_room")
@@ -248,3 +264,21 @@ def test_parked_peer_is_not_stalled(stage: Stage, clock: Clock) -> None:
         assert stage.peers == 1
         clock.forward(2)
         assert answered(stage, peer) == Granted(0, accepted=False)
+
+
+def test_peer_that_is_evicted_in_the_turn_in_which_it_asks(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """Nothing is waited for on a connection that is gone, and nobody else notices."""
+    with joined(stage, "late") as peer, joined(stage, "other") as other:
+        upload(stage, peer, 0, noise(MIB))
+        guest = guest_of(stage, "late")
+        stage.turn_until(lambda: guest.uploads.held)
+        clock.forward(2 * limits.UPLOAD_SECONDS_MAX + 1)
+        monkeypatch.setattr(StateOwner, "reserve", lambda *_: None)
+        peer.send(Offer(1, MIB))
+        stage.turn()
+        assert guest.parked == Offer(1, MIB)
+        assert gone(peer)
+        assert (stage.peers, stage.loop._parking.guests, stage.loop._backlog) == (1, {}, {})
+        assert refusals(ask(stage, other, GetMetrics())) == [""]

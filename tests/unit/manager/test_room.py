@@ -13,7 +13,7 @@ from stepwell.domain.tier import Tier
 from stepwell.errors import Busy, StepwellError, TierFull, TransactionAborted
 from stepwell.limits import KIB, MIB
 from stepwell.manager.owner import StateOwner
-from stepwell.memory.bodies import BodyStore
+from stepwell.memory.labour import Labour
 from tests.managers import Stage, staged
 from tests.peers import store
 from tests.unit.domain.support import image
@@ -172,7 +172,7 @@ def test_room_that_is_being_made_is_busy(small: Stage, monkeypatch: pytest.Monke
     assert len(stored) == 40
     full = small.owner.bodies.arena.limit
     monkeypatch.setattr(small.owner.bodies.arena, "limit", small.owner.bodies.arena.bytes)
-    monkeypatch.setattr(BodyStore, "work", lambda *_: True)
+    monkeypatch.setattr(Labour, "work", lambda *_: True)
     with pytest.raises(Busy, match="try again in a moment"):
         small.owner.execute(store("large", noise(MIB)), ORIGIN)
     monkeypatch.undo()

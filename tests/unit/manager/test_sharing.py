@@ -31,6 +31,7 @@ from stepwell.protocol.messages import (
     ViewOpened,
     Welcome,
 )
+from stepwell.storage.port import SessionRow
 from tests.managers import Stage, served, staged
 from tests.peers import RawPeer, store
 from tests.unit.manager.support import ORIGIN, Clock, answered, ask, gone, guest_of, joined, noise, told
@@ -295,7 +296,7 @@ def test_client_that_held_on_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_holders_forget_whom_they_never_knew() -> None:
     """A session without segments, and a segment without holders, cost nothing."""
     holders = Holders()
-    session = Session("s", None, None)
+    session = Session(SessionRow("s", None, 0, ""), None)
     holders.forget(session)
     holders.retire([(1, 100)])
     assert (holders.retired, holders.retired_bytes, holders.oldest()) == (0, 0, set())
@@ -304,7 +305,7 @@ def test_holders_forget_whom_they_never_knew() -> None:
 def test_oldest_is_what_retired_first() -> None:
     """Not what was given first, and not the lowest number."""
     holders = Holders()
-    one, two = Session("one", None, None), Session("two", None, None)
+    one, two = (Session(SessionRow(name, None, 0, ""), None) for name in ("one", "two"))
     holders.give(one, [1])
     holders.give(two, [2])
     holders.retire([(2, 10)])

@@ -120,7 +120,7 @@ class Shelf:
         for digest, body in self.bodies.items():
             assert self.read(digest) == body
         for arena in (self.store.arena, self.store.files):
-            kept = [each for each in self.store._handles.values() if each.segment in arena.segments]
+            kept = [each for each in self.store.handles.values() if each.segment in arena.segments]
             pinned = sum(segment.pins for segment in arena.segments.values())
             live = sum(record_bytes(each.stored) for each in kept)
             assert arena.live == sum(segment.live for segment in arena.segments.values())
@@ -130,7 +130,7 @@ class Shelf:
     def steps(self) -> Iterator[int]:
         """Do one step of the work after the other, until there is no more."""
         for number in range(STEPS_MAX):
-            if not self.store.work(0):
+            if not self.store.labour.work(0):
                 return
             yield number
         raise AssertionError("the work has no end")
@@ -146,7 +146,7 @@ class Shelf:
 
     def settle(self) -> None:
         """Do all the work, and that which becomes possible by it, without looking."""
-        while self.store.work(1.0) or self.store.let_go():
+        while self.store.labour.work(1.0) or self.store.let_go():
             pass
         self.check()
 

@@ -56,7 +56,7 @@ class TestForms:
                 assert shelved.read(digest) == BODIES[name]
                 shelved.finish()
                 assert shelved.form(digest) == forms[tier]
-            assert shelved.store.waiting == 0
+            assert shelved.store.labour.waiting == 0
 
     def test_large_body_takes_many_steps(self) -> None:
         """No step handles more than a slice: packing, writing and expanding are divided."""
@@ -109,12 +109,12 @@ class TestForms:
         with shelf() as shelved:
             digest = shelved.put(BODIES["small noise"], WARM)
             shelved.finish()
-            monkeypatch.setattr(shelved.store._packer, "pack", lambda _body: pytest.fail("packed again"))
+            monkeypatch.setattr(shelved.store.labour._packer, "pack", lambda _body: pytest.fail("packed again"))
             for tier in (COLD, WARM, COLD):
                 shelved.move(digest, tier)
                 shelved.finish()
             shelved.delete(digest)
-            assert not shelved.store._incompressible
+            assert not shelved.store.labour.incompressible
 
     def test_moves_are_told(self) -> None:
         """Whoever follows where bodies are is told of each move and of the end."""
@@ -215,12 +215,12 @@ class TestOutOfRoom:
                     shelved.move(digest, COLD)
                 shelved.finish()
                 assert {shelved.form(digest) for digest in digests} == {"raw in arena"}
-                assert shelved.store.waiting == len(digests)
-                assert not shelved.store.work()
-            shelved.store.try_again()
+                assert shelved.store.labour.waiting == len(digests)
+                assert not shelved.store.labour.work()
+            shelved.store.labour.try_again()
             shelved.finish()
             assert {shelved.form(digest).split()[-1] for digest in digests} == {"file"}
-            assert shelved.store.waiting == 0
+            assert shelved.store.labour.waiting == 0
 
     def test_disk_that_ends_in_the_middle(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """What was reserved is given back."""
@@ -236,7 +236,7 @@ class TestOutOfRoom:
                 shelved.finish()
             assert shelved.store.files.live == 0
             assert shelved.form(digest) == "raw in arena"
-            shelved.store.try_again()
+            shelved.store.labour.try_again()
             shelved.finish()
             assert shelved.form(digest) == "raw in file"
 
@@ -261,10 +261,10 @@ class TestOutOfRoom:
                 patch.setattr(os, "pwrite", fail)
                 shelved.finish()
             if writes > failing:
-                assert (shelved.form(digest), shelved.store.waiting) == ("raw in arena", 1)
+                assert (shelved.form(digest), shelved.store.labour.waiting) == ("raw in arena", 1)
                 assert shelved.store.files.live == 0
                 assert len(shelved.store.files.segments) <= (name == "small text")
-            shelved.store.try_again()
+            shelved.store.labour.try_again()
             shelved.finish()
             assert shelved.form(digest) == FORMS[name.split()[1]][COLD]
 
@@ -279,7 +279,7 @@ class TestOutOfRoom:
                     others.append(shelved.put(noise(60 * KIB, number), HOT))  # noqa: PERF401 - until it raises
             shelved.move(digest, HOT)
             shelved.finish()
-            assert (shelved.form(digest), shelved.store.waiting) == ("raw in file", 1)
+            assert (shelved.form(digest), shelved.store.labour.waiting) == ("raw in file", 1)
             for other in others:
                 shelved.delete(other)
             assert shelved.store.let_go()
@@ -292,13 +292,13 @@ class TestOutOfRoom:
             digest = shelved.put(BODIES["small text"])
             for _ in range(2):
                 shelved.move(digest, COLD)
-                assert shelved.store.waiting == 1
+                assert shelved.store.labour.waiting == 1
                 shelved.finish()
-                assert shelved.store.waiting == 1
+                assert shelved.store.labour.waiting == 1
             shelved.move(digest, HOT)
-            shelved.store.try_again()
+            shelved.store.labour.try_again()
             shelved.finish()
-            assert shelved.store.waiting == 0
+            assert shelved.store.labour.waiting == 0
 
     def test_stuck_body_that_is_deleted(self) -> None:
         """Nobody waits for it any more."""
@@ -306,7 +306,7 @@ class TestOutOfRoom:
             digest = shelved.put(BODIES["small text"], COLD)
             shelved.finish()
             shelved.delete(digest)
-            assert (len(shelved.store), shelved.store.waiting) == (0, 0)
+            assert (len(shelved.store), shelved.store.labour.waiting) == (0, 0)
 
     def test_room_is_required_before_it_is_needed(self) -> None:
         """Past the bound the answer is a refusal, and what was kept is still there."""
@@ -328,19 +328,19 @@ class TestDiskThatFails:
             with monkeypatch.context() as patch:
                 patch.setattr(os, "pread", _broken_disk)
                 shelved.move(digest, HOT)
-                while shelved.store.work(1.0):
+                while shelved.store.labour.work(1.0):
                     pass
-                assert (shelved.form(digest), shelved.store.waiting) == ("packed in file", 1)
-            shelved.store.try_again()
+                assert (shelved.form(digest), shelved.store.labour.waiting) == ("packed in file", 1)
+            shelved.store.labour.try_again()
             shelved.finish()
-            assert (shelved.form(digest), shelved.store.waiting) == ("raw in arena", 0)
+            assert (shelved.form(digest), shelved.store.labour.waiting) == ("raw in arena", 0)
 
     def test_emptying(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A segment that cannot be walked is left alone for good, whoever is told why, and everything else goes on."""
         told: list[Exception] = []
         monkeypatch.setattr(limits, "DEAD_PERCENT_MAX", 0)
         with shelf() as shelved:
-            shelved.store.on_failure = told.append
+            shelved.store.labour.on_failure = told.append
             shelved.store.files.segment_bytes = 512 * KIB
             digests = [shelved.put(noise(30 * KIB, number), COLD) for number in range(40)]
             shelved.finish()
@@ -348,7 +348,7 @@ class TestDiskThatFails:
                 patch.setattr(os, "pread", _broken_disk)
                 for digest in digests[::2]:
                     shelved.delete(digest)
-                while shelved.store.work(1.0):
+                while shelved.store.labour.work(1.0):
                     pass
             assert [type(error) for error in told] == [OSError] * len(told)
             assert told
@@ -365,17 +365,17 @@ class TestDiskThatFails:
         """Bytes on disk that are not what was written cost their body its new form, and nobody anything else."""
         told: list[Exception] = []
         with shelf() as shelved:
-            shelved.store.on_failure = told.append
+            shelved.store.labour.on_failure = told.append
             digest = shelved.put(BODIES["large text"], COLD)
             shelved.finish()
             handle = shelved.handle(digest)
             shelved.store.segment(handle.segment).write(handle.offset, b"rotten")
             shelved.move(digest, HOT)
-            while shelved.store.work(1.0):
+            while shelved.store.labour.work(1.0):
                 pass
-            assert (len(told), shelved.form(digest), shelved.store.waiting) == (1, "packed in file", 1)
+            assert (len(told), shelved.form(digest), shelved.store.labour.waiting) == (1, "packed in file", 1)
             other = shelved.put(BODIES["small text"], COLD)
-            while shelved.store.work(1.0):
+            while shelved.store.labour.work(1.0):
                 pass
             assert shelved.form(other) == "packed in file"
 
@@ -596,7 +596,7 @@ class TestEmptying:
         monkeypatch.setattr(limits, "PREPARED_BYTES_PER_TURN", 64 * KIB)
         with shelf() as shelved:
             large = self.beside_the_dead(shelved)
-            shelved.store.work(0)
+            shelved.store.labour.work(0)
             shelved.delete(large)
             shelved.finish()
             assert len(shelved.store) == 1
@@ -610,7 +610,7 @@ class TestEmptying:
                     shelved.put(noise(size, number))
             assert shelved.store.is_pressed
             shelved.finish(lambda: None)
-            assert not shelved.store.work(0)
+            assert not shelved.store.labour.work(0)
 
     def test_full_arena_is_put_in_order(self) -> None:
         """With dead space all over it and not one free segment, there is still room to move what is live."""
@@ -651,7 +651,7 @@ class TestEmptying:
                 try:
                     digests.append(shelved.put_or_upload(body))
                 except OutOfRoom:
-                    while shelved.store.work():
+                    while shelved.store.labour.work():
                         self._within(shelved, 16 * MIB)
                     digests.append(shelved.put_or_upload(body))
                 self._within(shelved, 16 * MIB)
@@ -666,7 +666,7 @@ class TestEmptying:
                 patch.setattr(shelved.store.arena, "_make", no_file)
                 patch.setattr(os, "posix_fallocate", out_of_space)
                 shelved.finish(lambda: None)
-                assert not shelved.store.work(0)
+                assert not shelved.store.labour.work(0)
             shelved.delete(digests[1])
             shelved.finish(lambda: None)
             self.bounded(shelved)
@@ -689,16 +689,16 @@ class TestEmptying:
         with shelf() as shelved:
             shelved.put(BODIES["small text"])
             shelved.finish()
-            assert shelved.store._labour is None
-            assert not shelved.store.work()
-            assert shelved.store._labour is None
+            assert shelved.store.labour._course is None
+            assert not shelved.store.labour.work()
+            assert shelved.store.labour._course is None
 
     def test_work_that_takes_long_is_interrupted(self) -> None:
         """It says that there may be more, until there is not."""
         with shelf() as shelved:
             shelved.move(shelved.put(compressible(8 * MIB)), COLD)
-            assert shelved.store.work(0)
-            assert not shelved.store.work(60)
+            assert shelved.store.labour.work(0)
+            assert not shelved.store.labour.work(60)
 
     def test_memory_is_bounded_through_a_long_churn(self) -> None:
         """Whatever comes and goes: at rest there is a quarter more than what is live, and two segments."""
@@ -715,11 +715,11 @@ class TestEmptying:
                 if digests and random.random() < 0.3:
                     shelved.move(random.choice(digests), random.choice([HOT, WARM, COLD]))
                 for _ in range(random.randrange(20)):
-                    shelved.store.work(0)
+                    shelved.store.labour.work(0)
                 assert shelved.store.arena.bytes <= 16 * MIB
                 if number % 300 == 0:
                     shelved.settle()
                     self.bounded(shelved)
             shelved.settle()
             self.bounded(shelved)
-            assert shelved.store.waiting == 0
+            assert shelved.store.labour.waiting == 0

@@ -49,7 +49,7 @@ def change(held: Library, random: Random, project: str = "p") -> None:
         case "evict" if names:
             held.do(EvictLru(random.choice([*Tier])))
         case _:
-            held.owner.bodies.work(0)
+            held.owner.bodies.labour.work(0)
 
 
 class TestViews:
@@ -162,7 +162,7 @@ class TestListing:
             assert held.try_open() is None
             held.list_slice()
             happen(held, name)
-            held.owner.bodies.work(1)
+            held.owner.bodies.labour.work(1)
             held.view()
 
     def test_listed_anew(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,7 +452,7 @@ class TestWithoutMemory:
         """Whoever asks is told why there is no view, once; whoever asks again may have more luck."""
         with library() as held:
             held.store("a")
-            held.owner.bodies.work(1)
+            held.owner.bodies.labour.work(1)
             with monkeypatch.context() as patch:
                 patch.setattr(held.owner.bodies.arena, "_make", out_of_space)
                 assert held.try_open() is None
@@ -472,7 +472,7 @@ class TestWithoutMemory:
             held.view()
             for number in range(450):
                 held.store(str(number))
-            while held.owner.bodies.work(1):
+            while held.owner.bodies.labour.work(1):
                 pass
             with monkeypatch.context() as patch:
                 patch.setattr(lacking, out_of_space)
@@ -508,7 +508,7 @@ class TestWithoutMemory:
             held.view()
             for log in held.owner._catalogues._by_project["p"].logs:
                 monkeypatch.setattr(log, "flush", _no_room)
-            held.owner.bodies.work(1)
+            held.owner.bodies.labour.work(1)
             assert held.owner.catalogues == 0
             held.view()
 

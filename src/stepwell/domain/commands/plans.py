@@ -252,8 +252,22 @@ class EndSession(Housekeeping[replies.SessionEnded], frozen=True):
     session_id: Identifier
 
 
+class KeepLeases(Housekeeping[replies.LeasesKept], frozen=True):
+    """Leases that were held at one moment last at least until another: there was no manager to renew them."""
+
+    held_at_ms: int
+    until_ms: int
+
+
 class ExpireLeases(Housekeeping[replies.SessionEnded], frozen=True):
     """Take back every lease whose time is over."""
+
+
+class ForgetPlans(Housekeeping[replies.PlansForgotten], frozen=True):
+    """Drop the trees whose root ended before then, and all but so many of those that ended last."""
+
+    keep: int
+    before_ms: int
 
 
 PlanRead = GetAction | ListActions | GetPlan | ListPlans | ListDecisions

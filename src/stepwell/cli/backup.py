@@ -1,0 +1,29 @@
+"""`stepwell backup`: a copy of a data directory, whether or not a manager is running on it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Final
+
+from stepwell.cli.directories import add_data_dir, directory
+from stepwell.cli.output import say
+from stepwell.storage.backup import back_up
+
+SUMMARY: Final = "Copy a data directory, consistently, while its manager goes on"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "target", metavar="TARGET", type=directory, help="the new directory, for `stepwell serve --data-dir TARGET`"
+    )
+    add_data_dir(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    began_s = time.monotonic()
+    copied = back_up(arguments.data_dir, arguments.target)
+    seconds = time.monotonic() - began_s
+    say(f"copied revision {copied.revision:,}, {copied.bytes:,} bytes in {seconds:.1f} s, as epoch {copied.epoch}")
+    say(f"serve it with stepwell serve --data-dir {str(arguments.target)!r}")
+    return 0

@@ -1,0 +1,257 @@
+"""A session's connections: one for each thread that is inside a call, opened when needed and used again.
+
+Safe from any number of threads, because a connection belongs to one call at a time. In a forked child the inherited
+connections are closed, unused, and a new session begins; the parent notices nothing.
+
+The manager forgets a session that nobody came back to, and knows it again from the next greeting on. Only that one
+greeting is told, so that they are said one at a time, and each connection knows in which *generation* of the session
+it was opened: what may have arrived in an earlier one cannot be sent again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from typing import assert_never
+
+from ulid import ULID
+
+from stepwell import limits
+from stepwell.errors import Busy, OutcomeUnknown, ProtocolError, RuntimeLost, StepwellError
+from stepwell.memory.view import Mappings
+from stepwell.protocol.messages import VERSION, Goodbye, Hello, Rejected, Retired, Segments, Welcome
+from stepwell.transport.connection import Aside, Connection
+
+
+class Unreachable(Exception):
+    """There is no connection to be had. If it is final, trying again would not change that."""
+
+    def __init__(self, error: StepwellError | OSError, *, is_final: bool) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.is_final = is_final
+
+
+class Link(Connection):
+    """A connection on which a session was welcomed."""
+
+    def __init__(self, address: str, timeout_s: float | None, aside: Aside) -> None:
+        super().__init__(address, timeout_s, aside=aside)
+        self.generation = 0  # of its session
+        self.is_used = False  # it has carried a call before, and may have died since
+
+
+class Connections:
+    """Those of one session: idle, taken by a call, or being opened."""
+
+    def __init__(self, address: str, projects: tuple[str, ...] | None, mappings: Mappings) -> None:
+        self._address = address
+        self._projects = projects
+        self._mappings = mappings
+        self._on_expiry: list[Callable[[], None]] = []
+        self._generation = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.session_id = str(ULID())
+        self.welcome: Welcome | None = None  # what the manager said last
+        self._generation += 1
+        self._closed = threading.Event()
+        self._idle: list[Link] = []
+        self._open: set[Link] = set()  # idle or not
+        self._opening = 0
+        self._waiting = 0
+        self._changed = threading.Condition(threading.Lock())
+        self._greeting = threading.Lock()
+        self._greeted: Link | None = None
+
+    def in_forked_child(self) -> None:
+        """Begin anew: what was inherited belongs to the parent, its locks included."""
+        was_closed = self._closed.is_set()
+        for link in self._open:
+            link.close()
+        if self._greeted is not None:
+            self._greeted.close()
+        self._begin()
+        if was_closed:
+            self._closed.set()
+
+    def on_expiry(self, callback: Callable[[], None]) -> None:
+        """Have something forgotten when the manager has forgotten the session."""
+        self._on_expiry.append(callback)
+
+    def take_live(self) -> Link:
+        """A connection that the manager has not closed, as far as can be seen."""
+        link = self.take()
+        while link.is_used and link.is_stale():
+            self.discard(link)
+            link = self.take()
+        return link
+
+    def take(self) -> Link:
+        """A connection for this call alone."""
+        with self._changed:
+            while True:
+                self._require_open()
+                if self._idle:
+                    return self._idle.pop()
+                if len(self._open) + self._opening < limits.CONNECTIONS_PER_CLIENT_MAX:
+                    self._opening += 1
+                    break
+                self._waiting += 1
+                try:
+                    self._changed.wait()
+                finally:
+                    self._waiting -= 1
+        link: Link | None = None
+        try:
+            link = self.connect()
+            return link
+        finally:
+            with self._changed:
+                self._opening -= 1
+                if link is not None:
+                    self._open.add(link)
+                self._changed.notify()
+
+    def give_back(self, link: Link) -> None:
+        """A call is over: the next one uses its connection again."""
+        link.is_used = True
+        with self._changed:
+            is_closed = self._closed.is_set()
+            if not is_closed and (self._waiting or len(self._idle) < limits.IDLE_CONNECTIONS_MAX):
+                self._idle.append(link)
+                if self._waiting:
+                    self._changed.notify()
+                return
+        if is_closed:
+            _part(link)
+        self.discard(link)
+
+    def discard(self, link: Link) -> None:
+        """A connection is broken, or nobody knows what would come next on it."""
+        link.close()
+        with self._changed:
+            self._open.discard(link)
+            self._changed.notify()
+
+    def _require_open(self) -> None:
+        if self._closed.is_set():
+            raise closed()
+
+    def is_closed_within(self, seconds: float) -> bool:
+        """Wait; whether the client was closed meanwhile."""
+        return self._closed.wait(seconds)
+
+    def close(self, *, holds_leases: bool) -> None:
+        """Say goodbye, which ends the session and its leases, and close every idle connection."""
+        with self._changed:
+            if self._closed.is_set():
+                return
+            self._closed.set()
+            idle, self._idle = self._idle, []
+            self._open.difference_update(idle)
+            self._changed.notify_all()
+            is_cut_off = not idle and not self._open
+        if (greeted := self._greeted) is not None:
+            greeted.interrupt()
+        if is_cut_off and holds_leases:  # the session would outlive us by its grace
+            idle += self._connect_to_part()
+        for link in idle:
+            _part(link)
+
+    def _connect_to_part(self) -> list[Link]:
+        found: list[Link] = []
+        if self._greeting.acquire(timeout=limits.GOODBYE_SECONDS_MAX):
+            with contextlib.suppress(Unreachable, StepwellError):
+                found.append(self._connect(limits.GOODBYE_SECONDS_MAX))
+            self._greeting.release()
+        return found
+
+    def connect(self) -> Link:
+        """A new connection, which is the caller's."""
+        with self._greeting:
+            return self._connect()
+
+    def _connect(self, timeout_s: float | None = None) -> Link:
+        """Dial, and be welcomed."""
+        try:
+            link = Link(self._address, timeout_s, self._aside)
+        except RuntimeLost as error:
+            raise Unreachable(error, is_final=False) from error
+        except OSError as error:  # this process has no descriptor left, say
+            raise Unreachable(error, is_final=True) from error
+        self._greeted = link
+        try:
+            if timeout_s is None:
+                self._require_open()  # or whoever closed us just now would wait for this
+            self._admit(self._greet(link))
+        except BaseException:
+            link.close()
+            raise
+        finally:
+            self._greeted = None
+        link.generation = self._generation
+        return link
+
+    def _greet(self, link: Link) -> Welcome:
+        hello = Hello(VERSION, self.session_id, self._projects, self._mappings.numbers)
+        try:
+            answer = link.exchange(hello)
+        except (RuntimeLost, OutcomeUnknown) as error:
+            self._require_open()
+            lost = RuntimeLost(f"the manager at {self._address!r} went away while greeting")
+            lost.__cause__ = error
+            raise Unreachable(lost, is_final=False) from error
+        except StepwellError as error:
+            raise Unreachable(error, is_final=True) from error
+        match answer:
+            case Welcome():
+                return answer
+            case Rejected():
+                refusal = answer.refusal.error()
+                raise Unreachable(refusal, is_final=not isinstance(refusal, Busy))
+            case _:
+                kind = type(answer).__name__
+                raise Unreachable(ProtocolError(f"the manager answered Hello with {kind}"), is_final=True)
+
+    def _admit(self, welcome: Welcome) -> None:
+        known = self.welcome
+        if known is not None and welcome.epoch != known.epoch:
+            raise RuntimeLost("the manager was replaced by another one, and its state is gone: connect anew")
+        if known is not None and not welcome.resumed:
+            self._generation += 1
+            for callback in self._on_expiry:
+                callback()
+        self.welcome = welcome
+        self._mappings.keep_only(welcome.segments)
+
+    def _aside(self, connection: Connection, message: Segments | Retired) -> None:
+        """What the manager says between its answers."""
+        match message:
+            case Segments():
+                descriptors = connection.take_descriptors(len(message.segments))
+                try:
+                    for segment in message.segments:
+                        self._mappings.adopt(segment.number, segment.size, descriptors.pop(0))
+                finally:
+                    for descriptor in descriptors:  # of those behind one that could not be mapped
+                        os.close(descriptor)
+            case Retired():
+                self._mappings.retire(message.segments)
+            case _:
+                assert_never(message)
+
+
+def closed() -> Unreachable:
+    """The caller itself has ended it."""
+    return Unreachable(RuntimeLost("this client is closed: connect anew"), is_final=True)
+
+
+def _part(link: Link) -> None:
+    """Whoever comes last ends the session; that the others did so before does no harm."""
+    with contextlib.suppress(RuntimeLost):
+        link.send(Goodbye())
+    link.close()

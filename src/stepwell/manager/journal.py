@@ -1,0 +1,169 @@
+"""The journal: what this turn has changed so far, and the one place where that is made to survive.
+
+Nothing that a turn did is told to anybody before `commit` has returned: no reply leaves, and no event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from stepwell import limits
+from stepwell.domain.fragment import FragmentRow, TierBudget
+from stepwell.domain.machine import Outcome
+from stepwell.domain.state import State
+from stepwell.domain.telling import events_of
+from stepwell.errors import BodyGone
+from stepwell.manager.feed import Feed
+from stepwell.storage.port import BodyRow, Durability, SessionRow, Store, Turn
+
+
+class Journal:
+    """Collects for a store. Where there is none that keeps anything, it only passes on what happened."""
+
+    def __init__(self, store: Store, state: State) -> None:
+        self.store = store
+        self._state = state
+        self.is_durable = store.durability is not Durability.NONE
+        self.feed = Feed(self._projects_of, floor=state.revision, archive=store if self.is_durable else None)
+        self._turn = Turn()
+        self._is_changed = False
+        self._answered: dict[str, int] = {}  # by session, as far as it is written
+        self._write_uses_at_s = 0.0
+        if self.is_durable:
+            state.fragments.touched = {}
+
+    def begin_with(self, budget: TierBudget) -> None:
+        """What a store that has nothing yet has to know."""
+        self._turn.rows[TierBudget] = {budget.key: budget}
+        self._is_changed = True
+
+    def note(self, outcomes: Sequence[Outcome], now_ms: int) -> None:
+        """Something happened, at one revision."""
+        if not self.is_durable:
+            self.feed.note(outcomes, now_ms)  # there is nothing that could fail before it is told
+            return
+        turn = self._turn
+        for outcome in outcomes:
+            for change in outcome.changes:
+                row = change.after or change.before
+                assert row is not None
+                if isinstance(row, FragmentRow):
+                    turn.fragments[row.key] = None  # as it is when the turn is over
+                else:
+                    turn.rows.setdefault(type(row), {})[row.key] = change.after
+            turn.events += events_of(outcome.changes, outcome.revision, now_ms, self._projects_of)
+        turn.now_ms = now_ms
+        self._is_changed = True
+
+    def remember(self, session_id: str, request_id: int, frame: bytes) -> None:
+        """A request of which something took effect was answered: sent again, it has to get the same answer."""
+        if self.is_durable:
+            self._turn.replies.append((session_id, request_id, frame))
+            self._is_changed = True
+
+    def welcome(self, session: SessionRow) -> None:
+        """A session has begun."""
+        if self.is_durable:
+            self._turn.sessions[session.session_id] = session
+            self._is_changed = True
+
+    def part(self, session_id: str) -> None:
+        """A session is over."""
+        if self.is_durable:
+            self._turn.sessions[session_id] = None
+            self._turn.replies = [each for each in self._turn.replies if each[0] != session_id]
+            self._is_changed = True
+
+    def tidy(self, answered: dict[str, int], now_s: float) -> None:
+        """Throw away what is not needed any more: by session, the requests before this number are answered."""
+        if not self.is_durable:
+            return
+        news = {
+            session_id: number for session_id, number in answered.items() if self._answered.get(session_id, 0) < number
+        }
+        self._answered = answered
+        if news or self.store.is_untidy:
+            self._turn.answered = news
+            self._is_changed = True
+        if now_s >= self._write_uses_at_s and not self.write_uses():
+            self._write_uses_at_s = now_s + limits.RECENCY_SECONDS
+
+    def write_uses(self) -> bool:
+        """Write down some of what was only read since; whether there is more. Nobody waits for it."""
+        touched = self._state.fragments.touched
+        if not touched:
+            return False
+        keys = list(islice(touched, limits.RECENCY_ROWS_PER_TURN))
+        for key in keys:
+            del touched[key]
+            if key not in self._turn.fragments and (entry := self._state.fragments.entries.get(key)):
+                self._turn.touched.append(entry)
+                self._turn.now_ms = max(self._turn.now_ms, entry.touched_at_ms)
+        self._is_changed = True
+        return bool(touched)
+
+    def commit(self) -> None:
+        """Make all of it survive, and then tell whoever watches."""
+        if not self._is_changed:
+            return
+        turn, self._turn, self._is_changed = self._turn, Turn(), False
+        table = self._state.fragments
+        for key in turn.fragments:
+            turn.fragments[key] = table.entries.get(key)
+        turn.revision = self._state.revision
+        turn.next_serial, turn.tick = table.next_serial, table.tick
+        self.store.commit(turn)
+        self.feed.publish(turn.events)
+
+    # What the bodies' store asks of its vault.
+
+    def keep(self, digest: bytes, size: int, data: bytes, *, packed: bool) -> None:
+        self._put(BodyRow(digest, size, packed, data))
+
+    def begin(self) -> int:
+        return self.store.next_upload()
+
+    def add(self, number: int, part: int, data: bytes) -> None:
+        self._turn.parts.append((number, part, data))
+        self._is_changed = True
+
+    def finish(self, number: int, digest: bytes, size: int, *, packed: bool) -> None:
+        self._put(BodyRow(digest, size, packed, None, number))
+
+    def abandon(self, number: int) -> None:
+        self._turn.abandoned.append(number)
+        self._is_changed = True
+
+    def drop(self, digest: bytes) -> None:
+        self._forget_upload(digest)
+        self._turn.bodies[digest] = None
+        self._is_changed = True
+
+    def note_packed(self, digest: bytes, size: int) -> None:
+        self._turn.packed_bytes[digest] = size
+        self._is_changed = True
+
+    def is_settled(self, digest: bytes) -> bool:
+        return digest not in self._turn.bodies
+
+    def read(self, digest: bytes) -> tuple[bool, Iterator[bytes]]:
+        found = self.store.read(digest)
+        if found is None:
+            raise BodyGone(f"the body {digest.hex()} is not in the store: see `stepwell doctor`")
+        return found
+
+    def _put(self, body: BodyRow) -> None:
+        self._forget_upload(body.digest)
+        self._turn.bodies[body.digest] = body
+        self._is_changed = True
+
+    def _forget_upload(self, digest: bytes) -> None:
+        """A body that came in this turn and does not outlast it may have left parts."""
+        earlier = self._turn.bodies.get(digest)
+        if earlier is not None and earlier.upload is not None:
+            self._turn.abandoned.append(earlier.upload)
+
+    def _projects_of(self, plan_id: str) -> tuple[str, ...]:
+        plan = self._state.plans.get(plan_id)
+        return plan.projects if plan else ()

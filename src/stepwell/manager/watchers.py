@@ -1,0 +1,154 @@
+"""Watchers: guests that are told what happens. Each has a place in the feed, and is told the next when it has read.
+
+One frame each in turn, a bounded number of events in a turn of the loop: neither a watcher that begins long ago nor one
+that does not read makes anybody wait, and what it does not read is not kept for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+
+import structlog
+
+from stepwell import limits
+from stepwell.domain.events import AnyEvent
+from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutOfScope, Refused
+from stepwell.manager.feed import Feed
+from stepwell.manager.guests import Guest
+from stepwell.manager.requests import Requests
+from stepwell.protocol.messages import Events, Missed, Refusal, Rejected, Response, Watch
+
+
+class _Watcher:
+    """How far a guest has been told, and about what."""
+
+    __slots__ = ("_narrowed", "_scope", "guest", "looked", "told", "told_at_s")
+
+    def __init__(self, guest: Guest, narrowed: Collection[str] | None, since: int, now_s: float) -> None:
+        assert guest.session is not None
+        self.guest = guest
+        self._scope = guest.session.projects
+        self._narrowed = None if narrowed is None else frozenset(narrowed)
+        self.looked = since  # everything up to here was sent, or was none of its business
+        self.told = since  # so far it knows
+        self.told_at_s = now_s
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it reads what it gets."""
+        return len(self.guest.peer.outbox) < limits.WATCHER_OUTBOX_BYTES
+
+    def sees(self, event: AnyEvent) -> bool:
+        """All of it has to be in scope; of what is, something has to be what it asked for."""
+        projects = event.scope
+        if not projects or (self._scope is None and self._narrowed is None):
+            return True
+        if self._scope is not None and not self._scope.issuperset(projects):
+            return False
+        return self._narrowed is None or not self._narrowed.isdisjoint(projects)
+
+    def send(self, message: Events | Missed, upto: int, now_s: float) -> None:
+        self.guest.peer.send(message)
+        self.told, self.told_at_s = upto, now_s
+
+
+class Watchers:
+    """All that watch."""
+
+    def __init__(self, feed: Feed, requests: Requests, log: structlog.typing.FilteringBoundLogger) -> None:
+        self._feed = feed
+        self._requests = requests
+        self._log = log
+        self._queue: deque[_Watcher] = deque()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def join(self, guest: Guest, message: Watch, now_s: float) -> None:
+        """From now on a guest is told what happens; or it is told why not."""
+        try:
+            since = self._checked(guest, message)
+        except Refused as error:
+            if isinstance(error, OutOfScope):
+                self._log.warning("request.out_of_scope", pid=guest.credentials.pid, reason=error.message)
+            guest.peer.send(Response(message.request_id, (Refusal.of(error, self._requests.revision),)))
+            return
+        guest.is_watching = True
+        watcher = _Watcher(guest, message.projects, since, now_s)
+        watcher.send(Events((), since), since, now_s)
+        self._queue.append(watcher)
+
+    def _checked(self, guest: Guest, message: Watch) -> int:
+        """Where it begins, or a refusal."""
+        assert guest.session is not None
+        self._requests.origin(guest.session).require(message.projects or ())
+        revision = self._requests.revision
+        if message.since is not None and message.since > revision:
+            raise InvalidArgument(f"since={message.since} is no revision of this epoch, which is at {revision}")
+        if len(self._queue) >= limits.WATCHERS_MAX:
+            raise Busy(f"{limits.WATCHERS_MAX} connections watch already: try again later")
+        return revision if message.since is None else message.since
+
+    def leave(self, guest: Guest) -> None:
+        """It is gone."""
+        if guest.is_watching:
+            self._queue = deque(each for each in self._queue if each.guest is not guest)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether somebody is behind and reads: then the next turn need not wait for anything."""
+        if not self._queue:
+            return False
+        revision = self._requests.revision
+        return any(each.looked < revision and each.is_ready for each in self._queue)
+
+    def tell(self, now_s: float) -> list[Guest]:
+        """Tell everybody what is next for them, as far as a turn allows. Those who got something have to be flushed."""
+        revision = self._requests.revision
+        room, idle = limits.EVENTS_TOLD_PER_TURN, 0
+        told: list[Guest] = []
+        while room > 0 and idle < len(self._queue):
+            watcher = self._queue[0]
+            self._queue.rotate(-1)
+            size = len(watcher.guest.peer.outbox)
+            try:
+                looked = self._advance(watcher, revision, now_s)
+            except Exception as error:  # noqa: BLE001 - what cannot be told costs whoever asked for it, and nobody else
+                looked = self._give_up(watcher, error)
+            if looked:
+                room -= looked
+                idle = 0
+            else:
+                idle += 1
+            if len(watcher.guest.peer.outbox) > size:
+                told.append(watcher.guest)
+        return told
+
+    def _give_up(self, watcher: _Watcher, error: Exception) -> int:
+        self._log.exception("watcher.met_a_defect", pid=watcher.guest.credentials.pid)
+        fault = ManagerFault(f"what happened behind revision {watcher.told} cannot be told ({error!r})")
+        watcher.guest.peer.send(Rejected(Refusal.of(fault, self._requests.revision)))
+        watcher.guest.peer.is_open = False
+        self.leave(watcher.guest)
+        return 1
+
+    def _advance(self, watcher: _Watcher, revision: int, now_s: float) -> int:
+        """A frame for a watcher, if anything is next; how many events were looked at."""
+        if not watcher.is_ready:
+            return 0
+        if watcher.looked >= revision:
+            if watcher.told < watcher.looked and now_s - watcher.told_at_s >= limits.UNTOLD_SECONDS:
+                watcher.send(Events((), watcher.looked), watcher.looked, now_s)
+            return 0
+        if (resume := self._feed.resume(watcher.looked)) > watcher.looked:
+            watcher.looked = resume
+            watcher.send(Missed(resume), resume, now_s)
+            return 1
+        events, watcher.looked = self._feed.after(watcher.looked, limits.EVENTS_PER_FRAME, revision)
+        if seen := tuple(filter(watcher.sees, events)):
+            try:
+                watcher.send(Events(seen, watcher.looked), watcher.looked, now_s)
+            except InvalidArgument:  # one step is more than a frame holds
+                watcher.send(Missed(watcher.looked), watcher.looked, now_s)
+        return max(1, len(events))

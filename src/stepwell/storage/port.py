@@ -1,0 +1,130 @@
+"""What a manager asks of a store: to write down a turn, entirely or not at all, and to give everything back.
+
+There are two. `memory` keeps nothing: the state ends with the manager, by choice. `sqlite` keeps everything, in tables
+that anybody can read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct, field
+
+from stepwell.domain.events import AnyEvent
+from stepwell.domain.fragments import Entry, Key
+from stepwell.domain.replies import Row
+
+
+class Durability(StrEnum):
+    """What an acknowledged write survives."""
+
+    DISK = "disk"  # a loss of power
+    PROCESS = "process"  # the death of every process, not of the machine
+    NONE = "none"  # nothing: the state is in memory
+
+
+class SessionRow(Struct, frozen=True):
+    """A session, as it is found again: a process is known by its number and the moment at which it was started."""
+
+    session_id: str
+    projects: tuple[str, ...] | None
+    pid: int
+    process: str  # "" where it cannot be seen
+    answered: int = 0
+
+
+class BodyRow(Struct, frozen=True, gc=False):
+    """A body as it is written: raw or compressed, in one piece or, if it is large, in the parts of an upload."""
+
+    digest: bytes
+    size: int
+    packed: bool
+    data: bytes | None
+    upload: int | None = None
+
+
+class Turn(Struct):
+    """All that one turn of the loop changed."""
+
+    revision: int = 0
+    now_ms: int = 0
+    next_serial: int = 0
+    tick: int = 0
+    rows: dict[type, dict[object, Row | None]] = field(default_factory=dict)  # by table and key; None: deleted
+    fragments: dict[Key, Entry | None] = field(default_factory=dict)
+    touched: list[Entry] = field(default_factory=list)  # only read
+    bodies: dict[bytes, BodyRow | None] = field(default_factory=dict)  # None: nothing refers to it any more
+    packed_bytes: dict[bytes, int] = field(default_factory=dict)  # what bodies take when compressed
+    parts: list[tuple[int, int, bytes]] = field(default_factory=list)  # of uploads: number, which part, its bytes
+    abandoned: list[int] = field(default_factory=list)  # uploads that no body will need
+    events: list[AnyEvent] = field(default_factory=list)
+    sessions: dict[str, SessionRow | None] = field(default_factory=dict)
+    replies: list[tuple[str, int, bytes]] = field(default_factory=list)
+    answered: dict[str, int] = field(default_factory=dict)  # by session: earlier replies can go
+
+
+class Kept(Struct):
+    """All that a store has."""
+
+    revision: int
+    clock_ms: int
+    next_serial: int
+    tick: int
+    rows: list[Row]
+    fragments: list[Entry]
+    bodies: list[tuple[BodyRow, int | None]]  # without their bytes; what they take when compressed, if that is known
+    sessions: list[SessionRow]
+    replies: list[tuple[str, int, bytes]]
+
+
+class Store(Protocol):
+    """Where a manager's state survives it."""
+
+    epoch: str
+    encoding: str  # in which its tokens are counted
+    durability: Durability
+    starts: int  # how many managers there have been, this one included
+
+    @property
+    def database(self) -> str | None:
+        """Where clients read cold bodies; None where there is nothing to read."""
+        ...
+
+    def commit(self, turn: Turn) -> None:
+        """Write a turn. When this returns, it survives; or `StoreFailed`, and the manager has to stop."""
+        ...
+
+    def load(self) -> Kept | None:
+        """What there is; None if there is nothing yet."""
+        ...
+
+    def next_upload(self) -> int:
+        """A number under which the parts of a large body are written."""
+        ...
+
+    @property
+    def is_untidy(self) -> bool:
+        """Whether there is something to be thrown away, a little with each turn."""
+        ...
+
+    def begin(self) -> None:
+        """What was loaded holds together: from now on this manager writes. Before that nothing is changed."""
+        ...
+
+    def read(self, digest: bytes) -> tuple[bool, Iterator[bytes]] | None:
+        """A body, compressed or not, in slices; None if it is not there."""
+        ...
+
+    def events_after(self, revision: int, limit: int) -> list[AnyEvent]:
+        """The events behind a revision, at least `limit` if there are as many, and always whole revisions."""
+        ...
+
+    def oldest_event(self) -> int:
+        """The revision behind which no event is missing."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...

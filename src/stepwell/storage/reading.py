@@ -1,0 +1,56 @@
+"""Reading bodies out of a database that a manager is writing: nobody waits for anybody."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import suppress
+
+from stepwell.errors import BodyGone, StoreDamaged
+from stepwell.storage.loading import damage, open_to_read
+
+
+class BodyFile:
+    """The bodies in a database, for whoever has its path. Safe from any number of threads.
+
+    Each read is short: one that was left open would keep the manager's log from being written back.
+    """
+
+    def __init__(self, database: str) -> None:
+        self._database = database
+        self._lock = threading.Lock()
+        self._db: sqlite3.Connection | None = None
+
+    def read(self, digest: bytes) -> tuple[bool, bytes]:
+        """A body, compressed or not; or `BodyGone`."""
+        with self._lock, damage(f"the database {self._database!r}"):
+            if self._db is None:
+                self._db = open_to_read(self._database)
+            try:
+                self._db.execute("BEGIN")
+                found = self._find(self._db, digest)
+            finally:
+                self._db.execute("ROLLBACK")
+        if found is None:
+            raise BodyGone(f"the body {digest.hex()} is not in the store any more")
+        return found
+
+    @staticmethod
+    def _find(db: sqlite3.Connection, digest: bytes) -> tuple[bool, bytes] | None:
+        row = db.execute("SELECT packed, data, upload FROM bodies WHERE digest = ?", (digest,)).fetchone()
+        if row is None:
+            return None
+        packed, data, upload = row
+        if data is None:
+            parts = db.execute("SELECT data FROM body_parts WHERE upload = ? ORDER BY part", (upload,))
+            data = b"".join(part for (part,) in parts)
+        if not isinstance(data, bytes):
+            raise StoreDamaged(f"table bodies, digest {digest.hex()}: its data are no bytes")
+        return bool(packed), data
+
+    def close(self) -> None:
+        with self._lock:
+            db, self._db = self._db, None
+        if db is not None:
+            with suppress(sqlite3.Error):
+                db.close()

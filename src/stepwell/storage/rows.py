@@ -1,0 +1,217 @@
+"""Rows of the domain as rows of tables, and back. What is no number, text or digest is JSON, to be read by anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from types import UnionType
+from typing import Final, Generic, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from stepwell.domain.changeset import Changeset, Content, ContextRow, EntryRow
+from stepwell.domain.fragment import FragmentRow, TierBudget
+from stepwell.domain.fragments import Entry
+from stepwell.domain.plan import Action, Decision, Lease, Plan
+from stepwell.errors import StoreDamaged
+
+Value = str | int | float | bytes | None
+Values = tuple[Value, ...]
+RowT = TypeVar("RowT", bound=Struct)
+
+_json = msgspec.json.Encoder(order="deterministic")
+_SIMPLE: Final = (str, int, float, bytes, type(None))
+_NO_METADATA: Final = "{}"
+
+
+class RowTable(Generic[RowT]):
+    """A table whose columns are the fields of a Struct, in order; some of them JSON, some of them left out."""
+
+    def __init__(self, name: str, kind: type[RowT], key: Sequence[str], *, without: Sequence[str] = ()) -> None:
+        self.name = name
+        self.kind = kind
+        self.columns = tuple(field for field in kind.__struct_fields__ if field not in without)
+        self._key = tuple(key)
+        types = {each.name: each.type for each in msgspec.structs.fields(kind)}
+        self._types = tuple((column, types[column], _is_text(types[column])) for column in self.columns)
+        self.put = _insert(name, len(self.columns))
+        self.delete = f"DELETE FROM {name} WHERE {' AND '.join(f'{each} = ?' for each in self._key)}"  # noqa: S608
+        self.select = f"SELECT {', '.join(self.columns)} FROM {name} ORDER BY {', '.join(self._key)}"  # noqa: S608
+
+    def values(self, row: RowT) -> Values:
+        """What goes into the columns."""
+        return tuple(_to_value(getattr(row, column)) for column in self.columns)
+
+    def row(self, values: Sequence[Value]) -> RowT:
+        """What the columns stand for, or `StoreDamaged`."""
+        try:
+            fields = {
+                column: _from_value(value, kind, is_text=is_text)
+                for (column, kind, is_text), value in zip(self._types, values, strict=True)
+            }
+        except (msgspec.MsgspecError, UnicodeError, ValueError) as error:
+            raise StoreDamaged(f"table {self.name}, {self._which(values)}: {error}") from error
+        return self.kind(**fields)
+
+    def _which(self, values: Sequence[Value]) -> str:
+        found = dict(zip(self.columns, values, strict=True))
+        return ", ".join(f"{column} {found[column]!r}" for column in self._key)
+
+
+def _to_value(value: object) -> Value:
+    if isinstance(value, Enum):
+        return cast(str, value.value)
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, _SIMPLE):
+        return value
+    return _json.encode(value).decode()
+
+
+def _from_value(value: Value, kind: type, *, is_text: bool) -> object:
+    """Strict, so that what was not written by us is found: but SQLite has no truth values, and no nesting."""
+    if kind is bool and value in {0, 1}:
+        return bool(value)
+    if isinstance(value, str) and not is_text:
+        return msgspec.json.decode(value, type=kind)
+    return msgspec.convert(value, kind)
+
+
+def _is_text(kind: object) -> bool:
+    """Whether a column of this type holds text as it is."""
+    members = kind.__args__ if isinstance(kind, UnionType) else (kind,)
+    return any(isinstance(each, type) and issubclass(each, str) for each in members)
+
+
+def _insert(name: str, columns: int) -> str:
+    return f"INSERT OR REPLACE INTO {name} VALUES ({', '.join('?' * columns)})"  # noqa: S608
+
+
+ACTIONS: Final = RowTable("actions", Action, ("name",))
+PLANS: Final = RowTable("plans", Plan, ("plan_id",), without=("lease",))
+DECISIONS: Final = RowTable("decisions", Decision, ("decision_id",))
+CONTEXTS: Final = RowTable("contexts", ContextRow, ("context_id",))
+CHANGESETS: Final = RowTable("changesets", Changeset, ("changeset_id",))
+
+
+class _Entries:
+    """Entries of changesets: each side is three columns, so that a digest can be looked for."""
+
+    name = "entries"
+    put = _insert("entries", 14)
+    delete = "DELETE FROM entries WHERE changeset_id = ? AND seq = ?"
+    select = "SELECT * FROM entries ORDER BY changeset_id, seq"
+
+    def values(self, row: EntryRow) -> Values:
+        return (
+            row.plan_id,
+            row.changeset_id,
+            row.seq,
+            row.operation.value,
+            row.path,
+            row.source_path,
+            *_side(row.before),
+            *_side(row.after),
+            row.tool,
+            row.recorded_at_ms,
+        )
+
+    def row(self, values: Sequence[Value]) -> EntryRow:
+        (*head, source_path, b1, b2, b3, a1, a2, a3, tool, recorded_at_ms) = values
+        fields = (*head, source_path, _content(b1, b2, b3), _content(a1, a2, a3), tool, recorded_at_ms)
+        try:
+            return msgspec.convert(fields, EntryRow)
+        except msgspec.MsgspecError as error:
+            raise StoreDamaged(f"table entries, changeset_id {values[1]!r}, seq {values[2]!r}: {error}") from error
+
+
+def _side(content: Content | None) -> Values:
+    return (None, None, None) if content is None else (content.digest, content.size, int(content.held))
+
+
+def _content(digest: Value, size: Value, held: Value) -> tuple[Value, Value, bool] | None:
+    return None if digest is None else (digest, size, bool(held))
+
+
+ENTRIES: Final = _Entries()
+
+FRAGMENT_COLUMNS: Final = len(FragmentRow.__struct_fields__)
+PUT_FRAGMENT: Final = _insert("fragments", FRAGMENT_COLUMNS + 5)
+DELETE_FRAGMENT: Final = "DELETE FROM fragments WHERE project = ? AND fragment_id = ?"
+TOUCH_FRAGMENT: Final = (
+    "UPDATE fragments SET tick = ?, touched_at_ms = ?, last_accessed_ms = ?, access_count = ?, "
+    "accesses_since_move = ? WHERE project = ? AND fragment_id = ?"
+)
+SELECT_FRAGMENTS: Final = "SELECT * FROM fragments ORDER BY tick"
+
+
+def fragment_values(entry: Entry) -> Values:
+    """By hand, because it runs with every store."""
+    row = entry.row
+    return (
+        row.project,
+        row.fragment_id,
+        row.source,
+        row.kind,
+        row.detail_depth,
+        row.tokens,
+        row.size,
+        row.digest,
+        row.tier.value,
+        row.placed_at_ms,
+        row.created_at_ms,
+        row.revision,
+        row.serial,
+        _json.encode(row.metadata).decode() if row.metadata else _NO_METADATA,
+        *use_values(entry),
+    )
+
+
+def use_values(entry: Entry) -> Values:
+    """What reading a fragment changes."""
+    return (entry.tick, entry.touched_at_ms, entry.last_accessed_ms, entry.access_count, entry.accesses_since_move)
+
+
+_metadata = msgspec.json.Decoder(dict[str, str])
+
+
+def entries(found: Iterable[Sequence[Value]]) -> list[Entry]:
+    """Fragments in the order of their use, as the table gives them."""
+    convert, decode = msgspec.convert, _metadata.decode
+    result: list[Entry] = []
+    for values in found:
+        metadata = values[FRAGMENT_COLUMNS - 1]
+        try:
+            row = convert(
+                (*values[: FRAGMENT_COLUMNS - 1], {} if metadata == _NO_METADATA else decode(cast(str, metadata))),
+                FragmentRow,
+            )
+            tick, touched, last, count, since = convert(values[FRAGMENT_COLUMNS:], tuple[int, int, int, int, int])
+        except (msgspec.MsgspecError, TypeError, ValueError) as error:
+            raise StoreDamaged(f"table fragments, project {values[0]!r}, fragment_id {values[1]!r}: {error}") from error
+        entry = Entry(row, tick)
+        entry.touched_at_ms, entry.last_accessed_ms = touched, last
+        entry.access_count, entry.accesses_since_move = count, since
+        result.append(entry)
+    return result
+
+
+def budget_values(budget: TierBudget) -> list[Values]:
+    return [(name, value) for name, value in msgspec.structs.asdict(budget).items()]
+
+
+def budget_of(found: Iterable[tuple[Value, ...]]) -> TierBudget:
+    """What is not written down, because it came with a later version, is as it is by default."""
+    try:
+        return msgspec.convert({each[0]: each[1] for each in found}, TierBudget)
+    except msgspec.MsgspecError as error:
+        raise StoreDamaged(f"table budget: {error}") from error
+
+
+def lease_of(values: Sequence[Value]) -> tuple[str, Lease]:
+    plan_id, *fields = values
+    try:
+        return cast(str, plan_id), msgspec.convert(fields, Lease)
+    except msgspec.MsgspecError as error:
+        raise StoreDamaged(f"table leases, plan_id {plan_id!r}: {error}") from error

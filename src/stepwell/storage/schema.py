@@ -1,0 +1,134 @@
+"""The tables, and how those of an older version become these.
+
+A version is a number in the file (`PRAGMA user_version`). A new one is a new member of MIGRATIONS, which turns the
+version before it into it; what was written by a later version than ours is left alone.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from stepwell.errors import StartFailed, StoreDamaged
+
+APPLICATION_ID: Final = 0x57E99E11
+"""What `file` and SQLite's own tools see: a database of ours, and of nobody else."""
+
+_FIRST: Final = """
+CREATE TABLE store (  -- one row
+    epoch TEXT NOT NULL,          -- revisions compare only within one
+    encoding TEXT NOT NULL,       -- in which tokens are counted
+    starts INTEGER NOT NULL,      -- managers there have been
+    revision INTEGER NOT NULL,
+    clock_ms INTEGER NOT NULL,    -- the latest moment that was given out: time does not go back
+    next_serial INTEGER NOT NULL, -- of fragments
+    tick INTEGER NOT NULL,        -- of their use
+    events_after INTEGER NOT NULL -- the revision behind which no event is missing
+);
+CREATE TABLE budget (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE fragments (
+    project TEXT NOT NULL, fragment_id TEXT NOT NULL, source TEXT NOT NULL, kind TEXT NOT NULL,
+    detail_depth INTEGER NOT NULL, tokens INTEGER NOT NULL, size INTEGER NOT NULL, digest BLOB NOT NULL,
+    tier TEXT NOT NULL, placed_at_ms INTEGER NOT NULL, created_at_ms INTEGER NOT NULL, revision INTEGER NOT NULL,
+    serial INTEGER NOT NULL, metadata TEXT NOT NULL,
+    tick INTEGER NOT NULL, touched_at_ms INTEGER NOT NULL, last_accessed_ms INTEGER NOT NULL,
+    access_count INTEGER NOT NULL, accesses_since_move INTEGER NOT NULL,
+    PRIMARY KEY (project, fragment_id)
+) WITHOUT ROWID;
+CREATE TABLE bodies (
+    digest BLOB PRIMARY KEY,      -- SHA-256 of the body
+    size INTEGER NOT NULL,
+    packed INTEGER NOT NULL,      -- compressed, with zstd
+    packed_bytes INTEGER,         -- what it takes then, if somebody has tried
+    data BLOB,                    -- none: in parts
+    upload INTEGER                -- those of body_parts
+);
+CREATE TABLE body_parts (
+    upload INTEGER NOT NULL, part INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (upload, part)
+) WITHOUT ROWID;
+CREATE TABLE actions (
+    name TEXT PRIMARY KEY, description TEXT NOT NULL, definition_of_done TEXT NOT NULL, strategy_actor TEXT NOT NULL,
+    execution_actor TEXT NOT NULL, estimation_actor TEXT, review_actor TEXT, apply_actor TEXT, invariant_actor TEXT,
+    arguments TEXT NOT NULL, invariants TEXT NOT NULL, automation_profile TEXT, reusable INTEGER NOT NULL,
+    read_only INTEGER NOT NULL, state TEXT NOT NULL, uses INTEGER NOT NULL, created_at_ms INTEGER NOT NULL,
+    revision INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE plans (
+    plan_id TEXT PRIMARY KEY, parent_plan_id TEXT, root_plan_id TEXT NOT NULL, depth INTEGER NOT NULL,
+    action_name TEXT NOT NULL, description TEXT NOT NULL, definition_of_done TEXT NOT NULL, arguments TEXT NOT NULL,
+    project_links TEXT NOT NULL, invariants TEXT NOT NULL, read_only INTEGER NOT NULL, created_at_ms INTEGER NOT NULL,
+    phase TEXT NOT NULL, state TEXT NOT NULL, times TEXT NOT NULL, version INTEGER NOT NULL, attempt INTEGER NOT NULL,
+    executed_attempt INTEGER, fence INTEGER NOT NULL, errors TEXT NOT NULL, changeset_ids TEXT NOT NULL,
+    decision_ids TEXT NOT NULL, reversion_count INTEGER NOT NULL, last_checkpoint_id TEXT, subplans TEXT
+) WITHOUT ROWID;
+CREATE TABLE leases (
+    plan_id TEXT PRIMARY KEY, token INTEGER NOT NULL, session_id TEXT NOT NULL, expires_at_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE decisions (
+    plan_id TEXT NOT NULL, decision_id TEXT PRIMARY KEY, parent_id TEXT, question TEXT NOT NULL, choice TEXT NOT NULL,
+    rationale TEXT NOT NULL, phase TEXT NOT NULL, attempt INTEGER NOT NULL, recorded_at_ms INTEGER NOT NULL,
+    checkpoint INTEGER NOT NULL, superseded_at_ms INTEGER
+) WITHOUT ROWID;
+CREATE TABLE contexts (context_id TEXT PRIMARY KEY, plan_id TEXT NOT NULL, active TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE changesets (
+    changeset_id TEXT PRIMARY KEY, plan_id TEXT NOT NULL, context_id TEXT NOT NULL, attempt INTEGER NOT NULL,
+    state TEXT NOT NULL, entry_count INTEGER NOT NULL, started_at_ms INTEGER NOT NULL, ended_at_ms INTEGER
+) WITHOUT ROWID;
+CREATE TABLE entries (
+    plan_id TEXT NOT NULL, changeset_id TEXT NOT NULL, seq INTEGER NOT NULL, operation TEXT NOT NULL,
+    path TEXT NOT NULL, source_path TEXT,
+    before_digest BLOB, before_size INTEGER, before_held INTEGER,
+    after_digest BLOB, after_size INTEGER, after_held INTEGER,
+    tool TEXT NOT NULL, recorded_at_ms INTEGER NOT NULL,
+    PRIMARY KEY (changeset_id, seq)
+) WITHOUT ROWID;
+CREATE TABLE sessions (
+    session_id TEXT PRIMARY KEY, projects TEXT, pid INTEGER NOT NULL, process TEXT NOT NULL, answered INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE replies (
+    session_id TEXT NOT NULL, request_id INTEGER NOT NULL, frame BLOB NOT NULL, PRIMARY KEY (session_id, request_id)
+) WITHOUT ROWID;
+CREATE TABLE events (
+    revision INTEGER NOT NULL, ordinal INTEGER NOT NULL, at_ms INTEGER NOT NULL, kind TEXT NOT NULL,
+    event TEXT NOT NULL, PRIMARY KEY (revision, ordinal)
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS: Final = (_FIRST,)
+VERSION: Final = len(MIGRATIONS)
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """The version of the tables in a file; 0 if there are none."""
+    application, version = (_pragma(connection, name) for name in ("application_id", "user_version"))
+    if application != APPLICATION_ID and (application or version or _has_tables(connection)):
+        raise StartFailed("the data directory holds a database that is not stepwell's: give another directory")
+    if application == APPLICATION_ID and version <= 0:
+        raise StoreDamaged(f"the database says that its version is {version}, which stepwell never wrote")
+    if version > VERSION:
+        raise StartFailed(
+            f"the data directory was written by a later stepwell (schema {version}, this one knows {VERSION}): "
+            "install that one"
+        )
+    return version
+
+
+def migrate(connection: sqlite3.Connection) -> int:
+    """Bring the tables up to date, inside the caller's transaction; which version they had."""
+    found = version_of(connection)
+    for script in MIGRATIONS[found:]:
+        for statement in script.split(";\n"):
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    return found
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
+    assert isinstance(value, int)
+    return value
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None

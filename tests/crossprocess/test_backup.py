@@ -1,0 +1,110 @@
+"""A backup is made while processes store: it is one revision, and has what was acknowledged before it began."""
+
+import itertools
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import stepwell as sw
+from stepwell.domain import invariants
+from stepwell.manager.doctor import examine
+from stepwell.manager.recovery import recover
+from stepwell.storage.directory import DATABASE
+from stepwell.storage.loading import load
+from tests.processes import spawned
+from tests.stores import serving
+from tests.waiting import eventually
+
+WRITERS = 2
+PROJECT = "p"
+BODY = "the same again, " * 500
+COMMAND = (sys.executable, "-m", "stepwell")
+
+
+def write(address: str, writer: int, directory: str) -> None:
+    """Store pairs until told to stop: at every revision there are both of a pair, or none. A byte for each that is
+    acknowledged tells how many there are.
+    """
+    told, stop = Path(directory) / f"{writer}.told", Path(directory) / "stop"
+    with sw.connect(address, projects=[PROJECT]) as client, told.open("wb", buffering=0) as file:
+        for number in itertools.count():
+            if stop.exists():
+                return
+            with client.transaction() as transaction:
+                for half in "ab":
+                    name = f"{writer}-{number}-{half}"
+                    transaction.tiers.store(sw.Fragment(fragment_id=name, body=f"{name} {BODY}", tokens=1))
+            file.write(b".")
+
+
+def acknowledged(directory: Path) -> list[int]:
+    return [(directory / f"{writer}.told").stat().st_size for writer in range(WRITERS)]
+
+
+@contextmanager
+def written(address: str, directory: Path) -> Iterator[None]:
+    """While processes store, and have begun to."""
+    directory.mkdir()
+    with ExitStack() as stack:
+        for writer in range(WRITERS):
+            stack.enter_context(spawned(write, address, writer, str(directory)))
+        try:
+            eventually(lambda: all((directory / f"{writer}.told").exists() for writer in range(WRITERS)), 30)
+            eventually(lambda: min(acknowledged(directory)) >= 20, 30)
+            yield
+        finally:
+            (directory / "stop").touch()
+
+
+def test_a_backup_while_others_store(tmp_path: Path) -> None:
+    """Several, one after the other: each has everything that was acknowledged before, whole pairs only, and every
+    invariant holds; meanwhile the writers go on, and a doctor finds nothing wrong either.
+    """
+    data_dir, notes = tmp_path / "data", tmp_path / "notes"
+    with serving(data_dir) as address, written(address, notes):
+        for number in range(3):
+            before = acknowledged(notes)
+            target = tmp_path / f"copy-{number}"
+            done = subprocess.run(
+                [*COMMAND, "backup", str(target), "--data-dir", str(data_dir)],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert (done.returncode, done.stderr) == (0, "")
+            assert examine(target, lambda _: None).problems == []
+            kept = load(target / DATABASE)
+            assert kept is not None
+            state = recover(kept)
+            assert invariants.check(state) == []
+            found = {fragment_id for _, fragment_id in state.fragments.entries}
+            assert found >= {
+                f"{writer}-{each}-{half}"
+                for writer in range(WRITERS)
+                for each in range(before[writer])
+                for half in "ab"
+            }
+            assert {name[:-1] for name in found if name.endswith("a")} == {
+                name[:-1] for name in found if name.endswith("b")
+            }
+            assert kept.revision == len(found) // 2
+            assert examine(data_dir, lambda _: None).problems == []
+        reached = acknowledged(notes)
+        eventually(lambda: all(now > then for now, then in zip(acknowledged(notes), reached, strict=True)))
+
+
+def test_a_killed_backup_leaves_nothing_that_opens(tmp_path: Path) -> None:
+    """Killed while it writes: there is no target, and what lies beside it is no data directory."""
+    data_dir, notes, backups = tmp_path / "data", tmp_path / "notes", tmp_path / "backups"
+    backups.mkdir()
+    with serving(data_dir) as address, written(address, notes):
+        process = subprocess.Popen([*COMMAND, "backup", str(backups / "copy"), "--data-dir", str(data_dir)])
+        eventually(lambda: [*backups.rglob("copy.partial*")], 30)
+        process.kill()
+        if process.wait(30) != -signal.SIGKILL:
+            raise AssertionError("it was too quick to be killed")
+    assert not (backups / "copy").exists()
+    assert list(backups.rglob(DATABASE)) == []

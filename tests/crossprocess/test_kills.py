@@ -1,0 +1,119 @@
+"""The manager is killed under load, again and again: nothing acknowledged is lost, and nothing happens twice."""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from multiprocess.context import SpawnProcess
+
+import stepwell as sw
+from stepwell.domain import invariants
+from stepwell.manager.process import Settings
+from stepwell.manager.recovery import recover
+from stepwell.storage.directory import DATABASE
+from stepwell.storage.loading import load
+from stepwell.telemetry import LogLevel
+from stepwell.transport.address import private_directory
+from tests import mortal
+from tests.crossprocess import survivors
+from tests.crossprocess.survivors import SURVIVORS, Progress, project_of
+from tests.processes import CONTEXT
+from tests.waiting import eventually
+
+IS_LONG = os.environ.get("STEPWELL_HYPOTHESIS_PROFILE") == "long"
+KILLS = 200 if IS_LONG else 10
+REQUESTS_PER_SECOND_MIN = 500
+"""With less under way, a kill is unlikely to hit anything."""
+
+BUDGET = sw.TierBudget(hot_tokens=1_000, warm_entries=150)
+
+
+def test_killed_under_load(tmp_path: Path) -> None:
+    """After each restart what was acknowledged is there, once; invariants hold, the budget of hot among them."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    generator = random.Random(seed)
+    directory = private_directory()
+    address, data = directory / "manager.sock", tmp_path / "data"
+    settings = Settings(
+        address=str(address), budget=BUDGET, encoding="estimate", data_dir=str(data), log_level=LogLevel.ERROR
+    )
+    progress = Progress(tmp_path / "progress")
+    manager = mortal.start(settings)
+    counted = 0
+    try:
+        plan_ids = _plans(settings.address)
+        with _alive(settings.address, plan_ids, tmp_path):
+            eventually(lambda: all(progress.of(number)[0] for number in range(SURVIVORS)), 60)
+            while counted < KILLS:
+                rate = _rate_until(progress, generator.uniform(0.1, 0.6))
+                acknowledged = [progress.of(number) for number in range(SURVIVORS)]
+                mortal.end(manager, signal.SIGKILL)
+                counted += rate >= REQUESTS_PER_SECOND_MIN
+                _check(data, plan_ids, acknowledged)
+                manager = mortal.start(settings)
+        _check(data, plan_ids, [progress.of(number) for number in range(SURVIVORS)])
+    finally:
+        mortal.end(manager, signal.SIGKILL)
+        progress.close()
+        address.unlink(missing_ok=True)
+        directory.rmdir()
+
+
+def _plans(address: str) -> list[str]:
+    with sw.connect(address) as client:
+        client.plans.create_action(
+            name="survive",
+            description="d",
+            definition_of_done="d",
+            strategy_actor="local/a",
+            execution_actor="local/b",
+        )
+        return [
+            client.plans.use_action("survive", projects=[project_of(number)], arguments={}).plan_id
+            for number in range(SURVIVORS)
+        ]
+
+
+@contextmanager
+def _alive(address: str, plan_ids: list[str], tmp_path: Path) -> Iterator[None]:
+    stop = tmp_path / "stop"
+    processes: list[SpawnProcess] = [
+        CONTEXT.Process(target=survivors.survive, args=(address, number, plan_id, str(tmp_path / "progress"), str(stop)))
+        for number, plan_id in enumerate(plan_ids)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        yield
+        stop.touch()
+        for process in processes:
+            process.join(60)
+        assert [process.exitcode for process in processes] == [0] * SURVIVORS
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+            process.close()
+
+
+def _rate_until(progress: Progress, seconds: float) -> float:
+    """Let them work until so long after the first of them was answered again; requests a second in that time."""
+    before = progress.requests
+    eventually(lambda: progress.requests > before + SURVIVORS, 60)
+    begin_s, before = time.monotonic(), progress.requests
+    eventually(lambda: time.monotonic() >= begin_s + seconds, 60)
+    return (progress.requests - before) / (time.monotonic() - begin_s)
+
+
+def _check(data: Path, plan_ids: list[str], acknowledged: list[tuple[int, int]]) -> None:
+    """What is on the disk, while no manager has it."""
+    kept = load(data / DATABASE)
+    assert kept is not None
+    state = recover(kept)
+    assert invariants.check(state) == []
+    assert survivors.problems(state, plan_ids, acknowledged) == []

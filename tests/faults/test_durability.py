@@ -1,0 +1,176 @@
+"""What is acknowledged survives: death at every point of a turn, a disk that takes no more, a loss of power."""
+
+import resource
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import stepwell as sw
+from stepwell.domain import invariants
+from stepwell.domain.state import State
+from stepwell.manager.process import STORE_FAILED, Settings
+from stepwell.manager.recovery import recover
+from stepwell.storage.directory import DATABASE
+from stepwell.storage.loading import load
+from stepwell.storage.port import Durability
+from stepwell.telemetry import LogLevel
+from stepwell.transport.address import private_directory
+from tests import mortal
+from tests.tracing import Disk, SystemCall, traced, unflushed_at
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[Settings]:
+    directory = private_directory()
+    yield Settings(
+        address=str(directory / "manager.sock"),
+        budget=None,
+        encoding="estimate",
+        data_dir=str(tmp_path / "data"),
+        log_level=LogLevel.ERROR,
+    )
+    (directory / "manager.sock").unlink(missing_ok=True)
+    directory.rmdir()
+
+
+def kept(directory: str | Path) -> State:
+    """What a directory holds, with every invariant checked."""
+    found = load(Path(directory) / DATABASE)
+    assert found is not None
+    state = recover(found)
+    assert invariants.check(state) == []
+    return state
+
+
+def fragment(fragment_id: str, body: str = "body") -> sw.Fragment:
+    return sw.Fragment(fragment_id=fragment_id, project="p", body=body, tokens=1)
+
+
+class TestFailpoints:
+    @pytest.mark.parametrize("point", mortal.POINTS)
+    def test_death_at_each_point_of_a_turn(self, settings: Settings, point: str) -> None:
+        """The manager dies there; the next one has what was acknowledged; the caller has one answer, of one effect."""
+        with mortal.running(settings, point) as first:
+            client = sw.connect(settings.address)
+            before = client.tiers.store(fragment("earlier"))
+            with ThreadPoolExecutor(1) as pool:
+                answer = pool.submit(client.tiers.store, fragment(mortal.FATAL), expected_revision=0)
+                assert first.wait(30) == -signal.SIGKILL, "the point was not reached"
+                assert ("earlier" in {key[1] for key in kept(settings.data_dir or "").fragments.entries}) is True
+                with mortal.running(settings):
+                    placed = answer.result(30)
+                    assert placed.revision == before.revision + 1
+                    assert [each.fragment_id for each in client.tiers.scoped(project="p")] == ["earlier", mortal.FATAL]
+                    with client.watch(since=0) as watch:
+                        told = [watch.get(10), watch.get(10)]
+                    assert [getattr(each, "fragment_id", None) for each in told] == ["earlier", mortal.FATAL]
+                    client.close()
+
+    def test_transaction_is_there_entirely_or_not_at_all(self, settings: Settings) -> None:
+        """A death while a transaction is written leaves none of it, and sending it again leaves all of it."""
+        with mortal.running(settings, "before commit") as first:
+            client = sw.connect(settings.address)
+
+            def transact() -> None:
+                with client.transaction() as transaction:
+                    for number in range(50):
+                        transaction.tiers.store(fragment(f"t{number}"))
+                    transaction.tiers.store(fragment(mortal.FATAL))
+
+            with ThreadPoolExecutor(1) as pool:
+                done = pool.submit(transact)
+                assert first.wait(30) == -signal.SIGKILL
+                assert len(kept(settings.data_dir or "").fragments) == 0
+                with mortal.running(settings):
+                    done.result(30)
+                    assert len(kept(settings.data_dir or "").fragments) == 51
+                    client.close()
+
+
+class TestDiskThatTakesNoMore:
+    @pytest.mark.parametrize("room", [0, 300_000], ids=["read-only", "full"])
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    def test_manager_stops_and_everything_acknowledged_is_there(self, settings: Settings, room: int) -> None:
+        """The kernel refuses its writes: it stops with its own exit code, and acknowledges nothing that it cannot keep."""
+        process = mortal.start(settings)
+        acknowledged: list[str] = []
+        stop = threading.Event()
+
+        def store() -> None:
+            with sw.connect(settings.address) as client:
+                while not stop.is_set():
+                    name = f"f{len(acknowledged)}"
+                    client.tiers.store(fragment(name, name * 500))
+                    acknowledged.append(name)
+
+        with ThreadPoolExecutor(1) as pool:
+            storing = pool.submit(store)
+            eventually(lambda: len(acknowledged) > 20)
+            _limit_files(process, _largest_file(settings) * bool(room) + room)
+            code = process.wait(60)
+            assert process.stdout is not None
+            process.stdout.close()
+            assert code == STORE_FAILED
+            state = kept(settings.data_dir or "")
+            assert {key[1] for key in state.fragments.entries} >= set(acknowledged)
+            with mortal.running(settings):  # the disk has room again, and the same client goes on
+                count = len(acknowledged)
+                eventually(lambda: len(acknowledged) > count + 5)
+                stop.set()
+                storing.result(30)
+        assert {key[1] for key in kept(settings.data_dir or "").fragments.entries} >= set(acknowledged)
+
+
+def _limit_files(process: subprocess.Popen[bytes], size: int) -> None:
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def _largest_file(settings: Settings) -> int:
+    return max(each.stat().st_size for each in Path(settings.data_dir or "").iterdir())
+
+
+class TestLossOfPower:
+    """A kill proves nothing about a disk: the system calls of the manager are looked at instead."""
+
+    def test_nothing_is_acknowledged_before_it_is_on_the_disk(self, settings: Settings, tmp_path: Path) -> None:
+        """At the moment when a reply leaves, nothing is unflushed; what a loss of power leaves then has it all."""
+        names, calls, disk = _traced_stores(settings, Durability.DISK)
+        replies = _replies(calls)
+        assert len(replies) >= len(names)
+        assert [unflushed_at(calls, index) for index in replies] == [set()] * len(replies)
+        for number, index in list(enumerate(replies[-len(names) :], 1))[::5]:
+            image = tmp_path / f"image-{number}"
+            image.mkdir()
+            disk.at(index, image)
+            stored = {key[1] for key in kept(image).fragments.entries}
+            assert stored >= set(names[:number]), f"after reply {number}"
+
+    def test_the_same_without_flushes_is_found_out(self, settings: Settings) -> None:
+        """At `process` the kernel has it and the disk does not: this is what the test above would see."""
+        _, calls, _ = _traced_stores(settings, Durability.PROCESS)
+        assert any(unflushed_at(calls, index) for index in _replies(calls))
+
+
+def _traced_stores(settings: Settings, durability: Durability) -> tuple[list[str], list[SystemCall], Disk]:
+    """Store one after the other, and watch what the manager does meanwhile."""
+    names = [f"f{number}" for number in range(20)]
+    data = Path(settings.data_dir or "")
+    with mortal.running(msgspec.structs.replace(settings, durability=durability)) as process:
+        client = sw.connect(settings.address)
+        with traced(process.pid, data) as trace:
+            for name in names:
+                client.tiers.store(fragment(name, name * 300))
+        calls, disk = list(trace.calls), trace.disk
+        client.close()
+    return names, calls, disk
+
+
+def _replies(calls: list[SystemCall]) -> list[int]:
+    return [index for index, call in enumerate(calls) if call.is_send and call.path.startswith("socket:")]
