@@ -29,7 +29,7 @@ import msgspec
 
 from stepwell import limits
 from stepwell.client.client import Client, connect
-from stepwell.client.tokens import DEFAULT_ENCODING, counter
+from stepwell.client.tokens import counter
 from stepwell.domain.checks import require_instance
 from stepwell.domain.fragment import TierBudget
 from stepwell.errors import InvalidArgument, NotOwner, RuntimeLost, StartFailed, StepwellError
@@ -65,7 +65,7 @@ class Runtime:
         durability: str | None = None,
         budget: TierBudget | None = None,
         address: str | None = None,
-        encoding: str = DEFAULT_ENCODING,
+        encoding: str | None = None,
         log_level: LogLevel | str = LogLevel.WARNING,
         spin_s: float = limits.SPIN_SECONDS,
     ) -> Self:
@@ -77,11 +77,13 @@ class Runtime:
 
         It logs to this program's stderr. `budget` is what the tiers may hold, by default what is kept in `data_dir`.
         `address` is the path of its socket, by default a new one in a private directory. `encoding` names the
-        vocabulary in which its clients count tokens. `spin_s` is how long it looks for more requests before it sleeps.
+        vocabulary in which its clients count tokens, by default the one kept in `data_dir`, or `o200k_base`. `spin_s`
+        is how long it looks for more requests before it sleeps.
         """
         level = _log_level(log_level)
         kept = _durability(durability, data_dir)
-        counter(encoding)  # or say now that there is no such encoding
+        if encoding is not None:
+            counter(encoding)  # or say now that there is no such encoding
         require_instance(budget, (TierBudget, type(None)), "budget is a stepwell.TierBudget")
         settings = Settings(
             address=str(Path(address).absolute()) if address else str(private_directory() / "manager.sock"),

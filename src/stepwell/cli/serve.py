@@ -9,10 +9,11 @@ from stepwell import limits
 from stepwell.cli.addresses import add_address, resolve
 from stepwell.cli.directories import directory
 from stepwell.cli.output import complain, say
-from stepwell.client.tokens import DEFAULT_ENCODING, ENCODINGS
+from stepwell.client.tokens import ENCODINGS
 from stepwell.errors import InvalidArgument, StoreFailed
 from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.manager.process import serve as serve_until_stopped
+from stepwell.protocol.messages import ENCODING
 from stepwell.storage.port import Durability
 from stepwell.telemetry import LogLevel, configure
 
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--encoding",
         choices=ENCODINGS,
-        help=f"of tokens; a data directory keeps the one that it began with (at first: {DEFAULT_ENCODING})",
+        help=f"of tokens; a data directory keeps the one that it began with (at first: {ENCODING})",
     )
     parser.add_argument(
         "--log-level", choices=[*LogLevel], default=LogLevel.INFO, help="what is worth a line (default: %(default)s)"

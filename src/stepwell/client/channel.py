@@ -66,7 +66,7 @@ class Channel:
 
     def open(self) -> Welcome:
         """Make sure that there is a manager that welcomes us."""
-        self.connections.give_back(self._reach(Errand(), self.connections.take_live))
+        self.connections.give_back(self.reach(Errand(), self.connections.take_live))
         return self.welcome
 
     @property
@@ -121,9 +121,10 @@ class Channel:
         A connection that had died while idle is replaced at once: nothing of the message has reached the manager.
         """
         while True:
-            link = self.reach(errand)
+            link = self.reach(errand, self.connections.take)
             try:
-                self.prepare(link, errand)
+                if errand.uploads or self.mappings.has_released:
+                    self.prepare(link, errand)
                 answer = link.exchange(self.errands.message(errand))
             except RuntimeLost as lost:
                 self.connections.discard(link)
@@ -142,21 +143,14 @@ class Channel:
                 self.connections.discard(link)
                 raise
             else:
-                return self.accept(link, answer)
+                if isinstance(answer, Rejected):
+                    self.connections.discard(link)
+                    raise answer.refusal.error()
+                self.connections.give_back(link)
+                return answer
 
-    def accept(self, link: Link, answer: ManagerMessage) -> ManagerMessage:
-        """The answer; or why the manager has ended the connection, raised."""
-        if isinstance(answer, Rejected):
-            self.connections.discard(link)
-            raise answer.refusal.error()
-        self.connections.give_back(link)
-        return answer
-
-    def reach(self, errand: Errand) -> Link:
+    def reach(self, errand: Errand, take: Callable[[], Link]) -> Link:
         """A connection for the next attempt."""
-        return self._reach(errand, self.connections.take)
-
-    def _reach(self, errand: Errand, take: Callable[[], Link]) -> Link:
         while True:
             try:
                 link = take()
@@ -165,7 +159,7 @@ class Channel:
                     _give_up(errand, unreachable.error)
                 self._bear(errand, unreachable.error)
                 continue
-            if errand.is_expired(link.generation):
+            if errand.sent_in is not None and errand.is_expired(link.generation):
                 self.connections.give_back(link)
                 raise SessionExpired(
                     "the manager has forgotten this session, its leases and whether this request took effect: "
@@ -223,7 +217,7 @@ class _Stream:
 
     def send(self, errand: Errand) -> None:
         self._under_way.append(errand)
-        link = self._link = self._link or self._channel.reach(errand)
+        link = self._link = self._link or self._channel.reach(errand, self._channel.connections.take)
         try:
             self._channel.prepare(link, errand)
             link.send(self._channel.errands.message(errand))

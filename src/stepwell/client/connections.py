@@ -3,9 +3,8 @@
 Safe from any number of threads, because a connection belongs to one call at a time. In a forked child the inherited
 connections are closed, unused, and a new session begins; the parent notices nothing.
 
-The manager forgets a session that nobody came back to, and knows it again from the next greeting on. Only that one
-greeting is told, so that they are said one at a time, and each connection knows in which *generation* of the session
-it was opened: what may have arrived in an earlier one cannot be sent again.
+The manager forgets a session that nobody came back to, and begins it anew with the next greeting. Each connection knows
+in which *generation* of the session it was welcomed: what may have arrived in an earlier one cannot be sent again.
 """
 
 from __future__ import annotations
@@ -51,14 +50,13 @@ class Connections:
         self._projects = projects
         self._mappings = mappings
         self._on_expiry: list[Callable[[], None]] = []
-        self._generation = 0
         self._begin()
 
     def _begin(self) -> None:
         self.session_id = str(ULID())
         self.welcome: Welcome | None = None  # what the manager said last
-        self._generation += 1
-        self._closed = threading.Event()
+        self._is_closed = False
+        self._closed = threading.Event()  # the same, for whoever waits for it
         self._idle: list[Link] = []
         self._open: set[Link] = set()  # idle or not
         self._opening = 0
@@ -69,13 +67,14 @@ class Connections:
 
     def in_forked_child(self) -> None:
         """Begin anew: what was inherited belongs to the parent, its locks included."""
-        was_closed = self._closed.is_set()
+        was_closed = self._is_closed
         for link in self._open:
             link.close()
         if self._greeted is not None:
             self._greeted.close()
         self._begin()
         if was_closed:
+            self._is_closed = True
             self._closed.set()
 
     def on_expiry(self, callback: Callable[[], None]) -> None:
@@ -94,7 +93,8 @@ class Connections:
         """A connection for this call alone."""
         with self._changed:
             while True:
-                self._require_open()
+                if self._is_closed:
+                    raise closed()
                 if self._idle:
                     return self._idle.pop()
                 if len(self._open) + self._opening < limits.CONNECTIONS_PER_CLIENT_MAX:
@@ -120,7 +120,7 @@ class Connections:
         """A call is over: the next one uses its connection again."""
         link.is_used = True
         with self._changed:
-            is_closed = self._closed.is_set()
+            is_closed = self._is_closed
             if not is_closed and (self._waiting or len(self._idle) < limits.IDLE_CONNECTIONS_MAX):
                 self._idle.append(link)
                 if self._waiting:
@@ -138,7 +138,7 @@ class Connections:
             self._changed.notify()
 
     def _require_open(self) -> None:
-        if self._closed.is_set():
+        if self._is_closed:
             raise closed()
 
     def is_closed_within(self, seconds: float) -> bool:
@@ -148,8 +148,9 @@ class Connections:
     def close(self, *, holds_leases: bool) -> None:
         """Say goodbye, which ends the session and its leases, and close every idle connection."""
         with self._changed:
-            if self._closed.is_set():
+            if self._is_closed:
                 return
+            self._is_closed = True
             self._closed.set()
             idle, self._idle = self._idle, []
             self._open.difference_update(idle)
@@ -187,13 +188,12 @@ class Connections:
         try:
             if timeout_s is None:
                 self._require_open()  # or whoever closed us just now would wait for this
-            self._admit(self._greet(link))
+            self._admit(link, self._greet(link))
         except BaseException:
             link.close()
             raise
         finally:
             self._greeted = None
-        link.generation = self._generation
         return link
 
     def _greet(self, link: Link) -> Welcome:
@@ -217,14 +217,14 @@ class Connections:
                 kind = type(answer).__name__
                 raise Unreachable(ProtocolError(f"the manager answered Hello with {kind}"), is_final=True)
 
-    def _admit(self, welcome: Welcome) -> None:
+    def _admit(self, link: Link, welcome: Welcome) -> None:
         known = self.welcome
         if known is not None and welcome.epoch != known.epoch:
             raise RuntimeLost("the manager was replaced by another one, and its state is gone: connect anew")
-        if known is not None and not welcome.resumed:
-            self._generation += 1
+        if known is not None and welcome.generation != known.generation:
             for callback in self._on_expiry:
                 callback()
+        link.generation = welcome.generation
         self.welcome = welcome
         self._mappings.keep_only(welcome.segments)
 

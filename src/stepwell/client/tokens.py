@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 from stepwell.domain.checks import require_instance
 from stepwell.errors import InvalidArgument
 from stepwell.limits import KIB, MIB
+from stepwell.protocol.messages import ENCODING
 
 if TYPE_CHECKING:
     from splintr import AnyTokenizer
 
-DEFAULT_ENCODING: Final = "o200k_base"
 ESTIMATE: Final = "estimate"
 
 _VOCABULARIES: Final = (
@@ -69,7 +69,7 @@ class TokenCounter(Protocol):
         ...
 
 
-def counter(encoding: str = DEFAULT_ENCODING) -> TokenCounter:
+def counter(encoding: str = ENCODING) -> TokenCounter:
     """The counter of an encoding, always the same one. Costs nothing until it is first used, which takes 0.1 s.
 
     The last resort, where there is no splintr for the platform, is that every encoding counts as "estimate" does.

@@ -187,6 +187,8 @@ def families_agree(state: State) -> Iterator[str]:
     for plan in state.plans:
         trees.setdefault(plan.root_plan_id, set()).add(plan.plan_id)
         parent = state.plans.get(plan.parent_plan_id) if plan.parent_plan_id else None
+        if plan.parent_plan_id and parent is None:
+            yield f"{plan.plan_id} has no parent {plan.parent_plan_id}"
         if plan.root_plan_id != (parent.root_plan_id if parent else plan.plan_id):
             yield f"{plan.plan_id} is in the tree of {plan.root_plan_id}, and its parent is not"
         for child in plan.subplans.children if plan.subplans else ():

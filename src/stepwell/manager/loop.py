@@ -274,9 +274,9 @@ class Loop:
         if guest.session is not None:
             raise ProtocolError("Hello was said already")
         projects = frozenset(hello.projects) if hello.projects is not None else None
-        resumed = hello.session_id in self._sessions
+        is_new = hello.session_id not in self._sessions
         session = self._sessions.join(hello.session_id, projects, guest.credentials.pid)
-        if not resumed:
+        if is_new:
             self._journal.welcome(session.row)
         if session.pidfd is not None and session.connections == 1:
             self._watch(session.pidfd)
@@ -286,7 +286,9 @@ class Loop:
         self._sharing.holders.give(session, {*hello.mapped} & {*live})
         store, revision = self._journal.store, self._requests.revision
         guest.peer.send(
-            Welcome(VERSION, store.epoch, revision, os.getpid(), store.encoding, live, resumed, store.database)
+            Welcome(
+                VERSION, store.epoch, revision, os.getpid(), store.encoding, live, session.generation, store.database
+            )
         )
         self._log.debug("peer.welcomed", pid=guest.credentials.pid, session_id=session.session_id)
 

@@ -7,12 +7,16 @@ kernel announces that death through a pidfd, and the session ends at once.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 from stepwell import limits
 from stepwell.errors import Busy, Conflict, OutcomeUnknown
 from stepwell.storage.port import SessionRow
+
+_GENERATION_BITS: Final = 62
 
 
 class Session:
@@ -22,6 +26,7 @@ class Session:
         "answered",
         "connections",
         "ends_at_s",
+        "generation",
         "is_over",
         "notices",
         "pid",
@@ -38,6 +43,7 @@ class Session:
         self.session_id = row.session_id
         self.projects = None if row.projects is None else frozenset(row.projects)
         self.pid, self.process = row.pid, row.process
+        self.generation = row.generation
         self.answered = row.answered  # requests with a smaller number are forgotten, and must not take effect any more
         self.replies: dict[int, bytes] = {}  # what was answered to requests that may be sent again, as frames
         self.remembered_bytes = 0
@@ -52,7 +58,7 @@ class Session:
     def row(self) -> SessionRow:
         """What has to be known to find it again."""
         projects = None if self.projects is None else tuple(sorted(self.projects))
-        return SessionRow(self.session_id, projects, self.pid, self.process, self.answered)
+        return SessionRow(self.session_id, projects, self.pid, self.process, self.answered, self.generation)
 
     def recall(self, request_id: int, answered: int) -> bytes | None:
         """What a request was answered before, if it was; and forget those that have reached their caller.
@@ -106,7 +112,9 @@ class Sessions:
             if len(self._by_id) >= limits.SESSIONS_MAX:
                 raise Busy(f"there are {limits.SESSIONS_MAX} sessions already: try again later")
             scope = None if projects is None else tuple(projects)
-            session = self._add(Session(SessionRow(session_id, scope, pid, process_of(pid)), _pidfd(pid)))
+            generation = secrets.randbits(_GENERATION_BITS)
+            row = SessionRow(session_id, scope, pid, process_of(pid), generation=generation)
+            session = self._add(Session(row, _pidfd(pid)))
         elif session.projects != projects:
             raise Conflict("this session was opened with other projects: connect anew")
         session.connections += 1

@@ -135,7 +135,7 @@ class Welcome(Message, frozen=True):
     manager_pid: int
     encoding: str  # in which tokens are counted
     segments: tuple[int, ...]  # that are in use; what else somebody has mapped is out of date
-    resumed: bool  # the session was known before: what it sends again does not happen again
+    generation: int  # of the session: another one than before, and the manager has forgotten what it sent
     database: str | None  # where cold bodies are read; None: the state is in memory alone, and ends with the manager
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, Literal, TypeVar, cast
@@ -25,25 +25,29 @@ _MAGIC: Final = b"SQLite format 3\0"
 
 
 def open_to_read(database: str | Path) -> sqlite3.Connection:
-    """A connection that cannot change anything, not even the log when it is closed."""
+    """A connection that changes neither the database nor, when it is closed, its log. SQLite may make their index."""
     uri = f"file://{quote(str(Path(database).absolute()))}?mode=ro"
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
 
 
 def check_length(database: Path) -> None:
-    """A file that lost its end reads well as long as nobody comes to it: its header says how long it was."""
+    """A file that lost its end reads well as long as nobody comes to it: its header says how long it was.
+
+    Not while there is a log: who was killed while writing that back left the file shorter than it is.
+    """
     with database.open("rb") as file:
         header = file.read(_HEADER_BYTES)
     log = database.with_name(f"{database.name}-wal")
+    has_log = log.exists() and log.stat().st_size > 0
     name = f"the database {str(database)!r}"
-    if not header and log.exists() and log.stat().st_size:
+    if not header and has_log:
         raise StoreDamaged(f"{name} is empty, and its log is not: restore a backup")
-    if header.startswith(_MAGIC) and len(header) == _HEADER_BYTES:
+    if header.startswith(_MAGIC) and len(header) == _HEADER_BYTES and not has_log:
         page_bytes = {1: 65_536}.get(size := int.from_bytes(header[16:18]), size)  # 1 stands for what does not fit
         pages = int.from_bytes(header[28:32])
         if database.stat().st_size < page_bytes * pages:
             raise StoreDamaged(f"{name} has lost its end: it had {pages} pages of {page_bytes} bytes")
-    elif header and _MAGIC.startswith(header[: len(_MAGIC)]):
+    elif 0 < len(header) < _HEADER_BYTES and _MAGIC.startswith(header[: len(_MAGIC)]):
         raise StoreDamaged(f"{name} has lost all but {len(header)} bytes")
 
 
@@ -55,7 +59,7 @@ def load(database: Path) -> Kept | None:
 
 
 @contextmanager
-def damage(where: str) -> Iterator[None]:
+def damage(where: str) -> Generator[None]:
     """What SQLite cannot read was not written by it."""
     try:
         yield
@@ -69,6 +73,9 @@ def load_from(db: sqlite3.Connection) -> Kept:
     if len(store) != 1:
         raise StoreDamaged(f"table store has {len(store)} rows and not one")
     revision, clock_ms, next_serial, tick = _checked("store", store[0], tuple[int, int, int, int])
+    ((latest,),) = _select(db, "events", "SELECT ifnull(max(revision), 0) FROM events", tuple)
+    if not isinstance(latest, int) or latest > revision:
+        raise StoreDamaged(f"table events, revision {latest!r}: the store is at {revision}")
     with damage("table fragments"):
         fragments = rows.entries(db.execute(rows.SELECT_FRAGMENTS))
     return Kept(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.fragments import Entry, Key
@@ -33,6 +33,7 @@ class SessionRow(Struct, frozen=True):
     pid: int
     process: str  # "" where it cannot be seen
     answered: int = 0
+    generation: int = 0  # another one each time that the session is begun anew
 
 
 class BodyRow(Struct, frozen=True, gc=False):
@@ -45,24 +46,25 @@ class BodyRow(Struct, frozen=True, gc=False):
     upload: int | None = None
 
 
-class Turn(Struct):
+class Turn:
     """All that one turn of the loop changed."""
 
-    revision: int = 0
-    now_ms: int = 0
-    next_serial: int = 0
-    tick: int = 0
-    rows: dict[type, dict[object, Row | None]] = field(default_factory=dict)  # by table and key; None: deleted
-    fragments: dict[Key, Entry | None] = field(default_factory=dict)
-    touched: list[Entry] = field(default_factory=list)  # only read
-    bodies: dict[bytes, BodyRow | None] = field(default_factory=dict)  # None: nothing refers to it any more
-    packed_bytes: dict[bytes, int] = field(default_factory=dict)  # what bodies take when compressed
-    parts: list[tuple[int, int, bytes]] = field(default_factory=list)  # of uploads: number, which part, its bytes
-    abandoned: list[int] = field(default_factory=list)  # uploads that no body will need
-    events: list[AnyEvent] = field(default_factory=list)
-    sessions: dict[str, SessionRow | None] = field(default_factory=dict)
-    replies: list[tuple[str, int, bytes]] = field(default_factory=list)
-    answered: dict[str, int] = field(default_factory=dict)  # by session: earlier replies can go
+    def __init__(self) -> None:
+        self.revision = 0
+        self.now_ms = 0
+        self.next_serial = 0
+        self.tick = 0
+        self.rows: dict[type, dict[object, Row | None]] = {}  # by table and key; None: deleted
+        self.fragments: dict[Key, Entry | None] = {}
+        self.touched: list[Entry] = []  # only read
+        self.bodies: dict[bytes, BodyRow | None] = {}  # None: nothing refers to it any more
+        self.packed_bytes: dict[bytes, int] = {}  # what bodies take when compressed
+        self.parts: list[tuple[int, int, bytes]] = []  # of uploads: number, which part, its bytes
+        self.abandoned: list[int] = []  # uploads that no body will need
+        self.events: list[AnyEvent] = []
+        self.sessions: dict[str, SessionRow | None] = {}
+        self.replies: list[tuple[str, int, bytes]] = []
+        self.answered: dict[str, int] = {}  # by session: earlier replies can go
 
 
 class Kept(Struct):

@@ -42,8 +42,8 @@ class BodyFile:
             return None
         packed, data, upload = row
         if data is None:
-            parts = db.execute("SELECT data FROM body_parts WHERE upload = ? ORDER BY part", (upload,))
-            data = b"".join(part for (part,) in parts)
+            parts = db.execute("SELECT data FROM body_parts WHERE upload = ? ORDER BY part", (upload,)).fetchall()
+            data = b"".join(part for (part,) in parts) if all(type(part) is bytes for (part,) in parts) else None
         if not isinstance(data, bytes):
             raise StoreDamaged(f"table bodies, digest {digest.hex()}: its data are no bytes")
         return bool(packed), data

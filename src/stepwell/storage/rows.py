@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from types import UnionType
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import Struct
@@ -69,7 +69,7 @@ def _to_value(value: object) -> Value:
     return _json.encode(value).decode()
 
 
-def _from_value(value: Value, kind: type, *, is_text: bool) -> object:
+def _from_value(value: Value, kind: type[object], *, is_text: bool) -> object:
     """Strict, so that what was not written by us is found: but SQLite has no truth values, and no nesting."""
     if kind is bool and value in {0, 1}:
         return bool(value)
@@ -80,7 +80,7 @@ def _from_value(value: Value, kind: type, *, is_text: bool) -> object:
 
 def _is_text(kind: object) -> bool:
     """Whether a column of this type holds text as it is."""
-    members = kind.__args__ if isinstance(kind, UnionType) else (kind,)
+    members = get_args(kind) if isinstance(kind, UnionType) else (kind,)
     return any(isinstance(each, type) and issubclass(each, str) for each in members)
 
 

@@ -215,7 +215,7 @@ class SqliteStore:
             db.executemany("INSERT OR REPLACE INTO budget VALUES (?, ?)", rows.budget_values(budget))
             return
         table = cast("rows.RowTable[msgspec.Struct]", _TABLES[kind])
-        gone = [key if isinstance(key, tuple) else (key,) for key, row in changed.items() if row is None]
+        gone = [_key(key) for key, row in changed.items() if row is None]
         kept = [cast(msgspec.Struct, row) for row in changed.values() if row is not None]
         if gone:
             db.executemany(table.delete, gone)
@@ -282,8 +282,8 @@ class SqliteStore:
             else:
                 projects = None if session.projects is None else _json.encode(session.projects).decode()
                 db.execute(
-                    "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)",
-                    (session_id, projects, session.pid, session.process, session.answered),
+                    "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?)",
+                    (session_id, projects, session.pid, session.process, session.answered, session.generation),
                 )
         if turn.replies:
             db.executemany("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", turn.replies)
@@ -327,7 +327,10 @@ def _guard(database: Path) -> sqlite3.Connection | None:
     """
     if not database.exists():
         return None
-    check_length(database)
+    try:
+        check_length(database)
+    except OSError as error:  # it may not be read, or is no file
+        raise StartFailed(f"{str(database)!r} cannot be opened: {error}") from error
     guard = open_to_read(database)
     try:
         with damage("the database"):
@@ -337,6 +340,11 @@ def _guard(database: Path) -> sqlite3.Connection | None:
         guard.close()
         raise
     return guard
+
+
+def _key(key: object) -> rows.Values:
+    """What a row is found by: one column, or several."""
+    return cast("rows.Values", key if isinstance(key, tuple) else (key,))
 
 
 def _number(db: sqlite3.Connection, query: str) -> int:

@@ -8,7 +8,7 @@ import socket
 import stat
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -55,7 +55,7 @@ def listen(address: str) -> socket.socket:
 
 
 @contextmanager
-def _alone(directory: Path) -> Iterator[None]:
+def _alone(directory: Path) -> Generator[None]:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

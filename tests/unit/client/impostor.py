@@ -10,7 +10,7 @@ from stepwell.protocol.framing import Framer
 from stepwell.protocol.messages import VERSION, ManagerMessage, Welcome
 from stepwell.transport.address import listen, private_directory
 
-WELCOME = Welcome(VERSION, "epoch", 0, 1, "o200k_base", (), resumed=False, database=None)
+WELCOME = Welcome(VERSION, "epoch", 0, 1, "o200k_base", (), generation=7, database=None)
 
 Reply = ManagerMessage | bytes | None
 """A message, raw bytes, or None: hang up without a word."""

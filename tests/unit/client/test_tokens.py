@@ -18,8 +18,9 @@ from splintr import AnyTokenizer, Tokenizer
 
 import stepwell
 from stepwell.client import tokens
-from stepwell.client.tokens import DEFAULT_ENCODING, ENCODINGS, ESTIMATE, counter, estimate_tokens
+from stepwell.client.tokens import ENCODINGS, ESTIMATE, counter, estimate_tokens
 from stepwell.errors import InvalidArgument
+from stepwell.protocol.messages import ENCODING
 from tests.processes import in_forked_child
 from tests.seeds import seeded
 
@@ -36,7 +37,7 @@ class Recording(tokens._Exact):
     """Keeps the pieces in which it counts."""
 
     def __init__(self) -> None:
-        super().__init__(DEFAULT_ENCODING, Tokenizer.from_pretrained(DEFAULT_ENCODING))
+        super().__init__(ENCODING, Tokenizer.from_pretrained(ENCODING))
         self.pieces: list[str] = []
 
     def _tokens(self, text: str) -> int:
@@ -111,8 +112,8 @@ def test_encodings_are_distinct_vocabularies() -> None:
 
 def test_default_encoding() -> None:
     """The default is one of the known, and the same counter each time."""
-    assert DEFAULT_ENCODING in VOCABULARIES
-    assert counter() is counter(DEFAULT_ENCODING)
+    assert ENCODING in VOCABULARIES
+    assert counter() is counter(ENCODING)
 
 
 @pytest.mark.parametrize("encoding", VOCABULARIES)
@@ -218,8 +219,8 @@ def test_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """What splintr remembers is dropped before it is more than so many characters, however long its entries are."""
     monkeypatch.setattr(tokens, "_CACHED_CHARS_MAX", 100_000)
     random = seeded(3)
-    vocabulary = Tokenizer.from_pretrained(DEFAULT_ENCODING)
-    counting = tokens._Exact(DEFAULT_ENCODING, vocabulary)
+    vocabulary = Tokenizer.from_pretrained(ENCODING)
+    counting = tokens._Exact(ENCODING, vocabulary)
     most = 0
     for _ in range(1_000):
         counting.count("".join(random.choices(ascii_lowercase, k=1_000)).encode())
@@ -277,8 +278,8 @@ def test_many_threads_count_alike() -> None:
     """One counter serves all threads, also while one of them has the cache cleared."""
     random = seeded(4)
     bodies = ["".join(random.choices(printable, k=2_000)).encode() for _ in range(20)]
-    expected = [len(tokenizer(DEFAULT_ENCODING).encode_ordinary(body.decode())) for body in bodies]
-    counting = tokens._Exact(DEFAULT_ENCODING, Tokenizer.from_pretrained(DEFAULT_ENCODING))
+    expected = [len(tokenizer(ENCODING).encode_ordinary(body.decode())) for body in bodies]
+    counting = tokens._Exact(ENCODING, Tokenizer.from_pretrained(ENCODING))
 
     def count(turn: int) -> list[int]:
         if turn % 3 == 0:
@@ -294,7 +295,7 @@ def test_many_threads_count_alike() -> None:
 def test_fork_waits_for_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that is forked while another thread loads has what was loaded, and no lock that nobody will release."""
     load, loading, never = tokens._load, threading.Event(), threading.Event()
-    counting = tokens._Lazy(DEFAULT_ENCODING)
+    counting = tokens._Lazy(ENCODING)
 
     def slow(encoding: str) -> tokens.TokenCounter:
         loading.set()

@@ -70,12 +70,12 @@ def _next(
 def joined(stage: Stage, session_id: str, projects: tuple[str, ...] | None = None) -> RawPeer:
     """A peer that was welcomed."""
     peer = RawPeer(stage.address)
-    resumed = session_id in stage.loop._sessions
     peer.send(Hello(VERSION, session_id, projects))
     welcome = answered(stage, peer)
     segments = (*stage.owner.bodies.arena.segments, *stage.owner.bodies.files.segments)
-    revision, store = stage.requests.revision, stage.store
-    assert welcome == Welcome(VERSION, EPOCH, revision, os.getpid(), ENCODING, segments, resumed, store.database)
+    revision, database = stage.requests.revision, stage.store.database
+    generation = stage.loop._sessions._by_id[session_id].generation
+    assert welcome == Welcome(VERSION, EPOCH, revision, os.getpid(), ENCODING, segments, generation, database)
     return peer
 
 

@@ -148,7 +148,7 @@ def valid_frames() -> list[bytes]:
             Transaction(2, (StoreFragment("p", "a", b"body", 3), EvictLru())),
             AskStatus(3),
             Goodbye(),
-            Welcome(VERSION, "epoch", 0, 1, "estimate", (1, 2), resumed=False, database="/data/stepwell.sqlite"),
+            Welcome(VERSION, "epoch", 0, 1, "estimate", (1, 2), generation=7, database="/data/stepwell.sqlite"),
             Offer(0, 1 << 20),
             Granted(0, accepted=True),
             Released((1, 2)),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import socket
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -24,13 +27,28 @@ from stepwell.domain.plan import Phase, ProjectLink
 from stepwell.domain.replies import Reply
 from stepwell.domain.tier import Tier
 from stepwell.manager.owner import StateOwner
+from stepwell.memory.upload import Upload
 from stepwell.protocol.messages import Answer
 from stepwell.storage.directory import DATABASE, DataDirectory
 from stepwell.storage.loading import load
 from stepwell.storage.port import Durability, Kept, SessionRow
 from stepwell.storage.sqlite import SqliteStore
+from stepwell.transport.address import private_directory
+from tests.managers import Stage
+from tests.unit.memory.support import fill as send
+from tests.unit.memory.support import noise
 
 NOON_MS = 1_700_000_000_000
+
+
+def open_store(directory: Path, encoding: str | None = "estimate") -> SqliteStore:
+    """The database of a directory, as a manager opens it."""
+    lock = DataDirectory(directory, "test")
+    try:
+        return SqliteStore(lock, Durability.PROCESS, encoding)
+    except BaseException:
+        lock.close()
+        raise
 
 
 class Reign:
@@ -38,12 +56,7 @@ class Reign:
 
     def __init__(self, directory: Path, budget: TierBudget | None = None) -> None:
         self.path = directory
-        lock = DataDirectory(directory, "test")
-        try:
-            self.store = SqliteStore(lock, Durability.PROCESS, "estimate")
-        except BaseException:
-            lock.close()
-            raise
+        self.store = open_store(directory)
         try:
             self.owner = StateOwner(budget, self.store)
         except BaseException:
@@ -56,6 +69,21 @@ class Reign:
 
     def store_one(self, name: str, body: bytes, tier: Tier = Tier.HOT, now_ms: int = NOON_MS) -> Answer:
         return self.do(StoreFragment("p", name, body, 1, tier), now_ms)
+
+    def offer(self, body: bytes, share: int | None = None) -> Upload:
+        """Somebody uploads a body, or the beginning of it."""
+        upload = self.owner.reserve(len(body), 0, Origin("alice", NOON_MS))
+        assert upload is not None
+        while not upload.prepare():
+            pass
+        send(upload, body[:share])
+        return upload
+
+    def upload(self, name: str, body: bytes, tier: Tier = Tier.HOT) -> None:
+        """Store a body that comes in parts."""
+        held = self.owner.bodies.stage(self.offer(body))
+        self.owner.execute(StoreFragment("p", name, 1, 1, tier), Origin("alice", NOON_MS, uploads={1: held}))
+        self.owner.bodies.unstage(held[0])
 
     def commit(self) -> None:
         self.journal.commit()
@@ -82,11 +110,64 @@ def reign(directory: Path, budget: TierBudget | None = None) -> Iterator[Reign]:
         made.close()
 
 
+@contextmanager
+def staged_on(
+    directory: Path, signals: dict[int, str] | None = None, budget: TierBudget | None = None
+) -> Iterator[Stage]:
+    """A loop that is turned by hand, on a data directory."""
+    private = private_directory()
+    try:
+        stage = Stage(str(private / "manager.sock"), signals, budget, open_store(directory))
+        try:
+            yield stage
+        finally:
+            stage.close()
+    finally:
+        shutil.rmtree(private)
+
+
+@contextmanager
+def served_on(directory: Path, budget: TierBudget | None = None) -> Iterator[str]:
+    """The address of a manager in a thread of its own, on a data directory. It ends in good order."""
+    reader, writer = socket.socketpair()
+    ready = threading.Event()
+    addresses: list[str] = []
+
+    def run() -> None:
+        with staged_on(directory, {reader.fileno(): "test"}, budget) as stage:
+            addresses.append(stage.address)
+            ready.set()
+            stage.loop.run()
+
+    thread = threading.Thread(target=run, name="manager")
+    thread.start()
+    ready.wait(10)
+    try:
+        yield addresses[0]
+    finally:
+        writer.close()
+        thread.join(20)
+        reader.close()
+
+
 def kept(directory: Path) -> Kept:
     """What a directory holds."""
     found = load(directory / DATABASE)
     assert found is not None
     return found
+
+
+def mixed(size: int, salt: int = 0) -> bytes:
+    """A body that zstd makes a little smaller, so that it has several parts in any form."""
+    return noise(size // 2, salt) + bytes(size - size // 2)
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """The database and its log, without whatever else its manager had."""
+    target.mkdir()
+    for name in (DATABASE, f"{DATABASE}-wal"):
+        if (source / name).exists():
+            shutil.copyfile(source / name, target / name)
 
 
 def tamper(directory: Path, *statements: str) -> None:

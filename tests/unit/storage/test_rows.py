@@ -120,11 +120,18 @@ TABLES: list[tuple[str, tuple[str, ...]]] = [
 ]
 
 
+def turn_of(*written: Row) -> Turn:
+    """A turn that writes rows of different tables."""
+    turn = Turn()
+    turn.rows = {type(row): {row.key: row} for row in written}
+    return turn
+
+
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
 def test_row_comes_back(tmp_path: Path, row: Row) -> None:
     """Equal in every field, whether it is set or not."""
     with reign(tmp_path) as made:
-        made.store.commit(Turn(rows={type(row): {row.key: row}}))
+        made.store.commit(turn_of(row))
     assert [each for each in kept(tmp_path).rows if type(each) is type(row)] == [row]
 
 
@@ -132,9 +139,11 @@ def test_row_comes_back(tmp_path: Path, row: Row) -> None:
 def test_row_that_is_deleted_is_gone(tmp_path: Path, row: Row) -> None:
     """With all that belongs to it, and nobody else."""
     with reign(tmp_path) as made:
-        made.store.commit(Turn(rows={type(each): {each.key: each} for each in (ACTION, FULL_PLAN)}))
-        made.store.commit(Turn(rows={type(row): {row.key: row}}))
-        made.store.commit(Turn(rows={type(row): {row.key: None}}))
+        made.store.commit(turn_of(ACTION, FULL_PLAN))
+        made.store.commit(turn_of(row))
+        gone = Turn()
+        gone.rows = {type(row): {row.key: None}}
+        made.store.commit(gone)
     found = kept(tmp_path).rows
     assert [each for each in found if isinstance(each, Action | Plan)] == [
         each for each in (ACTION, FULL_PLAN) if each.key != row.key

@@ -1,0 +1,318 @@
+"""What a turn writes, and when: reads cost nothing, and bodies come and go with what refers to them."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import stepwell as sw
+from stepwell import limits
+from stepwell.domain.commands.tiers import DeleteFragment, DemoteFragment, GetFragment
+from stepwell.domain.content import digest_of
+from stepwell.domain.tier import Tier
+from stepwell.memory.packing import unpack
+from stepwell.protocol.handles import IN_STORE
+from stepwell.storage.directory import DATABASE
+from stepwell.storage.port import Turn
+from stepwell.storage.reading import BodyFile
+from stepwell.storage.sqlite import SqliteStore
+from tests.managers import Stage
+from tests.peers import store
+from tests.unit.manager.support import ORIGIN, Clock
+from tests.unit.memory.support import compressible, noise
+from tests.unit.storage.guests import ask, greeted
+from tests.unit.storage.support import NOON_MS, Reign, kept, reign, served_on, staged_on
+from tests.waiting import eventually
+
+PART = 1_000
+TRIMMED = 3
+BODY = noise(10 * PART + 1)
+"""In eleven parts."""
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[Turn]:
+    """All that is committed from here on."""
+    written: list[Turn] = []
+    commit = SqliteStore.commit
+
+    def noted(self: SqliteStore, turn: Turn) -> None:
+        written.append(turn)
+        commit(self, turn)
+
+    monkeypatch.setattr(SqliteStore, "commit", noted)
+    return written
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reign]:
+    """Bodies have small parts, of which few are thrown away at a time."""
+    monkeypatch.setattr(limits, "BODY_PART_BYTES", PART)
+    monkeypatch.setattr(limits, "PARTS_TRIMMED_PER_TURN", TRIMMED)
+    with reign(tmp_path) as found:
+        found.commit()
+        yield found
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with staged_on(tmp_path) as found:
+        yield found
+
+
+def count(directory: Path, table: str) -> int:
+    with closing(sqlite3.connect(directory / DATABASE)) as db:
+        number = db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608 - ours
+        assert isinstance(number, int)
+        return number
+
+
+def tidied(made: Reign) -> list[int]:
+    """Turn by turn, until there is nothing to throw away: how many parts there are after each."""
+    left = []
+    while made.store.is_untidy:
+        made.journal.tidy({}, 0.0)
+        made.commit()
+        left.append(count(made.path, "body_parts"))
+    return left
+
+
+def form(directory: Path, body: bytes) -> str:
+    """How a body is written."""
+    query = "SELECT packed, upload IS NOT NULL FROM bodies WHERE digest = ?"
+    with closing(sqlite3.connect(directory / DATABASE)) as db:
+        packed, in_parts = db.execute(query, (digest_of(body),)).fetchone()
+    return f"{'packed' if packed else 'raw'}{' in parts' if in_parts else ''}"
+
+
+class TestReads:
+    def test_get_that_moves_nothing_is_no_commit(self, stage: Stage, turns: list[Turn]) -> None:
+        """Reading costs no write, however often."""
+        with greeted(stage, "s") as peer:
+            ask(stage, peer, store("a"))
+            turns.clear()
+            for _ in range(20):
+                ask(stage, peer, GetFragment("p", "a"))
+        assert turns == []
+
+    def test_use_is_written_after_a_while(self, stage: Stage, tmp_path: Path, clock: Clock) -> None:
+        """Not before, and within the time after which a crash may forget it."""
+        with greeted(stage, "s") as peer:
+            ask(stage, peer, store("a"))
+            clock.forward(limits.RECENCY_SECONDS)
+            stage.turn(2)
+            ask(stage, peer, GetFragment("p", "a"))
+            clock.forward(limits.RECENCY_SECONDS / 2)
+            stage.turn(2)
+            assert kept(tmp_path).fragments[0].access_count == 0
+            clock.forward(limits.RECENCY_SECONDS / 2)
+            stage.turn(2)
+            assert kept(tmp_path).fragments[0].access_count == 1
+
+    def test_many_uses_are_written_a_few_at_a_time(
+        self, stage: Stage, turns: list[Turn], clock: Clock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """No turn is long for their sake, and all of them are written."""
+        monkeypatch.setattr(limits, "RECENCY_ROWS_PER_TURN", 4)
+        with greeted(stage, "s") as peer:
+            for number in range(10):
+                ask(stage, peer, store(f"f{number}"))
+                ask(stage, peer, GetFragment("p", f"f{number}"))
+            turns.clear()
+            for _ in range(8):
+                clock.forward(limits.RECENCY_SECONDS)
+                stage.turn(2)
+        written = [len(turn.touched) for turn in turns if turn.touched]
+        assert (max(written), sum(written)) == (4, 10)
+
+    def test_use_is_written_when_the_manager_stops(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In good order nothing is forgotten, however much there is of it."""
+        monkeypatch.setattr(limits, "RECENCY_ROWS_PER_TURN", 2)
+        names = [f"f{number}" for number in range(7)]
+        with staged_on(tmp_path) as stage, greeted(stage, "s") as peer:
+            for name in names:
+                ask(stage, peer, store(name))
+            for name in reversed(names):
+                ask(stage, peer, GetFragment("p", name))
+            stage.loop.stop("test")
+            stage.loop.run()
+        assert [entry.row.fragment_id for entry in kept(tmp_path).fragments] == names[::-1]
+        assert {entry.access_count for entry in kept(tmp_path).fragments} == {1}
+
+    def test_crash_forgets_the_order_of_use_and_nothing_else(self, tmp_path: Path) -> None:
+        with reign(tmp_path) as made:
+            for name in "abc":
+                made.store_one(name, name.encode())
+            made.commit()
+            before = kept(tmp_path)
+            made.do(GetFragment("p", "a"), NOON_MS + 1)
+            made.commit()
+        after = kept(tmp_path)
+        assert [entry.row for entry in after.fragments] == [entry.row for entry in before.fragments]
+        assert (after.revision, after.rows, after.bodies) == (before.revision, before.rows, before.bodies)
+        with reign(tmp_path) as made:
+            assert [entry.row.fragment_id for entry in made.owner._state.fragments.oldest(Tier.HOT)] == [*"abc"]
+
+
+class TestBodies:
+    def test_body_that_does_not_outlast_its_turn_is_not_written(self, made: Reign, tmp_path: Path) -> None:
+        made.store_one("a", b"body")
+        made.do(DeleteFragment("p", "a"))
+        made.commit()
+        assert count(tmp_path, "bodies") == 0
+
+    def test_upload_that_does_not_outlast_its_turn_leaves_no_part(self, made: Reign, tmp_path: Path) -> None:
+        made.upload("a", BODY)
+        made.do(DeleteFragment("p", "a"))
+        made.commit()
+        tidied(made)
+        assert (count(tmp_path, "bodies"), count(tmp_path, "body_parts")) == (0, 0)
+
+    def test_upload_is_written_part_by_part(self, made: Reign, tmp_path: Path) -> None:
+        """While it comes; it is a body when it is complete, and not before."""
+        upload = made.offer(BODY, 3 * PART + 5)
+        made.commit()
+        assert (count(tmp_path, "body_parts"), count(tmp_path, "bodies")) == (3, 0)
+        made.owner.bodies.abandon(upload)
+        made.upload("a", BODY)
+        made.commit()
+        assert form(tmp_path, BODY) == "raw in parts"
+        with closing(BodyFile(made.store.database)) as file:
+            assert file.read(digest_of(BODY)) == (False, BODY)
+
+    def test_abandoned_upload_is_thrown_away_a_little_at_a_time(self, made: Reign) -> None:
+        upload = made.offer(BODY, 10 * PART)
+        made.commit()
+        made.owner.bodies.abandon(upload)
+        made.commit()
+        assert tidied(made)[-1] == 0
+
+    def test_upload_of_a_body_that_is_there_is_thrown_away(self, made: Reign, tmp_path: Path) -> None:
+        """The one that was there stays, and both names have it."""
+        made.upload("a", BODY)
+        made.commit()
+        made.upload("b", BODY)
+        made.commit()
+        tidied(made)
+        assert (count(tmp_path, "bodies"), count(tmp_path, "body_parts")) == (1, 11)
+        with closing(BodyFile(made.store.database)) as file:
+            assert file.read(digest_of(BODY)) == (False, BODY)
+
+    def test_parts_of_a_replaced_body_go_a_few_with_each_turn(self, made: Reign, tmp_path: Path) -> None:
+        """Freeing a large body at once would hold up everybody."""
+        made.upload("a", BODY)
+        made.commit()
+        made.upload("a", noise(2 * PART, 1))
+        made.commit()
+        counts = [count(tmp_path, "body_parts"), *tidied(made)]
+        assert counts[-1] == 2
+        assert max(before - after for before, after in pairwise(counts)) == TRIMMED
+
+    def test_interrupted_upload_is_thrown_away_by_the_next_manager(self, tmp_path: Path, made: Reign) -> None:
+        upload = made.offer(BODY, 5 * PART)
+        made.commit()
+        copy = tmp_path / "copy"
+        copy.mkdir()
+        (copy / DATABASE).write_bytes(checkpointed(made))
+        made.owner.bodies.abandon(upload)
+        with reign(copy) as found:
+            assert count(copy, "body_parts") == 5
+            tidied(found)
+            assert count(copy, "body_parts") == 0
+
+    def test_body_that_nothing_refers_to_is_dropped_by_the_next_manager(self, tmp_path: Path, made: Reign) -> None:
+        """It was uploaded, and then its manager died before anybody had stored it."""
+        digest, _ = made.owner.bodies.stage(made.offer(BODY))
+        made.commit()
+        copy = tmp_path / "copy"
+        copy.mkdir()
+        (copy / DATABASE).write_bytes(checkpointed(made))
+        made.owner.bodies.unstage(digest)
+        with reign(copy) as found:
+            assert count(copy, "bodies") == 1
+            found.commit()
+            tidied(found)
+            assert (count(copy, "bodies"), count(copy, "body_parts")) == (0, 0)
+
+
+def checkpointed(made: Reign) -> bytes:
+    """All that is committed, in one file."""
+    made.store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return (made.path / DATABASE).read_bytes()
+
+
+class TestForms:
+    @pytest.mark.parametrize("size", [5_000, 700_000], ids=["small", "large"])
+    def test_body_that_goes_cold_is_readable_throughout(self, tmp_path: Path, size: int) -> None:
+        """Somebody reads it again and again while it is written anew, compressed: it is always the same."""
+        body, stop, forms = compressible(size), threading.Event(), []
+        with reign(tmp_path) as made:
+            made.store_one("a", body)
+            made.commit()
+
+            def read() -> None:
+                with closing(BodyFile(made.store.database)) as file:
+                    while not stop.is_set():
+                        packed, data = file.read(digest_of(body))
+                        forms.append((packed, (unpack(data, size) if packed else data) == body))
+
+            thread = threading.Thread(target=read)
+            thread.start()
+            try:
+                eventually(lambda: forms)
+                made.do(DemoteFragment("p", "a"))
+                made.do(DemoteFragment("p", "a"))
+                made.commit()
+                made.work()
+                eventually(lambda: forms[-1][0])
+            finally:
+                stop.set()
+                thread.join()
+        assert set(forms) == {(False, True), (True, True)}
+
+    @pytest.mark.parametrize("size", [5_000, 700_000], ids=["small", "large"])
+    def test_body_that_cannot_be_compressed_stays_as_it_is(self, tmp_path: Path, turns: list[Turn], size: int) -> None:
+        """It is not even written again, now or by the next manager."""
+        body = noise(size)
+        with reign(tmp_path) as made:
+            made.store_one("a", body, Tier.COLD)
+            made.commit()
+            before = len(turns)
+            made.work()
+            assert [turn.bodies for turn in turns[before:] if turn.bodies] == []
+        with reign(tmp_path) as made:
+            made.work()
+            assert made.owner.bodies.labour.waiting == 0
+        assert form(tmp_path, body) == "raw"
+
+    def test_cold_body_that_was_raw_when_its_manager_died_is_compressed_by_the_next(self, tmp_path: Path) -> None:
+        body = compressible(5_000)
+        with reign(tmp_path) as made:
+            made.store_one("a", body, Tier.COLD)
+            made.commit()
+        assert form(tmp_path, body) == "raw"
+        with reign(tmp_path) as made:
+            made.work()
+        assert form(tmp_path, body) == "packed"
+
+    def test_hot_body_is_readable_at_once_and_comes_back_into_memory(self, tmp_path: Path) -> None:
+        """A client of the next manager reads it from the database, and then, unasked, from shared memory."""
+        body = compressible(50_000)
+        with reign(tmp_path) as made:
+            made.store_one("a", body, now_ms=ORIGIN.now_ms)
+            made.commit()
+        with staged_on(tmp_path) as stage:
+            handle = stage.owner.bodies.find(digest_of(body))
+            assert handle is not None
+            assert handle.segment == IN_STORE
+        with served_on(tmp_path) as address, sw.connect(address, projects=["p"]) as client:
+            assert client.tiers.get("a").body == body
+            eventually(lambda: client.status().memory.waiting == 0)
+            assert client.status().memory.live_bytes >= len(body)
+            assert client.tiers.get("a").body == body

@@ -1,0 +1,91 @@
+"""What any version has written is read by this one: real files, each made by the stepwell of its time."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from stepwell.domain import invariants
+from stepwell.domain.plan import Lease, Phase, PlanState
+from stepwell.domain.tier import Tier
+from stepwell.memory.packing import unpack
+from stepwell.storage.directory import DATABASE
+from stepwell.storage.reading import BodyFile
+from stepwell.storage.schema import VERSION
+from tests.unit.storage import keepsake
+from tests.unit.storage.keepsake import SUFFIX, VERSIONS
+from tests.unit.storage.support import NOON_MS, Reign, reign
+
+FILES = sorted(VERSIONS.glob(f"*{SUFFIX}"))
+BYTES_MAX = 100_000
+
+
+def test_every_version_has_its_file() -> None:
+    """A new version of the tables comes with one: see `keepsake`."""
+    assert {path.name for path in VERSIONS.iterdir()} == {f"{number}{SUFFIX}" for number in range(1, VERSION + 1)}
+    assert all(path.stat().st_size < BYTES_MAX for path in FILES)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
+def test_file_is_of_its_version(file: Path, tmp_path: Path) -> None:
+    """And not of a later one, under its name; something is in each of its tables."""
+    with closing(sqlite3.connect(shutil.copyfile(file, tmp_path / DATABASE))) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (int(file.stem),)
+        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        assert [table for table in tables if not db.execute(f"SELECT 1 FROM {table}").fetchone()] == []  # noqa: S608
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
+def test_everything_in_it_is_found(file: Path, tmp_path: Path) -> None:
+    """By the manager that brings it up to date, and by the next."""
+    shutil.copyfile(file, tmp_path / DATABASE)
+    for _ in range(2):
+        with reign(tmp_path) as made:
+            assert invariants.check(made.owner._state) == []
+            fragments_are_there(made)
+            plan_is_there(made)
+            found = made.owner.kept
+            assert found is not None
+            assert (found.sessions, found.replies) == ([keepsake.SESSION], keepsake.REPLIES)
+            assert made.owner._state.budget == keepsake.BUDGET
+            assert len(made.store.events_after(0, 1_000)) == keepsake.EVENTS
+            made.work()
+
+
+def fragments_are_there(made: Reign) -> None:
+    table = made.owner._state.fragments
+    for tier in Tier:
+        names = [entry.row.fragment_id for entry in table.oldest(tier)]
+        assert names == [name for name, (wanted, _) in keepsake.FRAGMENTS.items() if wanted is tier]
+    for name, (_, body) in keepsake.FRAGMENTS.items():
+        row = table.entries["p", name].row
+        assert (row.tokens, row.size, row.source, row.kind, row.detail_depth) == (7, len(body), "file:a.py", "code", 3)
+        assert row.metadata == keepsake.METADATA
+        assert body_of(made, row.digest, len(body)) == body
+    used = table.entries["p", "used"]
+    assert (used.access_count, used.touched_at_ms, used.last_accessed_ms) == (2, NOON_MS + 5, NOON_MS + 5)
+
+
+def plan_is_there(made: Reign) -> None:
+    state = made.owner._state
+    assert [action.name for action in state.actions] == ["local/act"]
+    (plan,) = state.plans
+    assert (plan.plan_id, plan.phase, plan.state) == ("plan", Phase.EXECUTE, PlanState.PROCESSING)
+    assert plan.lease == Lease(keepsake.LEASE_TOKEN, "alice", NOON_MS + 300_000)
+    (decision,) = state.decisions
+    assert (decision.question, decision.choice, decision.rationale) == ("which?", "this", "because")
+    (entry,) = state.entries.of("changeset")
+    assert (entry.path, entry.tool) == ("a.py", "editor")
+    for side, body in zip((entry.before, entry.after), keepsake.CHANGE, strict=True):
+        assert side is not None
+        assert body_of(made, side.digest, len(body)) == body
+
+
+def body_of(made: Reign, digest: bytes, size: int) -> bytes:
+    with closing(BodyFile(made.store.database)) as file:
+        packed, data = file.read(digest)
+    return unpack(data, size) if packed else data
