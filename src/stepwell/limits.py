@@ -111,11 +111,13 @@ RECENCY_ROWS_PER_TURN: Final = 500  # about 2 ms
 EVENTS_KEPT: Final = 100_000  # for watchers that come late
 EVENTS_TRIMMED_PER_TURN: Final = 1_000
 BODY_PART_BYTES: Final = MIB  # of a large body, written at once
-PARTS_TRIMMED_PER_TURN: Final = 8  # of large bodies that are gone
+PARTS_TRIMMED_PER_TURN: Final = 2  # of large bodies that are gone: about 50 ms
 TIDY_SECONDS: Final = 1.0  # until replies that have reached their callers, and parts of gone bodies, are deleted
-WAL_PAGES_MAX: Final = 4_000  # of 4 KiB: then they are written to the database itself, about 20 ms
+WAL_PAGES: Final = 4_000  # of 4 KiB: then they are written back to the database, about 20 ms, if no reader needs them
+WAL_BYTES_KEPT: Final = 16 * MIB  # a log that grew under a reader is cut to this when it is used again
 RESTARTS_MAX: Final = 5  # of a manager that dies, within
 RESTARTS_SECONDS: Final = 60.0
+RESTART_PAUSE_SECONDS: Final = 0.1  # before the second; then twice as long each time
 PROBLEMS_LISTED_MAX: Final = 1_000  # of one check of a data directory: those beyond are counted
 
 # Shared memory.

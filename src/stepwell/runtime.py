@@ -178,7 +178,7 @@ class _Keeper:
             self.life.await_start()
             if settings.data_dir is not None:
                 # What was chosen since then is kept.
-                self.settings = msgspec.structs.replace(settings, budget=None)
+                self.settings = msgspec.structs.replace(settings, budget=None, must_exist=True)
                 self._thread = threading.Thread(target=self._keep, name="stepwell-keeper", daemon=True)
                 self._thread.start()
         except BaseException:
@@ -216,16 +216,23 @@ class _Keeper:
             self.life.end()
             if self._is_closing or not self._is_worth_it(code):
                 return
+            self._pause()
             try:
                 self._restart()
             except (StepwellError, OSError) as error:
                 self._log.warning("manager.not_restarted", reason=str(error))
 
+    def _pause(self) -> None:
+        """The longer, the more often it died: what keeps a manager from starting may be over in a few seconds."""
+        until_s = time.monotonic() + limits.RESTART_PAUSE_SECONDS * (2 ** len(self._died_at_s) - 2)
+        while time.monotonic() < until_s and not self._is_closing:  # a lock would be one that a finalizer may need
+            time.sleep(limits.RECONNECT_PAUSE_SECONDS)
+
     def _is_worth_it(self, code: int) -> bool:
         """Whether another manager would fare better."""
         now_s = time.monotonic()
         if code == STORE_FAILED:
-            self._log.error("manager.given_up", reason="its data directory cannot be written", exit_code=code)
+            self._log.error("manager.given_up", reason="its data directory cannot be used", exit_code=code)
             return False
         often = len(self._died_at_s) == limits.RESTARTS_MAX
         if often and now_s - self._died_at_s[0] < limits.RESTARTS_SECONDS:

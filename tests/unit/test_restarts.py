@@ -224,7 +224,7 @@ def test_manager_whose_store_failed_is_given_up(
         kill(runtime.pid)
         eventually(lambda: not keepers())
         assert (runtime.restarts, runtime.is_alive()) == (0, False)
-    assert "cannot be written" in capfd.readouterr().err
+    assert "cannot be used" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

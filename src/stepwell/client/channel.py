@@ -155,7 +155,7 @@ class Channel:
             try:
                 link = take()
             except Unreachable as unreachable:
-                if unreachable.is_final or not self._comes_back():
+                if unreachable.is_final or not self.comes_back():
                     _give_up(errand, unreachable.error)
                 self._bear(errand, unreachable.error)
                 continue
@@ -167,14 +167,14 @@ class Channel:
                 )
             return link
 
-    def _comes_back(self) -> bool:
+    def comes_back(self) -> bool:
         """Whether the manager's state outlives it, and, as far as we know, somebody starts it again."""
         welcome = self.connections.welcome
         return welcome is not None and welcome.database is not None and (self.is_kept is None or self.is_kept())
 
     def _bear(self, errand: Errand, error: StepwellError | OSError) -> None:
         """An attempt failed. Wait for the moment of the next one, or raise what is known if there should be none."""
-        pause_s = errand.pause_s(comes_back=self._comes_back())
+        pause_s = errand.pause_s(comes_back=self.comes_back())
         if pause_s is None:
             _give_up(errand, error)
         if pause_s and self.connections.is_closed_within(pause_s):
@@ -209,7 +209,7 @@ class _Stream:
         self._link: Link | None = None
         self._under_way: deque[Errand] = deque()
         self._answers: deque[ManagerMessage] = deque()  # that came when the connection had broken
-        self.answered = 0
+        self.answered = 0  # given out or not
 
     def __len__(self) -> int:
         """How many answers are still to come."""
@@ -239,10 +239,10 @@ class _Stream:
                 if "shortage" in unknown.details:
                     raise
                 self._recover(self._link)
-        self.answered += 1
         return self._answers.popleft()
 
     def _came(self, answer: ManagerMessage) -> None:
+        self.answered += 1
         self._answers.append(answer)
         self._channel.errands.end(self._under_way.popleft())
 

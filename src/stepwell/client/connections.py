@@ -220,7 +220,8 @@ class Connections:
     def _admit(self, link: Link, welcome: Welcome) -> None:
         known = self.welcome
         if known is not None and welcome.epoch != known.epoch:
-            raise RuntimeLost("the manager was replaced by another one, and its state is gone: connect anew")
+            gone = RuntimeLost("the manager was replaced by another one, and its state is gone: connect anew")
+            raise Unreachable(gone, is_final=True)
         if known is not None and welcome.generation != known.generation:
             for callback in self._on_expiry:
                 callback()

@@ -173,9 +173,7 @@ class Watch:
         """Whether it is worth trying again. One that was replaced, or told us so in words, does not come back."""
         assert self._lost_at_s is not None
         in_time = time.monotonic() < self._lost_at_s + limits.RECONNECT_SECONDS_MAX
-        welcome = self._channel.connections.welcome
-        is_durable = welcome is not None and welcome.database is not None
-        return in_time and is_durable and error.__cause__ is not None
+        return in_time and self._channel.comes_back() and error.__cause__ is not None
 
     def _disconnect(self) -> None:
         if self._connection is not None:

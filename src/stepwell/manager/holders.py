@@ -7,7 +7,7 @@ memory, but nothing new is added to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from stepwell.manager.sessions import Session
 
@@ -56,6 +56,13 @@ class Holders:
         """A session is over, or treated as if it were."""
         self.release(session, tuple(session.segments))
         session.notices.clear()
+
+    def beyond(self, limit: int) -> Iterator[Session]:
+        """Those who have held on the longest, until the others hold no more bytes than that. They are forgotten."""
+        while self.retired_bytes > limit:
+            for session in self.oldest():
+                yield session
+                self.forget(session)
 
     def oldest(self) -> set[Session]:
         """Those who have the oldest of the retired segments."""

@@ -79,6 +79,7 @@ class Journal:
         """Throw away what is not needed any more: by session, the requests before this number are answered."""
         if not self.is_durable:
             return
+        self.store.look()
         news = {
             session_id: number for session_id, number in answered.items() if self._answered.get(session_id, 0) < number
         }

@@ -1,4 +1,4 @@
-"""The loop: one thread, one turn after the other. Poll, read, apply, reply.
+"""The loop: one thread, one turn after the other. Poll, read, apply, commit, reply.
 
 Everything that the promises say about order follows from here: requests take effect in the order in which the loop
 applies them, and it applies one at a time. No peer can hold it up, because nothing in it waits for a peer: reading
@@ -17,7 +17,7 @@ from typing import assert_never
 import structlog
 
 from stepwell import limits
-from stepwell.errors import Busy, ManagerFault, ProtocolError, StepwellError
+from stepwell.errors import Busy, ManagerFault, OutcomeUnknown, ProtocolError, StepwellError
 from stepwell.manager.answering import Answering
 from stepwell.manager.guests import READ, WRITE, Guest
 from stepwell.manager.parking import Parking
@@ -210,6 +210,7 @@ class Loop:
         """Apply what a peer has sent, a bounded number of commands, or the one request that has more."""
         done = 0
         while done < limits.COMMANDS_PER_TURN:
+            revision = self._requests.revision
             try:
                 if guest.parked is not None and not self._parking.resume(guest, guest.parked, self._now_s):
                     if guest.uploads.is_preparing:
@@ -222,9 +223,10 @@ class Loop:
             except StepwellError as error:
                 self._reject(guest, error)
                 return
-            except Exception as error:  # noqa: BLE001 - a defect before the state costs its finder alone
+            except Exception as error:  # noqa: BLE001 - a defect outside the state costs its finder alone
                 self._log.exception("peer.met_a_defect", pid=guest.credentials.pid)
-                self._reject(guest, ManagerFault(f"your message met a defect ({error!r})"[: limits.ERROR_CHARS_MAX]))
+                kind = ManagerFault if self._requests.revision == revision else OutcomeUnknown
+                self._reject(guest, kind(f"your message met a defect ({error!r})"[: limits.ERROR_CHARS_MAX]))
                 return
             if time.monotonic() - self._now_s > limits.TURN_SECONDS_MAX:
                 break
@@ -336,8 +338,8 @@ class Loop:
             self._sessions.leave(session, self._now_s)
             if session.connections == 0:
                 self._sharing.holders.forget(session)
-                if session.is_over:
-                    self._forget(session)
+                if session.is_over:  # whatever another of its connections has taken since it said so
+                    self._end(session)
 
     def _bury(self, session: Session) -> None:
         """The session's process is dead, even if a child of it still holds the socket."""
@@ -385,14 +387,11 @@ class Loop:
 
     def _bound_retired(self) -> None:
         """Whoever has held on to memory that is gone for us, and longest, is disconnected."""
-        holders = self._sharing.holders
-        while holders.retired_bytes > limits.RETIRED_BYTES_MAX:
-            for session in holders.oldest():
-                self._log.warning("session.held_on", session_id=session.session_id, bytes=holders.retired_bytes)
-                for guest in [each for each in self._guests.values() if each.session is session]:
-                    self._evicted += 1
-                    self._part(guest)
-                holders.forget(session)
+        for session in self._sharing.holders.beyond(limits.RETIRED_BYTES_MAX):
+            self._log.warning("session.held_on", session_id=session.session_id)
+            for guest in [each for each in self._guests.values() if each.session is session]:
+                self._evicted += 1
+                self._part(guest)
 
     def _is_drained(self) -> bool:
         if self._drain_until_s is None:

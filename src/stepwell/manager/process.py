@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 from stepwell import limits
 from stepwell.domain.fragment import TierBudget
-from stepwell.errors import StartFailed, StepwellError, StoreFailed
+from stepwell.errors import StartFailed, StepwellError, StoreDamaged, StoreFailed
 from stepwell.manager.loop import Loop
 from stepwell.manager.owner import Clock, StateOwner
 from stepwell.manager.requests import Requests
@@ -48,6 +48,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     log_json: bool = False
     encoding: str | None = None  # in which clients count tokens; None: as it is kept, or by default
     data_dir: str | None = None  # None: the state is in memory alone
+    must_exist: bool = False  # the data directory: a new one must not take the place of one that is gone
     durability: Durability = Durability.DISK  # of what is in the data directory
     spin_s: float = limits.SPIN_SECONDS
     private_directory: bool = False  # the socket's directory is ours alone, and goes with it
@@ -94,7 +95,7 @@ def open_store(settings: Settings) -> Store:
     """Where the state is kept, if anywhere."""
     if settings.data_dir is None:
         return MemoryStore(settings.encoding)
-    directory = DataDirectory(settings.data_dir, settings.address)
+    directory = DataDirectory(settings.data_dir, settings.address, must_exist=settings.must_exist)
     try:
         return SqliteStore(directory, settings.durability, settings.encoding)
     except BaseException:
@@ -116,15 +117,20 @@ def main(encoded: str) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C that reaches us all the same is for the program
     with socket.socket(fileno=settings.lifeline_fd) as lifeline:
         try:
-            serve(settings, on_ready=lambda: lifeline.sendall(b"{}"))
+            serve(settings, on_ready=lambda: _tell(lifeline, b"{}"))
         except StepwellError as error:
-            with contextlib.suppress(OSError):
-                lifeline.sendall(msgspec.json.encode(Refusal.of(error, 0)))
-            if isinstance(error, StoreFailed):
+            _tell(lifeline, msgspec.json.encode(Refusal.of(error, 0)))
+            if isinstance(error, StoreFailed | StoreDamaged):
                 get_logger(pid=os.getpid()).error("store.failed", reason=error.message)
                 return STORE_FAILED
             return 1
     return 0
+
+
+def _tell(lifeline: socket.socket, how: bytes) -> None:
+    """Say how starting went, if anybody still wants to know."""
+    with contextlib.suppress(OSError):
+        lifeline.sendall(how)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.errors import Busy, Conflict, OutcomeUnknown
+from stepwell.storage.directory import boot_id
 from stepwell.storage.port import SessionRow
 
 _GENERATION_BITS: Final = 62
@@ -171,12 +172,11 @@ class Sessions:
 def process_of(pid: int) -> str:
     """What tells a process from a later one with the same number: when it was started, since which boot."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         # The name, in parentheses, may hold anything.
         started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""
-    return f"{boot}/{started}"
+    return f"{boot_id()}/{started}"
 
 
 def _pidfd(pid: int) -> int | None:

@@ -130,6 +130,8 @@ class Labour:
         if digest in self._rotten:
             return
         packed, slices = yield from self._source(digest, handle)
+        if bodies.handles.get(digest) is not handle:
+            return
         pack = tier is not HOT and not packed and digest not in self.incompressible
         expand = tier is HOT and packed
         pieces: list[bytes] = []
@@ -177,8 +179,12 @@ class Labour:
             for piece in unpack_slices(noted) if packed else noted:
                 found.update(piece)
                 yield
+                if self._bodies.handles.get(digest) is not handle:  # deleted meanwhile: the rest is not there any more
+                    return packed, iter(())
         except RuntimeFault:
             found = hashlib.sha256(b"what cannot be expanded")
+        if self._bodies.handles.get(digest) is not handle:
+            return packed, iter(())
         if found.digest() != digest:
             self._rotten.add(digest)
             raise StoreDamaged(f"the body {digest.hex()} is not what was stored: see `stepwell doctor`")

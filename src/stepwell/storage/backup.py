@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
-from ulid import ULID
 
 from stepwell.errors import InvalidArgument, StartFailed, StoreDamaged, StoreFailed
 from stepwell.storage.directory import DATABASE
 from stepwell.storage.inspecting import find_database, inspect, number_of, schema_of
-from stepwell.storage.schema import VERSION
+from stepwell.storage.schema import VERSION, begin_anew
 
 _PARTIAL: Final = "copy.partial"
 _DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
@@ -131,13 +130,10 @@ def _go_on() -> int:
 
 
 def _begin_anew(partial: Path) -> Copied:
-    epoch = str(ULID())
     with closing(sqlite3.connect(partial, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = WAL")  # as a manager wants it, so that none has to change it
         db.execute("BEGIN IMMEDIATE")
-        db.execute("UPDATE store SET epoch = ?", (epoch,))
-        db.execute("DELETE FROM sessions")
-        db.execute("DELETE FROM replies")
-        db.execute("UPDATE leases SET expires_at_ms = min(expires_at_ms, (SELECT clock_ms FROM store))")
+        epoch = begin_anew(db)
         db.execute("COMMIT")
         found = [str(line) for (line,) in db.execute("PRAGMA quick_check")]
         if found != ["ok"]:

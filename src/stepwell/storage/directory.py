@@ -15,13 +15,24 @@ DATABASE: Final = "stepwell.sqlite"
 LOCK: Final = "lock"
 
 
+def boot_id() -> str:
+    """Which start of the machine this is: what no disk had is gone with the last one."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
 class DataDirectory:
     """A directory of ours alone. The kernel takes back the lock when its holder ends, however that happens."""
 
-    def __init__(self, path: str | os.PathLike[str], holder: str) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str], holder: str, *, must_exist: bool = False) -> None:
+        self.path = Path(path).absolute()
+        self._made: list[Path] = []  # the directory itself and those above it, the lowest first
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if must_exist and not self.database.exists():
+                raise StartFailed(f"the data directory {str(self.path)!r} is gone: nothing was put in its place")
+            self._make(self.path)
             self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
@@ -37,12 +48,19 @@ class DataDirectory:
         return self.path / DATABASE
 
     def sync(self) -> None:
-        """What was made in the directory is there after a loss of power, too."""
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        """What was made in the directory, and the directory itself, are there after a loss of power, too."""
+        for path in (self.path, *(each.parent for each in self._made)):
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _make(self, path: Path) -> None:
+        if not path.is_dir():
+            self._make(path.parent)
+            path.mkdir(mode=0o700, exist_ok=True)
+            self._made.insert(0, path)
 
     def close(self) -> None:
         os.close(self._lock)

@@ -40,6 +40,8 @@ class StoreRow(Struct, frozen=True):
     next_serial: int
     tick: int
     events_after: int
+    boot: str
+    durability: str
 
 
 class StoredBody(Struct, frozen=True, gc=False):

@@ -13,14 +13,26 @@ import msgspec
 
 from stepwell.domain.plan import Plan
 from stepwell.domain.replies import Row
-from stepwell.errors import StoreDamaged
+from stepwell.errors import StoreDamaged, StoreFailed
 from stepwell.storage import rows
 from stepwell.storage.port import BodyRow, Kept, SessionRow
-from stepwell.storage.schema import version_of
+from stepwell.storage.schema import APPLICATION_ID, version_of
 
 T = TypeVar("T")
 
 _HEADER_BYTES: Final = 100
+_ONE_PAGE: Final = 4_096
+_KEPT_FROM_READING: Final = {
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+}
 _MAGIC: Final = b"SQLite format 3\0"
 
 
@@ -51,6 +63,18 @@ def check_length(database: Path) -> None:
         raise StoreDamaged(f"{name} has lost all but {len(header)} bytes")
 
 
+def is_half_made(database: Path) -> bool:
+    """Whether somebody was killed in the moment in which a database of ours became one: SQLite then puts it right.
+
+    What it would need for that cannot be done by who only reads.
+    """
+    if not database.with_name(f"{database.name}-journal").exists():
+        return False
+    with database.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+    return header[68:72] in {b"", bytes(4), APPLICATION_ID.to_bytes(4)} and database.stat().st_size <= _ONE_PAGE
+
+
 def load(database: Path) -> Kept | None:
     """All that is in a database, in one consistent read; None if it is empty."""
     with damage("the database"), closing(open_to_read(database)) as db:
@@ -60,11 +84,19 @@ def load(database: Path) -> Kept | None:
 
 @contextmanager
 def damage(where: str) -> Generator[None]:
-    """What SQLite cannot read was not written by it."""
+    """What SQLite cannot read was not written by it, unless it was kept from reading."""
     try:
         yield
-    except (sqlite3.Error, UnicodeError) as error:  # the latter of texts, SQLite's own messages included
-        raise StoreDamaged(f"{where} cannot be read: {error}; restore a backup, or see `stepwell doctor`") from error
+    except UnicodeError as error:  # of texts, SQLite's own messages included
+        raise _damaged(where, error) from error
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _KEPT_FROM_READING:
+            raise StoreFailed(f"{where} cannot be read now: {error}") from error
+        raise _damaged(where, error) from error
+
+
+def _damaged(where: str, error: Exception) -> StoreDamaged:
+    return StoreDamaged(f"{where} cannot be read: {error}; restore a backup, or see `stepwell doctor`")
 
 
 def load_from(db: sqlite3.Connection) -> Kept:

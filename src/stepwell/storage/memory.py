@@ -30,6 +30,9 @@ class MemoryStore:
     def load(self) -> Kept | None:
         return None
 
+    def look(self) -> None:
+        """There is no place to look at."""
+
     def begin(self) -> None:
         """There is nothing to begin."""
 

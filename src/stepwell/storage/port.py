@@ -111,6 +111,10 @@ class Store(Protocol):
         """Whether there is something to be thrown away, a little with each turn."""
         ...
 
+    def look(self) -> None:
+        """Make sure that what is written is still where it will be looked for, or raise `StoreFailed`."""
+        ...
+
     def begin(self) -> None:
         """What was loaded holds together: from now on this manager writes. Before that nothing is changed."""
         ...

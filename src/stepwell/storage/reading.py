@@ -13,7 +13,7 @@ from stepwell.storage.loading import damage, open_to_read
 class BodyFile:
     """The bodies in a database, for whoever has its path. Safe from any number of threads.
 
-    Each read is short: one that was left open would keep the manager's log from being written back.
+    A read is as short as its body: while it lasts, the manager's log cannot be written back behind it.
     """
 
     def __init__(self, database: str) -> None:
@@ -26,11 +26,12 @@ class BodyFile:
         with self._lock, damage(f"the database {self._database!r}"):
             if self._db is None:
                 self._db = open_to_read(self._database)
+            self._db.execute("BEGIN")
             try:
-                self._db.execute("BEGIN")
                 found = self._find(self._db, digest)
             finally:
-                self._db.execute("ROLLBACK")
+                with suppress(sqlite3.Error):  # what went wrong first is what is said
+                    self._db.execute("ROLLBACK")
         if found is None:
             raise BodyGone(f"the body {digest.hex()} is not in the store any more")
         return found

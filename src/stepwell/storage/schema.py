@@ -9,6 +9,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
+from ulid import ULID
+
 from stepwell.errors import StartFailed, StoreDamaged
 
 APPLICATION_ID: Final = 0x57E99E11
@@ -94,11 +96,13 @@ CREATE TABLE events (
 ) WITHOUT ROWID;
 """
 
-_GENERATIONS: Final = """
-ALTER TABLE sessions ADD COLUMN generation INTEGER NOT NULL DEFAULT 0
+_SECOND: Final = """
+ALTER TABLE sessions ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE store ADD COLUMN boot TEXT NOT NULL DEFAULT '';
+ALTER TABLE store ADD COLUMN durability TEXT NOT NULL DEFAULT 'disk'
 """
 
-MIGRATIONS: Final = (_FIRST, _GENERATIONS)
+MIGRATIONS: Final = (_FIRST, _SECOND)
 VERSION: Final = len(MIGRATIONS)
 
 
@@ -126,6 +130,19 @@ def migrate(connection: sqlite3.Connection) -> int:
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
     return found
+
+
+def begin_anew(connection: sqlite3.Connection) -> str:
+    """Make it a history of its own, inside the caller's transaction: its epoch, which nobody knows yet.
+
+    Nobody who was connected before may take it for what it was: sessions and replies go, and leases are over.
+    """
+    epoch = str(ULID())
+    connection.execute("UPDATE store SET epoch = ?", (epoch,))
+    connection.execute("DELETE FROM sessions")
+    connection.execute("DELETE FROM replies")
+    connection.execute("UPDATE leases SET expires_at_ms = min(expires_at_ms, (SELECT clock_ms FROM store))")
+    return epoch
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

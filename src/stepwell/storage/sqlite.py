@@ -8,10 +8,8 @@ after a failed flush nobody knows what is on the disk, and asking again would ge
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final, cast
 
 import msgspec
@@ -27,12 +25,12 @@ from stepwell.domain.replies import Row
 from stepwell.errors import StartFailed, StoreDamaged, StoreFailed
 from stepwell.protocol.messages import ENCODING
 from stepwell.storage import rows
-from stepwell.storage.directory import DataDirectory
-from stepwell.storage.loading import check_length, damage, load_from, open_to_read
+from stepwell.storage.directory import DataDirectory, boot_id
+from stepwell.storage.loading import damage, load_from
+from stepwell.storage.opening import guard, may_have_lost_some, open_to_write
 from stepwell.storage.port import BodyRow, Durability, Kept, Turn
-from stepwell.storage.schema import migrate, version_of
+from stepwell.storage.schema import begin_anew, migrate
 
-_SYNCHRONOUS: Final = {Durability.DISK: "FULL", Durability.PROCESS: "NORMAL"}
 _TABLES: Final[dict[type, object]] = {
     Action: rows.ACTIONS,
     Plan: rows.PLANS,
@@ -56,9 +54,9 @@ class SqliteStore:
     def __init__(self, directory: DataDirectory, durability: Durability, encoding: str | None = None) -> None:
         self.durability = durability
         self._directory = directory
-        self._guard = _guard(directory.database)
+        self._guard = guard(directory.database)
         try:
-            self._db = self._open()
+            self._db = open_to_write(directory.database, durability)
             try:
                 self._kept = self._prepare(encoding)
             except BaseException:
@@ -85,10 +83,25 @@ class SqliteStore:
     def begin(self) -> None:
         try:
             self._db.execute("COMMIT")
-        except sqlite3.Error as error:
+            self._let_go_of_guard()
+            self._directory.sync()
+        except (sqlite3.Error, OSError) as error:
             raise self._failed(error) from error
-        self._let_go_of_guard()
-        self._directory.sync()
+        self._place = self._find()
+
+    def look(self) -> None:
+        if self._find() != self._place:
+            raise StoreFailed(
+                f"the database {self.database!r} was removed, or another one put in its place: what is acknowledged "
+                "would be lost"
+            )
+
+    def _find(self) -> tuple[int, int] | None:
+        try:
+            found = self._directory.database.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def commit(self, turn: Turn) -> None:
         try:
@@ -98,7 +111,7 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise self._failed(error) from error
 
-    def _failed(self, error: sqlite3.Error) -> StoreFailed:
+    def _failed(self, error: sqlite3.Error | OSError) -> StoreFailed:
         return StoreFailed(
             f"the data directory {str(self._directory.path)!r} cannot be written ({error}): "
             "nothing of this turn was acknowledged; make room or mend the disk, then start again"
@@ -138,36 +151,21 @@ class SqliteStore:
                 self._guard.close()
             self._guard = None
 
-    def _open(self) -> sqlite3.Connection:
-        """The file is made by us, so that nobody else can read it; SQLite gives its log the same rights."""
-        path = self._directory.database
-        try:
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            db = sqlite3.connect(path, isolation_level=None)
-        except (OSError, sqlite3.Error) as error:
-            raise StartFailed(f"{str(path)!r} cannot be opened: {error}") from error
-        try:
-            db.execute("PRAGMA busy_timeout = 5000")  # somebody else may be looking at it with another tool
-            (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
-            db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self.durability]}")
-            db.execute(f"PRAGMA wal_autocheckpoint = {limits.WAL_PAGES_MAX}")
-        except sqlite3.Error as error:
-            db.close()
-            raise StartFailed(f"{str(path)!r} cannot be opened: {error}") from error
-        if mode != "wal":
-            db.close()
-            raise StartFailed(f"{str(path)!r} is on a file system that cannot share memory: give another directory")
-        return db
-
     def _prepare(self, encoding: str | None) -> Kept | None:
         """Bring the tables up to date, read them, and count this manager; all of it is kept only by `begin`."""
         db = self._db
         with damage("the database"):
             db.execute("BEGIN IMMEDIATE")
             if is_new := migrate(db) == 0:
-                db.execute("INSERT INTO store VALUES (?, ?, 0, 0, 0, 1, 0, 0)", (str(ULID()), encoding or ENCODING))
+                db.execute(
+                    "INSERT INTO store (epoch, encoding, starts, revision, clock_ms, next_serial, tick, events_after) "
+                    "VALUES (?, ?, 0, 0, 0, 1, 0, 0)",
+                    (str(ULID()), encoding or ENCODING),
+                )
+            elif may_have_lost_some(db):
+                begin_anew(db)
             kept = None if is_new else load_from(db)
-            db.execute("UPDATE store SET starts = starts + 1")
+            db.execute("UPDATE store SET starts = starts + 1, boot = ?, durability = ?", (boot_id(), self.durability))
             with damage("table store"):
                 found = db.execute("SELECT epoch, encoding, starts, events_after FROM store").fetchone()
             try:
@@ -318,28 +316,6 @@ class SqliteStore:
         ).fetchone():
             yield found[0]
             part += 1
-
-
-def _guard(database: Path) -> sqlite3.Connection | None:
-    """Whoever closes a database last writes its log back into it: while it is not known to be sound, one who cannot.
-
-    A file that is not ours is found out here, before anything is done to it.
-    """
-    if not database.exists():
-        return None
-    try:
-        check_length(database)
-    except OSError as error:  # it may not be read, or is no file
-        raise StartFailed(f"{str(database)!r} cannot be opened: {error}") from error
-    guard = open_to_read(database)
-    try:
-        with damage("the database"):
-            guard.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            version_of(guard)
-    except BaseException:
-        guard.close()
-        raise
-    return guard
 
 
 def _key(key: object) -> rows.Values:

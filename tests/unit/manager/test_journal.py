@@ -27,7 +27,7 @@ from tests.peers import store
 from tests.unit.manager.support import ORIGIN, Clock
 from tests.unit.memory.support import compressible, noise
 from tests.unit.storage.guests import ask, greeted
-from tests.unit.storage.support import NOON_MS, Reign, kept, reign, served_on, staged_on
+from tests.unit.storage.support import NOON_MS, Reign, kept, mixed, reign, served_on, staged_on
 from tests.waiting import eventually
 
 PART = 1_000
@@ -213,6 +213,21 @@ class TestBodies:
         counts = [count(tmp_path, "body_parts"), *tidied(made)]
         assert counts[-1] == 2
         assert max(before - after for before, after in pairwise(counts)) == TRIMMED
+
+    def test_body_that_goes_while_it_is_compressed_leaves_no_part(
+        self, made: Reign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Some of its parts are written by then."""
+        monkeypatch.setattr(limits, "WORK_BYTES_PER_SLICE", PART)
+        made.store_one("a", mixed(20 * PART), Tier.COLD)
+        made.commit()
+        while not count(tmp_path, "body_parts"):
+            assert made.owner.bodies.labour.work(0)
+            made.commit()
+        made.do(DeleteFragment("p", "a"))
+        made.work()
+        tidied(made)
+        assert (count(tmp_path, "bodies"), count(tmp_path, "body_parts")) == (0, 0)
 
     def test_interrupted_upload_is_thrown_away_by_the_next_manager(self, tmp_path: Path, made: Reign) -> None:
         upload = made.offer(BODY, 5 * PART)

@@ -26,6 +26,7 @@ from stepwell.domain.fragment import TierBudget
 from stepwell.domain.plan import Phase, ProjectLink
 from stepwell.domain.replies import Reply
 from stepwell.domain.tier import Tier
+from stepwell.errors import Busy
 from stepwell.manager.owner import StateOwner
 from stepwell.memory.upload import Upload
 from stepwell.protocol.messages import Answer
@@ -73,7 +74,8 @@ class Reign:
     def offer(self, body: bytes, share: int | None = None) -> Upload:
         """Somebody uploads a body, or the beginning of it."""
         upload = self.owner.reserve(len(body), 0, Origin("alice", NOON_MS))
-        assert upload is not None
+        if upload is None:
+            raise Busy("room is being made")
         while not upload.prepare():
             pass
         send(upload, body[:share])
