@@ -64,6 +64,15 @@ def coverage_report(session: nox.Session) -> None:
 
 
 @nox.session
+def soak(session: nox.Session) -> None:
+    """Many more examples, and 200 kills of the manager under load; or what pytest is told after `--`."""
+    install(session, "tests")
+    paths = ["tests/property", "tests/crossprocess/test_kills.py", "tests/crossprocess/test_memory.py"]
+    long = {"STEPWELL_HYPOTHESIS_PROFILE": "long"}
+    session.run("pytest", "-o", "faulthandler_timeout=0", *(session.posargs or paths), env=long)
+
+
+@nox.session
 def benchmark(session: nox.Session) -> None:
     """Time the peers side by side; the README's figures come from here."""
     install(session, "benchmark")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 
 from msgspec import Struct
 
+from stepwell.client.caching import made_once
 from stepwell.domain.checks import utf8
 from stepwell.domain.content import Digest
 from stepwell.domain.fragment import Fragment, FragmentRow
@@ -77,12 +77,12 @@ class HeldFragment(Struct, frozen=True, dict=True):
     def _read(self) -> memoryview:
         raise NotImplementedError
 
-    @functools.cached_property
+    @made_once
     def body(self) -> memoryview:
         """The body, read-only: of a hot fragment the shared memory itself, of others what is compressed there."""
         return self._read()
 
-    @functools.cached_property
+    @made_once
     def text(self) -> str:
         """The body as text. A body that is not UTF-8 raises `UnicodeDecodeError`."""
         return str(self.body, "utf-8")

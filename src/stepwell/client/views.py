@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
 from stepwell import limits
+from stepwell.client.caching import made_once
 from stepwell.client.calls import Answered, Call
 from stepwell.client.fragments import ViewedFragment
 from stepwell.client.session import Session
@@ -55,12 +55,12 @@ class View(Struct, frozen=True, dict=True):
         row = found.rows.get(fragment_id) if found else None
         return ViewedFragment(row, found.handles[row.digest], self.bodies.read) if found and row else None
 
-    @functools.cached_property
+    @made_once
     def removed(self) -> frozenset[Key]:
         """In a difference: project and id of the fragments that were deleted."""
         return frozenset((each.end.project, fragment_id) for each in self.replayed for fragment_id in each.removed)
 
-    @functools.cached_property
+    @made_once
     def _by_project(self) -> dict[str, Replayed]:
         return {each.end.project: each for each in self.replayed}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from contextlib import suppress
@@ -9,21 +10,25 @@ from contextlib import suppress
 from stepwell.errors import BodyGone, StoreDamaged
 from stepwell.storage.loading import damage, open_to_read
 
+# One for all: SQLite has locks of its own for the whole process, and a child that is forked while a thread holds them
+# would wait for them for ever. So nobody reads while somebody forks.
+_reading = threading.Lock()
+os.register_at_fork(before=_reading.acquire, after_in_parent=_reading.release, after_in_child=_reading.release)
+
 
 class BodyFile:
-    """The bodies in a database, for whoever has its path. Safe from any number of threads.
+    """The bodies in a database, for whoever has its path. Safe from any number of threads, one at a time.
 
     A read is as short as its body: while it lasts, the manager's log cannot be written back behind it.
     """
 
     def __init__(self, database: str) -> None:
         self._database = database
-        self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
 
     def read(self, digest: bytes) -> tuple[bool, bytes]:
         """A body, compressed or not; or `BodyGone`."""
-        with self._lock, damage(f"the database {self._database!r}"):
+        with _reading, damage(f"the database {self._database!r}"):
             if self._db is None:
                 self._db = open_to_read(self._database)
             self._db.execute("BEGIN")
@@ -50,7 +55,7 @@ class BodyFile:
         return bool(packed), data
 
     def close(self) -> None:
-        with self._lock:
+        with _reading:
             db, self._db = self._db, None
         if db is not None:
             with suppress(sqlite3.Error):

@@ -163,7 +163,6 @@ def forked_while_others_read(read: Callable[[], bytes], body: bytes) -> None:
     assert min(counts) > 0
 
 
-@pytest.mark.xfail(reason="SQLite's own mutexes are held over the fork: the child hangs in connect", run=False)
 def test_fork_while_others_read_the_database(client: sw.Client) -> None:
     """SQLite has mutexes of its own, of the whole process: none may be held when it forks."""
     body = noise(50_000, salted(client))
@@ -172,7 +171,6 @@ def test_fork_while_others_read_the_database(client: sw.Client) -> None:
     forked_while_others_read(lambda: bytes(client._session.bodies.read(digest, handle)), body)
 
 
-@pytest.mark.xfail(reason="before Python 3.12 a cached_property has a lock, which is held over the fork", run=False)
 def test_fork_while_others_read_fragments(client: sw.Client) -> None:
     """A fragment's body is read when it is asked for, by each reader for itself."""
     body = noise(50_000, salted(client))
