@@ -1,5 +1,6 @@
 """`nox` runs everything that a change has to pass; `nox --list` names the parts."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -12,8 +13,8 @@ nox.options.sessions = ["lint", "typecheck", "unit_tests", "integration_tests", 
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 COVERAGE_DATA = Path(".coverage-data")
-# With more at once, tests that start many processes are in each other's way.
-PARALLEL = ("--numprocesses=auto", "--maxprocesses=4")
+# Tests mostly wait: for processes to start, and for the disk.
+PARALLEL = f"--numprocesses={min(2 * (os.cpu_count() or 1), 8)}"
 SUITES = {
     "unit_tests": ["tests/unit", "tests/architecture", "features"],
     "integration_tests": ["tests/crossprocess", "tests/faults"],
@@ -43,7 +44,7 @@ def unit_tests(session: nox.Session) -> None:
     """Unit, property and architecture tests, and the features; or what pytest is told after `--`."""
     test(session)
     if not session.posargs:
-        session.run("pytest", *PARALLEL, "tests/property")  # by the thousand: measuring takes longer than running
+        session.run("pytest", PARALLEL, "tests/property")  # by the thousand: measuring takes longer than running
 
 
 @nox.session
@@ -99,7 +100,7 @@ def measure(session: nox.Session, suite: str) -> None:
     run = ("coverage", "run", f"--data-file={data / 'coverage'}", "-m")
     paths = existing(SUITES[suite])
     if tests := [path for path in paths if path.startswith("tests")]:
-        session.run(*run, "pytest", *PARALLEL, *tests)
+        session.run(*run, "pytest", PARALLEL, *tests)
     if features := [path for path in paths if path not in tests]:
         session.run(*run, "behave", *features)
 

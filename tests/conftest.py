@@ -25,6 +25,13 @@ def _wide_fixtures_leave_nothing() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is kept from writing cannot write down either what of it was covered."""
+    for name in ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture(autouse=True)
 def _each_test_leaves_nothing(_wide_fixtures_leave_nothing: None) -> Iterator[None]:
     with no_leaks():

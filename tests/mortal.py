@@ -1,6 +1,6 @@
 """A durable manager in a process of its own, that may be told to die at a named point of a turn.
 
-`python -m tests.mortal SETTINGS POINT`: the turn that stores a fragment with the id `FATAL` does not get past the point.
+`python -m tests.mortal SETTINGS POINT`: the turn that stores a fragment with the id `FATAL` does not get past it.
 """
 
 import os

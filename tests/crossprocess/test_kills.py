@@ -81,9 +81,9 @@ def _plans(address: str) -> list[str]:
 
 @contextmanager
 def _alive(address: str, plan_ids: list[str], tmp_path: Path) -> Iterator[None]:
-    stop = tmp_path / "stop"
+    progress, stop = str(tmp_path / "progress"), tmp_path / "stop"
     processes: list[SpawnProcess] = [
-        CONTEXT.Process(target=survivors.survive, args=(address, number, plan_id, str(tmp_path / "progress"), str(stop)))
+        CONTEXT.Process(target=survivors.survive, args=(address, number, plan_id, progress, str(stop)))
         for number, plan_id in enumerate(plan_ids)
     ]
     for process in processes:

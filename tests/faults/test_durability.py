@@ -98,7 +98,7 @@ class TestDiskThatTakesNoMore:
     @pytest.mark.parametrize("room", [0, 300_000], ids=["read-only", "full"])
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
     def test_manager_stops_and_everything_acknowledged_is_there(self, settings: Settings, room: int) -> None:
-        """The kernel refuses its writes: it stops with its own exit code, and acknowledges nothing that it cannot keep."""
+        """The kernel refuses its writes: it stops with its own exit code, and has acknowledged nothing of that."""
         process = mortal.start(settings)
         acknowledged: list[str] = []
         stop = threading.Event()

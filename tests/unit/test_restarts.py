@@ -7,8 +7,10 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,9 @@ import pytest
 import stepwell as sw
 from stepwell import limits
 from stepwell import runtime as runtime_module
+from stepwell.manager.process import Settings
 from stepwell.protocol.messages import ManagerMessage
+from stepwell.storage.directory import DATABASE
 from stepwell.transport.connection import Connection
 from tests.processes import fork, is_alive, kill
 from tests.waiting import eventually
@@ -236,6 +240,7 @@ def test_manager_that_cannot_be_started_again_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], boot: str
 ) -> None:
     """Each attempt counts, and none of them is left behind."""
+    monkeypatch.setattr(limits, "RESTART_PAUSE_SECONDS", 0)
     with keeping(tmp_path, "warning") as runtime:
         monkeypatch.setattr(runtime_module, "_BOOT", boot)
         monkeypatch.setattr(runtime_module, "_START_SECONDS_MAX", 0.2)
@@ -246,8 +251,60 @@ def test_manager_that_cannot_be_started_again_is_given_up(
     assert capfd.readouterr().err.count("manager.not_restarted") == limits.RESTARTS_MAX
 
 
+def test_attempts_become_rarer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What keeps a manager from starting may be over in a few seconds: the attempts last longer than that."""
+    monkeypatch.setattr(limits, "RESTARTS_MAX", 4)
+    monkeypatch.setattr(limits, "RESTART_PAUSE_SECONDS", 0.05)
+    spawn, spawned_at_s = runtime_module._spawn, list[float]()
+
+    def note_and_spawn(settings: Settings) -> subprocess.Popen[bytes]:
+        spawned_at_s.append(time.monotonic())
+        return spawn(settings)
+
+    with keeping(tmp_path) as runtime:
+        monkeypatch.setattr(runtime_module, "_BOOT", "raise SystemExit(3)")
+        monkeypatch.setattr(runtime_module, "_spawn", note_and_spawn)
+        kill(runtime.pid)
+        eventually(lambda: not keepers(), 30)
+    pauses_s = [later - earlier for earlier, later in pairwise(spawned_at_s)]
+    assert [pause_s >= least_s for pause_s, least_s in zip(pauses_s, (0.1, 0.3, 0.7), strict=True)] == [True] * 3
+
+
+def test_manager_whose_data_is_damaged_is_given_up_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Another one would find the same bytes."""
+    monkeypatch.setattr(limits, "RESTART_PAUSE_SECONDS", 0.0)
+    with keeping(tmp_path, "warning") as runtime:
+        os.kill(runtime.pid, signal.SIGSTOP)
+        (tmp_path / DATABASE).write_bytes(b"no database" * 1_000)
+        (tmp_path / f"{DATABASE}-wal").unlink()
+        kill(runtime.pid)
+        eventually(lambda: not keepers(), 30)
+        assert (runtime.restarts, runtime.is_alive()) == (0, False)
+    told = capfd.readouterr().err
+    assert told.count("manager.not_restarted") == 1
+    assert "its data directory cannot be used" in told
+
+
+def test_directory_that_is_gone_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty one would pass for what was there: the manager is lost, and its clients are told so."""
+    monkeypatch.setattr(limits, "RESTARTS_MAX", 2)
+    monkeypatch.setattr(limits, "RESTART_PAUSE_SECONDS", 0.0)
+    with keeping(tmp_path / "data") as runtime, runtime.client() as client:
+        os.kill(runtime.pid, signal.SIGSTOP)
+        (tmp_path / "data").rename(tmp_path / "elsewhere")
+        kill(runtime.pid)
+        eventually(lambda: not keepers(), 30)
+        assert (runtime.restarts, runtime.is_alive()) == (0, False)
+        with pytest.raises(sw.RuntimeLost):
+            client.tiers.metrics()
+    assert not (tmp_path / "data").exists()
+
+
 def test_interpreter_that_cannot_be_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even a process is made: it is given up, too."""
+    monkeypatch.setattr(limits, "RESTART_PAUSE_SECONDS", 0)
     with keeping(tmp_path) as runtime:
         monkeypatch.setattr(sys, "executable", "/nonexistent")
         kill(runtime.pid)
@@ -299,6 +356,28 @@ def test_close_while_a_restart_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyP
         eventually(lambda: runtime.pid != killed)
         runtime.close()
         assert not is_alive(runtime.pid)
+
+
+def test_close_between_two_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for the next one, however far off it is."""
+    monkeypatch.setattr(limits, "RESTART_PAUSE_SECONDS", 10.0)
+    with keeping(tmp_path) as runtime:
+        restart(runtime)
+        kill(runtime.pid)
+        eventually(lambda: len(runtime._keeper._died_at_s) == 2)
+        before_s = time.monotonic()
+        runtime.close()
+        assert time.monotonic() - before_s < 5
+        assert not keepers()
+
+
+def test_watch_of_a_closed_runtime_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knows as well as any call that nobody starts the manager again."""
+    monkeypatch.setattr(limits, "RECONNECT_SECONDS_MAX", 3_600.0)
+    with keeping(tmp_path) as runtime, runtime.client() as client, client.watch() as watch:
+        runtime.close()
+        with pytest.raises(sw.RuntimeLost):
+            watch.get(5.0)
 
 
 def test_manager_that_is_stopped_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,6 +150,7 @@ def test_a_place_that_cannot_be_written(data_dir: Path, capsys: pytest.CaptureFi
     assert "nothing can be written in '/proc'" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("limit", [0, 100_000], ids=["at once", "midway"])
 def test_a_full_disk_is_1(data_dir: Path, target: Path, limit: int) -> None:
     """The kernel refuses more: it is said, and nothing is left."""

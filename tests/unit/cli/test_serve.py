@@ -218,6 +218,7 @@ def test_a_damaged_directory_is_refused(address: Path, tmp_path: Path) -> None:
     assert "stepwell doctor" in line
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_disk_that_takes_no_more_is_74(address: Path, tmp_path: Path) -> None:
     """Nothing that was not written is acknowledged: the manager stops, and says why and what to do in one line."""
     arguments = ["--address", str(address), "--data-dir", str(tmp_path / "data"), "--log-level", "error"]

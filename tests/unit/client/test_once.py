@@ -46,7 +46,7 @@ def stage() -> Iterator[Stage]:
 @pytest.fixture
 def _durable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients take the manager for one that comes back."""
-    monkeypatch.setattr(Channel, "_comes_back", lambda _: True)
+    monkeypatch.setattr(Channel, "comes_back", lambda _: True)
 
 
 def transact(client: sw.Client) -> int:

@@ -399,6 +399,29 @@ def test_defect_on_the_way_to_the_state_costs_its_peer_only(stage: Stage, monkey
         assert isinstance(ask(stage, other, GetMetrics())[0], Answer)
 
 
+@pytest.mark.parametrize("kind, revision", [("ManagerFault", 0), ("OutcomeUnknown", 1)])
+def test_defect_behind_the_state_is_an_unknown_outcome(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, kind: str, revision: int
+) -> None:
+    """What took effect is not called failed, though its answer cannot be given; what did not is."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("defect")
+
+    with joined(stage, "unlucky") as unlucky, joined(stage, "other") as other:
+        with monkeypatch.context() as patch:
+            if revision:
+                patch.setattr(stage.loop._sharing, "before", broken)
+            else:
+                patch.setattr(stage.requests, "respond", broken)
+            unlucky.send(Request(1, (store("a"),)))
+            rejected = answered(stage, unlucky)
+        assert isinstance(rejected, Rejected)
+        assert rejected.refusal.kind == kind
+        assert stage.requests.revision == revision
+        assert isinstance(ask(stage, other, GetMetrics())[0], Answer)
+
+
 def test_defect_while_the_state_changes_ends_the_manager(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A state that may be half changed is not served."""
 
@@ -443,6 +466,18 @@ def test_goodbye_on_one_of_several_connections(stage: Stage) -> None:
         assert stage.sessions == 1
         second.close()
         stage.turn_until(lambda: stage.sessions == 0)
+
+
+def test_lease_that_is_taken_after_goodbye_ends_with_its_connection(stage: Stage) -> None:
+    """The session is over, and its other connection has taken a lease since: nobody could come back for it."""
+    with joined(stage, "owner") as first, joined(stage, "owner") as second, joined(stage, "other") as other:
+        first.send(Goodbye())
+        stage.turn_until(lambda: stage.peers == 2)
+        started_plan(stage, second)
+        assert plan_of(stage, other).state is PlanState.PROCESSING
+        second.close()
+        stage.turn_until(lambda: stage.sessions == 1)
+        assert plan_of(stage, other).state is PlanState.QUEUED
 
 
 def test_lost_connection_has_a_grace(stage: Stage, clock: Clock) -> None:
