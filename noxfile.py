@@ -15,10 +15,6 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 COVERAGE_DATA = Path(".coverage-data")
 # Tests mostly wait: for processes to start, and for the disk.
 PARALLEL = f"--numprocesses={min(2 * (os.cpu_count() or 1), 8)}"
-SUITES = {
-    "unit_tests": ["tests/unit", "tests/architecture", "features"],
-    "integration_tests": ["tests/crossprocess", "tests/faults"],
-}
 
 
 @nox.session
@@ -42,25 +38,29 @@ def typecheck(session: nox.Session) -> None:
 @nox.session
 def unit_tests(session: nox.Session) -> None:
     """Unit, property and architecture tests, and the features; or what pytest is told after `--`."""
-    test(session)
-    if not session.posargs:
-        session.run("pytest", PARALLEL, "tests/property")  # by the thousand: measuring takes longer than running
+    install(session, "tests")
+    if session.posargs:  # as they are: their coverage would pass for that of all
+        session.run("pytest", *session.posargs)
+        return
+    measure(session)
+    session.run("pytest", PARALLEL, "tests/architecture", "tests/property")
+    session.run("behave", "features")
 
 
 @nox.session
 def integration_tests(session: nox.Session) -> None:
     """Real processes, and faults done to them; or what pytest is told after `--`."""
-    test(session)
+    install(session, "tests")
+    session.run("pytest", *(session.posargs or (PARALLEL, "tests/crossprocess", "tests/faults")))
 
 
 @nox.session
 def coverage_report(session: nox.Session) -> None:
-    """Branch coverage of both suites, managers and workers included; measures what is not yet measured."""
+    """Branch coverage by the unit tests, and by the managers that they start; measures what is not yet measured."""
     install(session, "tests")
-    for suite in SUITES:
-        if not is_measured(suite):
-            measure(session, suite)
-    session.run("coverage", "combine", "--keep", "--quiet", *(str(COVERAGE_DATA / suite) for suite in SUITES))
+    if not is_measured():
+        measure(session)
+    session.run("coverage", "combine", "--keep", "--quiet", str(COVERAGE_DATA / "unit_tests"))
     session.run("coverage", "report", *session.posargs)
 
 
@@ -84,30 +84,17 @@ def install(session: nox.Session, group: str) -> None:
     session.install("--editable", ".", *nox.project.dependency_groups(PYPROJECT, group))
 
 
-def test(session: nox.Session) -> None:
-    """A selection is run as it is: its coverage would pass for that of the whole suite."""
-    install(session, "tests")
-    if session.posargs:
-        session.run("pytest", *session.posargs)
-    else:
-        measure(session, session.name)
-
-
-def measure(session: nox.Session, suite: str) -> None:
-    data = COVERAGE_DATA / suite
+def measure(session: nox.Session) -> None:
+    """The unit tests alone: measuring takes as long again as running, and the others cover nothing more."""
+    data = COVERAGE_DATA / "unit_tests"
     shutil.rmtree(data, ignore_errors=True)
     data.mkdir(parents=True)
-    run = ("coverage", "run", f"--data-file={data / 'coverage'}", "-m")
-    paths = existing(SUITES[suite])
-    if tests := [path for path in paths if path.startswith("tests")]:
-        session.run(*run, "pytest", PARALLEL, *tests)
-    if features := [path for path in paths if path not in tests]:
-        session.run(*run, "behave", *features)
+    session.run("coverage", "run", f"--data-file={data / 'coverage'}", "-m", "pytest", PARALLEL, "tests/unit")
 
 
-def is_measured(suite: str) -> bool:
+def is_measured() -> bool:
     """Whether there are data, and none older than the code that they speak of."""
-    measured_at = [path.stat().st_mtime for path in COVERAGE_DATA.glob(f"{suite}/*")]
+    measured_at = [path.stat().st_mtime for path in COVERAGE_DATA.glob("unit_tests/*")]
     changed_at = [path.stat().st_mtime for path in Path("src").rglob("*.py")]
     return bool(measured_at) and min(measured_at) > max(changed_at)
 

@@ -236,7 +236,7 @@ def test_headers_of_small_bodies_count_when_room_is_short() -> None:
     """The domain counts bodies; what the arena needs beside them is made room for all the same."""
     with staged(budget=TierBudget(arena_bytes=2 * MIB, hot_tokens=10**9)) as stage:
         for number in range(40_000):
-            for _ in range(100):
+            for _ in range(10_000):
                 try:
                     stage.owner.execute(store(str(number), number.to_bytes(16, "big")), ORIGIN)
                     break
