@@ -20,7 +20,7 @@ from stepwell.domain.deciding import Origin
 from stepwell.domain.fragment import TierBudget
 from stepwell.domain.tier import Tier
 from stepwell.storage.directory import DATABASE
-from stepwell.storage.port import SessionRow
+from stepwell.storage.port import Durability, SessionRow
 from stepwell.storage.schema import VERSION
 from tests.unit.memory.support import compressible, noise
 from tests.unit.storage.support import NOON_MS, Reign, execute_plan, reign
@@ -75,7 +75,9 @@ def main() -> None:
     target = VERSIONS / f"{VERSION}{SUFFIX}"
     assert not target.exists(), f"{target} is not to be written again"
     with tempfile.TemporaryDirectory() as directory:
-        with mock.patch.object(limits, "BODY_PART_BYTES", 1_000), reign(Path(directory), BUDGET) as made:
+        # On disk, and so the same history on every machine.
+        durable = reign(Path(directory), BUDGET, Durability.DISK)
+        with mock.patch.object(limits, "BODY_PART_BYTES", 1_000), durable as made:
             keep_some(made)
         shutil.copyfile(Path(directory) / DATABASE, target)
 

@@ -42,11 +42,13 @@ from tests.unit.memory.support import noise
 NOON_MS = 1_700_000_000_000
 
 
-def open_store(directory: Path, encoding: str | None = "estimate") -> SqliteStore:
+def open_store(
+    directory: Path, encoding: str | None = "estimate", durability: Durability = Durability.PROCESS
+) -> SqliteStore:
     """The database of a directory, as a manager opens it."""
     lock = DataDirectory(directory, "test")
     try:
-        return SqliteStore(lock, Durability.PROCESS, encoding)
+        return SqliteStore(lock, durability, encoding)
     except BaseException:
         lock.close()
         raise
@@ -55,9 +57,11 @@ def open_store(directory: Path, encoding: str | None = "estimate") -> SqliteStor
 class Reign:
     """A store and the owner of what is in it, as a manager has them."""
 
-    def __init__(self, directory: Path, budget: TierBudget | None = None) -> None:
+    def __init__(
+        self, directory: Path, budget: TierBudget | None = None, durability: Durability = Durability.PROCESS
+    ) -> None:
         self.path = directory
-        self.store = open_store(directory)
+        self.store = open_store(directory, durability=durability)
         try:
             self.owner = StateOwner(budget, self.store)
         except BaseException:
@@ -103,9 +107,11 @@ class Reign:
 
 
 @contextmanager
-def reign(directory: Path, budget: TierBudget | None = None) -> Iterator[Reign]:
+def reign(
+    directory: Path, budget: TierBudget | None = None, durability: Durability = Durability.PROCESS
+) -> Iterator[Reign]:
     """One that is over in the end."""
-    made = Reign(directory, budget)
+    made = Reign(directory, budget, durability)
     try:
         yield made
     finally:

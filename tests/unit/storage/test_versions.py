@@ -14,6 +14,7 @@ from stepwell.domain.plan import Lease, Phase, PlanState
 from stepwell.domain.tier import Tier
 from stepwell.memory.packing import unpack
 from stepwell.storage.directory import DATABASE
+from stepwell.storage.port import Durability
 from stepwell.storage.reading import BodyFile
 from stepwell.storage.schema import VERSION
 from tests.unit.storage import keepsake
@@ -44,7 +45,7 @@ def test_everything_in_it_is_found(file: Path, tmp_path: Path) -> None:
     """By the manager that brings it up to date, and by the next."""
     shutil.copyfile(file, tmp_path / DATABASE)
     for _ in range(2):
-        with reign(tmp_path) as made:
+        with reign(tmp_path, durability=Durability.DISK) as made:
             assert invariants.check(made.owner._state) == []
             fragments_are_there(made)
             plan_is_there(made)
