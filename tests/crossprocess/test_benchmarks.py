@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import bodies, durable, small
+from benchmarks import bodies, durable, recovery, small
 from benchmarks.contenders import contenders
 
 
@@ -34,3 +34,10 @@ def test_everybody_writes_durably(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(absent.values())
     named = {name for pair in durable.WANTED for name in pair}
     assert named <= rates.keys() | absent.keys()
+
+
+def test_every_directory_is_opened() -> None:
+    """Those with something in them are larger than the empty one."""
+    empty, *others = recovery.measure(rounds=1, fragments=50, events=20)
+    assert [each.name for each in others] == ["50 fragments", "10 events", "20 events"]
+    assert all(each.seconds > 0 and each.mebibytes >= empty.mebibytes > 0 for each in others)

@@ -324,7 +324,7 @@ class Storage(RuleBasedStateMachine):
         assert ledger.bodies <= digests <= ledger.bodies | ledger.staged
         with closing(BodyFile(str(self.made.path / DATABASE))) as file:
             for digest in digests:
-                packed, data = file.read(digest)
+                packed, data = file.read(digest, self.made.store.place(digest))
                 body = self.sent[digest]
                 assert (unpack(data, len(body)) if packed else data) == body
         assert invariants.check(self.state) == []

@@ -34,14 +34,14 @@ class BodySource:
         """What is stored of a body, and how; it stays readable for as long as it is held."""
         if handle.segment != IN_STORE:
             return self._mappings.find(handle), handle
-        body = memoryview(self._read(digest, handle.size))
+        body = memoryview(self._read(digest, handle))
         return body, Handle(IN_STORE, 0, handle.size, handle.size, packed=False)
 
     def read(self, digest: bytes, handle: Handle) -> memoryview:
         """A body."""
         if handle.segment != IN_STORE:
             return content(self._mappings.find(handle), handle)
-        return memoryview(self._read(digest, handle.size))
+        return memoryview(self._read(digest, handle))
 
     def close(self) -> None:
         with self._lock:
@@ -49,11 +49,11 @@ class BodySource:
         if file is not None:
             file.close()
 
-    def _read(self, digest: bytes, size: int) -> bytes:
+    def _read(self, digest: bytes, handle: Handle) -> bytes:
         """What a disk gives back is compared with what was given to it."""
-        packed, data = self._open().read(digest)
+        packed, data = self._open().read(digest, handle.offset)
         try:
-            body = unpack(data, size) if packed else data
+            body = unpack(data, handle.size) if packed else data
         except RuntimeFault as error:
             raise _rotten(digest) from error
         if digest_of(body) != digest:

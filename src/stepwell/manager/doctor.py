@@ -182,6 +182,8 @@ class _Doctor:
                 except Exception as error:  # noqa: BLE001 - a claim may rest on another one
                     findings.add(f"{name}: it could not be checked: {error!r}")
             for entry in stock.fragments:
+                if store is not None and state.fragments.entries[entry.row.key] is not entry:
+                    findings.add(f"fragment {entry.row.key} is there twice")
                 if store is not None and entry.row.revision > store.revision:
                     findings.add(f"revisions: fragment {entry.row.key} is of {entry.row.revision}, from the future")
         return state

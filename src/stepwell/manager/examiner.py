@@ -36,6 +36,9 @@ class BodyExaminer:
                 wrong[digest] = f"of {referred.size} bytes is not there"
             elif body.size != referred.size:
                 wrong[digest] = f"has {body.size} bytes by its row, and {referred.size} by those who refer to it"
+        for body in bodies:
+            if stored[body.digest] is not body:
+                complain(f"body {body.digest.hex()} is there twice: as number {body.number}, too")
         for upload in _doubled(body.upload for body in bodies):
             complain(f"the parts of upload {upload} belong to more than one body")
         for body in bodies:
@@ -91,7 +94,7 @@ class BodyExaminer:
 
     def _slices(self, body: StoredBody) -> Iterator[bytes]:
         if body.upload is None:
-            found = self._db.execute("SELECT 0, data FROM bodies WHERE digest = ?", (body.digest,))
+            found = self._db.execute("SELECT 0, data FROM bodies WHERE number = ?", (body.number,))
         else:
             query = "SELECT part, data FROM body_parts WHERE upload = ? ORDER BY part"
             found = self._db.execute(query, (body.upload,))

@@ -50,6 +50,8 @@ class Journal:
                 assert row is not None
                 if isinstance(row, FragmentRow):
                     turn.fragments[row.key] = None  # as it is when the turn is over
+                    if change.after is None:
+                        turn.removed.append(row.serial)
                 else:
                     turn.rows.setdefault(type(row), {})[row.key] = change.after
             turn.events += events_of(outcome.changes, outcome.revision, now_ms, self._projects_of)
@@ -147,6 +149,9 @@ class Journal:
 
     def is_settled(self, digest: bytes) -> bool:
         return digest not in self._turn.bodies
+
+    def place(self, digest: bytes) -> int:
+        return self.store.place(digest)
 
     def read(self, digest: bytes) -> tuple[bool, Iterator[bytes]]:
         found = self.store.read(digest)

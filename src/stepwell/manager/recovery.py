@@ -25,13 +25,25 @@ def recover(kept: Kept) -> State:
         state.restore(kept.revision, kept.rows, kept.fragments, kept.next_serial, kept.tick)
     except (LookupError, ValueError, AssertionError) as error:
         raise StoreDamaged(f"the data directory does not hold together ({error!r}): see `stepwell doctor`") from error
-    if problems := [*missing(state, kept), *check(state, but=(BUDGET,))]:
+    if problems := [*doubled(state, kept), *missing(state, kept), *check(state, but=(BUDGET,))]:
         more = f", and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         raise StoreDamaged(
             f"the data directory does not hold together: {'; '.join(problems[:_SHOWN])}{more}; it was left as it is: "
             "see `stepwell doctor`, and restore a backup"
         )
     return state
+
+
+def doubled(state: State, kept: Kept) -> Iterator[str]:
+    """Fragments and bodies that are there twice."""
+    for entry in kept.fragments if len(state.fragments) < len(kept.fragments) else ():
+        if state.fragments.entries[entry.row.key] is not entry:
+            yield f"fragment {entry.row.key} is there twice"
+    seen: set[bytes] = set()
+    for body, _ in kept.bodies:
+        if body.digest in seen:
+            yield f"body {body.digest.hex()} is there twice"
+        seen.add(body.digest)
 
 
 def missing(state: State, kept: Kept) -> Iterator[str]:

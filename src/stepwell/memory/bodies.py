@@ -70,7 +70,8 @@ class BodyStore:
             self.counted.note_packed(digest, packed_bytes)
             if packed_bytes >= size:
                 self.labour.incompressible.add(digest)
-        self.handles[digest] = Handle(IN_STORE, 0, size, size, packed)
+        assert self.vault is not None
+        self.handles[digest] = Handle(IN_STORE, self.vault.place(digest), size, size, packed)
         self.follow(digest)
 
     def keep(self, arrived: Mapping[bytes, bytes]) -> None:

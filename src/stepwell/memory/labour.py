@@ -269,7 +269,7 @@ class Labour:
                     vault.abandon(number)
                     return
             vault.finish(number, digest, old.size, packed=True)
-        self._bodies.move(digest, old, Handle(IN_STORE, 0, sum(map(len, pieces)), old.size, packed))
+        self._bodies.move(digest, old, Handle(IN_STORE, vault.place(digest), sum(map(len, pieces)), old.size, packed))
 
 
 def _noting(slices: Iterable[bytes], noted: list[bytes]) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""A vault: where bodies survive the manager. What is kept there can be read by anybody, by its digest."""
+"""A vault: where bodies survive the manager. What is kept there can be read by anybody who knows its place."""
 
 from __future__ import annotations
 
@@ -39,6 +39,10 @@ class Vault(Protocol):
 
     def is_settled(self, digest: bytes) -> bool:
         """Whether a body is there for everybody to read, and not only to be written with this turn."""
+        ...
+
+    def place(self, digest: bytes) -> int:
+        """Where a settled body is: a number, which it keeps."""
         ...
 
     def read(self, digest: bytes) -> tuple[bool, Iterator[bytes]]:

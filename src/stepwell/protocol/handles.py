@@ -10,7 +10,7 @@ from msgspec import Struct
 from stepwell.domain.fragment import FragmentRow
 
 IN_STORE: Final = 0
-"""In place of a segment's number: the body is in the database, where everybody can read it by its digest."""
+"""In place of a segment's number: the body is in the database, and the offset is its number there."""
 
 
 class Handle(Struct, frozen=True, array_like=True, gc=False):

@@ -47,6 +47,7 @@ class StoreRow(Struct, frozen=True):
 class StoredBody(Struct, frozen=True, gc=False):
     """A body as it is stored, without its bytes."""
 
+    number: int
     digest: bytes
     size: int
     packed: bool
@@ -82,7 +83,7 @@ TABLES: Final = (
 """Those whose rows are worth counting."""
 
 _BODIES: Final = (
-    "SELECT digest, size, packed, upload, data IS NOT NULL, ifnull(packed_bytes, CASE WHEN packed THEN "
+    "SELECT number, digest, size, packed, upload, data IS NOT NULL, ifnull(packed_bytes, CASE WHEN packed THEN "
     "(SELECT sum(length(data)) FROM body_parts WHERE body_parts.upload = bodies.upload) END) FROM bodies"
 )
 
@@ -146,15 +147,15 @@ def _store(values: Sequence[rows.Value]) -> StoreRow:
 
 
 def _body(values: Sequence[rows.Value]) -> StoredBody:
-    digest, size, packed, upload, is_inline, takes = values
+    number, digest, size, packed, upload, is_inline, takes = values
     if not isinstance(digest, bytes) or len(digest) != _DIGEST_BYTES:
         raise StoreDamaged(f"table bodies, digest {digest!r}: it has {_DIGEST_BYTES} bytes, and this is none")
     if bool(is_inline) == (upload is not None):
         where = "both in one piece and in parts" if is_inline else "neither in one piece nor in parts"
         raise StoreDamaged(f"table bodies, body {digest.hex()}: it is {where}")
     try:
-        number, taken = msgspec.convert((size, takes), tuple[int, int | None])
+        size_bytes, taken = msgspec.convert((size, takes), tuple[int, int | None])
         part = msgspec.convert(upload, int | None)
     except msgspec.MsgspecError as error:
         raise StoreDamaged(f"table bodies, body {digest.hex()}: {error}") from error
-    return StoredBody(digest, number, bool(cast(int, packed)), taken, part)
+    return StoredBody(cast(int, number), digest, size_bytes, bool(cast(int, packed)), taken, part)

@@ -55,7 +55,8 @@ class Turn:
         self.next_serial = 0
         self.tick = 0
         self.rows: dict[type, dict[object, Row | None]] = {}  # by table and key; None: deleted
-        self.fragments: dict[Key, Entry | None] = {}
+        self.fragments: dict[Key, Entry | None] = {}  # None: gone again
+        self.removed: list[int] = []  # serials of fragments
         self.touched: list[Entry] = []  # only read
         self.bodies: dict[bytes, BodyRow | None] = {}  # None: nothing refers to it any more
         self.packed_bytes: dict[bytes, int] = {}  # what bodies take when compressed
@@ -100,6 +101,10 @@ class Store(Protocol):
 
     def load(self) -> Kept | None:
         """What there is; None if there is nothing yet."""
+        ...
+
+    def place(self, digest: bytes) -> int:
+        """The number of a body that is there: whoever has it and the digest can read it."""
         ...
 
     def next_upload(self) -> int:

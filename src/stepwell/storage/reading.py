@@ -26,14 +26,14 @@ class BodyFile:
         self._database = database
         self._db: sqlite3.Connection | None = None
 
-    def read(self, digest: bytes) -> tuple[bool, bytes]:
-        """A body, compressed or not; or `BodyGone`."""
+    def read(self, digest: bytes, number: int) -> tuple[bool, bytes]:
+        """The body that has this number, compressed or not; or `BodyGone`."""
         with _reading, damage(f"the database {self._database!r}"):
             if self._db is None:
                 self._db = open_to_read(self._database)
             self._db.execute("BEGIN")
             try:
-                found = self._find(self._db, digest)
+                found = self._find(self._db, digest, number)
             finally:
                 with suppress(sqlite3.Error):  # what went wrong first is what is said
                     self._db.execute("ROLLBACK")
@@ -42,8 +42,9 @@ class BodyFile:
         return found
 
     @staticmethod
-    def _find(db: sqlite3.Connection, digest: bytes) -> tuple[bool, bytes] | None:
-        row = db.execute("SELECT packed, data, upload FROM bodies WHERE digest = ?", (digest,)).fetchone()
+    def _find(db: sqlite3.Connection, digest: bytes, number: int) -> tuple[bool, bytes] | None:
+        query = "SELECT packed, data, upload FROM bodies WHERE number = ? AND digest = ?"
+        row = db.execute(query, (number, digest)).fetchone()
         if row is None:
             return None
         packed, data, upload = row

@@ -138,10 +138,10 @@ ENTRIES: Final = _Entries()
 
 FRAGMENT_COLUMNS: Final = len(FragmentRow.__struct_fields__)
 PUT_FRAGMENT: Final = _insert("fragments", FRAGMENT_COLUMNS + 5)
-DELETE_FRAGMENT: Final = "DELETE FROM fragments WHERE project = ? AND fragment_id = ?"
+DELETE_FRAGMENT: Final = "DELETE FROM fragments WHERE serial = ?"
 TOUCH_FRAGMENT: Final = (
     "UPDATE fragments SET tick = ?, touched_at_ms = ?, last_accessed_ms = ?, access_count = ?, "
-    "accesses_since_move = ? WHERE project = ? AND fragment_id = ?"
+    "accesses_since_move = ? WHERE serial = ?"
 )
 SELECT_FRAGMENTS: Final = "SELECT * FROM fragments ORDER BY tick"
 

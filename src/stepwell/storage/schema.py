@@ -102,7 +102,36 @@ ALTER TABLE store ADD COLUMN boot TEXT NOT NULL DEFAULT '';
 ALTER TABLE store ADD COLUMN durability TEXT NOT NULL DEFAULT 'disk'
 """
 
-MIGRATIONS: Final = (_FIRST, _SECOND)
+# What is written most is written in its own order: a table by name, or an index of digests, would have every record of
+# a turn on another page. The manager has them by name, and whoever reads a body is told its number.
+_THIRD: Final = """
+CREATE TABLE ordered_fragments (
+    project TEXT NOT NULL, fragment_id TEXT NOT NULL, source TEXT NOT NULL, kind TEXT NOT NULL,
+    detail_depth INTEGER NOT NULL, tokens INTEGER NOT NULL, size INTEGER NOT NULL, digest BLOB NOT NULL,
+    tier TEXT NOT NULL, placed_at_ms INTEGER NOT NULL, created_at_ms INTEGER NOT NULL, revision INTEGER NOT NULL,
+    serial INTEGER PRIMARY KEY, metadata TEXT NOT NULL,
+    tick INTEGER NOT NULL, touched_at_ms INTEGER NOT NULL, last_accessed_ms INTEGER NOT NULL,
+    access_count INTEGER NOT NULL, accesses_since_move INTEGER NOT NULL
+);
+INSERT INTO ordered_fragments SELECT * FROM fragments ORDER BY serial;
+DROP TABLE fragments;
+ALTER TABLE ordered_fragments RENAME TO fragments;
+CREATE TABLE numbered_bodies (
+    number INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL,         -- SHA-256 of the body
+    size INTEGER NOT NULL,
+    packed INTEGER NOT NULL,      -- compressed, with zstd
+    packed_bytes INTEGER,         -- what it takes then, if somebody has tried
+    data BLOB,                    -- none: in parts
+    upload INTEGER                -- those of body_parts
+);
+INSERT INTO numbered_bodies (digest, size, packed, packed_bytes, data, upload)
+    SELECT digest, size, packed, packed_bytes, data, upload FROM bodies;
+DROP TABLE bodies;
+ALTER TABLE numbered_bodies RENAME TO bodies
+"""
+
+MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD)
 VERSION: Final = len(MIGRATIONS)
 
 

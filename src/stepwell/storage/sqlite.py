@@ -40,7 +40,7 @@ _TABLES: Final[dict[type, object]] = {
     EntryRow: rows.ENTRIES,
 }
 _PUT_BODY: Final = """
-INSERT INTO bodies VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET
+INSERT INTO bodies VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (number) DO UPDATE SET
     size = excluded.size, packed = excluded.packed, data = excluded.data, upload = excluded.upload,
     packed_bytes = ifnull(excluded.packed_bytes, packed_bytes)
 """
@@ -118,7 +118,8 @@ class SqliteStore:
         )
 
     def read(self, digest: bytes) -> tuple[bool, Iterator[bytes]] | None:
-        found = self._db.execute("SELECT packed, data, upload FROM bodies WHERE digest = ?", (digest,)).fetchone()
+        number = self._numbers.get(digest)
+        found = self._db.execute("SELECT packed, data, upload FROM bodies WHERE number = ?", (number,)).fetchone()
         if found is None:
             return None
         packed, data, upload = found
@@ -178,6 +179,8 @@ class SqliteStore:
                 )
             self._events = _number(db, "SELECT count(*) FROM events")
             self._next_upload = _number(db, "SELECT ifnull(max(upload), 0) + 1 FROM body_parts")
+            self._numbers: dict[bytes, int] = dict(db.execute("SELECT digest, number FROM bodies"))
+            self._next_number = max(self._numbers.values(), default=0) + 1
             self._uploads = dict(db.execute("SELECT digest, upload FROM bodies WHERE upload IS NOT NULL"))
             parts = {upload for (upload,) in db.execute("SELECT DISTINCT upload FROM body_parts")}
             self._trash = sorted(parts - set(self._uploads.values()))  # uploads whose parts no body needs
@@ -186,11 +189,10 @@ class SqliteStore:
     def _write(self, turn: Turn) -> None:
         db = self._db
         if turn.touched:  # some may have moved since, and are among the fragments
-            db.executemany(rows.TOUCH_FRAGMENT, [(*rows.use_values(each), *each.row.key) for each in turn.touched])
+            db.executemany(rows.TOUCH_FRAGMENT, [(*rows.use_values(each), each.row.serial) for each in turn.touched])
+        if turn.removed:
+            db.executemany(rows.DELETE_FRAGMENT, [(serial,) for serial in turn.removed])
         if turn.fragments:
-            gone = [key for key, entry in turn.fragments.items() if entry is None]
-            if gone:
-                db.executemany(rows.DELETE_FRAGMENT, gone)
             db.executemany(
                 rows.PUT_FRAGMENT, [rows.fragment_values(entry) for entry in turn.fragments.values() if entry]
             )
@@ -237,16 +239,22 @@ class SqliteStore:
                     self._trash.append(self._uploads.pop(digest))
                 if body is not None and body.upload is not None:
                     self._uploads[digest] = body.upload
-            gone = [(digest,) for digest, body in turn.bodies.items() if body is None]
+            gone = [digest for digest, body in turn.bodies.items() if body is None and digest in self._numbers]
             if gone:
-                db.executemany("DELETE FROM bodies WHERE digest = ?", gone)
-            db.executemany(
-                _PUT_BODY,
-                [_body_values(body) for body in turn.bodies.values() if body is not None],
-            )
+                db.executemany("DELETE FROM bodies WHERE number = ?", [(self._numbers.pop(each),) for each in gone])
+            kept = [body for body in turn.bodies.values() if body is not None]
+            db.executemany(_PUT_BODY, [(self._number(body.digest), *_body_values(body)) for body in kept])
         if turn.packed_bytes:
-            noted = [(size, digest) for digest, size in turn.packed_bytes.items()]
-            db.executemany("UPDATE bodies SET packed_bytes = ? WHERE digest = ?", noted)
+            noted = [(size, self._numbers.get(digest)) for digest, size in turn.packed_bytes.items()]
+            db.executemany("UPDATE bodies SET packed_bytes = ? WHERE number = ?", noted)
+
+    def _number(self, digest: bytes) -> int:
+        """The number that a body has, or gets."""
+        number = self._numbers.get(digest)
+        if number is None:
+            number = self._numbers[digest] = self._next_number
+            self._next_number += 1
+        return number
 
     def _write_events(self, events: list[AnyEvent]) -> None:
         """Numbered within their revision. The oldest make way, by whole revisions."""
@@ -302,6 +310,9 @@ class SqliteStore:
             if gone < left:
                 self._trash.pop(0)
             left -= max(gone, 1)
+
+    def place(self, digest: bytes) -> int:
+        return self._numbers[digest]
 
     def next_upload(self) -> int:
         """A number that no upload has had."""

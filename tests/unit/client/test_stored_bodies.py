@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -163,11 +165,13 @@ def forked_while_others_read(read: Callable[[], bytes], body: bytes) -> None:
     assert min(counts) > 0
 
 
-def test_fork_while_others_read_the_database(client: sw.Client) -> None:
+def test_fork_while_others_read_the_database(client: sw.Client, directory: Path) -> None:
     """SQLite has mutexes of its own, of the whole process: none may be held when it forks."""
     body = noise(50_000, salted(client))
     digest = shelve(client, "a", body)
-    handle = Handle(IN_STORE, 0, len(body), len(body), packed=False)
+    with closing(sqlite3.connect(directory / DATABASE)) as db:
+        (number,) = db.execute("SELECT number FROM bodies WHERE digest = ?", (digest,)).fetchone()
+    handle = Handle(IN_STORE, number, len(body), len(body), packed=False)
     forked_while_others_read(lambda: bytes(client._session.bodies.read(digest, handle)), body)
 
 

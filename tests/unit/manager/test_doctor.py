@@ -122,7 +122,7 @@ def test_what_a_crash_leaves_is_a_note(closed: Path) -> None:
     alter(
         closed,
         "INSERT INTO body_parts VALUES (99, 0, x'0102')",
-        "INSERT INTO bodies VALUES (x'$empty', 0, 0, NULL, x'', NULL)".replace("$empty", digest_of(b"").hex()),
+        "INSERT INTO bodies VALUES (NULL, x'$empty', 0, 0, NULL, x'', NULL)".replace("$empty", digest_of(b"").hex()),
     )
     report = examined(closed)
     assert report.problems == []
@@ -189,6 +189,13 @@ OTHERS = [
     ("events SET at_ms = 1 WHERE revision = 5", "events: event 0 of revision 5, at 1 ms, is out of order"),
     ("store SET events_after = 1000", "events: the oldest is behind revision 1000"),
 ]
+TWICE = [
+    (
+        "INSERT INTO bodies SELECT NULL, digest, size, packed, packed_bytes, data, upload FROM bodies WHERE upload IS NULL",
+        "is there twice: as number ",
+    ),
+    ("UPDATE fragments SET fragment_id = 'f0' WHERE fragment_id = 'f1'", "fragment ('p', 'f0') is there twice"),
+]
 GONE = [
     ("DELETE FROM store", "rows: table store has 0 rows"),
     ("DELETE FROM plans", "sessions: lease "),
@@ -208,7 +215,7 @@ GONE = [
 
 @pytest.mark.parametrize(
     "statement, named",
-    [(f"UPDATE {what}", named) for what, named in ROWS + STATE + BODIES + OTHERS] + GONE,
+    [(f"UPDATE {what}", named) for what, named in ROWS + STATE + BODIES + OTHERS] + TWICE + GONE,
 )
 def test_each_damage_is_named(closed: Path, statement: str, named: str) -> None:
     """With what and where."""

@@ -79,6 +79,11 @@ def test_truncated_file(tmp_path: Path, sound: bytes) -> None:
     [
         ("DELETE FROM changesets", "changeset"),
         ("DELETE FROM bodies", "body "),
+        (
+            "INSERT INTO bodies (digest, size, packed, data) SELECT digest, size, packed, data FROM bodies",
+            "there twice",
+        ),
+        ("UPDATE fragments SET fragment_id = 'same'", "there twice"),
         ("DELETE FROM store", "table store"),
         ("DELETE FROM plans", "table leases"),
         ("DELETE FROM leases", "processing_means_leased"),

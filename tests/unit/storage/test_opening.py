@@ -319,17 +319,17 @@ class TestDamage:
     def test_database_that_cannot_be_opened(self, tmp_path: Path) -> None:
         """SQLite's own error, with its own number: whoever has no descriptor left meets the same."""
         with closing(BodyFile(str(tmp_path / "none"))) as file, pytest.raises(StoreFailed, match="unable to open"):
-            file.read(bytes(32))
+            file.read(bytes(32), 1)
 
     def test_first_error_is_the_one_that_is_said(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """After some errors there is no transaction left to end, which is another one."""
         with reign(tmp_path) as made:
             made.commit()
 
-            def find(db: sqlite3.Connection, _digest: bytes) -> None:
+            def find(db: sqlite3.Connection, _digest: bytes, _number: int) -> None:
                 db.execute("ROLLBACK")
                 raise failure(sqlite3.SQLITE_IOERR, "disk I/O error")
 
             monkeypatch.setattr(BodyFile, "_find", staticmethod(find))
             with closing(BodyFile(made.store.database)) as file, pytest.raises(StoreFailed, match="disk I/O error"):
-                file.read(bytes(32))
+                file.read(bytes(32), 1)

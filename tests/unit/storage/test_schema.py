@@ -56,7 +56,8 @@ def test_fresh_database_says_whose_it_is(tmp_path: Path) -> None:
 
 def test_every_table_is_filled_by_the_fixture(directory: Path) -> None:
     """So that what is said below of a directory is said of all of them; parts are of large bodies alone."""
-    tables = set(re.findall(r"CREATE TABLE (\w+)", "".join(MIGRATIONS)))
+    renamed = set(re.findall(r"ALTER TABLE (\w+) RENAME", "".join(MIGRATIONS)))
+    tables = set(re.findall(r"CREATE TABLE (\w+)", "".join(MIGRATIONS))) - renamed
     empty = {table for table in tables if not value(directory, f"SELECT count(*) FROM {table}")}  # noqa: S608 - ours
     assert empty == {"body_parts"}
 

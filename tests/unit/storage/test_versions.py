@@ -88,5 +88,5 @@ def plan_is_there(made: Reign) -> None:
 
 def body_of(made: Reign, digest: bytes, size: int) -> bytes:
     with closing(BodyFile(made.store.database)) as file:
-        packed, data = file.read(digest)
+        packed, data = file.read(digest, made.store.place(digest))
     return unpack(data, size) if packed else data
