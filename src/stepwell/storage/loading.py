@@ -19,6 +19,7 @@ from stepwell.storage.port import BodyRow, Kept, SessionRow
 from stepwell.storage.schema import APPLICATION_ID, version_of
 
 T = TypeVar("T")
+_Body = tuple[bytes, int, Literal[0, 1], int | None, int | None]  # made once: there are as many rows as bodies
 
 _HEADER_BYTES: Final = 100
 _ONE_PAGE: Final = 4_096
@@ -146,7 +147,7 @@ def _select(db: sqlite3.Connection, table: str, query: str, make: Callable[[Sequ
 
 
 def _body(values: Sequence[rows.Value]) -> tuple[BodyRow, int | None]:
-    found = _checked("bodies", values, tuple[bytes, int, Literal[0, 1], int | None, int | None])
+    found = _checked("bodies", values, _Body)
     digest, size, packed, packed_bytes, upload = found
     return BodyRow(digest, size, bool(packed), None, upload), packed_bytes
 

@@ -174,6 +174,7 @@ def use_values(entry: Entry) -> Values:
 
 
 _metadata = msgspec.json.Decoder(dict[str, str])
+_Use = tuple[int, int, int, int, int]
 
 
 def entries(found: Iterable[Sequence[Value]]) -> list[Entry]:
@@ -187,7 +188,7 @@ def entries(found: Iterable[Sequence[Value]]) -> list[Entry]:
                 (*values[: FRAGMENT_COLUMNS - 1], {} if metadata == _NO_METADATA else decode(cast(str, metadata))),
                 FragmentRow,
             )
-            tick, touched, last, count, since = convert(values[FRAGMENT_COLUMNS:], tuple[int, int, int, int, int])
+            tick, touched, last, count, since = convert(values[FRAGMENT_COLUMNS:], _Use)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             raise StoreDamaged(f"table fragments, project {values[0]!r}, fragment_id {values[1]!r}: {error}") from error
         entry = Entry(row, tick)

@@ -191,7 +191,7 @@ OTHERS = [
 ]
 TWICE = [
     (
-        "INSERT INTO bodies SELECT NULL, digest, size, packed, packed_bytes, data, upload FROM bodies WHERE upload IS NULL",
+        "INSERT INTO bodies SELECT NULL, digest, size, packed, NULL, data, NULL FROM bodies WHERE data NOT NULL",
         "is there twice: as number ",
     ),
     ("UPDATE fragments SET fragment_id = 'f0' WHERE fragment_id = 'f1'", "fragment ('p', 'f0') is there twice"),
