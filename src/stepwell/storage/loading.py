@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final, Literal, TypeVar, cast
+from typing import Final, Literal, NamedTuple, TypeVar, cast
 from urllib.parse import quote
 
 import msgspec
@@ -19,7 +19,6 @@ from stepwell.storage.port import BodyRow, Kept, SessionRow
 from stepwell.storage.schema import APPLICATION_ID, version_of
 
 T = TypeVar("T")
-_Body = tuple[bytes, int, Literal[0, 1], int | None, int | None]  # made once: there are as many rows as bodies
 
 _HEADER_BYTES: Final = 100
 _ONE_PAGE: Final = 4_096
@@ -146,10 +145,17 @@ def _select(db: sqlite3.Connection, table: str, query: str, make: Callable[[Sequ
         return [make(values) for values in db.execute(query)]
 
 
+class _Body(NamedTuple):
+    digest: bytes
+    size: int
+    packed: Literal[0, 1]
+    packed_bytes: int | None
+    upload: int | None
+
+
 def _body(values: Sequence[rows.Value]) -> tuple[BodyRow, int | None]:
     found = _checked("bodies", values, _Body)
-    digest, size, packed, packed_bytes, upload = found
-    return BodyRow(digest, size, bool(packed), None, upload), packed_bytes
+    return BodyRow(found.digest, found.size, bool(found.packed), None, found.upload), found.packed_bytes
 
 
 def _reply(values: Sequence[rows.Value]) -> tuple[str, int, bytes]:
