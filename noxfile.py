@@ -66,9 +66,9 @@ def coverage_report(session: nox.Session) -> None:
 
 @nox.session
 def soak(session: nox.Session) -> None:
-    """Many more examples, and 200 kills of the manager under load; or what pytest is told after `--`."""
+    """Many more examples, 200 kills of the manager under load, 10,000 tasks while workers die; or what follows `--`."""
     install(session, "tests")
-    paths = ["tests/property", "tests/crossprocess/test_kills.py", "tests/crossprocess/test_memory.py"]
+    paths = ["tests/property", *(f"tests/crossprocess/test_{name}.py" for name in ("kills", "memory", "workers"))]
     long = {"STEPWELL_HYPOTHESIS_PROFILE": "long"}
     session.run("pytest", "-o", "faulthandler_timeout=0", *(session.posargs or paths), env=long)
 

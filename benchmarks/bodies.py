@@ -153,7 +153,7 @@ def places() -> Generator[tuple[list[Place], dict[str, str]]]:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="sw-bench-"))
         file = Path(directory) / "body"
         file.write_bytes(body)
-        runtime = stack.enter_context(sw.Runtime.start())
+        runtime = stack.enter_context(sw.Runtime.start(workers=0))
         client = stack.enter_context(runtime.client(projects=["p"]))
         client.tiers.store(sw.Fragment(fragment_id="body", body=body, tokens=1))
         shared = stack.enter_context(_spawn.Manager()).dict()

@@ -78,7 +78,7 @@ def contenders() -> Generator[list[Contender]]:
     """All of them, running side by side."""
     with (
         get_context("spawn").Manager() as manager,
-        sw.Runtime.start(budget=sw.TierBudget(hot_tokens=10_000_000)) as runtime,
+        sw.Runtime.start(workers=0, budget=sw.TierBudget(hot_tokens=10_000_000)) as runtime,
         runtime.client() as client,
     ):
         peers: list[Contender] = [SyncManagerDict(manager.dict()), OneAtATime(client.tiers), Many(client.tiers)]

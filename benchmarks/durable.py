@@ -182,7 +182,7 @@ def places() -> Generator[tuple[list[Place], dict[str, str]]]:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sw-bench-")))
         budget = sw.TierBudget(hot_tokens=10_000_000)
-        runtime = stack.enter_context(sw.Runtime.start(data_dir=directory / "stepwell", budget=budget))
+        runtime = stack.enter_context(sw.Runtime.start(workers=0, data_dir=directory / "stepwell", budget=budget))
         database = directory / "peer.sqlite"
         with sqlite3.connect(database) as db:
             db.execute("PRAGMA journal_mode = WAL")

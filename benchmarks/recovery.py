@@ -49,7 +49,7 @@ def measure(rounds: int, fragments: int = FRAGMENTS, events: int = EVENTS) -> li
 
 
 def _write(directory: Path, numbers: Iterable[int], count: int) -> None:
-    with sw.Runtime.start(data_dir=directory, durability="process", budget=_BUDGET) as runtime:
+    with sw.Runtime.start(workers=0, data_dir=directory, durability="process", budget=_BUDGET) as runtime:
         with runtime.client(projects=["p"]) as client:
             salted = (
                 sw.Fragment(fragment_id=f"f{number}", body=f"{time.monotonic_ns()}", tokens=1) for number in numbers
@@ -61,7 +61,7 @@ def _open(name: str, directory: Path, rounds: int) -> Opening:
     seconds: list[float] = []
     for _ in range(rounds):
         begun = time.perf_counter()
-        with sw.Runtime.start(data_dir=directory, durability="process"):
+        with sw.Runtime.start(workers=0, data_dir=directory, durability="process"):
             seconds.append(time.perf_counter() - begun)
     taken = sum(path.stat().st_size for path in directory.iterdir())
     return Opening(name, statistics.median(seconds), taken / (1 << 20))

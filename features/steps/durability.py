@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 30
 def durable_runtime(context: Context) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="sw-data-") as directory:
         context.data_dir = Path(directory) / "data"
-        context.durable = sw.Runtime.start(data_dir=context.data_dir)
+        context.durable = sw.Runtime.start(workers=0, data_dir=context.data_dir)
         context.client = context.durable.client(projects=["p"])
         yield
         context.client.close()
@@ -32,7 +32,7 @@ def durable_runtime(context: Context) -> Iterator[None]:
 
 @fixture
 def fleeting_runtime(context: Context) -> Iterator[None]:
-    with sw.Runtime.start() as context.fleeting, context.fleeting.client() as context.caller:
+    with sw.Runtime.start(workers=0) as context.fleeting, context.fleeting.client() as context.caller:
         yield
 
 
@@ -110,14 +110,14 @@ def step_kill_fleeting(context: Context) -> None:
 def step_again(context: Context) -> None:
     context.client.close()
     context.durable.close()
-    context.durable = sw.Runtime.start(data_dir=context.data_dir)
+    context.durable = sw.Runtime.start(workers=0, data_dir=context.data_dir)
     context.client = context.durable.client(projects=["p"])
 
 
 @when("another runtime is started on the same directory")
 def step_second(context: Context) -> None:
     try:
-        sw.Runtime.start(data_dir=context.data_dir).close()
+        sw.Runtime.start(workers=0, data_dir=context.data_dir).close()
     except sw.StartFailed as refusal:
         context.refusal = refusal
 

@@ -42,7 +42,7 @@ def step_twin_held_with_budget(context: Context, point: str, tokens: int) -> Non
 
 
 def start_runtime(context: Context, budget: sw.TierBudget) -> None:
-    context.runtime = sw.Runtime.start(budget=budget, log_level="error")
+    context.runtime = sw.Runtime.start(workers=0, budget=budget, log_level="error")
     context.add_cleanup(context.runtime.close)
     context.services = context.runtime.client()
     context.add_cleanup(context.services.close)

@@ -27,8 +27,14 @@
     │   ├── OutcomeUnknown       the answer was lost: it may or may not have happened
     │   │   └── SessionExpired   so it was, and the manager has forgotten the session: its leases are over
     │   ├── EventsMissed         a watcher was too slow; `details["resume"]` is where it goes on
+    │   ├── TaskFailed           a strategy did not come to an end that is a result
+    │   │   ├── DeadlineExceeded   it took longer than it may, and was stopped
+    │   │   ├── MemoryExceeded   it wanted more memory than it may have
+    │   │   ├── TaskQuarantined  workers died of it, again and again; `details["evidence"]` has what they left
+    │   │   └── CircuitOpen      it has failed too often in a row: try again in `details["retry_s"]` seconds
     │   ├── BodyGone             a body of a view was deleted meanwhile (also a LookupError)
     │   ├── ProtocolError        the other side does not speak our protocol
+    │   ├── WorkerDied           the process that ran a function ended with it
     │   └── ManagerFault         a defect inside the manager; nothing changed
     └── NotOwner                 state was used outside the process and thread that own it
 
@@ -186,12 +192,38 @@ class StoreDamaged(RuntimeFault):
     """The data directory holds something that stepwell did not write. It was left as it is."""
 
 
+class TaskFailed(RuntimeFault):
+    """A strategy raised, or could not be run; the message says what it said."""
+
+
+class DeadlineExceeded(TaskFailed):
+    """A task took longer than its deadline, and its worker was stopped. It is not tried again."""
+
+
+class MemoryExceeded(TaskFailed):
+    """A strategy wanted more memory than its worker may have."""
+
+
+class TaskQuarantined(TaskFailed):
+    """Several workers died while they had the task. `details["evidence"]` says of each what it has left."""
+
+
+class CircuitOpen(TaskFailed):
+    """A strategy has failed several times in a row, and was not asked; after `details["retry_s"]` seconds it is."""
+
+    retry = True
+
+
 class BodyGone(RuntimeFault, LookupError):
     """A body that a view names was deleted since, and its memory is gone."""
 
 
 class ProtocolError(RuntimeFault):
     """The other side sent something that is not our protocol, or not our version of it."""
+
+
+class WorkerDied(RuntimeFault):
+    """The worker process ended while it ran the function: how far that came is not known, and it is not run again."""
 
 
 class ManagerFault(RuntimeFault):

@@ -91,6 +91,37 @@ FORGOTTEN_ROWS_PER_STEP_MAX: Final = 2_000  # about 20 ms of the loop
 MAX_PARALLEL: Final = 5
 MAX_PARALLEL_MAX: Final = 50
 
+# Tasks and strategies.
+STRATEGIES_MAX: Final = 256  # that the workers of a manager offer together
+TASK_PAYLOAD_BYTES_MAX: Final = 512 * KIB  # a request, or the shares of one that are to be merged
+TASKS_BYTES_MAX: Final = 256 * MIB  # of payloads and results that wait
+TASK_RESULT_BYTES_MAX: Final = 64 * KIB  # that a message carries; a larger one is uploaded
+TASKS_MAX: Final = 100_000  # that are not over: about 100 MB
+TASKS_PER_SESSION_MAX: Final = 20_000  # of these; one session leaves room for others
+TASKS_ENDED_MAX: Final = 20_000  # whose outcome nobody has fetched: then the oldest is forgotten
+TASK_PRIORITY_MAX: Final = 9
+TASK_DEADLINE_MS: Final = 60_000  # of work on one attempt: past it the worker is killed
+TASK_DEADLINE_MS_MAX: Final = 24 * 60 * 60 * 1000
+TASK_DEATHS_MAX: Final = 3  # of workers that had a task: then it is not given to another one
+TASKS_PER_STEP_MAX: Final = 1_000  # given out, dropped or expired at once: about 10 ms of the loop
+EVIDENCE_CHARS_MAX: Final = 8_000  # of what a dead worker has left
+EVIDENCE_SECONDS: Final = 1.0  # how long a quarantined task waits for that before its client is told
+EXECUTOR_GRACE_SECONDS: Final = 10.0  # past a deadline: a worker that died has a successor, and the outcome was told
+BREAKER_FAILURES_MAX: Final = 3  # of a strategy, in a row: then it is not asked for a while
+BREAKER_PAUSE_SECONDS: Final = 30.0  # that while, at first; twice as long after each trial that fails
+BREAKER_PAUSE_SECONDS_MAX: Final = 600.0  # it grows up to this
+WORKERS_MAX: Final = 256
+WORKER_SETTLED_SECONDS: Final = 1.0  # a worker that lives longer than this is replaced at once
+WORKER_PAUSE_SECONDS_MAX: Final = 2.0  # before a worker takes the place of one that died young, again and again
+WORKER_GOODBYE_SECONDS: Final = 0.5  # that a worker has to end its task when it is not wanted any more
+WORKER_START_SECONDS_MAX: Final = 30.0  # from its spawning until it can be given work
+WORKER_STARTS_FAILED_MAX: Final = 3  # one after another: then nobody waits for the next one
+WORKER_START_PAUSE_SECONDS: Final = 0.1  # after the first that failed; then twice as long each time
+WORKER_END_SECONDS_MAX: Final = 5.0  # what a function left running may hold up its worker's end
+FUNCTION_FRAME_BYTES_MAX: Final = 16 * 1024 * MIB  # a function with its arguments, or its result
+FUNCTION_PART_BYTES: Final = MIB  # of a large result, received before other workers have their turn
+CLASSES_KNOWN_MAX: Final = 4_096  # of `__main__`, say, that came back as themselves; then the oldest is copied anew
+
 # Changesets.
 CHANGESETS_PER_PLAN_MAX: Final = 1_000
 ENTRIES_PER_PLAN_MAX: Final = 100_000  # a proof covers all of them in one step: about 30 ms of the loop
@@ -167,4 +198,5 @@ assert HOT_TTL_MS <= WARM_TTL_MS <= COLD_RETENTION_MS, "tiers are ordered"
 assert CLOSED_PLANS_MAX < PLANS_MAX, "plans that are over leave room for others"
 assert PLANS_PER_TREE_MAX < FORGOTTEN_ROWS_PER_STEP_MAX, "a tree's plans are forgotten in one step"
 assert WATCHER_OUTBOX_BYTES < OUTBOX_BYTES_MAX, "a watcher is never full of events alone, unless of one step"
+assert EVIDENCE_SECONDS < EXECUTOR_GRACE_SECONDS, "nobody gives a task up while its evidence is waited for"
 assert EVENTS_BUFFERED <= EVENTS_KEPT, "what is in memory is in the store too"

@@ -34,6 +34,10 @@ from stepwell.domain.checks import require_instance
 from stepwell.domain.fragment import TierBudget
 from stepwell.errors import InvalidArgument, NotOwner, RuntimeLost, StartFailed, StepwellError
 from stepwell.manager.process import STORE_FAILED, Settings
+from stepwell.pool import pickling
+from stepwell.pool.crew import Crew
+from stepwell.pool.functions import FunctionExecutor
+from stepwell.pool.supervisor import PoolSettings
 from stepwell.protocol.messages import Refusal
 from stepwell.storage.port import Durability
 from stepwell.telemetry import LogLevel, detached_logger
@@ -53,14 +57,20 @@ _BOOT: Final = (
 class Runtime:
     """A running manager, owned by this process. Make one with `Runtime.start()`; safe from any number of threads."""
 
-    def __init__(self, keeper: _Keeper) -> None:
+    def __init__(self, keeper: _Keeper, crew: Crew | None = None) -> None:
         self._keeper = keeper
-        weakref.finalize(self, keeper.release).atexit = False  # at the end of the program it goes by itself
+        self._crew = crew
+        self._executors: weakref.WeakSet[FunctionExecutor] = weakref.WeakSet()
+        releases = [keeper.release] if crew is None else [crew.release, keeper.release]
+        for release in releases:
+            weakref.finalize(self, release).atexit = False  # at the end of the program it goes by itself
 
     @classmethod
     def start(
         cls,
         *,
+        workers: int | None = None,
+        strategies: Iterable[object] = (),
         data_dir: str | os.PathLike[str] | None = None,
         durability: str | None = None,
         budget: TierBudget | None = None,
@@ -69,7 +79,11 @@ class Runtime:
         log_level: LogLevel | str = LogLevel.WARNING,
         spin_s: float = limits.SPIN_SECONDS,
     ) -> Self:
-        """Start a manager and wait until it serves.
+        """Start a manager and its workers, and wait until they serve.
+
+        `workers` processes run strategies, by default one for each core that this program may use; 0 is none.
+        `strategies` are some of this program's own that they get besides those that are built in or installed: objects
+        or classes with the methods of `stepwell.Strategy`, or functions `f(request, view, budget_tokens)`.
 
         With `data_dir` its state is kept there, and it is started again when it dies. What it has acknowledged is then
         on disk, or, with `durability="process"`, in the hands of the operating system: safe from everything but the
@@ -85,6 +99,7 @@ class Runtime:
         if encoding is not None:
             counter(encoding)  # or say now that there is no such encoding
         require_instance(budget, (TierBudget, type(None)), "budget is a stepwell.TierBudget")
+        count, given = _orders(workers, strategies)
         settings = Settings(
             address=str(Path(address).absolute()) if address else str(private_directory() / "manager.sock"),
             budget=budget,
@@ -96,7 +111,13 @@ class Runtime:
             private_directory=address is None,
             parent_pid=os.getpid(),
         )
-        return cls(_Keeper(settings))
+        keeper = _Keeper(settings)
+        try:
+            pool = PoolSettings(address=settings.address, workers=count, given=given, log_level=level)
+            return cls(keeper, Crew(pool) if count else None)
+        except BaseException:
+            keeper.close()
+            raise
 
     @property
     def address(self) -> str:
@@ -113,6 +134,11 @@ class Runtime:
         """How often the manager has died and come back."""
         return self._keeper.restarts
 
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """The processes that run strategies, at this moment."""
+        return () if self._crew is None else self._crew.status.pids
+
     def client(self, projects: Iterable[str] | None = None) -> Client:
         """A client, as `stepwell.connect(runtime.address, projects)` gives it; it waits for a restart."""
         projects = projects if projects is None or isinstance(projects, str) else [*projects]
@@ -128,6 +154,15 @@ class Runtime:
                 client.belongs_to(self, self._keeper.is_keeping)
                 return client
 
+    def executor(self, max_workers: int | None = None) -> FunctionExecutor:
+        """A new executor, which calls functions in processes of their own; by default as many as there are cores.
+
+        It is shut down with this Runtime: what was submitted to it is finished first.
+        """
+        executor = FunctionExecutor(max_workers)
+        self._executors.add(executor)
+        return executor
+
     def is_alive(self) -> bool:
         """Whether the manager is running; between its death and its restart it is not."""
         if self._keeper.owner != os.getpid():
@@ -135,8 +170,16 @@ class Runtime:
         return self._keeper.life.process.poll() is None
 
     def close(self) -> None:
-        """Stop the manager, after it has answered what has arrived, and remove its socket. Twice is as good as once."""
-        self._keeper.close()
+        """Stop the manager, after it has answered what has arrived, and remove its socket. Twice is as good as once.
+
+        Its executors are shut down before, because what they run may need it.
+        """
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._keeper.close)
+            if self._crew is not None:
+                stack.callback(self._crew.close)
+            for executor in [*self._executors]:
+                stack.push(executor)
 
     def __enter__(self) -> Self:
         return self
@@ -144,6 +187,9 @@ class Runtime:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):  # nobody wants to wait for what is still running
+            for executor in [*self._executors]:
+                executor.kill_workers()
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -312,6 +358,24 @@ def _spawn(settings: Settings) -> subprocess.Popen[bytes]:
 def _remove_directory(settings: Settings) -> None:
     if settings.private_directory:
         shutil.rmtree(Path(settings.address).parent, ignore_errors=True)
+
+
+def _orders(workers: int | None, strategies: Iterable[object]) -> tuple[int, bytes | None]:
+    """How many workers, and what they are given: whatever cannot be sent is said before anything is started."""
+    count = len(os.sched_getaffinity(0)) if workers is None else workers
+    if not 0 <= count <= limits.WORKERS_MAX:
+        raise InvalidArgument(f"workers is 0 to {limits.WORKERS_MAX}, not {workers!r}")
+    given = [*strategies]
+    if given:
+        from stepwell.strategies.registry import Registry  # noqa: PLC0415 - it takes as long as all else together
+
+        registry = Registry()
+        for each in given:
+            registry.add(each)
+    try:
+        return count, pickling.dumps(given) if given else None
+    except Exception as error:
+        raise InvalidArgument(f"a strategy cannot be sent to a worker: {error}") from error
 
 
 def _log_level(given: LogLevel | str) -> LogLevel:

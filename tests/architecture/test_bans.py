@@ -14,6 +14,8 @@ from tests.architecture.sources import PACKAGE, ROOT, called_names, imported_mod
 SOURCE = [PACKAGE]
 TESTS = [ROOT / "tests", ROOT / "features"]
 EVERYTHING = [*SOURCE, *TESTS, ROOT / "workers", ROOT / "benchmarks", ROOT / "noxfile.py"]
+PICKLING = PACKAGE / "pool/pickling.py"
+UNPICKLING = [path for path in python_files(*SOURCE) if path != PICKLING]
 MESSAGES = [PACKAGE / "domain/commands", PACKAGE / "domain/replies.py", PACKAGE / "protocol/messages.py"]
 
 
@@ -27,7 +29,7 @@ def silenced_types(source: str) -> list[str]:
 
 
 def evaluated_input(source: str) -> list[str]:
-    """Nothing that a peer sends becomes code; until functions travel to workers, nothing at all does."""
+    """Nothing that a peer sends becomes code. What does travels to a program's own workers, by one module alone."""
     tree = ast.parse(source)
     modules = {"pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
     functions = {"eval", "exec", "compile", "__import__", "builtins.eval", "builtins.exec"}
@@ -63,7 +65,7 @@ BANS: list[tuple[Callable[[str], list[str]], list[Path], list[str]]] = [
         EVERYTHING,
         ["x = 1  # type: ignore", "x = 1  # type:ignore[misc]", "x = 1  # pyright: ignore"],
     ),
-    (evaluated_input, SOURCE, ["import pickle", "from dill import loads", "eval('1')", "exec('1')"]),
+    (evaluated_input, UNPICKLING, ["import pickle", "from dill import loads", "eval('1')", "exec('1')"]),
     (sleeps, TESTS, ["from time import sleep", "time.sleep(1)"]),
     (untyped_fields, MESSAGES, ["class A:\n x: Any", "class A:\n x: list[typing.Any]"]),
 ]
@@ -85,6 +87,19 @@ def test_is_not_written(ban: Callable[[str], list[str]], path: Path) -> None:
 @pytest.mark.parametrize("ban, sample", [(ban, sample) for ban, _, samples in BANS for sample in samples])
 def test_is_recognised(ban: Callable[[str], list[str]], sample: str) -> None:
     assert len(ban(sample)) == 1
+
+
+def test_who_unpickles() -> None:
+    """Those at the two ends of a pipe that a worker inherited, and nobody who reads a socket."""
+    named = "stepwell.pool.pickling"
+    users = {
+        str(path.relative_to(PACKAGE))
+        for path in UNPICKLING
+        if any(name.startswith(named) for _, name in imported_modules(ast.parse(path.read_text())))
+    }
+    assert PICKLING.is_file()
+    assert users <= {"runtime.py", "pool/worker.py", "pool/functions.py", "pool/hands.py", "pool/answers.py"}, users
+    assert {"runtime.py", "pool/worker.py"} <= users
 
 
 def test_messages_are_where_they_are_looked_for() -> None:

@@ -356,7 +356,7 @@ class Household(Struct):
 
 def keep_house(bodies: int, body_bytes: int, budget: sw.TierBudget, seed: int, told: Connection) -> None:
     """A program with a runtime, readers that hold every body, and writers that never end."""
-    runtime = sw.Runtime.start(budget=budget, log_level="error")
+    runtime = sw.Runtime.start(workers=0, budget=budget, log_level="error")
     with runtime.client([PROJECT]) as client:
         maker = BodyMaker(f"{seed}")
         names = [f"kept-{number}" for number in range(bodies)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import bodies, durable, recovery, small
+from benchmarks import bodies, durable, recovery, small, tasks
 from benchmarks.contenders import contenders
 
 
@@ -41,3 +41,11 @@ def test_every_directory_is_opened() -> None:
     empty, *others = recovery.measure(rounds=1, fragments=50, events=20)
     assert [each.name for each in others] == ["50 fragments", "10 events", "20 events"]
     assert all(each.seconds > 0 and each.mebibytes >= empty.mebibytes > 0 for each in others)
+
+
+def test_everybody_does_the_tasks() -> None:
+    """Each contender does both kinds in each round; who is absent says why."""
+    seconds, absent = tasks.measure(rounds=1, long=2, short=4)
+    assert all(len(values) == 1 and values[0] > 0 for works in seconds.values() for values in works.values())
+    assert all(absent.values())
+    assert {peer for _, peer in tasks.WANTED} <= seconds.keys() | absent.keys()

@@ -38,7 +38,7 @@ def check_taken_back(client: sw.Client, plan_id: str, token: int) -> None:
 
 def test_killed_owner_loses_its_lease_at_once() -> None:
     """SIGKILL of the process that holds the lease: attempt + 1, the loss in errors, the old token refused."""
-    with sw.Runtime.start() as runtime, runtime.client() as client:
+    with sw.Runtime.start(workers=0) as runtime, runtime.client() as client:
         create_action(client, "act")
         plan_id = client.plans.use_action("act", projects=["p"]).plan_id
         ours, theirs = CONTEXT.Pipe()
@@ -53,7 +53,7 @@ def test_killed_owner_loses_its_lease_at_once() -> None:
 
 def test_child_that_holds_the_socket_does_not_hold_the_lease() -> None:
     """The owner is dead, but a child that it forked keeps its connection open: the pidfd tells, not the EOF."""
-    with sw.Runtime.start() as runtime, runtime.client() as client:
+    with sw.Runtime.start(workers=0) as runtime, runtime.client() as client:
         create_action(client, "act")
         plan_id = client.plans.use_action("act", projects=["p"]).plan_id
         ours, theirs = CONTEXT.Pipe()

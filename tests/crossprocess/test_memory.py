@@ -36,7 +36,7 @@ def test_no_body_is_ever_torn(tmp_path: Path) -> None:
     """
     seeded(SEED)
     usages: list[MemoryUsage] = []
-    with sw.Runtime.start(budget=STORM_BUDGET) as runtime, runtime.client() as client:
+    with sw.Runtime.start(workers=0, budget=STORM_BUDGET) as runtime, runtime.client() as client:
         with spawned(readers.storm, runtime.address, STORM, str(tmp_path)) as process:
 
             def is_over() -> bool:
@@ -114,7 +114,7 @@ def test_nothing_stays_of_a_killed_manager(cold_directory: Path) -> None:
     """Whoever holds a body still reads it right, and is told that the manager is lost; after them nothing is left."""
     before = kernel.shared_bytes()
     with ExitStack() as stack:
-        runtime = stack.enter_context(sw.Runtime.start(budget=HOUSE_BUDGET))
+        runtime = stack.enter_context(sw.Runtime.start(workers=0, budget=HOUSE_BUDGET))
         client = stack.enter_context(runtime.client([PROJECT]))
         store_house(client)
         turns = [stack.enter_context(elsewhere(readers.hold, runtime.address, NAMES))[1] for _ in range(3)]
@@ -135,7 +135,7 @@ def test_nothing_stays_of_a_killed_manager(cold_directory: Path) -> None:
 def test_nothing_stays_of_a_killed_reader() -> None:
     """What only a reader held on to is gone with it, for the kernel and in the manager's own sums."""
     before = kernel.shared_bytes()
-    with sw.Runtime.start(budget=HOUSE_BUDGET) as runtime, runtime.client([PROJECT]) as client:
+    with sw.Runtime.start(workers=0, budget=HOUSE_BUDGET) as runtime, runtime.client([PROJECT]) as client:
         store_house(client)
         with elsewhere(readers.hold, runtime.address, NAMES) as (reader, turn):
             assert turn.recv() == HOUSE_BYTES
@@ -186,7 +186,7 @@ def test_nothing_stays_of_anybody(order: str, cold_directory: Path) -> None:
 def test_the_kernel_refuses_every_writer(tier: sw.Tier) -> None:
     """A process tries everything to write to a body that it maps: the kernel refuses, and nobody sees a change."""
     body = b"What is written once stays written. " * 5_000
-    with sw.Runtime.start() as runtime, runtime.client([PROJECT]) as client:
+    with sw.Runtime.start(workers=0) as runtime, runtime.client([PROJECT]) as client:
         client.tiers.store(sw.Fragment(fragment_id="a", body=body, tokens=1), tier=tier)
         most = {sw.Tier.HOT: 2 * len(body), sw.Tier.WARM: len(body) // 2, sw.Tier.COLD: 0}[tier]
         eventually(lambda: client.status().memory.live_bytes <= most)
@@ -203,7 +203,11 @@ def test_the_kernel_refuses_every_writer(tier: sw.Tier) -> None:
 def test_batch_reads_what_it_then_deletes() -> None:
     """A body that a batch reads is there, although the same batch deletes it, and with it its segment."""
     body = bytes(8 * MIB)
-    with sw.Runtime.start() as runtime, runtime.client([PROJECT]) as client, runtime.client([PROJECT]) as other:
+    with (
+        sw.Runtime.start(workers=0) as runtime,
+        runtime.client([PROJECT]) as client,
+        runtime.client([PROJECT]) as other,
+    ):
         client.tiers.store(sw.Fragment(fragment_id="a", body=body, tokens=1))
         with other.batch() as batch:
             found, deleted = batch.tiers.get("a"), batch.tiers.delete("a")
@@ -215,7 +219,11 @@ def test_what_is_deleted_while_it_is_looked_for_is_missing(monkeypatch: pytest.M
     """A body is gone when it is looked for, and its fragment deleted when it is asked for again: that one is missing,
     and all others of the same call are there.
     """
-    with sw.Runtime.start() as runtime, runtime.client([PROJECT]) as client, runtime.client([PROJECT]) as other:
+    with (
+        sw.Runtime.start(workers=0) as runtime,
+        runtime.client([PROJECT]) as client,
+        runtime.client([PROJECT]) as other,
+    ):
         mappings = client._channel.mappings
         find = mappings.find
         doomed: list[str] = []
@@ -246,7 +254,7 @@ def test_view_of_many() -> None:
     what has changed.
     """
     generator = seeded(SEED)
-    with sw.Runtime.start() as runtime, runtime.client([PROJECT]) as client:
+    with sw.Runtime.start(workers=0) as runtime, runtime.client([PROJECT]) as client:
         client.tiers.store_many(numbered(number) for number in range(VIEWED))
         with elsewhere(view_all, runtime.address) as (_, turn):
             opened_s, count, revision = turn.recv()
@@ -296,7 +304,7 @@ def test_memory_follows_what_is_live() -> None:
     """
     generator = seeded(SEED)
     budget = sw.TierBudget(arena_bytes=ARENA_BYTES, hot_tokens=CHURN_SLOTS)
-    with sw.Runtime.start(budget=budget) as runtime, runtime.client([PROJECT]) as client:
+    with sw.Runtime.start(workers=0, budget=budget) as runtime, runtime.client([PROJECT]) as client:
         fill_feed(client)
         base = kernel.resident(runtime.pid)
         began = time.perf_counter()

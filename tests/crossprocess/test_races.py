@@ -40,14 +40,22 @@ def play(turns: list[Connection], prize: object) -> int:
 
 def test_one_creator_of_a_name_wins() -> None:
     """Seed 003: of N processes that create one name, one wins and N-1 get AlreadyExists."""
-    with sw.Runtime.start() as runtime, runtime.client() as client, rivals(create_same, runtime.address) as turns:
+    with (
+        sw.Runtime.start(workers=0) as runtime,
+        runtime.client() as client,
+        rivals(create_same, runtime.address) as turns,
+    ):
         assert [play(turns, f"action-{number}") for number in range(ROUNDS)] == [1] * ROUNDS
         assert len(client.plans.list_actions().actions) == ROUNDS
 
 
 def test_one_starter_of_a_plan_wins() -> None:
     """Of N processes that start one plan, one gets the lease and N-1 a typed refusal."""
-    with sw.Runtime.start() as runtime, runtime.client() as client, rivals(start_same, runtime.address) as turns:
+    with (
+        sw.Runtime.start(workers=0) as runtime,
+        runtime.client() as client,
+        rivals(start_same, runtime.address) as turns,
+    ):
         create_action(client, "act")
         plan_ids = [client.plans.use_action("act", projects=["p"]).plan_id for _ in range(ROUNDS)]
         assert [play(turns, plan_id) for plan_id in plan_ids] == [1] * ROUNDS
@@ -57,7 +65,11 @@ def test_one_starter_of_a_plan_wins() -> None:
 def test_changes_go_to_their_own_changeset() -> None:
     """Seed 004: contexts of many threads and processes interleave, and every entry is in its context's changeset."""
     rounds = 10
-    with sw.Runtime.start() as runtime, runtime.client() as client, rivals(record_changes, runtime.address) as turns:
+    with (
+        sw.Runtime.start(workers=0) as runtime,
+        runtime.client() as client,
+        rivals(record_changes, runtime.address) as turns,
+    ):
         create_action(client, "act")
         plan_id = client.plans.use_action("act", projects=["p"]).plan_id
         client.plans.start_strategize(plan_id)

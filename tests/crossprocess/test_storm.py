@@ -33,7 +33,7 @@ def test_storm_loses_nothing_and_keeps_one_order(tmp_path: Path) -> None:
     the budget is kept, and one total order that agrees with real time explains every reply.
     """
     seeded(SEED)
-    with sw.Runtime.start(budget=BUDGET) as runtime, runtime.client() as client:
+    with sw.Runtime.start(workers=0, budget=BUDGET) as runtime, runtime.client() as client:
         create_action(client, WALK)
         each = COMMANDS // (PROCESSES * THREADS) + 1
         run_all(work, [(runtime.address, number, each, SEED, str(tmp_path)) for number in range(PROCESSES)])

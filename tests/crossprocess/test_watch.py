@@ -36,7 +36,7 @@ def test_watchers_are_told_everything(tmp_path: Path) -> None:
     """
     seeded(SEED)
     directory = str(tmp_path)
-    with sw.Runtime.start(budget=BUDGET) as runtime, runtime.client() as client, ExitStack() as stack:
+    with sw.Runtime.start(workers=0, budget=BUDGET) as runtime, runtime.client() as client, ExitStack() as stack:
         address = runtime.address
         stack.enter_context(spawned(watch, address, "steady", directory, timeout_s=60))
         stack.enter_context(spawned(watch_and_reconnect, address, "restless", directory, 500, timeout_s=60))
@@ -68,7 +68,7 @@ def test_watchers_are_told_everything(tmp_path: Path) -> None:
 
 def test_a_manager_that_is_killed_is_no_gap(tmp_path: Path) -> None:
     """With a data directory a watch goes on with the next manager, from where it was; so does one that begins there."""
-    with sw.Runtime.start(data_dir=tmp_path / "data", log_level="error") as runtime:
+    with sw.Runtime.start(workers=0, data_dir=tmp_path / "data", log_level="error") as runtime:
         with runtime.client(projects=["p"]) as client, client.watch() as watching:
             expected: list[str] = []
             events: list[sw.AnyEvent | None] = []

@@ -9,7 +9,7 @@ from tests.faults.bystander import Bystander
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[sw.Runtime]:
     """A manager that has served before, so that what it needs once is not counted as growth."""
-    with sw.Runtime.start(log_level="error") as started:
+    with sw.Runtime.start(workers=0, log_level="error") as started:
         with started.client(projects=["good"]) as client:
             client.tiers.store(sw.Fragment(fragment_id="a", body=b"x"))
             client.tiers.get("a")

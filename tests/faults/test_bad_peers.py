@@ -340,7 +340,7 @@ def test_storm_of_connections() -> None:
 
     Whoever was welcomed may come back and say goodbye; then nothing is left of it either.
     """
-    with sw.Runtime.start(log_level="error") as runtime, Bystander(runtime.address) as bystander:
+    with sw.Runtime.start(workers=0, log_level="error") as runtime, Bystander(runtime.address) as bystander:
         bystander.progresses()
         base, before = held(runtime), resident_bytes(runtime.pid)
         for number in range(500):

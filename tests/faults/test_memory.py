@@ -69,7 +69,7 @@ def bounded(runtime: sw.Runtime, size: int) -> None:
 @contextmanager
 def small_runtime(arena_bytes: int, **bounds: int) -> Iterator[tuple[sw.Runtime, sw.Client]]:
     budget = sw.TierBudget(arena_bytes=arena_bytes, **bounds)
-    with sw.Runtime.start(budget=budget, log_level="error") as runtime, runtime.client([PROJECT]) as client:
+    with sw.Runtime.start(workers=0, budget=budget, log_level="error") as runtime, runtime.client([PROJECT]) as client:
         yield runtime, client
 
 
@@ -256,7 +256,10 @@ def offer(peer: RawPeer, size: int) -> None:
 def test_upload_delays_nobody() -> None:
     """Between the first and the last byte of the largest body, every other client gets many answers."""
     body = seeded(SEED).randbytes(MIB) * (UPLOAD_BYTES // MIB)
-    with sw.Runtime.start() as runtime, elsewhere(readers.chatter, runtime.address, CLIENTS) as (_, turn):
+    with (
+        sw.Runtime.start(workers=0) as runtime,
+        elsewhere(readers.chatter, runtime.address, CLIENTS) as (_, turn),
+    ):
         assert turn.recv() == "chatting"
         with RawPeer(runtime.address, timeout_s=60.0) as peer:
             peer.hello("uploader")

@@ -31,7 +31,7 @@ ORPHAN_SECONDS = 2.0
 
 @contextmanager
 def keeping(data_dir: Path, log_level: str = "error") -> Iterator[sw.Runtime]:
-    with sw.Runtime.start(data_dir=data_dir, durability="process", log_level=log_level) as runtime:
+    with sw.Runtime.start(workers=0, data_dir=data_dir, durability="process", log_level=log_level) as runtime:
         yield runtime
 
 
@@ -151,7 +151,9 @@ def test_manager_that_was_told_to_end_comes_back_too(tmp_path: Path) -> None:
 
 def test_budget_that_was_chosen_since_is_kept(tmp_path: Path) -> None:
     """A restart is no start: what the program began with does not come back."""
-    with sw.Runtime.start(data_dir=tmp_path, budget=sw.TierBudget(hot_tokens=100), log_level="error") as runtime:
+    with sw.Runtime.start(
+        workers=0, data_dir=tmp_path, budget=sw.TierBudget(hot_tokens=100), log_level="error"
+    ) as runtime:
         with runtime.client() as client:
             client.tiers.set_budget(sw.TierBudget(hot_tokens=50))
             restart(runtime)
@@ -181,7 +183,7 @@ def test_restart_is_said_on_standard_error_alone(tmp_path: Path, capfd: pytest.C
 
 def test_manager_in_memory_is_not_kept() -> None:
     """There is nothing to come back to: no thread, no restart."""
-    with sw.Runtime.start() as runtime:
+    with sw.Runtime.start(workers=0) as runtime:
         assert not keepers()
         kill(runtime.pid)
         eventually(lambda: not runtime.is_alive())
@@ -401,7 +403,7 @@ def test_nobody_waits_for_a_manager_that_was_closed(tmp_path: Path, monkeypatch:
 
 def test_dropped_runtime_ends(tmp_path: Path) -> None:
     """The thread does not keep it: whoever forgets it gets rid of its manager."""
-    runtime = sw.Runtime.start(data_dir=tmp_path, log_level="error")
+    runtime = sw.Runtime.start(workers=0, data_dir=tmp_path, log_level="error")
     pid = runtime.pid
     del runtime
     gc.collect()
@@ -438,7 +440,7 @@ def test_forked_child_keeps_nothing(tmp_path: Path) -> None:
 
 PROGRAM = """
 import os, signal, sys, stepwell
-runtime = stepwell.Runtime.start(data_dir=sys.argv[1])
+runtime = stepwell.Runtime.start(workers=0, data_dir=sys.argv[1])
 print(runtime.pid, runtime.address, flush=True)
 {ending}
 """
@@ -464,10 +466,10 @@ def test_program_that_ends_takes_its_manager_along(tmp_path: Path, ending: str) 
 def test_bad_durability_is_said_at_once(tmp_path: Path) -> None:
     """And what would be a good one."""
     with pytest.raises(sw.InvalidArgument, match="data_dir="):
-        sw.Runtime.start(durability="disk")
+        sw.Runtime.start(workers=0, durability="disk")
     for durability in ("none", "tape", ""):
         with pytest.raises(sw.InvalidArgument, match="one of disk, process"):
-            sw.Runtime.start(data_dir=tmp_path, durability=durability)
+            sw.Runtime.start(workers=0, data_dir=tmp_path, durability=durability)
     assert not [*tmp_path.iterdir()]
 
 
@@ -475,7 +477,7 @@ def test_durability_is_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.Mo
     """On disk unless said otherwise; a relative directory is the program's."""
     monkeypatch.chdir(tmp_path)
     for given, found in ((None, "disk"), ("disk", "disk"), ("process", "process")):
-        with sw.Runtime.start(data_dir="data", durability=given) as runtime, runtime.client() as client:
+        with sw.Runtime.start(workers=0, data_dir="data", durability=given) as runtime, runtime.client() as client:
             status = client.status()
             assert status.durability == found
             assert Path(status.database or "").parent == tmp_path / "data"

@@ -31,7 +31,7 @@ ORPHAN_SECONDS = 2.0
 SNIPPET = """
 import stepwell as sw
 
-with sw.Runtime.start(budget=sw.TierBudget(hot_tokens=200_000)) as runtime:
+with sw.Runtime.start(workers=0, budget=sw.TierBudget(hot_tokens=200_000)) as runtime:
     client = runtime.client()
     tiers = client.tiers
     tiers.store(sw.Fragment(fragment_id="a", project="p", source="a.py", body="...", tokens=3), tier=sw.Tier.HOT)
@@ -116,13 +116,18 @@ def test_directory_of_impostors(tmp_path: Path, arguments: list[str]) -> None:
         late = "import os; os.chdir(os.environ['IMPOSTORS'])\n"
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("IMPOSTORS", str(tmp_path))
-            check_done(run(*arguments, stdin="import stepwell, sys\n" + late + "sys.path.append('.')\n" + SNIPPET))
+            check_done(
+                run(
+                    *arguments,
+                    stdin="import stepwell, sys; stepwell.Runtime\n" + late + "sys.path.append('.')\n" + SNIPPET,
+                )
+            )
     assert not (tmp_path / "imported").exists()
 
 
 def test_two_at_once_are_two() -> None:
     """Each has its own state."""
-    with sw.Runtime.start() as first, sw.Runtime.start() as second:
+    with sw.Runtime.start(workers=0) as first, sw.Runtime.start(workers=0) as second:
         assert first.address != second.address
         with first.client(projects=["p"]) as one, second.client(projects=["p"]) as two:
             one.tiers.store(sw.Fragment(fragment_id="a", body=""))
@@ -134,12 +139,12 @@ def test_address_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """A relative path is made absolute; the socket goes with the manager, the directory stays."""
     tmp_path.chmod(0o700)
     monkeypatch.chdir(tmp_path)
-    with sw.Runtime.start(address="s") as runtime:
+    with sw.Runtime.start(workers=0, address="s") as runtime:
         assert runtime.address == str(tmp_path / "s")
         assert runtime.address in repr(runtime)
         sw.connect(runtime.address).close()
         with pytest.raises(sw.StartFailed, match="already serves"):
-            sw.Runtime.start(address="s")
+            sw.Runtime.start(workers=0, address="s")
         assert runtime.is_alive()
     assert [*tmp_path.iterdir()] == []
 
@@ -151,31 +156,31 @@ def test_start_failure_is_reported(tmp_path: Path) -> None:
     """What the manager met is raised here, as what it is."""
     tmp_path.chmod(0o755)
     with pytest.raises(sw.StartFailed, match="open to other users"):
-        sw.Runtime.start(address=str(tmp_path / "s"))
+        sw.Runtime.start(workers=0, address=str(tmp_path / "s"))
     with pytest.raises(sw.InvalidArgument, match="shorter path"):
-        sw.Runtime.start(address="/" + "x" * 200)
+        sw.Runtime.start(workers=0, address="/" + "x" * 200)
 
 
 def test_bad_settings_leave_nothing_behind() -> None:
     """An unknown log level, or a budget of nothing, is said before anything is made."""
     with pytest.raises(sw.InvalidArgument, match="debug, info, warning, error"):
-        sw.Runtime.start(log_level="loud")
+        sw.Runtime.start(workers=0, log_level="loud")
     with pytest.raises(sw.InvalidArgument, match="at least 1"):
-        sw.Runtime.start(budget=sw.TierBudget(hot_tokens=0))
+        sw.Runtime.start(workers=0, budget=sw.TierBudget(hot_tokens=0))
 
 
 def test_interpreter_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left behind either."""
     monkeypatch.setattr(sys, "executable", "/nonexistent")
     with pytest.raises(FileNotFoundError):
-        sw.Runtime.start()
+        sw.Runtime.start(workers=0)
 
 
 def test_manager_that_ends_while_starting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its exit code is named."""
     monkeypatch.setattr(runtime_module, "_BOOT", "raise SystemExit(3)")
     with pytest.raises(sw.StartFailed, match="exit code 3"):
-        sw.Runtime.start()
+        sw.Runtime.start(workers=0)
 
 
 def test_manager_that_never_comes_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +189,7 @@ def test_manager_that_never_comes_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime_module, "_START_SECONDS_MAX", 0.2)
     monkeypatch.setattr(runtime_module, "_END_SECONDS_MAX", 0.2)
     with pytest.raises(sw.StartFailed, match="did not start within"):
-        sw.Runtime.start()
+        sw.Runtime.start(workers=0)
 
 
 def test_manager_without_linux_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +221,7 @@ def test_manager_whose_starter_is_gone_does_not_start() -> None:
 
 def test_close_twice_is_as_good_as_once() -> None:
     """The second time there is nothing to do."""
-    runtime = sw.Runtime.start()
+    runtime = sw.Runtime.start(workers=0)
     runtime.close()
     runtime.close()
     assert not runtime.is_alive()
@@ -225,7 +230,7 @@ def test_close_twice_is_as_good_as_once() -> None:
 
 def test_forked_child_has_no_say() -> None:
     """It can neither close nor ask; the parent's manager goes on. It can connect."""
-    with sw.Runtime.start() as runtime:
+    with sw.Runtime.start(workers=0) as runtime:
 
         def child() -> None:
             runtime.close()
@@ -242,7 +247,7 @@ def test_forked_child_has_no_say() -> None:
 
 def test_closing_ends_a_manager_that_a_forked_child_still_knows() -> None:
     """A child that lives on holds a copy of the lifeline; the end is announced all the same."""
-    with sw.Runtime.start() as runtime:
+    with sw.Runtime.start(workers=0) as runtime:
         reader, writer = os.pipe()
 
         def wait_to_be_told() -> None:
@@ -260,7 +265,7 @@ def test_closing_ends_a_manager_that_a_forked_child_still_knows() -> None:
 def test_manager_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stopped manager cannot drain."""
     monkeypatch.setattr(runtime_module, "_END_SECONDS_MAX", 0.2)
-    runtime = sw.Runtime.start()
+    runtime = sw.Runtime.start(workers=0)
     os.kill(runtime.pid, signal.SIGSTOP)
     runtime.close()
     assert not is_alive(runtime.pid)
@@ -269,7 +274,7 @@ def test_manager_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) ->
 
 PROGRAM = """
 import os, signal, stepwell
-runtime = stepwell.Runtime.start()
+runtime = stepwell.Runtime.start(workers=0)
 child = 0
 if {forks}:
     child = os.fork()
@@ -322,7 +327,7 @@ def test_program_that_ends_takes_its_manager_along(ending: str) -> None:
 
 def test_sigterm_drains() -> None:
     """What has arrived is answered, then the manager ends, and its socket is gone."""
-    with sw.Runtime.start() as runtime, RawPeer(runtime.address) as peer:
+    with sw.Runtime.start(workers=0) as runtime, RawPeer(runtime.address) as peer:
         peer.hello("a")
         os.kill(runtime.pid, signal.SIGSTOP)
         peer.send(*(Request(number, (store(str(number)),)) for number in range(200)))
@@ -336,7 +341,7 @@ def test_sigterm_drains() -> None:
 
 def test_sigint_is_for_the_program() -> None:
     """Ctrl-C reaches the whole group; the manager ends when its program does, not before."""
-    with sw.Runtime.start() as runtime, runtime.client() as client:
+    with sw.Runtime.start(workers=0) as runtime, runtime.client() as client:
         for _ in range(3):
             os.kill(runtime.pid, signal.SIGINT)
             client.status()
@@ -370,7 +375,7 @@ def test_manager_in_the_foreground_ends_on_signals(ending: signal.Signals) -> No
 
 def test_killed_manager_is_lost() -> None:
     """Nothing restarts it: its clients are told, and closing clears its directory away."""
-    with sw.Runtime.start() as runtime, runtime.client() as client:
+    with sw.Runtime.start(workers=0) as runtime, runtime.client() as client:
         kill(runtime.pid)
         eventually(lambda: not runtime.is_alive())
         with pytest.raises(sw.RuntimeLost):
@@ -389,7 +394,7 @@ def test_log_that_nobody_reads_is_no_reason_to_end() -> None:
         import os, stepwell
         reader, writer = os.pipe()
         os.dup2(writer, 2)
-        with stepwell.Runtime.start(log_level="debug") as runtime:
+        with stepwell.Runtime.start(workers=0, log_level="debug") as runtime:
             os.close(reader)
             for _ in range(20):
                 runtime.client().close()
@@ -404,7 +409,7 @@ def test_program_without_standard_error() -> None:
     script = """
         import os, stepwell
         os.close(2)
-        with stepwell.Runtime.start(log_level="debug") as runtime, runtime.client() as client:
+        with stepwell.Runtime.start(workers=0, log_level="debug") as runtime, runtime.client() as client:
             print(client.status().pid == runtime.pid, flush=True)
     """
     assert run("-c", textwrap.dedent(script)).stdout == "True\n"
@@ -412,7 +417,7 @@ def test_program_without_standard_error() -> None:
 
 def test_log_is_readable_or_json() -> None:
     """Events with fields, one a line."""
-    script = "import stepwell\nwith stepwell.Runtime.start(log_level='debug') as r: r.client().close()"
+    script = "import stepwell\nwith stepwell.Runtime.start(workers=0, log_level='debug') as r: r.client().close()"
     lines = run("-c", script).stderr.splitlines()
     assert any("manager.started" in line and "address=" in line for line in lines)
     ours, theirs = socket.socketpair()

@@ -1,4 +1,4 @@
-"""The command line: `stepwell serve`, `status`, `demo`, `doctor`, `backup`.
+"""The command line: `stepwell serve`, `workers`, `ask`, `status`, `demo`, `doctor`, `backup`.
 
 Exit codes: 0, done; 1, it failed, or `doctor` found problems; 2, it was asked for wrongly; 74, the data directory that
 `serve` keeps its state in cannot be written; 130, interrupted; 141, nobody reads the output.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Final
 
-from stepwell.cli import backup, demo, doctor, serve, status
+from stepwell.cli import ask, backup, demo, doctor, serve, status, workers
 from stepwell.cli.output import complain, give_up_stdout
 from stepwell.errors import InvalidArgument, StepwellError
 
@@ -50,6 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, command in {
         "serve": serve,
+        "workers": workers,
+        "ask": ask,
         "status": status,
         "doctor": doctor,
         "backup": backup,

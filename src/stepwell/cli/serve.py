@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from typing import Final
 
 from stepwell import limits
 from stepwell.cli.addresses import add_address, resolve
 from stepwell.cli.directories import directory
 from stepwell.cli.output import complain, say
+from stepwell.cli.workers import cores, count
 from stepwell.client.tokens import ENCODINGS
 from stepwell.errors import InvalidArgument, StoreFailed
 from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.manager.process import serve as serve_until_stopped
+from stepwell.pool.crew import Crew
+from stepwell.pool.supervisor import PoolSettings
 from stepwell.protocol.messages import ENCODING
 from stepwell.storage.port import Durability
 from stepwell.telemetry import LogLevel, configure
@@ -30,6 +34,13 @@ _BUDGET: Final = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_address(parser, "path of the socket to listen at, in a directory that only you can enter")
+    parser.add_argument(
+        "--workers",
+        type=lambda text: 0 if text == "0" else count(text),
+        metavar="N",
+        default=cores(),
+        help="processes that run strategies; 0 is none (default: %(default)s, one for each core)",
+    )
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
@@ -72,11 +83,19 @@ def run(arguments: argparse.Namespace) -> int:
         log_json=arguments.json_logs,
     )
     configure(settings.log_level, as_json=settings.log_json)
-    try:
-        serve_until_stopped(settings, on_ready=lambda: _announce(settings))
-    except StoreFailed as error:
-        complain(error.message)
-        return STORE_FAILED
+    pool = PoolSettings(address=settings.address, workers=arguments.workers, log_level=settings.log_level)
+    with contextlib.ExitStack() as stack:
+
+        def ready() -> None:
+            _announce(settings)
+            if pool.workers:  # they connect like everybody else, once the loop turns
+                stack.callback(Crew(pool, is_awaited=False).close)
+
+        try:
+            serve_until_stopped(settings, ready)
+        except StoreFailed as error:
+            complain(error.message)
+            return STORE_FAILED
     return 0
 
 

@@ -16,6 +16,7 @@ from stepwell.cli.addresses import add_address, resolve
 from stepwell.cli.output import results
 from stepwell.client.client import connect
 from stepwell.domain.fragments import Usage
+from stepwell.domain.replies import StrategiesFound
 from stepwell.protocol.messages import Status
 from stepwell.storage.port import Durability
 
@@ -36,12 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     address = resolve(arguments.address)
     with connect(address) as client:
-        status = client.status()
+        status, pool = client.status(), client.strategies.list()
     if arguments.json:
-        sys.stdout.write(f"{msgspec.json.encode(_facts(address, status)).decode()}\n")
+        sys.stdout.write(f"{msgspec.json.encode(_facts(address, status) | _work(pool)).decode()}\n")
         return 0
     console = results()
-    console.print(_manager(address, status))
+    console.print(_manager(address, status, pool))
     console.print(_tiers(status))
     console.print(_memory(status))
     return 0
@@ -69,6 +70,14 @@ def _facts(address: str, status: Status) -> dict[str, object]:
     }
 
 
+def _work(pool: StrategiesFound) -> dict[str, object]:
+    return {
+        "workers": [worker.pid for worker in pool.workers],
+        "tasks": {"leased": pool.leased, "queued": pool.queued},
+        "strategies": [each.name for each in pool.offers],
+    }
+
+
 def _usage(usage: Usage) -> dict[str, int]:
     return {"entries": usage.entries, "tokens": usage.tokens, "bytes": usage.bytes}
 
@@ -78,7 +87,7 @@ def _by_name(status: Status) -> list[tuple[str, Usage]]:
     return [("hot", metrics.hot), ("warm", metrics.warm), ("cold", metrics.cold)]
 
 
-def _manager(address: str, status: Status) -> Table:
+def _manager(address: str, status: Status, pool: StrategiesFound) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -92,6 +101,7 @@ def _manager(address: str, status: Status) -> Table:
     table.add_row("up for", str(timedelta(seconds=round(status.uptime_s))))
     table.add_row("requests", f"{status.requests:,}")
     table.add_row("peers", f"{status.peers:,} (sessions: {status.sessions:,}, evicted so far: {status.evicted:,})")
+    table.add_row("workers", f"{len(pool.workers)} (tasks under way: {pool.leased:,}, waiting: {pool.queued:,})")
     return table
 
 

@@ -12,6 +12,7 @@ from stepwell.client.channel import Channel
 from stepwell.client.execution import PlanExecutionContext
 from stepwell.client.plans import PlanLifecycleService
 from stepwell.client.session import Session
+from stepwell.client.strategies import StrategyService
 from stepwell.client.tiers import ContextTierService
 from stepwell.client.views import View, Views
 from stepwell.client.watch import Watch, Watches
@@ -32,6 +33,7 @@ class Client:
         self.tiers = ContextTierService(self._session)
         self.plans = PlanLifecycleService(self._session)
         self._views = Views(self._session, self.tiers)
+        self.strategies = StrategyService(self._session, self._views)
         self._watches = Watches(self._channel)
 
     @property
@@ -98,6 +100,7 @@ class Client:
     def close(self) -> None:
         """End the session: its leases are given up, and its connections closed."""
         self._watches.close()
+        self.strategies.close()
         self._channel.close(holds_leases=bool(self._session.leases))
         self._session.bodies.close()
 

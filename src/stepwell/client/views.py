@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
@@ -14,12 +16,14 @@ from stepwell.client.fragments import ViewedFragment
 from stepwell.client.session import Session
 from stepwell.client.tiers import ContextTierService
 from stepwell.domain.commands.tiers import LocateBodies
+from stepwell.domain.fragment import FragmentRow
 from stepwell.domain.replies import BodiesLocated
 from stepwell.errors import BodyGone, InvalidArgument
 from stepwell.memory.replay import Replayed, changes, replay
 from stepwell.protocol.handles import CatalogueEnd, Handle
 
 Key = tuple[str, str]
+_serial = attrgetter("serial")
 
 
 class View(Struct, frozen=True, dict=True):
@@ -41,7 +45,7 @@ class View(Struct, frozen=True, dict=True):
 
     def __iter__(self) -> Iterator[ViewedFragment]:
         for project in self.replayed:
-            for row in sorted(project.rows.values(), key=lambda row: row.serial):
+            for row in sorted(project.rows.values(), key=_serial):
                 yield ViewedFragment(row, project.handles[row.digest], self.bodies.read)
 
     def __contains__(self, key: Key) -> bool:
@@ -55,6 +59,31 @@ class View(Struct, frozen=True, dict=True):
         row = found.rows.get(fragment_id) if found else None
         return ViewedFragment(row, found.handles[row.digest], self.bodies.read) if found and row else None
 
+    def rows(self, project: str) -> Sequence[FragmentRow]:
+        """What is known of a project's fragments, in order of creation."""
+        found = self._by_project.get(project)
+        return sorted(found.rows.values(), key=_serial) if found else ()
+
+    def changes(self, project: str, since: int) -> ViewChanges | None:
+        """What happened to a project after a revision of this epoch; None if that cannot be told any more."""
+        found = self._by_project.get(project)
+        if found is None or self.is_difference or since > self.revision:
+            return None
+        try:
+            changed = changes(found.end, self.bodies.segment, since)
+        except BodyGone:
+            return None
+        if changed is None:
+            return None
+        rows = sorted(changed.rows.values(), key=_serial)
+        stored = [ViewedFragment(row, changed.handles[row.digest], self.bodies.read) for row in rows]
+        return ViewChanges(tuple(stored), changed.removed)
+
+    @property
+    def ends(self) -> tuple[CatalogueEnd, ...]:
+        """Where it is written down: whoever has these can look at the same."""
+        return tuple(each.end for each in self.replayed)
+
     @made_once
     def removed(self) -> frozenset[Key]:
         """In a difference: project and id of the fragments that were deleted."""
@@ -66,6 +95,13 @@ class View(Struct, frozen=True, dict=True):
 
     def __repr__(self) -> str:
         return f"<stepwell.View of {', '.join(self.projects)} at revision {self.revision}, {len(self)} fragments>"
+
+
+class ViewChanges(Struct, frozen=True):
+    """Fragments that are new or different, in order of creation, and the ids of those that are gone."""
+
+    stored: tuple[ViewedFragment, ...]
+    removed: frozenset[str]
 
 
 class BodyReader:
@@ -83,6 +119,10 @@ class BodyReader:
         if body is None:
             raise BodyGone("this body was deleted since the view was opened: open another one", digest=digest.hex())
         return body
+
+    def segment(self, number: int) -> memoryview:
+        """All of a segment, or `BodyGone`."""
+        return self._session.bodies.segment(number)
 
     def _located(self, answered: Answered[BodiesLocated]) -> memoryview | None:
         for digest, handle in answered.handles.items():
@@ -118,6 +158,21 @@ class Views:
                 continue
             return View(opened.epoch, opened.revision, names, differences is not None, replayed, self._bodies)
         raise BodyGone(f"a catalogue was listed anew {limits.ASK_AGAIN_MAX} times before it could be read")
+
+    def open_at(self, epoch: str, revision: int, ends: Sequence[CatalogueEnd]) -> View | None:
+        """The view that another client has opened; None if its catalogues are not to be had any more.
+
+        Whoever has not seen their segments yet is sent them with a view of its own.
+        """
+        names = tuple(end.project for end in ends)
+        for is_last in (False, True):
+            if self._session.channel.welcome.epoch == epoch:
+                with contextlib.suppress(BodyGone):
+                    replayed = tuple(map(self._replay, ends))
+                    return View(epoch, revision, names, is_difference=False, replayed=replayed, bodies=self._bodies)
+            if not is_last:
+                self._session.open_view(names)
+        return None
 
     def _names(self, projects: Iterable[str] | None) -> tuple[str, ...]:
         if isinstance(projects, str):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import select
 import threading
 import time
 from collections import deque
@@ -12,11 +10,11 @@ from types import TracebackType
 from typing import Self
 from weakref import WeakSet
 
-from stepwell import limits
 from stepwell.client.channel import Channel
+from stepwell.client.standing import Standing
 from stepwell.domain.checks import check
 from stepwell.domain.events import AnyEvent
-from stepwell.errors import EventsMissed, InvalidArgument, OutcomeUnknown, ProtocolError, RuntimeLost
+from stepwell.errors import EventsMissed, InvalidArgument, ProtocolError
 from stepwell.protocol import messages
 from stepwell.protocol.messages import Events, ManagerMessage, Missed, Refusal, Rejected, Response
 from stepwell.transport.connection import Connection
@@ -35,21 +33,19 @@ class Watch:
         check(messages.Watch(0, since, projects))
         self._channel = channel
         self._projects = projects
-        self._connection: Connection | None = None
+        self._standing = Standing(channel, self._greet)
         self._events: deque[AnyEvent] = deque()  # of one frame, not given out yet
-        self._received = 0  # a revision: whatever comes next is from behind it
+        self._received = since  # a revision: whatever comes next is from behind it; None: from now on
         self._revision = 0
-        self._lost_at_s: float | None = None  # when the connection broke that is to be made again
         self._using = threading.Lock()
         self._closing = threading.Lock()
-        self._wake = os.eventfd(0)
         self._is_closed = False
         try:
-            self._reach(since, None)
+            self._standing.reach(None)
         except BaseException:
             self.close()
             raise
-        self._revision = self._received
+        self._revision = self._received or 0
 
     @property
     def revision(self) -> int:
@@ -70,14 +66,14 @@ class Watch:
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._using:
             while not self._is_closed and not self._events:
-                message = self._receive(until_s)
+                message = self._standing.receive(until_s)
                 if message is None:
                     return None
                 self._take(message)
             if self._is_closed:
                 return None
             event = self._events.popleft()
-            self._revision = self._events[0].revision - 1 if self._events else self._received
+            self._revision = self._events[0].revision - 1 if self._events else self._received or 0
             return event
 
     def close(self) -> None:
@@ -86,18 +82,15 @@ class Watch:
             if self._is_closed:
                 return
             self._is_closed = True
-            os.eventfd_write(self._wake, 1)
+            self._standing.stop()
         with self._using:
-            self._disconnect()
-            os.close(self._wake)
+            self._standing.close()
 
     def in_forked_child(self) -> None:
         """Begin anew from the same place: the connection, the locks and what wakes us up are the parent's."""
         self._using, self._closing = threading.Lock(), threading.Lock()
         if not self._is_closed:
-            self._disconnect()
-            os.close(self._wake)
-            self._wake = os.eventfd(0)
+            self._standing.in_forked_child()
 
     def _take(self, message: ManagerMessage) -> None:
         match message:
@@ -115,70 +108,14 @@ class Watch:
                     resume=message.resume,
                 )
             case Rejected():
-                self._disconnect()
+                self._standing.disconnect()
                 raise message.refusal.error()
             case _:
-                self._disconnect()
+                self._standing.disconnect()
                 raise ProtocolError(f"the manager told a watcher {type(message).__name__}")
 
-    def _receive(self, until_s: float | None) -> ManagerMessage | None:
-        """The next message; None when there is none in time, or the watch is closed."""
-        while True:
-            connection = self._connection or self._reach(self._received, until_s)
-            if connection is None:
-                return None
-            timeout_s = None if until_s is None else max(0.0, until_s - time.monotonic())
-            try:
-                message = connection.receive_within(timeout_s, self._wake)
-            except OutcomeUnknown:
-                self._disconnect()
-            else:
-                return message
-
-    def _connect(self, since: int | None) -> Connection:
-        connection = self._channel.dial()
-        try:
-            answer = connection.exchange(messages.Watch(0, since, self._projects))
-            self._received = _accepted(answer)
-        except OutcomeUnknown as error:
-            connection.close()
-            raise RuntimeLost("the manager went away before it was asked what happens") from error
-        except BaseException:
-            connection.close()
-            raise
-        self._connection = connection
-        return connection
-
-    def _reach(self, since: int | None, until_s: float | None) -> Connection | None:
-        """Make the connection: for a while if the manager can come back, or else once. None if it is not in time."""
-        self._lost_at_s = self._lost_at_s or time.monotonic()
-        while not self._is_closed:
-            try:
-                connection = self._connect(since)
-            except RuntimeLost as error:
-                if not self._can_come_back(error):
-                    self._lost_at_s = None
-                    raise
-            else:
-                self._lost_at_s = None
-                return connection
-            if until_s is not None and time.monotonic() >= until_s:
-                return None
-            closed = select.poll()  # unlike `select`, for any number of descriptors
-            closed.register(self._wake, select.POLLIN)
-            closed.poll(limits.RECONNECT_PAUSE_SECONDS * 1000)
-        return None
-
-    def _can_come_back(self, error: RuntimeLost) -> bool:
-        """Whether it is worth trying again. One that was replaced, or told us so in words, does not come back."""
-        assert self._lost_at_s is not None
-        in_time = time.monotonic() < self._lost_at_s + limits.RECONNECT_SECONDS_MAX
-        return in_time and self._channel.comes_back() and error.__cause__ is not None
-
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def _greet(self, connection: Connection) -> None:
+        self._received = _accepted(connection.exchange(messages.Watch(0, self._received, self._projects)))
 
     def __enter__(self) -> Self:
         return self

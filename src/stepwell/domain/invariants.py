@@ -127,7 +127,7 @@ def projects_have_their_fragments_in_order_of_creation(state: State) -> Iterator
 
 @invariant
 def bodies_are_counted_exactly(state: State) -> Iterator[str]:
-    """By tier, and a body is kept as long as a fragment or an entry refers to it, and no longer."""
+    """By tier, and a body is kept as long as a fragment, an entry or a task refers to it, and no longer."""
     actual = Bodies()
     for fragment in state.fragments.entries.values():
         row = fragment.row
@@ -136,6 +136,9 @@ def bodies_are_counted_exactly(state: State) -> Iterator[str]:
         for entry in entries:
             for held in entry.held:
                 actual.retain(held, entry.tier)
+    for task in state.tasks:
+        for held in task.held:
+            actual.retain(held, task.tier)
     for digest, count in state.bodies.counts.items():
         actual.note_packed(digest, count.packed)
     for name, kept, referred in (

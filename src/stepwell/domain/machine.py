@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from stepwell import limits
-from stepwell.domain import actions, changesets, decisions, plans, retention, subplans, tiers
-from stepwell.domain.commands import Command, Write
+from stepwell.domain import actions, changesets, decisions, plans, retention, subplans, tasks, tiers
+from stepwell.domain.commands import Command, Fleeting, Upkeep, Write
 from stepwell.domain.deciding import DECIDERS, AnyChange, Origin, Verdict
 from stepwell.domain.replies import AnyReply, Reply
 from stepwell.domain.state import State
 from stepwell.errors import ManagerFault, Refused, StepTooLarge, TransactionAborted
 
-RULES = (actions, changesets, decisions, plans, retention, subplans, tiers)
+RULES = (actions, changesets, decisions, plans, retention, subplans, tasks, tiers)
 """The modules whose functions decide; importing them registers those."""
 
 
@@ -51,11 +51,11 @@ def evolve(state: State, verdict: Verdict, now_ms: int) -> None:
 
 
 def apply(state: State, command: Command[Reply], origin: Origin) -> Outcome:
-    """Decide and evolve. Whatever writes gets a revision of its own."""
+    """Decide and evolve. Whatever writes what is kept gets a revision of its own."""
     verdict = decide(state, command, origin)
     evolve(state, verdict, origin.now_ms)
     if verdict.changes or isinstance(command, Write):
-        state.revision += 1
+        state.revision += not isinstance(command, Fleeting | Upkeep)
         state.settle()
     return Outcome(verdict.reply, state.revision, verdict.changes, verdict.bodies)
 

@@ -39,6 +39,14 @@ Label = Annotated[
         description="give 1 to 64 letters, digits and any of '._/:-', beginning with a letter or digit",
     ),
 ]
+StrategyName = Annotated[
+    str,
+    Meta(
+        max_length=64,
+        pattern=r"^[a-z0-9][a-z0-9-]*\Z",
+        description="a strategy is 1 to 64 lower case letters, digits and '-'",
+    ),
+]
 Identifier = Annotated[
     str,
     Meta(max_length=64, pattern=r"^[0-9A-Za-z-]+\Z", description="give an id as stepwell returned it"),

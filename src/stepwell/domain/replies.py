@@ -10,6 +10,7 @@ from stepwell.domain.changeset import Changeset, ContextRow, EntryRow
 from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.fragments import Usage
 from stepwell.domain.plan import Action, ActionState, Decision, Phase, Plan, PlanState
+from stepwell.domain.task import Offered, Task, TaskState, Worker
 from stepwell.domain.tier import Tier
 
 
@@ -231,7 +232,53 @@ class PlansForgotten(Reply, frozen=True):
     more: bool = False
 
 
-Row = FragmentRow | TierBudget | Action | Plan | Decision | Changeset | ContextRow | EntryRow
+class TaskFound(Reply, frozen=True):
+    """How far a task is."""
+
+    task_id: str
+    state: TaskState
+    attempt: int
+
+
+class DeathNoted(Reply, frozen=True):
+    """The task that a worker died of, if it was one."""
+
+    task_id: str | None
+
+
+class WorkerFound(Reply, frozen=True):
+    """A worker, as it joined or left."""
+
+    worker: Worker | None
+
+
+class StrategiesFound(Reply, frozen=True):
+    """What is offered, by whom, and what is waiting for it."""
+
+    offers: tuple[Offered, ...]
+    workers: tuple[Worker, ...]
+    queued: int
+    leased: int
+
+
+class TasksLeased(Reply, frozen=True):
+    """Tasks that were given out, or taken back; `more` says that there are more."""
+
+    tasks: tuple[Task, ...]
+    more: bool = False
+
+
+class TasksForgotten(Reply, frozen=True):
+    """How many tasks are gone; `more` says that there are more."""
+
+    count: int
+    more: bool = False
+
+
+KeptRow = FragmentRow | TierBudget | Action | Plan | Decision | Changeset | ContextRow | EntryRow
+"""What a revision counts, a store keeps and a watcher is told of."""
+
+Row = KeptRow | Task | Worker
 
 AnyReply = (
     FragmentPlaced
@@ -256,4 +303,10 @@ AnyReply = (
     | SessionEnded
     | LeasesKept
     | PlansForgotten
+    | TaskFound
+    | DeathNoted
+    | WorkerFound
+    | StrategiesFound
+    | TasksLeased
+    | TasksForgotten
 )

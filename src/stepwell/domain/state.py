@@ -13,7 +13,9 @@ from stepwell.domain.content import Bodies
 from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.fragments import Entry, FragmentTable
 from stepwell.domain.plan import Action, Decision, Plan
+from stepwell.domain.queues import TaskTable, WorkerTable
 from stepwell.domain.tables import Cell, EntryTable, PlanTable, Table
+from stepwell.domain.task import Task, Worker
 
 if TYPE_CHECKING:
     from stepwell.domain.deciding import AnyChange
@@ -25,12 +27,12 @@ class _Swaps(Protocol):
     def unswap(self, before: object, after: object) -> None: ...
 
 
-_HOLDERS = (FragmentRow, EntryRow)
+_HOLDERS = (FragmentRow, EntryRow, Task)
 """The rows that refer to bodies."""
 
 
 class State:
-    """Tiers, plans and changesets at one revision."""
+    """Tiers, plans and changesets at one revision, and the tasks of the moment."""
 
     def __init__(self, budget: TierBudget | None = None) -> None:
         self.revision = 0
@@ -43,6 +45,8 @@ class State:
         self.contexts: Table[ContextRow] = Table()
         self.changesets: Table[Changeset] = Table()
         self.entries = EntryTable()
+        self.tasks = TaskTable()
+        self.workers = WorkerTable()
         tables: dict[type, object] = {
             FragmentRow: self.fragments,
             TierBudget: self._budget,
@@ -52,6 +56,8 @@ class State:
             ContextRow: self.contexts,
             Changeset: self.changesets,
             EntryRow: self.entries,
+            Task: self.tasks,
+            Worker: self.workers,
         }
         # A table only ever sees rows of the type under which it stands here.
         self._tables = cast("dict[type, _Swaps]", tables)

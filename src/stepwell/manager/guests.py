@@ -21,7 +21,9 @@ class Guest:
     __slots__ = (
         "credentials",
         "interest",
+        "is_following",
         "is_watching",
+        "is_working",
         "joined_at_s",
         "known",
         "parked",
@@ -39,6 +41,8 @@ class Guest:
         self.session: Session | None = None
         self.interest = READ
         self.is_watching = False  # it is told what happens, and asks nothing any more
+        self.is_working = False  # it is given tasks
+        self.is_following = False  # it is told what becomes of its session's tasks
         self.known: set[int] = set()  # segments whose descriptors this connection has carried
         self.parked: Offer | AskView | None = None  # cannot be answered yet; what comes behind it waits
         self.parked_at_s = now_s

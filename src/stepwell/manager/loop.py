@@ -19,6 +19,7 @@ import structlog
 from stepwell import limits
 from stepwell.errors import Busy, ManagerFault, OutcomeUnknown, ProtocolError, StepwellError
 from stepwell.manager.answering import Answering
+from stepwell.manager.dispatch import Dispatcher
 from stepwell.manager.guests import READ, WRITE, Guest
 from stepwell.manager.parking import Parking
 from stepwell.manager.requests import Requests
@@ -26,22 +27,25 @@ from stepwell.manager.sessions import Session, Sessions
 from stepwell.manager.sharing import Sharing
 from stepwell.manager.uploads import Uploads
 from stepwell.manager.watchers import Watchers
+from stepwell.manager.welcoming import Welcoming
 from stepwell.protocol.codec import Salvaged, decode_from_client
 from stepwell.protocol.messages import (
-    VERSION,
     AskStatus,
     AskView,
     ClientMessage,
+    Follow,
     Goodbye,
     Hello,
     Offer,
+    Progressed,
+    Received,
     Refusal,
     Rejected,
     Released,
     Request,
     Transaction,
     Watch,
-    Welcome,
+    Work,
 )
 from stepwell.storage.port import Kept
 from stepwell.transport.address import credentials
@@ -79,6 +83,8 @@ class Loop:
         self._backlog: dict[int, Guest] = {}  # frames have arrived that no turn has come to yet
         self._parking = Parking(requests, self._sharing, self._journal.store.epoch)
         self._watchers = Watchers(self._journal.feed, requests, log)
+        self._welcoming = Welcoming(self._sessions, self._sharing, self._journal)
+        self._dispatcher = Dispatcher(requests, self._sharing, log)
         self._started_at_s = self._now_s = time.monotonic()
         self._housekeep_at_s = self._sweep_at_s = self._tidy_at_s = self._now_s
         self._drain_until_s: float | None = None
@@ -143,7 +149,8 @@ class Loop:
 
     def _reply(self, guests: Collection[Guest]) -> None:
         """Send what was answered. Nothing is sent anywhere else: so that all of it was committed before."""
-        for guest in dict.fromkeys((*guests, *self._watchers.tell(self._now_s))):
+        told = (*self._watchers.tell(self._now_s), *self._dispatcher.dispatch())
+        for guest in dict.fromkeys((*guests, *told)):
             self._flush(guest)
 
     def _poll(self) -> list[tuple[int, int]]:
@@ -152,7 +159,12 @@ class Loop:
         Bodies change their form in idle moments; while memory is short, or somebody waits for it, after every turn.
         """
         is_short = bool(self._parking.guests) or self._bodies.is_pressed
-        if (is_short and self._requests.owner.work()) or self._backlog or self._watchers.has_more:
+        if (
+            (is_short and self._requests.owner.work())
+            or self._backlog
+            or self._watchers.has_more
+            or self._dispatcher.has_more
+        ):
             return self._epoll.poll(0)
         if self._drain_until_s is not None:
             return self._epoll.poll(0.01)
@@ -166,7 +178,9 @@ class Loop:
             self._spin.missed()
         if self._requests.owner.work():
             return self._epoll.poll(0)
-        return self._epoll.poll(max(0.0, self._housekeep_at_s - time.monotonic()))
+        return self._epoll.poll(
+            max(0.0, min(self._housekeep_at_s - time.monotonic(), self._requests.seconds_to_deadline))
+        )
 
     def _attend(self, fd: int, events: int) -> None:
         guest = self._guests.get(fd)
@@ -251,6 +265,12 @@ class Loop:
                 guest.parked, guest.parked_at_s = message, self._now_s
             case Watch():
                 self._watchers.join(guest, message, self._now_s)
+            case Work():
+                self._dispatcher.employ(guest, message)
+            case Follow():
+                self._dispatcher.follow(guest, message)
+            case Progressed() | Received():
+                self._dispatcher.hear(guest, message)
             case Released():
                 self._sharing.holders.release(session, message.segments)
             case AskStatus():
@@ -267,31 +287,9 @@ class Loop:
         return 1
 
     def _welcome(self, guest: Guest, hello: Hello) -> None:
-        if hello.version != VERSION:
-            raise ProtocolError(
-                f"you speak version {hello.version} of the protocol, this manager version {VERSION}: "
-                "install the same stepwell on both sides",
-                version=VERSION,
-            )
-        if guest.session is not None:
-            raise ProtocolError("Hello was said already")
-        projects = frozenset(hello.projects) if hello.projects is not None else None
-        is_new = hello.session_id not in self._sessions
-        session = self._sessions.join(hello.session_id, projects, guest.credentials.pid)
-        if is_new:
-            self._journal.welcome(session.row)
+        session = self._welcoming.welcome(guest, hello, self._requests.revision)
         if session.pidfd is not None and session.connections == 1:
             self._watch(session.pidfd)
-        guest.session = session
-        guest.peer.trust()
-        live = tuple(self._sharing.live)
-        self._sharing.holders.give(session, {*hello.mapped} & {*live})
-        store, revision = self._journal.store, self._requests.revision
-        guest.peer.send(
-            Welcome(
-                VERSION, store.epoch, revision, os.getpid(), store.encoding, live, session.generation, store.database
-            )
-        )
         self._log.debug("peer.welcomed", pid=guest.credentials.pid, session_id=session.session_id)
 
     def _watch(self, pidfd: int) -> None:
@@ -329,6 +327,7 @@ class Loop:
         self._backlog.pop(fd, None)
         self._parking.leave(fd)
         self._watchers.leave(guest)
+        self._dispatcher.leave(guest)
         self._epoll.unregister(fd)
         guest.uploads.close()
         guest.peer.close()
@@ -353,6 +352,7 @@ class Loop:
         ended = self._requests.end_session(session.session_id)
         if ended.plan_ids:
             self._log.info("leases.ended", session_id=session.session_id, plan_ids=ended.plan_ids)
+        self._dispatcher.end(session.session_id)
         session.is_over = True
         if session.connections == 0:
             self._forget(session)

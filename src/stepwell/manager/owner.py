@@ -17,8 +17,10 @@ from stepwell.domain.deciding import AnyChange, Origin
 from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.invariants import BUDGET
 from stepwell.domain.machine import Outcome
+from stepwell.domain.queues import TaskTable
 from stepwell.domain.replies import FragmentsMoved, Reply
 from stepwell.domain.state import State
+from stepwell.domain.task import Task
 from stepwell.domain.tier import Tier
 from stepwell.errors import Busy, NotOwner, StepTooLarge, StepwellError, TierFull
 from stepwell.manager.journal import Journal
@@ -93,6 +95,7 @@ class StateOwner:
         )
         self._catalogues = Catalogues(self._state.fragments, self._bodies)
         self._try_again_at_s = 0.0
+        self.task_changes: list[AnyChange] = []  # until whoever gives out tasks has seen them
         if self.kept is not None:
             restore_bodies(self.kept, self._state, self._bodies, self.journal)
         elif self.journal.is_durable:
@@ -119,6 +122,8 @@ class StateOwner:
             outcome = machine.apply(self._state, command, origin)
             if outcome.revision != revision:
                 self._follow((outcome,), origin.now_ms)
+            elif outcome.changes:
+                self._follow_tasks(outcome)
             wanted = outcome.reply.wants
             return Answer(outcome.revision, outcome.reply, self._bodies.locate(wanted) if wanted else _NO_HANDLES)
         except StepwellError:
@@ -191,6 +196,12 @@ class StateOwner:
         """Where the bytes are."""
         self._guard()
         return self._bodies
+
+    @property
+    def tasks(self) -> TaskTable:
+        """To be looked at by whoever gives them out."""
+        self._guard()
+        return self._state.tasks
 
     @property
     def catalogues(self) -> int:
@@ -266,6 +277,15 @@ class StateOwner:
         if self._catalogues:
             for outcome in outcomes:
                 self._catalogues.note(outcome.changes, outcome.revision)
+
+    def _follow_tasks(self, outcome: Outcome) -> None:
+        """What no revision counts is nobody's business but that of bodies, and of whoever gives out tasks."""
+        for change in outcome.changes:
+            for row in (change.before, change.after):
+                if isinstance(row, Task):
+                    for digest, _ in row.held:
+                        self._bodies.follow(digest)
+        self.task_changes += outcome.changes
 
     def _follow_row(self, change: AnyChange, kept: Container[bytes]) -> None:
         before, after = change.before, change.after

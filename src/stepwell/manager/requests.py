@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import structlog
 
 from stepwell import limits
 from stepwell.domain.commands import Command, Read, Write
 from stepwell.domain.commands.plans import EndSession, ExpireLeases, ForgetPlans, KeepLeases
+from stepwell.domain.commands.tasks import ExpireTasks, ForgetTasks, JoinPool, LeaseTasks, LeavePool
 from stepwell.domain.commands.tiers import GetMetrics, SweepIdle
 from stepwell.domain.content import Held
 from stepwell.domain.deciding import Origin
 from stepwell.domain.fragment import TierBudget
-from stepwell.domain.replies import FragmentsMoved, PlansForgotten, Reply, SessionEnded, TierMetrics
+from stepwell.domain.replies import (
+    FragmentsMoved,
+    PlansForgotten,
+    Reply,
+    SessionEnded,
+    TasksForgotten,
+    TasksLeased,
+    TierMetrics,
+)
+from stepwell.domain.task import Offered, Task
 from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutcomeUnknown, OutOfScope, StepwellError
 from stepwell.manager.owner import Clock, StateOwner
 from stepwell.manager.sessions import Session
@@ -129,6 +140,47 @@ class Requests:
         before_ms = self._clock.now_ms() - limits.PLAN_RETENTION_MS
         reply = self._housekeep(ForgetPlans(limits.CLOSED_PLANS_MAX, before_ms)).reply
         assert isinstance(reply, PlansForgotten)
+        return reply.more
+
+    def now_ms(self) -> int:
+        """The manager's clock, which never goes back."""
+        return self._clock.now_ms()
+
+    def join_pool(self, session_id: str, pid: int, offers: tuple[Offered, ...]) -> None:
+        """A session is ready to work, or it is refused."""
+        self._housekeep(JoinPool(session_id, pid, offers))
+
+    def leave_pool(self, session_id: str) -> None:
+        """A worker is gone."""
+        self._housekeep(LeavePool(session_id))
+
+    def lease_tasks(self) -> Iterator[Task]:
+        """Give out what there is to whoever is idle."""
+        more = True
+        while more:
+            reply = self._housekeep(LeaseTasks()).reply
+            assert isinstance(reply, TasksLeased)
+            yield from reply.tasks
+            more = reply.more and bool(reply.tasks)
+
+    @property
+    def seconds_to_deadline(self) -> float:
+        """How long no task can take too long."""
+        by_due = self.owner.tasks.by_due
+        return (by_due[0][0] - self._clock.now_ms()) / 1000 if by_due else math.inf
+
+    def expire_tasks(self) -> None:
+        """End what has taken too long."""
+        by_due = self.owner.tasks.by_due
+        if by_due and by_due[0][0] <= self._clock.now_ms():
+            reply = self._housekeep(ExpireTasks()).reply
+            assert isinstance(reply, TasksLeased)
+            self._log.warning("tasks.expired", task_ids=[task.task_id for task in reply.tasks])
+
+    def forget_tasks(self, session_id: str, task_ids: tuple[str, ...] | None) -> bool:
+        """Forget tasks that a session knows of, or all that it has; whether there are more."""
+        reply = self._housekeep(ForgetTasks(session_id, task_ids)).reply
+        assert isinstance(reply, TasksForgotten)
         return reply.more
 
     def metrics(self, session: Session) -> TierMetrics:

@@ -9,7 +9,7 @@ from stepwell import limits
 from stepwell.manager.guests import Guest
 from stepwell.manager.holders import Holders
 from stepwell.memory.bodies import BodyStore
-from stepwell.protocol.handles import IN_STORE
+from stepwell.protocol.handles import IN_STORE, Handle
 from stepwell.protocol.messages import Answer, MemoryUsage, Response, Retired, Segment, Segments, ViewOpened
 
 
@@ -36,9 +36,13 @@ class Sharing:
         for result in response.results:
             if isinstance(result, Answer) and result.handles:
                 for handle in result.handles.values():
-                    if handle.segment not in guest.known and handle.segment != IN_STORE:
-                        self.share(guest, (handle.segment,))
+                    self.lend(guest, handle)
         self.notify(guest)
+
+    def lend(self, guest: Guest, handle: Handle) -> None:
+        """Send what one handle needs."""
+        if handle.segment not in guest.known and handle.segment != IN_STORE:
+            self.share(guest, (handle.segment,))
 
     def share(self, guest: Guest, segments: Iterable[int]) -> None:
         """Send those of the segments that a connection has not carried yet."""

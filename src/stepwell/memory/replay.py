@@ -30,6 +30,8 @@ class Replayed(Struct, frozen=True, weakref=True):
 
 def replay(end: CatalogueEnd, find: Find, before: Replayed | None = None) -> Replayed:
     """All fragments of a project. With an earlier state of the same catalogue, only what came since is read."""
+    if before is not None and before.end == end:
+        return before
     if before is not None and not _precedes(before.end, end):
         before = None
     rows = dict(before.rows) if before else {}

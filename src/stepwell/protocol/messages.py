@@ -17,6 +17,15 @@ AskView(id, projects)           ──▶
 Watch(id, since, projects)      ──▶      on a connection of its own, its last message
 ◀──      Events(events, revision)        from then on, whole revisions; the first at once; or a Response, refused
 ◀──      Missed(resume)                  what happened until then was forgotten
+Work(id, offers)                ──▶      on a connection of a worker's own, whose requests are its results
+◀──      Employed(id)                    or a Response, refused
+◀──      Assigned(task, …)               one at a time, from then on
+Progressed(task, …)             ──▶      as often as the worker likes
+Follow(id, tasks)               ──▶      on a connection of its own: whatever becomes of this session's tasks
+◀──      Followed(id, unknown)
+◀──      TaskProgressed(task, …)         from then on
+◀──      TaskEnded(task, …)              until it is received
+Received(tasks)                 ──▶      they can be forgotten
 Released(segments)              ──▶      no longer mapped
 Goodbye()                       ──▶      ends the session, not only the connection
 
@@ -34,12 +43,13 @@ from stepwell import limits
 from stepwell.domain.checks import checked
 from stepwell.domain.commands import AnyCommand, AnyWrite
 from stepwell.domain.events import AnyEvent
-from stepwell.domain.names import Identifier, ProjectName, Revision, UploadNumber
+from stepwell.domain.names import Identifier, Positive, ProjectName, Revision, Sentence, UploadNumber
 from stepwell.domain.replies import AnyReply, TierMetrics
+from stepwell.domain.task import Death, Offered, TaskFault, TaskState
 from stepwell.errors import Detail, StepwellError, revive
 from stepwell.protocol.handles import CatalogueEnd, Handle
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 ENCODING: Final = "o200k_base"
 """In which tokens are counted, unless somebody says otherwise."""
@@ -113,6 +123,36 @@ class Watch(Message, frozen=True):
     ) = None
 
 
+class Work(Message, frozen=True):
+    """Asks for tasks, one at a time, for somebody who has these strategies."""
+
+    request_id: RequestId
+    offers: Annotated[tuple[Offered, ...], Meta(min_length=1, max_length=limits.STRATEGIES_MAX)]
+
+
+class Progressed(Message, frozen=True):
+    """How far a worker is with its task."""
+
+    task_id: Identifier
+    attempt: Positive
+    done: Annotated[int, Meta(ge=0)]
+    total: Annotated[int, Meta(ge=0)]
+    note: Sentence = ""
+
+
+class Follow(Message, frozen=True):
+    """Asks to be told what becomes of this session's tasks. These it has submitted, and not heard of since."""
+
+    request_id: RequestId
+    task_ids: Annotated[tuple[Identifier, ...], Meta(max_length=limits.TASKS_PER_SESSION_MAX)]
+
+
+class Received(Message, frozen=True):
+    """Says that the outcomes of tasks have arrived."""
+
+    task_ids: Annotated[tuple[Identifier, ...], Meta(max_length=limits.TASKS_PER_SESSION_MAX)]
+
+
 class Released(Message, frozen=True):
     """Says that segments are not mapped any more."""
 
@@ -123,7 +163,21 @@ class Goodbye(Message, frozen=True):
     """The session is over: its leases end now, without a grace."""
 
 
-ClientMessage = Hello | Request | Transaction | Offer | AskStatus | AskView | Watch | Released | Goodbye
+ClientMessage = (
+    Hello
+    | Request
+    | Transaction
+    | Offer
+    | AskStatus
+    | AskView
+    | Watch
+    | Work
+    | Progressed
+    | Follow
+    | Received
+    | Released
+    | Goodbye
+)
 
 
 class Welcome(Message, frozen=True):
@@ -185,6 +239,51 @@ class Missed(Message, frozen=True):
     """Some of what happened is forgotten; what comes next is from behind this revision."""
 
     resume: int
+
+
+class Employed(Message, frozen=True):
+    """The connection is a worker's from now on."""
+
+    request_id: int
+
+
+class Assigned(Message, frozen=True):
+    """A task for a worker."""
+
+    task_id: str
+    attempt: int
+    strategy: str
+    projects: tuple[str, ...]
+    payload: bytes
+
+
+class Followed(Message, frozen=True):
+    """The connection is a follower's from now on. Some of its tasks are not known, or not any more."""
+
+    request_id: int
+    unknown: tuple[str, ...]
+
+
+class TaskProgressed(Message, frozen=True):
+    """How far a task is."""
+
+    task_id: str
+    done: int
+    total: int
+    note: str
+
+
+class TaskEnded(Message, frozen=True):
+    """The outcome of a task. A large result is where the handle says."""
+
+    task_id: str
+    state: TaskState
+    attempt: int
+    deaths: tuple[Death, ...]
+    fault: TaskFault | None
+    result: bytes | None
+    digest: bytes | None
+    handle: Handle | None
 
 
 class Answer(Message, frozen=True):
@@ -260,4 +359,20 @@ class Rejected(Message, frozen=True):
     refusal: Refusal
 
 
-ManagerMessage = Welcome | Segments | Retired | Response | Granted | Status | ViewOpened | Events | Missed | Rejected
+ManagerMessage = (
+    Welcome
+    | Segments
+    | Retired
+    | Response
+    | Granted
+    | Status
+    | ViewOpened
+    | Events
+    | Missed
+    | Employed
+    | Assigned
+    | Followed
+    | TaskProgressed
+    | TaskEnded
+    | Rejected
+)

@@ -137,13 +137,17 @@ class Connection:
         ready = select.poll()
         ready.register(self._socket, select.POLLIN)
         ready.register(wake, select.POLLIN)
-        while (frame := self._framer.next_frame()) is None:
-            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
-            found = dict(ready.poll(None if left_s is None else left_s * 1000))
-            if not found or wake in found:
-                return None
-            self._fetch()
-        return decode_from_manager(frame)
+        while True:
+            while (frame := self._framer.next_frame()) is None:
+                left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+                found = dict(ready.poll(None if left_s is None else left_s * 1000))
+                if not found or wake in found:
+                    return None
+                self._fetch()
+            message = decode_from_manager(frame)
+            if self._aside is None or not isinstance(message, Segments | Retired):
+                return message
+            self._aside(self, message)
 
     def _fetch(self) -> None:
         """Wait for bytes, and keep them."""

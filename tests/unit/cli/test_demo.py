@@ -39,7 +39,7 @@ GOOD = Proof(
 
 @pytest.fixture
 def runtime() -> Iterator[sw.Runtime]:
-    with sw.Runtime.start() as runtime:
+    with sw.Runtime.start(workers=0) as runtime:
         yield runtime
 
 

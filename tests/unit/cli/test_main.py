@@ -81,12 +81,12 @@ def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     told = capsys.readouterr().out
-    assert all(command in told for command in ("serve", "status", "doctor", "backup", "demo"))
+    assert all(command in told for command in ("serve", "workers", "ask", "status", "doctor", "backup", "demo"))
 
 
 def test_an_unread_result_is_no_traceback() -> None:
     """`stepwell status | true`: nobody reads, and that is nobody's error."""
-    with sw.Runtime.start() as runtime:
+    with sw.Runtime.start(workers=0) as runtime:
         command = subprocess.Popen(
             [*COMMAND, "status", "--address", runtime.address], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )

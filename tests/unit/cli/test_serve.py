@@ -26,7 +26,7 @@ def address(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def manager(address: Path) -> Iterator[Popen[str]]:
-    with started("serve", "--address", str(address), "--hot-tokens", "123") as process:
+    with started("serve", "--workers", "0", "--address", str(address), "--hot-tokens", "123") as process:
         yield process
 
 
@@ -64,7 +64,7 @@ def test_it_ends_cleanly(how: signal.Signals, address: Path, manager: Popen[str]
 def test_a_second_one_is_refused(address: Path, manager: Popen[str]) -> None:
     """The first one goes on."""
     announcement(manager)
-    second = run("serve", "--address", str(address))
+    second = run("serve", "--workers", "0", "--address", str(address))
     assert second.returncode == 1
     assert (
         second.stderr
@@ -80,7 +80,7 @@ def test_a_place_that_will_not_do_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     found = {
-        place: run("serve", "--address", str(place))
+        place: run("serve", "--workers", "0", "--address", str(place))
         for place in (tmp_path / "a.sock", file / "a.sock", tmp_path / ("x" * 120))
     }
     assert [each.returncode for each in found.values()] == [1, 1, 2]
@@ -92,7 +92,9 @@ def test_a_place_that_will_not_do_is_refused(tmp_path: Path) -> None:
 
 
 def test_logs_can_be_json(address: Path) -> None:
-    with started("serve", "--address", str(address), "--json-logs", "--log-level", "debug") as process:
+    with started(
+        "serve", "--workers", "0", "--address", str(address), "--json-logs", "--log-level", "debug"
+    ) as process:
         announcement(process)
         sw.connect(str(address)).close()
         _, told = interrupt(process)
@@ -104,7 +106,7 @@ def test_logs_can_be_json(address: Path) -> None:
 
 def test_it_serves_on_when_nobody_reads_what_it_says(address: Path) -> None:
     """Its output going nowhere is no reason to stop."""
-    with started("serve", "--address", str(address)) as process:
+    with started("serve", "--workers", "0", "--address", str(address)) as process:
         assert process.stdout is not None
         process.stdout.close()
         wait_until(is_listening(address), process)
@@ -120,7 +122,7 @@ def test_a_stale_socket_is_no_hindrance(address: Path) -> None:
     """What a killed manager left behind is replaced."""
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(address))
-    with started("serve", "--address", str(address)) as process:
+    with started("serve", "--workers", "0", "--address", str(address)) as process:
         announcement(process)
         with sw.connect(str(address)) as client:
             assert client.status().pid == process.pid
@@ -132,7 +134,9 @@ def test_a_stale_socket_is_no_hindrance(address: Path) -> None:
 @contextmanager
 def kept(address: Path, data_dir: Path, *arguments: str) -> Iterator[sw.Client]:
     """A client of a manager with that directory, which ends well in the end."""
-    with started("serve", "--address", str(address), "--data-dir", str(data_dir), *arguments) as process:
+    with started(
+        "serve", "--workers", "0", "--address", str(address), "--data-dir", str(data_dir), *arguments
+    ) as process:
         assert f"listening at {address}" in announcement(process)
         assert process.stdout is not None
         assert process.stdout.readline() == f"keeping everything in {data_dir}\n"
@@ -185,14 +189,24 @@ def test_the_encoding_is_kept(address: Path, tmp_path: Path) -> None:
         assert client.status().encoding == "estimate"
     with kept(address, tmp_path / "data") as client:
         assert client.status().encoding == "estimate"
-    done = run("serve", "--address", str(address), "--data-dir", str(tmp_path / "data"), "--encoding", "qwen3")
+    done = run(
+        "serve",
+        "--workers",
+        "0",
+        "--address",
+        str(address),
+        "--data-dir",
+        str(tmp_path / "data"),
+        "--encoding",
+        "qwen3",
+    )
     assert done.returncode == 1
     assert "counts tokens in 'estimate', not in 'qwen3'" in done.stderr
 
 
 def test_durability_of_nothing_is_refused(address: Path) -> None:
     """It is said what to do."""
-    done = run("serve", "--address", str(address), "--durability", "disk")
+    done = run("serve", "--workers", "0", "--address", str(address), "--durability", "disk")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert "give --data-dir DIR too, or leave it out" in line
@@ -201,7 +215,7 @@ def test_durability_of_nothing_is_refused(address: Path) -> None:
 def test_a_directory_that_is_in_use_is_refused(address: Path, tmp_path: Path) -> None:
     """Its manager is named."""
     with kept(address, tmp_path / "data"):
-        second = run("serve", "--address", str(address) + "2", "--data-dir", str(tmp_path / "data"))
+        second = run("serve", "--workers", "0", "--address", str(address) + "2", "--data-dir", str(tmp_path / "data"))
     assert second.returncode == 1
     (line,) = second.stderr.splitlines()
     assert f"which listens at {str(address)!r}" in line
@@ -212,7 +226,7 @@ def test_a_damaged_directory_is_refused(address: Path, tmp_path: Path) -> None:
     with kept(address, tmp_path / "data") as client:
         client.tiers.store(sw.Fragment(fragment_id="a", body="kept", tokens=1))
     alter(tmp_path / "data", "DELETE FROM bodies")
-    done = run("serve", "--address", str(address), "--data-dir", str(tmp_path / "data"))
+    done = run("serve", "--workers", "0", "--address", str(address), "--data-dir", str(tmp_path / "data"))
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert "stepwell doctor" in line
@@ -222,7 +236,7 @@ def test_a_damaged_directory_is_refused(address: Path, tmp_path: Path) -> None:
 def test_a_disk_that_takes_no_more_is_74(address: Path, tmp_path: Path) -> None:
     """Nothing that was not written is acknowledged: the manager stops, and says why and what to do in one line."""
     arguments = ["--address", str(address), "--data-dir", str(tmp_path / "data"), "--log-level", "error"]
-    with started("serve", *arguments) as process:
+    with started("serve", "--workers", "0", *arguments) as process:
         announcement(process)
         with sw.connect(str(address), projects=["p"]) as client:
             client.tiers.store(sw.Fragment(fragment_id="a", body="kept", tokens=1))

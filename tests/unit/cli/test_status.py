@@ -17,7 +17,7 @@ BUDGET = sw.TierBudget(hot_tokens=1_234, arena_bytes=32 << 20)
 
 @pytest.fixture
 def runtime() -> Iterator[sw.Runtime]:
-    with sw.Runtime.start(budget=BUDGET, encoding="estimate") as runtime:
+    with sw.Runtime.start(workers=0, budget=BUDGET, encoding="estimate") as runtime:
         with runtime.client() as client:
             client.tiers.store(sw.Fragment(fragment_id="a", project="p", body="12345", tokens=17))
             client.tiers.store(sw.Fragment(fragment_id="b", project="p", body="1", tokens=3), tier=sw.Tier.COLD)
@@ -60,7 +60,7 @@ def test_json(runtime: sw.Runtime, capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_what_is_kept(durability: str, survived: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where the state is kept, and what it survives there."""
-    with sw.Runtime.start(data_dir=tmp_path / "data", durability=durability) as runtime:
+    with sw.Runtime.start(workers=0, data_dir=tmp_path / "data", durability=durability) as runtime:
         assert main(["status", "--address", runtime.address]) == 0
         told = " ".join(capsys.readouterr().out.split())
         assert f"writes survive {survived} (durability: {durability})" in told

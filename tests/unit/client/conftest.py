@@ -7,7 +7,7 @@ import stepwell as sw
 
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[sw.Runtime]:
-    with sw.Runtime.start(log_level="error") as started:
+    with sw.Runtime.start(workers=0, log_level="error") as started:
         yield started
 
 

@@ -44,7 +44,10 @@ ZEROS = bytes(MIB)
 
 @contextmanager
 def small_runtime() -> Iterator[sw.Client]:
-    with sw.Runtime.start(budget=SMALL, log_level="error") as runtime, runtime.client(projects=["p"]) as client:
+    with (
+        sw.Runtime.start(workers=0, budget=SMALL, log_level="error") as runtime,
+        runtime.client(projects=["p"]) as client,
+    ):
         yield client
 
 
@@ -292,7 +295,7 @@ STORES = {
 def test_manager_killed_in_the_middle_of_an_upload(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody hangs: the runtime is lost, or, where earlier frames of many went, it may be said that nobody knows."""
     send = Connection.send_body
-    with sw.Runtime.start() as runtime, runtime.client(projects=["p"]) as client:
+    with sw.Runtime.start(workers=0) as runtime, runtime.client(projects=["p"]) as client:
 
         def send_half_and_kill(connection: Connection, body: memoryview | bytes) -> None:
             send(connection, body[: len(body) // 2])
@@ -309,7 +312,7 @@ def test_manager_killed_in_the_middle_of_an_upload(name: str, monkeypatch: pytes
 def test_manager_killed_between_upload_and_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Body and request were sent and nothing came back: it may have happened, and is not called failed."""
     send, receive = Connection.send_body, Connection.receive
-    with sw.Runtime.start() as runtime, runtime.client(projects=["p"]) as client:
+    with sw.Runtime.start(workers=0) as runtime, runtime.client(projects=["p"]) as client:
         stopped = False
 
         def send_and_stop(connection: Connection, body: memoryview | bytes) -> None:
@@ -390,7 +393,7 @@ def test_what_is_held_stays_readable(client: sw.Client, runtime: sw.Runtime) -> 
 
 def test_first_look_may_come_after_everything_is_gone() -> None:
     """What `get` gave is mapped already: not even the manager is needed to read it."""
-    with sw.Runtime.start() as runtime, runtime.client(projects=["p"]) as client:
+    with sw.Runtime.start(workers=0) as runtime, runtime.client(projects=["p"]) as client:
         client.tiers.store(fragment("raw", LARGE))
         client.tiers.store(fragment("packed", b"again and again\n" * 100_000), tier=sw.Tier.WARM)
         eventually(lambda: is_packed(client, "packed"))

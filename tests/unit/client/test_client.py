@@ -227,10 +227,10 @@ def test_other_manager_at_the_same_address_is_a_lost_runtime(tmp_path: Path) -> 
     """Nobody goes on with what a manager said whose state is gone."""
     tmp_path.chmod(0o700)
     address = str(tmp_path / "manager.sock")
-    with sw.Runtime.start(address=address):
+    with sw.Runtime.start(workers=0, address=address):
         client = sw.connect(Path(address))
         client.tiers.store(sw.Fragment(fragment_id="a", project="p", body="x"))
-    with sw.Runtime.start(address=address), client:
+    with sw.Runtime.start(workers=0, address=address), client:
         with pytest.raises(sw.RuntimeLost, match="connect anew"):
             client.tiers.store(sw.Fragment(fragment_id="a", project="p", body="y"), expected_revision=1)
         with pytest.raises(sw.RuntimeLost):
@@ -319,7 +319,7 @@ def test_service_says_that_it_stays(client: sw.Client, part: str) -> None:
 
 def test_client_keeps_its_runtime() -> None:
     """A program that only holds the client still has a manager."""
-    with sw.Runtime.start().client() as client:
+    with sw.Runtime.start(workers=0).client() as client:
         assert client.tiers.metrics().hot.entries == 0
         runtime = client.runtime
     assert isinstance(runtime, sw.Runtime)

@@ -43,7 +43,7 @@ CALLS |= {"a transaction": transact, "a batch": batch}
 @pytest.mark.parametrize("name", CALLS)
 def test_manager_that_is_gone_is_runtime_lost(name: str) -> None:
     """Nothing of the request was sent, and the error says what to do."""
-    with sw.Runtime.start() as runtime, runtime.client(projects=["p"]) as client:
+    with sw.Runtime.start(workers=0) as runtime, runtime.client(projects=["p"]) as client:
         kill(runtime.pid)
         eventually(lambda: not runtime.is_alive())
         with pytest.raises(sw.RuntimeLost, match=r"stepwell serve|is gone"):
@@ -60,7 +60,7 @@ def test_lost_answer_is_an_unknown_outcome(name: str) -> None:
 
 def test_manager_killed_in_mid_call_is_an_unknown_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stopped manager has the request in its socket; killed, it takes the answer with it."""
-    with sw.Runtime.start() as runtime, runtime.client(projects=["p"]) as client:
+    with sw.Runtime.start(workers=0) as runtime, runtime.client(projects=["p"]) as client:
         os.kill(runtime.pid, signal.SIGSTOP)
         met: list[BaseException] = []
         sent = threading.Event()

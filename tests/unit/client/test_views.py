@@ -27,7 +27,7 @@ NOISE = random.Random(1).randbytes(3 * MIB // 2)
 @pytest.fixture
 def small() -> Iterator[sw.Runtime]:
     """A runtime whose segments are small, and whose projects no other test fills."""
-    with sw.Runtime.start(budget=sw.TierBudget(arena_bytes=32 * MIB), log_level="error") as started:
+    with sw.Runtime.start(workers=0, budget=sw.TierBudget(arena_bytes=32 * MIB), log_level="error") as started:
         yield started
 
 

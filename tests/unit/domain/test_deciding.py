@@ -7,7 +7,7 @@ import pytest
 from msgspec import Struct
 
 from stepwell.domain import machine, replies
-from stepwell.domain.commands import AnyCommand, AnyRead, AnyWrite, Command, Housekeeping, Read, Write
+from stepwell.domain.commands import AnyCommand, AnyRead, AnyWrite, Command, Fleeting, Housekeeping, Read, Write
 from stepwell.domain.content import digest_of
 from stepwell.domain.deciding import DECIDERS, Origin
 from stepwell.errors import InvalidArgument, OutOfScope, TierFull
@@ -37,7 +37,8 @@ def test_unions_are_closed() -> None:
     """Every command is a member of its union, so that a decoder knows it; nothing else is."""
     assert set(get_args(AnyRead)) == of_stepwell(Read)
     assert set(get_args(AnyWrite)) == of_stepwell(Write)
-    assert of_stepwell(Command) == of_stepwell(Read) | of_stepwell(Write) | of_stepwell(Housekeeping)
+    assert set(get_args(AnyCommand)) == of_stepwell(Read) | of_stepwell(Write) | of_stepwell(Fleeting)
+    assert of_stepwell(Command) == set(get_args(AnyCommand)) | of_stepwell(Housekeeping)
     assert not set(get_args(AnyCommand)) & of_stepwell(Housekeeping)
 
 

@@ -39,7 +39,7 @@ from stepwell.domain.content import digest_of
 from stepwell.domain.deciding import RowChanged
 from stepwell.domain.fragment import TierBudget
 from stepwell.domain.plan import Phase, PlanState, ProjectLink, SubplanMode
-from stepwell.domain.replies import Reply, Row
+from stepwell.domain.replies import KeptRow, Reply
 from stepwell.domain.telling import MAKERS, events_of
 from stepwell.domain.tier import Tier
 from stepwell.errors import Refused
@@ -86,7 +86,7 @@ def put(fragment_id: str, tokens: int = 1, tier: Tier = HOT, body: bytes = b"bod
 
 def test_every_row_is_told_of() -> None:
     """A new kind of row has to say what it means to whoever watches, if only nothing."""
-    assert {*MAKERS} == {*get_args(Row)}
+    assert {*MAKERS} == {*get_args(KeptRow)}
 
 
 @pytest.mark.parametrize("kind", get_args(ev.AnyEvent), ids=lambda kind: kind.__name__)

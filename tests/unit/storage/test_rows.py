@@ -33,7 +33,7 @@ from stepwell.domain.plan import (
     SubplanMode,
     Subplans,
 )
-from stepwell.domain.replies import Row
+from stepwell.domain.replies import KeptRow
 from stepwell.errors import InvalidArgument, StoreDamaged
 from stepwell.storage import rows
 from stepwell.storage.directory import DATABASE
@@ -75,7 +75,7 @@ FULL_PLAN = Plan(
 )  # fmt: skip
 DIGEST = digest_of(b"x")
 ENTRY = EntryRow("plan", "a", 1, Operation.CREATE, "a.py", None, None, Content(DIGEST, 1, held=True), "tool", 1)
-ROWS: list[Row] = [
+ROWS: list[KeptRow] = [
     TierBudget(),
     TierBudget(hot_tokens=1, arena_bytes=2**53, promotion_threshold=9),
     ACTION,
@@ -120,7 +120,7 @@ TABLES: list[tuple[str, tuple[str, ...]]] = [
 ]
 
 
-def turn_of(*written: Row) -> Turn:
+def turn_of(*written: KeptRow) -> Turn:
     """A turn that writes rows of different tables."""
     turn = Turn()
     turn.rows = {type(row): {row.key: row} for row in written}
@@ -128,7 +128,7 @@ def turn_of(*written: Row) -> Turn:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
-def test_row_comes_back(tmp_path: Path, row: Row) -> None:
+def test_row_comes_back(tmp_path: Path, row: KeptRow) -> None:
     """Equal in every field, whether it is set or not."""
     with reign(tmp_path) as made:
         made.store.commit(turn_of(row))
@@ -136,7 +136,7 @@ def test_row_comes_back(tmp_path: Path, row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS[2:], ids=IDS[2:])
-def test_row_that_is_deleted_is_gone(tmp_path: Path, row: Row) -> None:
+def test_row_that_is_deleted_is_gone(tmp_path: Path, row: KeptRow) -> None:
     """With all that belongs to it, and nobody else."""
     with reign(tmp_path) as made:
         made.store.commit(turn_of(ACTION, FULL_PLAN))
@@ -215,5 +215,5 @@ def test_row_that_nobody_wrote_is_damage(values: tuple[rows.Value, ...]) -> None
 
 def test_every_row_of_the_domain_is_tried() -> None:
     """A new kind of row has its round trip here."""
-    members: tuple[type[Struct], ...] = Row.__args__
+    members: tuple[type[Struct], ...] = KeptRow.__args__
     assert {type(each) for each in ROWS} == {*members} - {FragmentRow}

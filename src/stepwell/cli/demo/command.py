@@ -101,7 +101,7 @@ def _manager(address: str | None) -> Generator[Client]:
             yield client
         return
     with interrupts_deferred():
-        runtime = Runtime.start(budget=TierBudget(hot_tokens=HOT_TOKENS))
+        runtime = Runtime.start(workers=0, budget=TierBudget(hot_tokens=HOT_TOKENS))
     with runtime, runtime.client() as client:
         yield client
 

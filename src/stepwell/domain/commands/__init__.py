@@ -4,13 +4,14 @@ A command is a Struct here, a `@decides` function in the domain and a method on 
 creates arrive inside it, so that deciding needs no randomness.
 """
 
-from stepwell.domain.commands.base import Command, Housekeeping, Read, Write
+from stepwell.domain.commands.base import Command, Fleeting, Housekeeping, Read, Upkeep, Write
 from stepwell.domain.commands.changesets import ChangesetRead, ChangesetWrite
 from stepwell.domain.commands.plans import PlanRead, PlanWrite
+from stepwell.domain.commands.tasks import TaskFleeting, TaskRead
 from stepwell.domain.commands.tiers import TierRead, TierWrite
 
-AnyRead = TierRead | PlanRead | ChangesetRead
+AnyRead = TierRead | PlanRead | ChangesetRead | TaskRead
 AnyWrite = TierWrite | PlanWrite | ChangesetWrite
-AnyCommand = AnyRead | AnyWrite
+AnyCommand = AnyRead | AnyWrite | TaskFleeting
 
-__all__ = ["AnyCommand", "AnyRead", "AnyWrite", "Command", "Housekeeping", "Read", "Write"]
+__all__ = ["AnyCommand", "AnyRead", "AnyWrite", "Command", "Fleeting", "Housekeeping", "Read", "Upkeep", "Write"]

@@ -1,0 +1,93 @@
+"""`stepwell ask`: what the strategies of a running manager would show for a question."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from stepwell.cli.addresses import add_address, resolve
+from stepwell.cli.output import complain, results
+from stepwell.client.client import connect
+from stepwell.client.executor import DefaultStrategyExecutor, Execution, OnStrategyProgress
+from stepwell.errors import InvalidArgument
+from stepwell.strategies.base import ContextRequest
+from stepwell.strategies.work import StrategyResult
+
+SUMMARY: Final = "Ask strategies which fragments answer a question"
+
+_SHOWN: Final = 10  # of each strategy's
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("question")
+    add_address(parser, "path of the manager's socket")
+    parser.add_argument("--project", action="append", default=[], metavar="NAME", help="may be given several times")
+    parser.add_argument("--strategies", nargs="+", metavar="NAME", help="(default: all that the workers offer)")
+    parser.add_argument("--budget", type=int, default=4_000, metavar="TOKENS", help="(default: %(default)s)")
+    parser.add_argument("--deadline", type=float, metavar="SECONDS", help="for each strategy (default: 60)")
+    parser.add_argument("--json", action="store_true", help="one JSON object, for machines, with all of them")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code 1 if every strategy failed."""
+    if not arguments.project:
+        raise InvalidArgument("name a project: give --project NAME")
+    request = ContextRequest(projects=arguments.project, query=arguments.question, budget_tokens=arguments.budget)
+    with connect(resolve(arguments.address), arguments.project) as client, _bars() as on_progress:
+        execution = DefaultStrategyExecutor(client).execute(
+            request, arguments.strategies, deadline_s=arguments.deadline, on_progress=on_progress
+        )
+    if arguments.json:
+        sys.stdout.write(f"{msgspec.json.encode(_facts(execution)).decode()}\n")
+    else:
+        for name, result in execution.results.items():
+            results().print(_table(name, result))
+    for name, error in execution.failures.items():
+        complain(f"{name}: {error.message}")
+    return 0 if execution.results else 1
+
+
+@contextmanager
+def _bars() -> Generator[OnStrategyProgress]:
+    """A bar for each strategy that says how far it is; on a terminal, where they go when all is done."""
+    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,} of {task.total:,.0f}")
+    bars: dict[str, TaskID] = {}
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+
+        def advance(strategy: str, done: int, total: int, note: str) -> None:
+            if strategy not in bars:
+                bars[strategy] = progress.add_task(strategy, total=total)
+            description = f"{strategy}: {note}" if note else strategy
+            progress.update(bars[strategy], completed=done, total=total, description=description)
+
+        yield advance
+
+
+def _facts(execution: Execution) -> dict[str, object]:
+    return {
+        "epoch": execution.epoch,
+        "revision": execution.revision,
+        "results": {name: msgspec.structs.asdict(result) for name, result in execution.results.items()},
+        "failures": {name: {"kind": each.kind, "message": each.message} for name, each in execution.failures.items()},
+    }
+
+
+def _table(name: str, result: StrategyResult) -> Table:
+    title = f"{name}: {len(result.fragments)} fragments, confidence {result.confidence:.2f}, {result.seconds:.3f} s"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for heading, justify in (("score", "right"), ("tokens", "right"), ("fragment", "left"), ("why", "left")):
+        table.add_column(heading, justify="right" if justify == "right" else "left", overflow="fold")
+    for each in result.fragments[:_SHOWN]:
+        table.add_row(f"{each.score:.3f}", f"{each.tokens:,}", Text(each.fragment_id), Text(each.reason))
+    return table

@@ -1,0 +1,234 @@
+"""The supervisor: starts workers, starts another where one died, and says of each death what is left of it.
+
+Everything happens in the one thread that calls `run`: the kernel ends a worker with the thread that started it. Workers
+end with their manager, too: it is watched here, because a strategy that is busy in C could not do that itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Self
+
+from msgspec import Struct
+
+from stepwell import limits
+from stepwell.client.client import Client, connect
+from stepwell.errors import RuntimeLost, StartFailed, StepwellError
+from stepwell.pool.contract import RECYCLED, UNEMPLOYED
+from stepwell.pool.employee import Employee
+from stepwell.telemetry import LogLevel, detached_logger
+
+_EXPECTED: Final = (0, RECYCLED, UNEMPLOYED)
+_TICK_SECONDS: Final = 1.0
+
+
+class PoolSettings(Struct, frozen=True, kw_only=True):
+    """Which workers to have."""
+
+    address: str
+    workers: int
+    strategies: tuple[str, ...] = ()  # `module:attr`
+    given: bytes | None = None  # pickled ones, of this program
+    max_memory_bytes: int | None = None
+    nice: int | None = None
+    log_level: LogLevel = LogLevel.WARNING
+
+
+class PoolStatus(Struct, frozen=True):
+    """How the workers are."""
+
+    wanted: int
+    ready: int
+    restarts: int
+    pids: tuple[int, ...]
+    problem: str = ""  # why there are none, if they were given up
+
+
+class _Slot:
+    """A place for a worker, and how those fared that had it."""
+
+    def __init__(self) -> None:
+        self.employee: Employee | None = None
+        self.start_at_s = 0.0
+        self.short_lives = 0  # in a row
+        self.false_starts = 0  # in a row: ended before they were ready
+
+
+class Supervisor:
+    """Keeps as many workers as are wanted. `run` in one thread; the rest from any."""
+
+    def __init__(self, settings: PoolSettings, on_change: Callable[[PoolStatus], None] | None = None) -> None:
+        self._settings = settings
+        self._on_change = on_change or _unheard
+        self._log = detached_logger(settings.log_level, address=settings.address)
+        self._slots = [_Slot() for _ in range(settings.workers)]
+        self._restarts = 0
+        self._problem = ""
+        self._is_stopping = False
+        self._waking = threading.RLock()
+        self._wake: int | None = os.eventfd(0)
+
+    @property
+    def status(self) -> PoolStatus:
+        """How it is, at this moment."""
+        employees = [slot.employee for slot in self._slots if slot.employee is not None]
+        return PoolStatus(
+            wanted=len(self._slots),
+            ready=sum(each.is_ready for each in employees),
+            restarts=self._restarts,
+            pids=tuple(each.pid for each in employees),
+            problem=self._problem,
+        )
+
+    def stop(self) -> None:
+        """From any thread, or a signal's handler: have `run` end, and all workers before it."""
+        self._is_stopping = True
+        with self._waking:  # reentrant: the handler of a signal may interrupt whoever has it
+            if self._wake is not None:
+                os.eventfd_write(self._wake, 1)
+
+    def run(self) -> None:
+        """Have workers until told to stop, or until the manager is gone for good; then there are none."""
+        try:
+            while self._is_wanted():
+                with _manager(self._settings.address) as manager:
+                    self._serve(manager)
+                if self._is_wanted() and not manager.comes_back:
+                    raise RuntimeLost("the manager is gone")
+        except StepwellError as error:
+            self._problem = error.message
+            self._log.error("pool.given_up", reason=error.message)
+        finally:
+            self._is_stopping = True
+            self._dismiss_all(at_once=True)
+            with self._waking:  # whoever stops us later must not write to what has its number then
+                wake, self._wake = self._wake, None
+            assert wake is not None
+            os.close(wake)
+            self._on_change(self.status)
+
+    def _is_wanted(self) -> bool:
+        return not self._is_stopping
+
+    def _serve(self, manager: _Manager) -> None:
+        """For as long as that manager is there."""
+        with selectors.DefaultSelector() as selector:
+            assert self._wake is not None
+            selector.register(self._wake, selectors.EVENT_READ, None)
+            selector.register(manager.pidfd, selectors.EVENT_READ, manager)
+            try:
+                while not self._is_stopping:
+                    pause_s = self._start_missing(selector)
+                    ready = selector.select(min(pause_s, _TICK_SECONDS))
+                    if any(key.data is manager for key, _ in ready):
+                        return
+                    self._attend(selector, manager, {key.data for key, _ in ready if key.data is not None})
+            finally:
+                self._dismiss_all(at_once=not self._is_stopping)
+
+    def _start_missing(self, selector: selectors.BaseSelector) -> float:
+        """Start who may be started by now; how long until the next."""
+        now_s = time.monotonic()
+        for slot in self._slots:
+            if slot.employee is None and slot.start_at_s <= now_s:
+                slot.employee = Employee(self._settings)
+                for descriptor in slot.employee.descriptors:
+                    selector.register(descriptor, selectors.EVENT_READ, slot)
+        waits = [slot.start_at_s - now_s for slot in self._slots if slot.employee is None]
+        return max(0.0, min(waits, default=_TICK_SECONDS))
+
+    def _attend(self, selector: selectors.BaseSelector, manager: _Manager, slots: set[_Slot]) -> None:
+        for slot in slots:
+            employee = slot.employee
+            if employee is None:
+                continue
+            employee.listen()
+            for descriptor in employee.take_finished():
+                selector.unregister(descriptor)
+            if (code := employee.exit_code()) is not None:
+                for descriptor in employee.descriptors:
+                    selector.unregister(descriptor)
+                self._bury(slot, employee, code, manager)
+        self._on_change(self.status)
+
+    def _bury(self, slot: _Slot, employee: Employee, code: int, manager: _Manager) -> None:
+        """Say what is left of a worker, and when there will be another one in its place."""
+        slot.employee = None
+        evidence = employee.evidence(code)
+        employee.close()
+        self._restarts += 1
+        if code not in _EXPECTED:
+            self._log.warning("worker.died", pid=employee.pid, exit_code=code)
+            with contextlib.suppress(StepwellError):
+                manager.client.strategies.report_death(employee.pid, evidence)
+        slot.start_at_s = time.monotonic() + self._pause_s(slot, employee, code)
+
+    def _pause_s(self, slot: _Slot, employee: Employee, code: int) -> float:
+        """None after a long life or a good end; else the longer, the more ended early in a row."""
+        if not employee.is_ready and code >= 0:  # by itself: who was killed says nothing about the next
+            slot.false_starts += 1
+            if slot.false_starts >= limits.WORKER_STARTS_FAILED_MAX:
+                last = employee.last_words or "it said nothing"
+                raise StartFailed(f"workers end before they are ready (exit code {code}): {last}"[-2000:])
+        elif employee.is_ready:
+            slot.false_starts = 0
+        is_short = not employee.is_ready or employee.age_s < limits.WORKER_SETTLED_SECONDS
+        slot.short_lives = slot.short_lives + 1 if is_short and code != RECYCLED else 0
+        doublings = min(slot.short_lives - 1, 10)
+        return (
+            min(limits.RESTART_PAUSE_SECONDS * 2**doublings, limits.WORKER_PAUSE_SECONDS_MAX) if doublings > 0 else 0.0
+        )
+
+    def _dismiss_all(self, *, at_once: bool) -> None:
+        """Let go of all workers: those that are idle end by themselves, the others are killed after a moment."""
+        employees = [slot.employee for slot in self._slots if slot.employee is not None]
+        for each in employees:
+            each.dismiss()
+        until_s = time.monotonic() + (0.0 if at_once else limits.WORKER_GOODBYE_SECONDS)
+        for each in employees:
+            each.end(until_s)
+        for slot in self._slots:
+            slot.employee = None
+
+
+def _unheard(_status: PoolStatus) -> None:
+    """Nobody wants to know."""
+
+
+class _Manager:
+    """The manager that the workers work for, and a session of our own with it."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        status = client.status()
+        self.comes_back = status.database is not None
+        self.pidfd = os.pidfd_open(status.pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.pidfd)
+        self.client.close()
+
+
+def _manager(address: str) -> _Manager:
+    """Wait for one, as long as a client would."""
+    until_s = time.monotonic() + limits.RECONNECT_SECONDS_MAX
+    while True:
+        try:
+            client = connect(address)
+        except RuntimeLost:
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(limits.RECONNECT_PAUSE_SECONDS)
+            continue
+        try:
+            return _Manager(client)
+        except ProcessLookupError:
+            client.close()

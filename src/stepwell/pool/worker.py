@@ -1,0 +1,237 @@
+"""A worker: a process that has strategies, leases one task after the other, and returns what they find.
+
+It keeps its strategies, and whatever they have computed, from task to task. It ends when its supervisor lets go of the
+lifeline, and when the manager goes away: what it was doing then is somebody else's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import socket
+import time
+import traceback
+from collections.abc import Iterable, Sequence
+from typing import Final, cast
+
+import msgspec
+
+from stepwell import limits
+from stepwell.client.channel import Channel
+from stepwell.client.session import Session
+from stepwell.client.tiers import ContextTierService
+from stepwell.client.views import View, Views
+from stepwell.domain.commands.tasks import FinishTask
+from stepwell.domain.task import Offered, TaskFault
+from stepwell.errors import (
+    BodyGone,
+    InvalidArgument,
+    LeaseLost,
+    OutcomeUnknown,
+    ProtocolError,
+    RuntimeLost,
+    StartFailed,
+    StepwellError,
+)
+from stepwell.pool import pickling
+from stepwell.pool.contract import READY, RECYCLED, UNEMPLOYED, WorkerSettings
+from stepwell.pool.guard import Limits, guard
+from stepwell.protocol import messages
+from stepwell.protocol.messages import Assigned, Employed, Granted, Offer, Refusal, Request, Response
+from stepwell.strategies import progress
+from stepwell.strategies.base import Partitioned, ScoredFragment, Strategy, StrategyView
+from stepwell.strategies.registry import Registry
+from stepwell.strategies.work import StrategyResult, ViewAt, Work, encoder, work_decoder
+from stepwell.telemetry import configure
+from stepwell.transport.connection import Connection
+
+_PROGRESS_SECONDS: Final = 0.05  # at most this often
+_NO_ROOM: Final = TaskFault("TaskFailed", "there is no room for its result")
+_VIEWS_KEPT: Final = 8  # so that the next view of the same projects is only what has changed
+
+
+def main(encoded: str) -> int:
+    """Work until there is no more."""
+    settings = msgspec.json.decode(encoded, type=WorkerSettings)
+    guard(Limits(parent_pid=settings.parent_pid, max_memory_bytes=settings.max_memory_bytes, nice=settings.nice))
+    configure(settings.log_level)
+    registry = _registry(settings)
+    channel = Channel(settings.address, None)
+    try:
+        with socket.socket(fileno=settings.lifeline_fd) as lifeline:
+            return _Worker(channel, registry, lifeline).run()
+    except (RuntimeLost, OutcomeUnknown):
+        return UNEMPLOYED
+    finally:
+        channel.close()
+
+
+def _registry(settings: WorkerSettings) -> Registry:
+    """The built-in ones, those that are installed, those that were named, and those that were given."""
+    registry = Registry()
+    registry.load_entry_points()
+    for text in settings.strategies:
+        if registry.load(text) is None:
+            raise StartFailed(f"there is no strategy {text!r}: {registry.problems[text]}")
+    if settings.given_fd is not None:
+        with os.fdopen(settings.given_fd, "rb") as file:
+            given = cast("list[object]", pickling.loads(file.read()))
+        for each in given:
+            registry.add(each)
+    return registry
+
+
+class _Recycle(Exception):
+    """This worker has done enough."""
+
+
+class _Worker:
+    def __init__(self, channel: Channel, registry: Registry, lifeline: socket.socket) -> None:
+        self._registry = registry
+        self._lifeline = lifeline
+        session = Session(channel)
+        self._views = Views(session, ContextTierService(session))
+        self._held: list[View] = []
+        self._connection: Connection = channel.dial()
+        self._number = 0
+        self._told_at_s = 0.0
+
+    def run(self) -> int:
+        try:
+            self._join()
+            while (message := self._connection.receive_within(None, self._lifeline.fileno())) is not None:
+                if not isinstance(message, Assigned):
+                    raise ProtocolError(f"the manager told a worker {type(message).__name__}")
+                self._do(message)
+        except _Recycle:
+            return RECYCLED
+        finally:
+            self._connection.close()
+        return 0
+
+    def _join(self) -> None:
+        offers = tuple(Offered(each.name, each.capabilities, each.is_partitioned) for each in self._registry.describe())
+        answer = self._connection.exchange(messages.Work(0, offers))
+        if isinstance(answer, Response) and isinstance(refusal := answer.results[0], Refusal):
+            raise RuntimeLost(refusal.message)
+        if not isinstance(answer, Employed):
+            raise ProtocolError(f"the manager answered Work with {type(answer).__name__}")
+        with contextlib.suppress(BrokenPipeError):  # nobody wants us any more: `run` finds that out
+            self._lifeline.sendall(READY)
+
+    def _do(self, task: Assigned) -> None:
+        """Every exception is the task's, and none is the worker's; but one that ran out of memory ends with it."""
+        recycle = False
+        try:
+            with progress.heard_by(lambda done, total, note: self._progress(task, done, total, note)):
+                result, fault = self._result(task), None
+        except (RuntimeLost, OutcomeUnknown):
+            raise
+        except MemoryError as error:
+            result, fault, recycle = None, TaskFault("MemoryExceeded", _told(task, error)), True
+        except BaseException as error:  # noqa: BLE001 - `sys.exit` in a strategy is no reason to end
+            result, fault = None, TaskFault("TaskFailed", _told(task, error))
+        self._finish(task, result, fault, is_last=recycle)
+        if recycle:
+            raise _Recycle
+
+    def _result(self, task: Assigned) -> bytes:
+        begun_s = time.perf_counter()
+        work = work_decoder.decode(task.payload)
+        strategy = self._registry[task.strategy]
+        request, budget = work.request, work.budget_tokens
+        if work.shares is not None:
+            return self._merged(strategy, work)
+        whole = view = cast("StrategyView", self._view(work))
+        if work.share is not None:
+            view = _partitioned(strategy).partition(view, work.share.part, work.share.parts)
+        confidence = float(strategy.can_handle(request, view))
+        found = strategy.assemble(request, view, budget)
+        fragments = _checked(strategy, found, whole)
+        seconds = time.perf_counter() - begun_s
+        result = StrategyResult(task.strategy, fragments, whole.revision, confidence, strategy.explain(), seconds)
+        return encoder.encode(result)
+
+    def _merged(self, strategy: Strategy, work: Work) -> bytes:
+        assert work.shares is not None
+        assert work.view is not None
+        merged = _partitioned(strategy).merge(work.request, work.shares, work.budget_tokens)
+        fragments = tuple(msgspec.convert(each, ScoredFragment) for each in merged)
+        return encoder.encode(StrategyResult(strategy.name, fragments, work.view.revision, 1.0, strategy.explain()))
+
+    def _view(self, work: Work) -> View:
+        view = self._open(work.view, work.request.projects)
+        others = [each for each in self._held if each.projects != view.projects]
+        self._held = [*others[1 - _VIEWS_KEPT :], view]
+        return view
+
+    def _open(self, at: ViewAt | None, projects: Sequence[str]) -> View:
+        if at is None:
+            return self._views.open(projects, None)
+        found = self._views.open_at(at.epoch, at.revision, at.catalogues)
+        if found is None:
+            raise BodyGone("the view that this was asked of is not to be had any more: ask again, with a new one")
+        return found
+
+    def _progress(self, task: Assigned, done: int, total: int, note: str) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._told_at_s + _PROGRESS_SECONDS or done >= total:
+            self._told_at_s = now_s
+            short = note[: limits.ERROR_CHARS_MAX]
+            self._connection.send(messages.Progressed(task.task_id, task.attempt, max(0, done), max(0, total), short))
+
+    def _finish(self, task: Assigned, result: bytes | None, fault: TaskFault | None, *, is_last: bool) -> None:
+        """Say what came of it. If nobody wants to know any more, so be it; if there is no room for it, say that."""
+        carried: bytes | int | None = result
+        if result is not None and len(result) > limits.TASK_RESULT_BYTES_MAX:
+            carried = self._upload(result)
+        if carried is None and fault is None:
+            fault = _NO_ROOM
+        refusal = self._send(FinishTask(task.task_id, task.attempt, carried, fault, is_last))
+        if refusal is not None and not isinstance(refusal, LeaseLost):
+            self._send(FinishTask(task.task_id, task.attempt, None, _NO_ROOM, is_last))
+
+    def _send(self, finished: FinishTask) -> StepwellError | None:
+        self._number += 1
+        answer = self._connection.exchange(Request(self._number, (finished,), self._number))
+        if not isinstance(answer, Response):
+            raise ProtocolError(f"the manager answered a result with {type(answer).__name__}")
+        (result,) = answer.results
+        return result.error() if isinstance(result, Refusal) else None
+
+    def _upload(self, result: bytes) -> int | None:
+        answer = self._connection.exchange(Offer(1, len(result)))
+        if not isinstance(answer, Granted):
+            raise ProtocolError(f"the manager answered an offer with {type(answer).__name__}")
+        if not answer.accepted:
+            return None
+        self._connection.send_body(result)
+        return 1
+
+
+def _partitioned(strategy: Strategy) -> Partitioned:
+    if not isinstance(strategy, Partitioned):
+        raise InvalidArgument(f"strategy {strategy.name!r} cannot be shared: leave parts out")
+    return strategy
+
+
+def _checked(strategy: Strategy, found: Iterable[object], view: StrategyView) -> tuple[ScoredFragment, ...]:
+    """What a strategy returns is as good as what a stranger sends."""
+    fragments: list[ScoredFragment] = []
+    for each in found:
+        if not isinstance(each, ScoredFragment) or not math.isfinite(each.score):
+            raise InvalidArgument(f"strategy {strategy.name!r} returned {each!r:.200}, which is no scored fragment")
+        seen = view.get(each.fragment_id, project=each.project) if each.project in view.projects else None
+        if seen is None or seen.row.revision != each.revision or each.tokens < 0:
+            raise InvalidArgument(f"strategy {strategy.name!r} returned {each!r:.200}, which its view does not have")
+        fragments.append(each)
+    return tuple(fragments)
+
+
+def _told(task: Assigned, error: BaseException) -> str:
+    """What went wrong, and where in the strategy."""
+    summary = "".join(traceback.format_exception_only(error)).strip()
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"strategy {task.strategy!r} raised {summary}{where}"[: limits.ERROR_CHARS_MAX]

@@ -1,0 +1,1 @@
+"""Strategies: which fragments answer a request, each by its own idea of what matters."""

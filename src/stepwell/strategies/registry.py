@@ -1,0 +1,153 @@
+"""Strategies by name: our own, those of installed packages, and those that a program or an operator gives.
+
+Somebody else's package that cannot be loaded costs its own strategy only: what is wrong with it is in `problems`. A
+mistake of the caller, such as a name that is taken, is raised.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import entry_points
+from typing import Final, TypeGuard, cast
+
+import msgspec
+
+from stepwell import limits
+from stepwell.domain.names import StrategyName
+from stepwell.errors import InvalidArgument, NotFound
+from stepwell.strategies.base import Partitioned, Strategy, StrategyInfo
+from stepwell.strategies.functions import FunctionStrategy, StrategyFunction
+from stepwell.strategies.keyword import KeywordStrategy
+from stepwell.strategies.recency import RecencyStrategy
+
+GROUP: Final = "stepwell.strategies"
+BUILT_IN: Final = (KeywordStrategy, RecencyStrategy)
+
+_ADVICE: Final = (
+    "give an object with name, capabilities, can_handle, assemble and explain, its class, a function that makes one, "
+    "or a function of request, view and budget_tokens"
+)
+_METHODS: Final = ("can_handle", "assemble", "explain")
+
+
+class Registry:
+    """The strategies of a process. A worker asks its own instances."""
+
+    def __init__(self, candidates: Iterable[object] = BUILT_IN) -> None:
+        self._strategies: dict[str, Strategy] = {}
+        self.problems: Final[dict[str, str]] = {}
+        """Of entry points and texts that could not be loaded: the reason."""
+        for candidate in candidates:
+            self.add(candidate)
+
+    def __len__(self) -> int:
+        return len(self._strategies)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._strategies))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._strategies
+
+    def __getitem__(self, name: str) -> Strategy:
+        if name not in self._strategies:
+            reason = self.problems.get(name)
+            known = ", ".join(self) or "none"
+            raise NotFound(f"there is no strategy {name!r}: " + (reason or f"there are {known}"))
+        return self._strategies[name]
+
+    def describe(self) -> tuple[StrategyInfo, ...]:
+        """All of them, by name."""
+        return tuple(_described(self[name]) for name in self)
+
+    def add(self, candidate: object) -> Strategy:
+        """A strategy, its class, a function that makes one, or a function that is one."""
+        strategy = _strategy(candidate)
+        if strategy.name in self._strategies:
+            raise InvalidArgument(f"there is a strategy {strategy.name!r} already: give this one another name")
+        if len(self) == limits.STRATEGIES_MAX:
+            raise InvalidArgument(f"there are {limits.STRATEGIES_MAX} strategies already: leave some out")
+        self._strategies[strategy.name] = strategy
+        return strategy
+
+    def load_entry_points(self) -> None:
+        """What installed packages offer, in an order that does not depend on the order of installation."""
+        for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+            try:
+                self.add(point.load())
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's package may do anything
+                self.problems[point.name] = _reason(error)
+
+    def load(self, text: str) -> Strategy | None:
+        """What `module:attribute` names; None if that cannot be imported or made, and then it is a problem."""
+        module, colon, path = text.partition(":")
+        if not (module and colon and path):
+            raise InvalidArgument(f"{text!r} is not 'module:attribute': give for instance 'package.module:MyStrategy'")
+        try:
+            found: object = importlib.import_module(module)
+            for name in path.split("."):
+                found = getattr(found, name)
+            return self.add(found)
+        except InvalidArgument:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's module may do anything
+            self.problems[text] = _reason(error)
+            return None
+
+
+def _described(strategy: Strategy) -> StrategyInfo:
+    return StrategyInfo(strategy.name, tuple(sorted(strategy.capabilities)), isinstance(strategy, Partitioned))
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[: limits.ERROR_CHARS_MAX]
+
+
+def _strategy(candidate: object) -> Strategy:
+    if not isinstance(candidate, type) and isinstance(candidate, Strategy):
+        return _checked(candidate)
+    if _is_strategy_function(candidate):
+        return _checked(FunctionStrategy(candidate))
+    made = _made(candidate)
+    if isinstance(made, type) or not isinstance(made, Strategy):
+        raise InvalidArgument(f"{candidate!r:.200} is no strategy: {_ADVICE}")
+    return _checked(made)
+
+
+def _is_strategy_function(candidate: object) -> TypeGuard[StrategyFunction]:
+    if inspect.iscoroutinefunction(candidate):
+        raise InvalidArgument(f"{candidate!r:.200} is a coroutine: a worker calls a strategy, and does not await it")
+    return not isinstance(candidate, type) and _takes(candidate, 3)
+
+
+def _made(candidate: object) -> object:
+    """What a class or a factory makes."""
+    return cast("Callable[[], object]", candidate)() if _takes(candidate, 0) else None
+
+
+def _takes(candidate: object, count: int) -> bool:
+    if not callable(candidate):
+        return False
+    try:
+        inspect.signature(candidate).bind(*[None] * count)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _checked(strategy: Strategy) -> Strategy:
+    """Held to what a type checker would have told its author."""
+    try:
+        msgspec.convert(strategy.name, StrategyName)
+        msgspec.convert(strategy.capabilities, frozenset[str])
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(
+            f"the name {strategy.name!r:.80} or the capabilities of a strategy are malformed ({error}): a name is 1 to "
+            "64 lower case letters, digits and hyphens, and capabilities are a frozenset of texts"
+        ) from None
+    for method in _METHODS:
+        if not callable(getattr(strategy, method)):
+            raise InvalidArgument(f"{method} of the strategy {strategy.name!r} is no method: {_ADVICE}")
+    return strategy

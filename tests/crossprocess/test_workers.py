@@ -1,0 +1,224 @@
+"""Workers end with whoever they work for, however that ends; and no task is lost while they die at random."""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import stepwell as sw
+from stepwell import limits
+from stepwell.strategies.base import ContextRequest, ScoredFragment, StrategyView
+from stepwell.strategies.work import StrategyResult
+from tests import strategies
+from tests.processes import is_alive, kill
+from tests.waiting import eventually
+
+ROOT = Path(__file__).parent.parent.parent
+LAUNCH = ROOT / "workers" / "launch.py"
+ASKED = ContextRequest(projects=("p",))
+GONE_SECONDS = 2.0
+IS_LONG = os.environ.get("STEPWELL_HYPOTHESIS_PROFILE") == "long"
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A program of its own group, which is gone in the end."""
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def held(process: subprocess.Popen[str]) -> tuple[Path, int, list[int]]:
+    """The address, the manager and the workers of a program that says so."""
+    assert process.stdout is not None
+    address, manager, *workers = process.stdout.readline().split()
+    return Path(address), int(manager), [int(each) for each in workers]
+
+
+@pytest.mark.parametrize("victims", ["manager", "program", "all"])
+@pytest.mark.parametrize("busy_with", ["hanging", "busy-in-c"])
+def test_no_worker_outlives_what_it_works_for(victims: str, busy_with: str) -> None:
+    """Not even one that is in a long call of C."""
+    with started("-m", "tests.crossprocess.programs", busy_with) as program:
+        address, manager, workers = held(program)
+        for pid in {"manager": [manager], "program": [program.pid], "all": [manager, program.pid]}[victims]:
+            kill(pid)
+        eventually(lambda: not any(map(is_alive, workers)), GONE_SECONDS)
+        eventually(lambda: not is_alive(manager), GONE_SECONDS)
+    shutil.rmtree(address.parent, ignore_errors=True)  # a socket has a name, which outlives whoever is killed
+
+
+def test_interrupted_program_ends_quietly() -> None:
+    """Ctrl-C is the program's: it ends within two seconds, with one traceback, and nothing is left."""
+    with started("-m", "tests.crossprocess.programs", "hanging") as program:
+        _, manager, workers = held(program)
+        os.killpg(program.pid, signal.SIGINT)
+        program.wait(GONE_SECONDS)
+        eventually(lambda: not any(map(is_alive, [manager, *workers])), GONE_SECONDS)
+        assert program.stderr is not None
+        assert program.stderr.read().count("Traceback") == 1
+
+
+@contextmanager
+def launched(address: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    with started(str(LAUNCH), "--connect", address, *arguments) as launcher:
+        yield launcher
+
+
+def joined(client: sw.Client, count: int) -> list[int]:
+    """The workers, once there are so many."""
+    eventually(lambda: len(client.strategies.list().workers) == count, 30)
+    return [worker.pid for worker in client.strategies.list().workers]
+
+
+NAMED = ["--workers", "2", "--strategies", "tests.strategies:everything", "tests.strategies:busy_in_c"]
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_launched_workers_end_with_their_launcher(ending: int) -> None:
+    """Stopped in good order, even while busy, or killed: they are gone within two seconds."""
+    with sw.Runtime.start(workers=0) as runtime, runtime.client(projects=["p"]) as client:
+        client.tiers.store(sw.Fragment(fragment_id="a", body="a"))
+        with launched(runtime.address, *NAMED) as launcher:
+            workers = joined(client, 2)
+            assert client.strategies.submit("everything", ASKED).result(30).fragments
+            client.strategies.submit("busy-in-c", ASKED)
+            eventually(lambda: client.strategies.list().leased == 1)
+            os.killpg(launcher.pid, ending)
+            assert launcher.wait(GONE_SECONDS) == (-ending if ending == signal.SIGKILL else 0)
+            eventually(lambda: not any(map(is_alive, workers)), GONE_SECONDS)
+            assert launcher.stderr is not None
+            told = launcher.stderr.read()
+            assert "Traceback" not in told
+            assert "2 of 2 workers ready" in told
+
+
+def test_launcher_ends_with_a_manager_that_does_not_come_back() -> None:
+    with sw.Runtime.start(workers=0) as runtime, runtime.client() as client:
+        with launched(runtime.address, "--workers", "1") as launcher:
+            workers = joined(client, 1)
+            kill(runtime.pid)
+            eventually(lambda: not any(map(is_alive, workers)), GONE_SECONDS)
+            assert launcher.wait(30) == 1
+            assert launcher.stderr is not None
+            assert "the manager is gone" in launcher.stderr.read()
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["--strategies", "nonesuch:at_all"], "nonesuch"),
+        (["--max-memory", "lots"], "no size"),
+        (["--workers", "0"], "not a number from 1"),
+    ],
+)
+def test_launcher_that_cannot_do_it_says_why(arguments: list[str], told: str) -> None:
+    with sw.Runtime.start(workers=0) as runtime, launched(runtime.address, *arguments) as launcher:
+        assert launcher.wait(60) in {1, 2}
+        assert launcher.stderr is not None
+        assert told in launcher.stderr.read()
+
+
+def test_tasks_survive_the_manager(tmp_path: Path) -> None:
+    """Where it comes back: what was waiting and what was under way is done by the workers of the next."""
+    with sw.Runtime.start(workers=2, strategies=strategies.ALL, data_dir=tmp_path / "data") as runtime:
+        with runtime.client(projects=["p"]) as client:
+            client.tiers.store(sw.Fragment(fragment_id="a", body="a"))
+            futures = [client.strategies.submit("everything", ASKED) for _ in range(200)]
+            before = runtime.workers
+            kill(runtime.pid)
+            results = [future.result(60) for future in futures]
+            assert all(len(each.fragments) == 1 for each in results)
+            assert not any(map(is_alive, before))
+
+
+TASKS, KILLS_EVERY = (10_000, 20) if IS_LONG else (400, 20)
+
+
+def mixed(request: ContextRequest, view: StrategyView, budget: int) -> list[ScoredFragment]:
+    """Does what its query says: mostly its work."""
+    deeds = {
+        "exit": strategies.exiting,
+        "crash": strategies.crashing,
+        "stop": strategies.stopping,
+        "raise": strategies.raising,
+    }
+    deed = deeds.get(request.query.split()[0])
+    return [*deed(request, view, budget)] if deed else strategies.scored(view, request.query)
+
+
+def count(ended: Counter[int], number: int, _future: Future[StrategyResult]) -> None:
+    ended[number] += 1
+
+
+def test_storm_of_deaths() -> None:
+    """Workers are killed at random: every task has one outcome, and the right one; poison is found after three."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    generator = random.Random(seed)
+    weights = {"work": 970, "raise": 20, "exit": 2, "crash": 2, "stop": 6}
+    kinds = generator.choices([*weights], [*weights.values()], k=TASKS)
+    ended: Counter[int] = Counter()
+    with sw.Runtime.start(workers=2, strategies=[mixed], log_level="error") as runtime:
+        with runtime.client(projects=["p"]) as client:
+            client.tiers.store(sw.Fragment(fragment_id="a", body="a"))
+            futures: list[Future[StrategyResult]] = []
+            for number, kind in enumerate(kinds):
+                asked = ContextRequest(projects=("p",), query=f"{kind} {number}")
+                future = client.strategies.submit("mixed", asked, deadline_s=1.0)
+                future.add_done_callback(partial(count, ended, number))
+                futures.append(future)
+            killed = 0
+            while wait(futures, 0.2).not_done:
+                for pid in runtime.workers[: generator.randrange(2)]:  # there may be none at this moment
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, generator.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP]))
+                        killed += 1
+            print(f"{killed} killed")
+            eventually(lambda: len(ended) == TASKS)
+            assert set(ended.values()) == {1}
+            for number, (kind, future) in enumerate(zip(kinds, futures, strict=True)):
+                check(kind, number, future)
+
+
+def check(kind: str, number: int, future: Future[StrategyResult]) -> None:
+    """What became of a task. Whoever happened to be under way may have been killed, or stopped, with its worker."""
+    error = future.exception(0)
+    if error is None:
+        assert kind == "work"
+        assert [each.reason for each in future.result(0).fragments] == [f"work {number}"]
+        return
+    expected = {
+        "raise": (sw.TaskFailed,),
+        "exit": (sw.TaskQuarantined, sw.DeadlineExceeded),
+        "crash": (sw.TaskQuarantined, sw.DeadlineExceeded),
+        "stop": (sw.DeadlineExceeded, sw.TaskQuarantined),
+        "work": (sw.DeadlineExceeded, sw.TaskQuarantined),
+    }
+    assert isinstance(error, expected[kind]), error
+    if isinstance(error, sw.TaskQuarantined):
+        evidence = error.details["evidence"]
+        assert isinstance(evidence, list)
+        assert len(evidence) == limits.TASK_DEATHS_MAX

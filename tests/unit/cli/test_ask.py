@@ -1,0 +1,59 @@
+"""`stepwell ask`: a question for the workers, from a shell."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+import stepwell as sw
+from stepwell.cli import main
+from tests import strategies
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[sw.Runtime]:
+    with sw.Runtime.start(workers=1, strategies=[strategies.raising, strategies.telling]) as started:
+        with started.client(projects=["p"]) as client:
+            client.tiers.store_many(
+                sw.Fragment(fragment_id=f"f{number}", body=f"the number {number}") for number in range(20)
+            )
+        yield started
+
+
+def test_tables(runtime: sw.Runtime, capsys: pytest.CaptureFixture[str]) -> None:
+    """One for each strategy that answered; what failed is said on stderr."""
+    address = ["--address", runtime.address, "--project", "p"]
+    assert main(["ask", "number 7", *address, "--strategies", "keyword", "raising", "telling"]) == 0
+    told = capsys.readouterr()
+    assert "keyword: " in told.out
+    assert "f7" in told.out
+    assert "telling: 20 fragments" in told.out
+    assert "raising: strategy 'raising' raised ValueError: number 7" in told.err
+
+
+def test_json(runtime: sw.Runtime, capsys: pytest.CaptureFixture[str]) -> None:
+    """All of it, for machines; nothing that answered is a failure."""
+    address = ["--address", runtime.address, "--project", "p"]
+    assert main(["ask", "number 7", *address, "--strategies", "keyword", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["results"]["keyword"]["fragments"][0][:2] == ["p", "f7"]
+    assert facts["failures"] == {}
+    assert main(["ask", "number 7", *address, "--strategies", "raising", "--json"]) == 1
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["failures"]["raising"]["kind"] == "TaskFailed"
+
+
+def test_without_a_project(runtime: sw.Runtime, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ask", "what", "--address", runtime.address]) == 2
+    assert "give --project NAME" in capsys.readouterr().err
+
+
+def test_status_shows_the_workers(runtime: sw.Runtime, capsys: pytest.CaptureFixture[str]) -> None:
+    """How many there are, and how much is waiting for them."""
+    assert main(["status", "--address", runtime.address]) == 0
+    assert "workers 1 (tasks under way: 0, waiting: 0)" in " ".join(capsys.readouterr().out.split())
+    assert main(["status", "--address", runtime.address, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["workers"] == [*runtime.workers]
+    assert found["tasks"] == {"leased": 0, "queued": 0}
+    assert "keyword" in found["strategies"]

@@ -1,0 +1,182 @@
+"""Outcomes that take more than a message: of a quarantined task, with its evidence; of a large result, in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from stepwell import limits
+from stepwell.domain.commands.tasks import FinishTask, ReportDeath, SubmitTask
+from stepwell.domain.content import digest_of
+from stepwell.domain.task import Death, TaskState
+from stepwell.limits import KIB
+from stepwell.manager import sessions
+from stepwell.memory.view import content
+from stepwell.protocol.messages import Received, Segments
+from tests.managers import Stage
+from tests.peers import RawPeer
+from tests.unit.manager.support import ask, joined, noise, refusals, upload
+from tests.unit.manager.tasking import (
+    assigned,
+    die,
+    done,
+    employed,
+    ended,
+    ends,
+    finish,
+    following,
+    heard,
+    later,
+    no_pidfd_of_ours,
+    replied,
+    submit,
+    task_of,
+    workers,
+)
+
+EVIDENCE_MS = int(limits.EVIDENCE_SECONDS * 1000)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_kills_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_pidfd", no_pidfd_of_ours)
+
+
+@pytest.fixture
+def client(stage: Stage) -> Iterator[RawPeer]:
+    with joined(stage, "alice") as peer:
+        yield peer
+
+
+@pytest.fixture
+def worker(stage: Stage) -> Iterator[RawPeer]:
+    with employed(stage) as peer:
+        yield peer
+
+
+@pytest.fixture
+def follower(stage: Stage) -> Iterator[RawPeer]:
+    with following(stage) as peer:
+        yield peer
+
+
+# Quarantine.
+
+
+def quarantine(stage: Stage, client: RawPeer, *, evidence: bool) -> None:
+    """A task that three workers die of."""
+    employed(stage, "first").close()
+    stage.turn_until(lambda: not workers(stage))
+    submit(stage, client)
+    for number in range(limits.TASK_DEATHS_MAX):
+        pid = die(stage, number)
+        if evidence:
+            replied(stage, client, ReportDeath(pid, f"death {number}"))
+
+
+def test_quarantine_with_evidence(stage: Stage, client: RawPeer, follower: RawPeer) -> None:
+    """Told as soon as it is there, with all of it."""
+    quarantine(stage, client, evidence=True)
+    told = ended(stage, follower)
+    assert told.fault is not None
+    assert (told.state, told.fault.kind) == (TaskState.QUARANTINED, "TaskQuarantined")
+    assert [death.evidence for death in told.deaths] == ["death 0", "death 1", "death 2"]
+    assert heard(stage, follower) == []
+
+
+def test_quarantine_without_evidence(stage: Stage, client: RawPeer, follower: RawPeer) -> None:
+    """It may still come, and is waited for; not for long, and at nobody else's expense."""
+    quarantine(stage, client, evidence=False)
+    assert heard(stage, follower) == []
+    with employed(stage, "healthy") as worker:
+        done(stage, worker, client, "t2")
+        assert ends(heard(stage, follower)) == ["t2"]
+    later(stage, EVIDENCE_MS)
+    told = ended(stage, follower)
+    assert (told.task_id, told.state) == ("t", TaskState.QUARANTINED)
+    assert [death.evidence for death in told.deaths] == ["", "", ""]
+
+
+def test_quarantine_is_not_told_twice(stage: Stage, client: RawPeer, follower: RawPeer) -> None:
+    """Evidence that comes too late changes what is known, and is no second outcome."""
+    quarantine(stage, client, evidence=False)
+    later(stage, EVIDENCE_MS)
+    assert ended(stage, follower).task_id == "t"
+    replied(stage, client, ReportDeath(os.getpid(), "late"))
+    assert heard(stage, follower) == []
+    assert task_of(stage).deaths[-1] == Death(os.getpid(), task_of(stage).deaths[-1].at_ms, "late")
+
+
+def test_quarantine_before_it_follows(stage: Stage, client: RawPeer) -> None:
+    """Who comes later waits no longer than from the end of the task."""
+    quarantine(stage, client, evidence=False)
+    later(stage, EVIDENCE_MS)
+    with following(stage, "alice", "t") as follower:
+        assert ended(stage, follower).state is TaskState.QUARANTINED
+
+
+# Large results.
+
+
+def test_large_result(stage: Stage, worker: RawPeer, client: RawPeer, follower: RawPeer) -> None:
+    """It is in shared memory: the follower gets the segment and where to look, and then nothing is left of it."""
+    body = noise(300 * KIB)
+    submit(stage, client)
+    task = assigned(stage, worker)
+    upload(stage, worker, 7, body)
+    finish(stage, worker, task, 7)
+    told = ended(stage, follower)
+    assert (told.state, told.result, told.digest) == (TaskState.DONE, None, digest_of(body))
+    assert told.handle is not None
+    (aside,) = follower.asides
+    assert isinstance(aside, Segments)
+    numbers = [segment.number for segment in aside.segments]
+    descriptor = follower.descriptors[numbers.index(told.handle.segment)]
+    stored = os.pread(descriptor, told.handle.stored, told.handle.offset)
+    assert bytes(content(memoryview(stored), told.handle)) == body
+    assert len(stage.owner.bodies) == 1
+    follower.send(Received(("t",)))
+    stage.turn_until(lambda: not len(stage.owner.tasks))
+    assert len(stage.owner.bodies) == 0
+    assert stage.owner.bodies.uploading == 0
+
+
+def test_large_result_that_is_late(stage: Stage, client: RawPeer) -> None:
+    """It is refused, and its bytes are not kept."""
+    with employed(stage, "w1") as first, joined(stage, "w1") as again:
+        submit(stage, client)
+        task = assigned(stage, first)
+        first.close()
+        stage.turn_until(lambda: not workers(stage))
+        upload(stage, again, 7, noise(300 * KIB))
+        assert refusals(ask(stage, again, FinishTask("t", task.attempt, 7))) == ["LeaseLost"]
+    assert len(stage.owner.bodies) == 0
+
+
+def test_large_result_of_a_session_that_ends(stage: Stage, worker: RawPeer, client: RawPeer) -> None:
+    """Its bytes go with it."""
+    submit(stage, client)
+    task = assigned(stage, worker)
+    upload(stage, worker, 7, noise(300 * KIB))
+    finish(stage, worker, task, 7)
+    assert len(stage.owner.bodies) == 1
+    client.close()
+    session = stage.loop._sessions._by_id["alice"]
+    stage.turn_until(lambda: session.connections == 0)
+    stage.loop._end(session)
+    stage.turn_until(lambda: not len(stage.owner.tasks))
+    assert len(stage.owner.bodies) == 0
+
+
+def test_submitted_again_after_it_was_received(stage: Stage, worker: RawPeer, client: RawPeer) -> None:
+    """Nobody remembers: it is done anew. A client does not do that with what it has heard of."""
+    done(stage, worker, client)
+    with following(stage) as follower:
+        ended(stage, follower)
+        follower.send(Received(("t",)))
+        stage.turn_until(lambda: not len(stage.owner.tasks))
+        replied(stage, client, SubmitTask("t", "s", ("p",), b""))
+        finish(stage, worker, assigned(stage, worker), b"again")
+        assert ended(stage, follower).result == b"again"

@@ -1,0 +1,50 @@
+"""How many fragments a strategy gives."""
+
+import pytest
+
+from stepwell.errors import InvalidArgument
+from stepwell.strategies.base import ScoredFragment
+from stepwell.strategies.ranking import MARGIN, RESULTS_MAX, asked_for, by_score, fill, merged
+from tests.unit.strategies.support import Store, ask, ids
+
+
+def scored(fragment_id: str, score: float = 1.0, tokens: int = 10, project: str = "p") -> ScoredFragment:
+    return ScoredFragment(project, fragment_id, score, tokens, 1)
+
+
+def test_as_many_as_a_packer_needs() -> None:
+    """The margin is filled, and not more."""
+    ranked = [scored(str(number)) for number in range(100)]
+    assert fill(ranked, 100) == tuple(ranked[: 10 * MARGIN])
+    assert fill(ranked, 95) == tuple(ranked[: 10 * MARGIN - 1])
+    assert fill(ranked[:3], 100) == tuple(ranked[:3])
+
+
+def test_what_does_not_fit_fills_nothing() -> None:
+    """One fragment that is larger than the budget leaves room for those that are not."""
+    ranked = [scored("large", tokens=1_000), *[scored(str(number)) for number in range(5)]]
+    assert fill(ranked, 10) == tuple(ranked[: 1 + MARGIN])
+
+
+def test_at_most() -> None:
+    ranked = [scored(str(number), tokens=1) for number in range(RESULTS_MAX + 1)]
+    assert len(fill(ranked, 1_000_000)) == RESULTS_MAX
+
+
+@pytest.mark.parametrize("budget", [0, -1])
+def test_a_budget_of_nothing_is_an_error(budget: int) -> None:
+    with pytest.raises(InvalidArgument, match="at least one token"):
+        fill([], budget)
+
+
+def test_ties() -> None:
+    """The best first, then by project, then by id."""
+    ranked = [scored("b", 2.0, project="z"), scored("b"), scored("c"), scored("a", project="q")]
+    assert merged([ranked[2:], ranked[1::-1]], 1_000, by_score) == tuple(ranked)
+
+
+def test_only_what_was_asked_for() -> None:
+    """Projects come in the view's order, and only those that both have."""
+    view = Store().view("a", "b", "c")
+    assert asked_for(ask("", "c", "x", "a"), view) == ["a", "c"]
+    assert ids(fill([], 1)) == []

@@ -1,0 +1,256 @@
+"""The registry: what is a strategy, and what is said to whoever gives something else."""
+
+import types
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from stepwell import limits
+from stepwell.errors import InvalidArgument, NotFound
+from stepwell.strategies.base import ContextRequest, ScoredFragment, Strategy, StrategyInfo, StrategyView
+from stepwell.strategies.functions import FunctionStrategy
+from stepwell.strategies.keyword import KeywordStrategy
+from stepwell.strategies.registry import GROUP, Registry
+from tests.unit.strategies.support import Store, ask
+
+PACKAGE = """
+class Mine:
+    name = "theirs"
+    capabilities = frozenset({"b", "a"})
+    def can_handle(self, request, view): return 1.0
+    def assemble(self, request, view, budget_tokens): return ()
+    def explain(self): return "theirs"
+
+class Nested:
+    class Other(Mine):
+        name = "nested"
+
+instance = Nested.Other()
+
+class Unmade(Mine):
+    def __init__(self): raise OSError("no model")
+
+def factory():
+    made = Mine()
+    made.name = "made"
+    return made
+
+def a_function(request, view, budget_tokens): return ()
+"""
+
+
+class Custom:
+    def __init__(self, name: str = "custom") -> None:
+        self.name: str = name
+        self.capabilities: frozenset[str] = frozenset({"b", "a"})
+
+    def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
+        return 0.5 if request.query and view.projects else 0.0
+
+    def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
+        return by_id(request, view, budget_tokens)
+
+    def explain(self) -> str:
+        return "of this test"
+
+
+def by_id(request: ContextRequest, view: StrategyView, budget_tokens: int) -> list[ScoredFragment]:
+    """Whatever comes first
+    in the alphabet.
+
+    And more of that.
+    """
+    rows = [row for project in request.projects for row in view.rows(project)]
+    ranked = sorted(rows, key=lambda row: row.fragment_id)[:budget_tokens]
+    return [ScoredFragment(row.project, row.fragment_id, 1.0, row.tokens, row.revision) for row in ranked]
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry()
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module of its own name, because what was imported once stays."""
+    name = f"offered_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(PACKAGE)
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+def test_built_in(registry: Registry) -> None:
+    assert list(registry) == ["keyword", "recency"]
+    assert isinstance(registry["keyword"], KeywordStrategy)
+    assert registry.describe() == (
+        StrategyInfo("keyword", ("kinds", "query"), is_partitioned=True),
+        StrategyInfo("recency", ("time",), is_partitioned=True),
+    )
+    assert registry.problems == {}
+
+
+def makes_one() -> Custom:
+    return Custom()
+
+
+@pytest.mark.parametrize("candidate", [Custom, Custom(), makes_one])
+def test_objects_classes_and_factories(registry: Registry, candidate: object) -> None:
+    added = registry.add(candidate)
+    assert registry["custom"] is added
+    assert "custom" in registry
+    assert StrategyInfo("custom", ("a", "b"), is_partitioned=False) in registry.describe()
+
+
+def test_a_function(registry: Registry) -> None:
+    """A function of a notebook is a strategy, named after it, and as sure of itself as whoever gave it."""
+    strategy = registry.add(by_id)
+    store = Store()
+    for fragment_id in "bca":
+        store.store(fragment_id)
+    assert strategy.name == "by-id"
+    assert [each.fragment_id for each in strategy.assemble(ask(), store.view(), 2)] == ["a", "b"]
+    assert strategy.can_handle(ask(), store.view()) == 1
+    assert strategy.explain() == "Whatever comes first in the alphabet."
+    assert registry.describe()[0] == StrategyInfo("by-id", (), is_partitioned=False)
+
+
+def test_functions_that_say_nothing_of_themselves() -> None:
+    assert FunctionStrategy(lambda _, __, ___: (), name="mine").explain() == "The function mine."
+    with pytest.raises(InvalidArgument, match="1 to 64 lower case"):
+        Registry([lambda _, __, ___: ()])
+
+
+def test_a_function_that_returns_something_else() -> None:
+    def wrong(_request: ContextRequest, _view: StrategyView, _budget_tokens: int) -> list[str]:
+        return ["a"]
+
+    strategy = Registry([wrong])["wrong"]
+    with pytest.raises(InvalidArgument, match="wrong is to return ScoredFragments, not a str"):
+        strategy.assemble(ask(), Store().view(), 1)
+
+
+@pytest.mark.parametrize("name", ["", "Custom", "a_b", "a b", "a\n", "ä", "-a", "x" * 65, 5])
+def test_malformed_names(registry: Registry, name: str) -> None:
+    with pytest.raises(InvalidArgument, match="1 to 64 lower case letters, digits and hyphens"):
+        registry.add(Custom(name))
+    assert len(registry) == 2
+
+
+@pytest.mark.parametrize("name", ["a", "0", "a-b", "x" * 64])
+def test_names(registry: Registry, name: str) -> None:
+    assert registry.add(Custom(name)) is registry[name]
+
+
+def test_a_name_that_is_taken(registry: Registry) -> None:
+    with pytest.raises(InvalidArgument, match="'keyword' already: give this one another name"):
+        registry.add(Custom("keyword"))
+    assert isinstance(registry["keyword"], KeywordStrategy)
+
+
+async def later(_request: ContextRequest, _view: StrategyView, _budget_tokens: int) -> list[ScoredFragment]:
+    return []
+
+
+def makes_a_class() -> type[Custom]:
+    return Custom
+
+
+@pytest.mark.parametrize("candidate", [None, "keyword", 5, int, object(), types, makes_a_class, len, later])
+def test_what_is_no_strategy(registry: Registry, candidate: object) -> None:
+    with pytest.raises(InvalidArgument, match=r"is no strategy: give an object|is a coroutine"):
+        registry.add(candidate)
+
+
+def test_members_of_other_types(registry: Registry) -> None:
+    """A caller without a type checker is told what one would have said."""
+    custom = Custom()
+    vars(custom)["capabilities"] = "text"
+    with pytest.raises(InvalidArgument, match="capabilities are a frozenset of texts"):
+        registry.add(custom)
+    custom = Custom()
+    vars(custom)["explain"] = "text"
+    with pytest.raises(InvalidArgument, match="explain of the strategy 'custom' is no method"):
+        registry.add(custom)
+
+
+def test_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STRATEGIES_MAX", 2)
+    registry = Registry()
+    with pytest.raises(InvalidArgument, match="there are 2 strategies already"):
+        registry.add(Custom())
+
+
+def test_an_unknown_name(registry: Registry) -> None:
+    with pytest.raises(NotFound, match="there are keyword, recency"):
+        registry["semantic"]
+    registry.problems["semantic"] = "ImportError: no model"
+    with pytest.raises(NotFound, match="no model"):
+        registry["semantic"]
+    with pytest.raises(NotFound, match="there are none"):
+        Registry([])["keyword"]
+
+
+@pytest.mark.parametrize(
+    "attribute, name",
+    [
+        ("Mine", "theirs"),
+        ("instance", "nested"),
+        ("Nested.Other", "nested"),
+        ("factory", "made"),
+        ("a_function", "a-function"),
+    ],
+)
+def test_texts(registry: Registry, package: str, attribute: str, name: str) -> None:
+    """What an operator names is imported: an object, a class, a factory or a function."""
+    loaded = registry.load(f"{package}:{attribute}")
+    assert isinstance(loaded, Strategy)
+    assert loaded is registry[name]
+
+
+@pytest.mark.parametrize("text", ["", "module", ":", "module:", ":attribute"])
+def test_malformed_texts(registry: Registry, text: str) -> None:
+    with pytest.raises(InvalidArgument, match="is not 'module:attribute'"):
+        registry.load(text)
+
+
+def test_texts_that_cannot_be_imported(registry: Registry, package: str, tmp_path: Path) -> None:
+    """Each is a problem with its reason, and the next is loaded all the same."""
+    (tmp_path / f"{package}_exits.py").write_text("raise SystemExit('bye')")
+    assert registry.load("no_such_module:x") is None
+    assert registry.load(f"{package}:missing") is None
+    assert registry.load(f"{package}_exits:x") is None
+    assert registry.load(f"{package}:Unmade") is None
+    assert registry.load(f"{package}:Mine") is registry["theirs"]
+    assert registry.problems["no_such_module:x"].startswith("ModuleNotFoundError: No module named")
+    assert registry.problems[f"{package}:missing"].startswith("AttributeError")
+    assert registry.problems[f"{package}_exits:x"] == "SystemExit: bye"
+    assert registry.problems[f"{package}:Unmade"] == "OSError: no model"
+
+
+def test_a_text_that_names_no_strategy(registry: Registry, package: str) -> None:
+    with pytest.raises(InvalidArgument, match="is no strategy"):
+        registry.load(f"{package}:Nested")
+
+
+def test_entry_points(registry: Registry, package: str, tmp_path: Path) -> None:
+    """Installed packages offer theirs; one that is broken, or whose name is taken, does not stop the others."""
+    offered = {
+        "a-broken": "no_such_module:x",
+        "b-good": f"{package}:Mine",
+        "c-taken": f"{package}:Mine",
+        "d-wrong": f"{package}:Nested",
+        "e-good": f"{package}:factory",
+    }
+    distribution = tmp_path / "offered-1.0.dist-info"
+    distribution.mkdir()
+    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: offered\nVersion: 1.0\n")
+    lines = [f"{name} = {value}" for name, value in reversed(offered.items())]
+    (distribution / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines]))
+    registry.load_entry_points()
+    assert list(registry) == ["keyword", "made", "recency", "theirs"]
+    assert {name: reason.partition(":")[0] for name, reason in registry.problems.items()} == {
+        "a-broken": "ModuleNotFoundError",
+        "c-taken": "InvalidArgument",
+        "d-wrong": "InvalidArgument",
+    }

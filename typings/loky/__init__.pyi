@@ -1,0 +1,4 @@
+from concurrent.futures import Executor
+
+class ProcessPoolExecutor(Executor):
+    def __init__(self, max_workers: int | None = ...) -> None: ...
