@@ -188,8 +188,8 @@ class TestLeases:
         with joined(tmp_path) as (stage, peer):
             token = start(stage, peer)
         tamper(tmp_path, "UPDATE leases SET expires_at_ms = (SELECT clock_ms + 1 FROM store)")
+        before_ms = kept(tmp_path).clock_ms
         with joined(tmp_path) as (stage, peer):
-            before_ms = kept(tmp_path).clock_ms
             assert 0 <= lease(stage).expires_at_ms - before_ms - GRACE_S * 1000 < 60_000
             stage.turn(3)
             reply_of(ask(stage, peer, CompletePhase("plan", Phase.STRATEGIZE, token)))
