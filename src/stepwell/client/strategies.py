@@ -63,7 +63,7 @@ class StrategyService:
         """
         at = None if view is None else _at(view)
         work = Work(request, budget_tokens or request.budget_tokens, at)
-        terms = _Terms(priority, limits.TASK_DEADLINE_MS if deadline_s is None else max(1, round(deadline_s * 1000)))
+        terms = _terms(priority, deadline_s)
         if parts == 1:
             return self._submit(name, work, terms, on_progress)
         return self._submit_parts(name, work, parts, terms, on_progress)
@@ -79,8 +79,9 @@ class StrategyService:
     ) -> Iterator[StrategyResult]:
         """The results of many requests, in their order. Leaving it before the end cancels the rest."""
         until_s = None if timeout is None else time.monotonic() + timeout
-        futures = [self.submit(name, request, priority=priority, deadline_s=deadline_s) for request in requests]
-        return _results(futures, until_s)
+        terms = _terms(priority, deadline_s)
+        commands = [_command(name, Work(request, request.budget_tokens), terms) for request in requests]
+        return _results(self._tasks.submit_many(commands, result_decoder.decode), until_s)
 
     def report_death(self, pid: int, evidence: str) -> None:
         """Say what a worker of ours that died has left; for whoever starts workers."""
@@ -94,13 +95,7 @@ class StrategyService:
     def _submit(
         self, name: str, work: Work, terms: _Terms, on_progress: OnProgress | None = None
     ) -> TaskFuture[StrategyResult]:
-        payload = encoder.encode(work)
-        if len(payload) > limits.TASK_PAYLOAD_BYTES_MAX:
-            raise InvalidArgument(f"the request has {len(payload)} bytes, at most 512 KiB are allowed: ask for less")
-        command = SubmitTask(
-            new_task_id(), name, tuple(work.request.projects), payload, terms.priority, terms.deadline_ms
-        )
-        return self._tasks.submit(command, result_decoder.decode, on_progress)
+        return self._tasks.submit(_command(name, work, terms), result_decoder.decode, on_progress)
 
     def _submit_parts(
         self, name: str, work: Work, parts: int, terms: _Terms, on_progress: OnProgress | None
@@ -176,6 +171,18 @@ class _Merged(Future[StrategyResult]):
                 self.set_exception(error)
             else:
                 self.set_result(ended.result())
+
+
+def _terms(priority: int, deadline_s: float | None) -> _Terms:
+    return _Terms(priority, limits.TASK_DEADLINE_MS if deadline_s is None else max(1, round(deadline_s * 1000)))
+
+
+def _command(name: str, work: Work, terms: _Terms) -> SubmitTask:
+    payload = encoder.encode(work)
+    if len(payload) > limits.TASK_PAYLOAD_BYTES_MAX:
+        raise InvalidArgument(f"the request has {len(payload)} bytes, at most 512 KiB are allowed: ask for less")
+    projects = tuple(work.request.projects)
+    return SubmitTask(new_task_id(), name, projects, payload, terms.priority, terms.deadline_ms)
 
 
 def _shared(work: Work, part: int, parts: int) -> Work:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 from ulid import ULID
@@ -36,6 +36,7 @@ from stepwell.protocol.messages import (
 from stepwell.transport.connection import Connection
 
 R = TypeVar("R")
+_RECEIVED_TOGETHER: Final = 64
 OnProgress = Callable[[int, int, str], None]
 """Is told how much is done, of how much, and in a few words of what."""
 
@@ -114,6 +115,7 @@ class Tasks:
         self._standing: Standing | None = None
         self._thread: threading.Thread | None = None
         self._is_followed = threading.Event()
+        self._received: list[str] = []  # outcomes that the manager still keeps
 
     def submit(
         self, command: SubmitTask, finish: Callable[[bytes], R], on_progress: OnProgress | None
@@ -126,12 +128,28 @@ class Tasks:
         if on_progress is not None:  # or the first of it could be told before anybody listens
             self._is_followed.wait(limits.RECONNECT_SECONDS_MAX)
         try:
-            self._session.perform(Call(command, lambda answered: answered.reply.state))
+            self._session.perform(_call(command))
             future.is_accepted = True
         except BaseException:
             self._take(future.task_id)
             raise
         return future
+
+    def submit_many(self, commands: Sequence[SubmitTask], finish: Callable[[bytes], R]) -> list[TaskFuture[R]]:
+        """Have much done, in a few frames. If one of them is refused, so are all."""
+        futures = [TaskFuture(self, command, finish, None) for command in commands]
+        with self._lock:
+            self._futures.update({future.task_id: future for future in futures})
+            self._follow()
+        try:
+            groups = (list(map(_call, group)) for group in _framed(commands))
+            for future, outcome in zip(futures, self._session.perform_many(groups), strict=True):
+                future.is_accepted = _accepted(outcome)
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+        return futures
 
     def cancel(self, future: TaskFuture[R]) -> None:
         """Nobody waits for it: let its worker do something else."""
@@ -184,7 +202,7 @@ class Tasks:
         """Harmless where the first submission is only on its way: a task is known by its id."""
         try:
             again = replace(future.command, was_accepted=future.is_accepted)
-            self._session.perform(Call(again, lambda answered: answered.reply.state))
+            self._session.perform(_call(again))
         except RuntimeLost:
             raise
         except StepwellError as error:
@@ -202,10 +220,12 @@ class Tasks:
         match message:
             case TaskEnded():
                 outcome = self._outcome(message)
-                if (future := self._take(message.task_id)) is not None:
+                future = self._take(message.task_id)
+                self._received.append(message.task_id)
+                if len(self._received) >= _RECEIVED_TOGETHER or not self._futures:
+                    self._acknowledge(standing)
+                if future is not None:
                     future.end(outcome)
-                with contextlib.suppress(RuntimeLost):  # it will be told again, and received then
-                    standing.send(Received((message.task_id,)))
             case TaskProgressed():
                 with self._lock:
                     future = self._futures.get(message.task_id)
@@ -215,6 +235,12 @@ class Tasks:
                 raise message.refusal.error()
             case _:
                 raise ProtocolError(f"the manager told a follower {type(message).__name__}")
+
+    def _acknowledge(self, standing: Standing) -> None:
+        """Some at a time, and when there is nothing to wait for: each is a message that somebody has to wake up for."""
+        received, self._received = tuple(self._received), []
+        with contextlib.suppress(RuntimeLost):  # they will be told again, and received then
+            standing.send(Received(received))
 
     def _outcome(self, message: TaskEnded) -> bytes | BaseException:
         if message.state is not TaskState.DONE:
@@ -227,6 +253,30 @@ class Tasks:
             return bytes(self._session.bodies.read(message.digest, message.handle))
         except StepwellError as error:
             return error
+
+
+def _call(command: SubmitTask) -> Call[TaskState]:
+    return Call(command, lambda answered: answered.reply.state)
+
+
+def _accepted(outcome: TaskState | StepwellError) -> bool:
+    if isinstance(outcome, StepwellError):
+        raise outcome
+    return True
+
+
+def _framed(commands: Sequence[SubmitTask]) -> Iterator[list[SubmitTask]]:
+    """As many as a frame should have."""
+    group: list[SubmitTask] = []
+    size = 0
+    for command in commands:
+        if group and (len(group) >= limits.STREAM_COMMANDS or size + len(command.payload) > limits.STREAM_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(command)
+        size += len(command.payload)
+    if group:
+        yield group
 
 
 def _failure(message: TaskEnded) -> StepwellError:
