@@ -191,7 +191,7 @@ def test_storm_of_deaths() -> None:
                 future.add_done_callback(partial(count, ended, number))
                 futures.append(future)
             killed = 0
-            while wait(futures, 0.2).not_done:
+            while wait(futures, generator.uniform(0.2, 1.0)).not_done:
                 for pid in runtime.workers[: generator.randrange(2)]:  # there may be none at this moment
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, generator.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP]))
