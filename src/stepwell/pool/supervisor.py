@@ -96,13 +96,14 @@ class Supervisor:
         """Have workers until told to stop, or until the manager is gone for good; then there are none."""
         try:
             while self._is_wanted():
-                with _manager(self._settings.address) as manager:
+                with _manager(self._settings.address, self._is_wanted) as manager:
                     self._serve(manager)
                 if self._is_wanted() and not manager.comes_back:
                     raise RuntimeLost("the manager is gone")
         except StepwellError as error:
-            self._problem = error.message
-            self._log.error("pool.given_up", reason=error.message)
+            if self._is_wanted():
+                self._problem = error.message
+                self._log.error("pool.given_up", reason=error.message)
         finally:
             self._is_stopping = True
             self._dismiss_all(at_once=True)
@@ -217,14 +218,14 @@ class _Manager:
         self.client.close()
 
 
-def _manager(address: str) -> _Manager:
-    """Wait for one, as long as a client would."""
+def _manager(address: str, is_wanted: Callable[[], bool]) -> _Manager:
+    """Wait for one, as long as a client would and somebody wants it."""
     until_s = time.monotonic() + limits.RECONNECT_SECONDS_MAX
     while True:
         try:
             client = connect(address)
         except RuntimeLost:
-            if time.monotonic() >= until_s:
+            if time.monotonic() >= until_s or not is_wanted():
                 raise
             time.sleep(limits.RECONNECT_PAUSE_SECONDS)
             continue

@@ -18,8 +18,6 @@ from stepwell.domain.fragment import FragmentRow
 from stepwell.domain.names import Label, ProjectName, Source, StrategyName, Text
 from stepwell.errors import InvalidArgument
 
-Confidence = Annotated[float, Meta(ge=0.0, le=1.0)]
-
 _Breadth = Annotated[
     int,
     Meta(

@@ -82,9 +82,9 @@ def test_evidence_of_two_tasks(office: Office) -> None:
 
 
 def test_evidence_that_comes_after_the_next_death(office: Office) -> None:
-    """DEFECT: a task that kills its workers at once has its next death before the evidence of the last one has come.
+    """Evidence finds its death, also when the next worker has died before it comes.
 
-    That is lost, and a quarantined task waits for it in vain.
+    A quarantined task would otherwise wait for it in vain.
     """
     office.submit()
     pids = [office.die(f"w{number}").pid for number in range(limits.TASK_DEATHS_MAX)]
@@ -124,9 +124,9 @@ def test_received_twice(office: Office) -> None:
 
 
 def test_received_twice_at_once(office: Office) -> None:
-    """DEFECT: named twice in one message, it is deleted twice, which is a KeyError in the middle of evolving.
+    """Named twice in one message, it is forgotten once: deleting it twice would break the state.
 
-    The owner raises StateBroken from that: any follower can end the manager with one message.
+    Otherwise any follower could end the manager with one message.
     """
     office.bring_to(TaskState.DONE)
     assert office.forget("t", "t") == TasksForgotten(1)
@@ -146,7 +146,7 @@ def test_session_that_is_over(office: Office) -> None:
 
 
 def test_session_that_is_over_is_counted(office: Office) -> None:
-    """DEFECT: `count` is how many tasks are gone, and it has those in it that were condemned."""
+    """`count` is how many tasks are gone; workers that were condemned are not among them."""
     office.submit()
     office.join()
     office.lease()
@@ -210,7 +210,7 @@ def test_what_is_not_over_makes_no_way(office: Office, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("state", sorted(OVER - {TaskState.DONE}))
 def test_oldest_outcome_makes_way_for_any(office: Office, monkeypatch: pytest.MonkeyPatch, state: TaskState) -> None:
-    """DEFECT: only a result makes room for itself; of cancelled, expired and quarantined tasks there is no bound."""
+    """However a task ends, the outcomes that nobody has fetched stay within their bound."""
     monkeypatch.setattr(limits, "TASKS_ENDED_MAX", 2)
     for number in range(4):
         office.bring_to(state, f"t{number}", session=f"session-{number}")
@@ -218,7 +218,7 @@ def test_oldest_outcome_makes_way_for_any(office: Office, monkeypatch: pytest.Mo
 
 
 def test_expired_together(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DEFECT: several that end in one step make room for all of themselves."""
+    """Several that end in one step make room for all of themselves."""
     monkeypatch.setattr(limits, "TASKS_ENDED_MAX", 2)
     office.bring_to(TaskState.DONE, "old")
     for number in range(2):

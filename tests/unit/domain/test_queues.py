@@ -129,7 +129,7 @@ def test_cancelled_from_the_middle(office: Office) -> None:
 
 
 def test_cancelling_costs_no_turn(office: Office) -> None:
-    """DEFECT: a session that takes back a task of its own, and got nothing, goes behind the others."""
+    """A session that takes back a task of its own has got nothing, and keeps its place."""
     for number in range(2):
         office.submit(f"a{number}", session="alice")
     office.submit("b0", session="bob")
@@ -138,7 +138,7 @@ def test_cancelling_costs_no_turn(office: Office) -> None:
 
 
 def test_evidence_costs_no_turn(office: Office) -> None:
-    """DEFECT: what is found out about a death moves a session that waits behind the others."""
+    """What is found out about a death moves nobody in the queue."""
     office.submit("a0", session="alice")
     pid = office.die().pid
     office.submit("b0", session="bob")
@@ -172,7 +172,7 @@ def test_order_across_strategies(office: Office) -> None:
 
 
 def test_turns_across_strategies(office: Office) -> None:
-    """DEFECT: sessions take turns within a strategy only: one that floods one keeps all others' from being done."""
+    """Sessions take turns across strategies: one that floods one of them does not hold up the others."""
     for number in range(3):
         office.submit(f"a{number}", session="alice", strategy="s")
     office.submit("b0", session="bob", strategy="other")

@@ -249,7 +249,7 @@ def test_large_result_that_was_not_uploaded(busy: Office) -> None:
 
 
 def test_large_result_without_room() -> None:
-    """DEFECT: results go past the bound of all bodies, which is an invariant; the worker should be told TierFull."""
+    """A result has to find room among all bodies; where there is none, the worker is told."""
     office = Office()
     office.state = office.world.state = State(TierBudget(bodies_bytes=4))
     office.join()

@@ -183,9 +183,9 @@ def test_worker_whose_connection_closes(stage: Stage, client: RawPeer) -> None:
 
 
 def test_idle_one_gets_it_at_once(stage: Stage, client: RawPeer) -> None:
-    """DEFECT: a task that goes back as its worker's connection ends waits for the next housekeeping.
+    """A task that goes back as its worker's connection ends is given out at once, not at the next housekeeping.
 
-    That happens after the tasks of a turn have been given out, and nothing says that there is more to do.
+    It goes back after the tasks of a turn have been given out: the next turn does not wait.
     """
     with employed(stage, "w1") as first:
         submit(stage, client)
@@ -197,9 +197,9 @@ def test_idle_one_gets_it_at_once(stage: Stage, client: RawPeer) -> None:
 
 
 def test_worker_that_leaves_gets_nothing_more(stage: Stage, worker: RawPeer, client: RawPeer) -> None:
-    """DEFECT: one that is done, and says Goodbye with its result, is given the next task before its connection ends.
+    """One that says Goodbye with its result is not given another task before its connection ends.
 
-    That counts as a death which nobody died: three of those, and a task is quarantined that has never been begun.
+    Otherwise that would count as a death which nobody died.
     """
     submit(stage, client, "t1")
     submit(stage, client, "t2")
@@ -211,7 +211,7 @@ def test_worker_that_leaves_gets_nothing_more(stage: Stage, worker: RawPeer, cli
 
 
 def test_worker_that_hangs_up_gets_nothing_more(stage: Stage, worker: RawPeer, client: RawPeer) -> None:
-    """DEFECT: the same of an idle worker that goes in the turn in which a task comes."""
+    """The same of an idle worker that goes in the turn in which a task comes."""
     worker.close()
     client.send(Request(next(request_ids), (SubmitTask("t", "s", ("p",), b""),)))
     assert isinstance(answered(stage, client), Response)

@@ -145,7 +145,7 @@ def test_second_follower_takes_over(stage: Stage, worker: RawPeer, client: RawPe
 
 
 def test_follows_in_the_turn_of_the_end(stage: Stage, worker: RawPeer, client: RawPeer) -> None:
-    """DEFECT: what is over when a follower comes, and has ended in the same turn, is told twice."""
+    """What has ended in the turn in which a follower comes is told once."""
     submit(stage, client)
     task = assigned(stage, worker)
     with joined(stage, "alice") as fresh:
@@ -165,7 +165,7 @@ def test_unknown(stage: Stage, worker: RawPeer, client: RawPeer) -> None:
 
 
 def test_unknown_to_its_session(stage: Stage, worker: RawPeer, client: RawPeer) -> None:
-    """DEFECT: somebody else's task is taken for its own, and it waits for ever for what it is never told."""
+    """Somebody else's task is unknown to it: it would never be told of that."""
     submit(stage, client)
     assigned(stage, worker)
     with joined(stage, "bob") as bob:
@@ -255,7 +255,7 @@ def test_progress_of_the_current_attempt_only(stage: Stage, client: RawPeer, fol
 
 
 def test_progress_of_somebody_elses_task(stage: Stage, worker: RawPeer, client: RawPeer, follower: RawPeer) -> None:
-    """DEFECT: any worker can tell of the progress of any task, if it knows the attempt; even of one that is over."""
+    """Only whoever has a task tells of its progress, and only while it has it."""
     with employed(stage, "w2") as other:
         submit(stage, client)
         task = assigned(stage, worker)
