@@ -65,6 +65,7 @@ def _fill(client: sw.Client) -> str:
     context = client.execution(plan_id)
     context.start_changeset()
     context.record_change(sw.Change(path="a.py", before=None, after=b"print()\n"))
+    client.receipts.store("receipt", [PROJECT], "where is it?", b"how an answer came about")
     return plan_id
 
 

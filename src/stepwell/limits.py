@@ -82,6 +82,8 @@ LEASE_MS_MAX: Final = 24 * 60 * 60 * 1000
 LEASES_PER_SESSION_MAX: Final = 256  # all of them are lost in one step when the session ends
 EXPIRIES_PER_STEP_MAX: Final = 256
 DECISIONS_PER_PLAN_MAX: Final = 1_000
+DECISIONS_SEEN_MAX: Final = 256  # that go with a request: the nearest of a plan and its ancestors
+DECISIONS_SEEN_CHARS_MAX: Final = 64_000  # of their texts together: a request has to fit into a task
 SUBPLANS_MAX: Final = 256
 SUBPLAN_DEPTH_MAX: Final = 8
 PLANS_PER_TREE_MAX: Final = 1_024  # cancelling a tree is one step
@@ -102,6 +104,7 @@ TASKS_ENDED_MAX: Final = 20_000  # whose outcome nobody has fetched: then the ol
 TASK_PRIORITY_MAX: Final = 9
 TASK_DEADLINE_MS: Final = 60_000  # of work on one attempt: past it the worker is killed
 TASK_DEADLINE_MS_MAX: Final = 24 * 60 * 60 * 1000
+TASK_AHEAD_MS: Final = 50  # what a worker is to do next is left to it so long, even if another one is idle
 TASK_DEATHS_MAX: Final = 3  # of workers that had a task: then it is not given to another one
 TASKS_PER_STEP_MAX: Final = 1_000  # given out, dropped or expired at once: about 10 ms of the loop
 EVIDENCE_CHARS_MAX: Final = 8_000  # of what a dead worker has left
@@ -127,6 +130,28 @@ CHANGESETS_PER_PLAN_MAX: Final = 1_000
 ENTRIES_PER_PLAN_MAX: Final = 100_000  # a proof covers all of them in one step: about 30 ms of the loop
 ACTIVE_PER_CONTEXT_MAX: Final = 64
 PATH_CHARS_MAX: Final = 4_096
+
+# Receipts.
+RECEIPTS_MAX: Final = 1_000  # then the oldest makes way: a receipt explains an answer that somebody still remembers
+RECEIPT_BYTES_MAX: Final = 4 * MIB  # 10,000 candidates of 400 bytes each
+RECEIPTS_BYTES_MAX: Final = 256 * MIB  # of all of them
+RECEIPTS_PERCENT_MAX: Final = 10  # of all bodies' bytes: fragments are what the room is for
+TITLE_CHARS_MAX: Final = 200  # a line of a list
+
+# Ingesting.
+INGEST_FILE_BYTES_MAX: Final = 4 * MIB  # a larger file is data: about 2,000 fragments that nobody asks for
+INGEST_GIT_SECONDS_MAX: Final = 60.0  # to list what it knows: then the directory is walked
+INGEST_SETTLED_NS: Final = 2_000_000_000  # a file that is younger may change again within one tick of its clock
+INGEST_CHORE_FILES: Final = 16  # that a worker splits at once: what it answers fits in a message, mostly
+INGEST_CHORE_BYTES: Final = 256 * KIB  # of them, unless one is larger
+INGEST_CHORES_AHEAD: Final = 64  # submitted and not stored yet: enough for any number of workers that helps
+INGEST_COMMANDS: Final = 250  # in a transaction of many files: about 20 ms of the loop
+INGEST_ATTEMPTS_MAX: Final = 5  # at a file that somebody else stores at the same time
+INGEST_WARM_PERCENT: Final = 50  # of warm for one project: the rest of a larger tree goes to cold
+INGEST_PAUSE_SECONDS: Final = 0.5  # between two looks at a tree that is watched
+INGEST_PAUSE_SECONDS_MAX: Final = 5.0  # it grows up to this while nothing changes
+INGEST_PAUSE_RATIO: Final = 10.0  # and is so many times as long as the look: watching takes a tenth of a core at most
+INGEST_SKIPPED_MAX: Final = 1_000  # named in a report; those beyond are counted
 
 # Watching.
 WATCHERS_MAX: Final = 64  # each looks at every event
@@ -197,6 +222,8 @@ assert SWEEP_MOVES_MAX <= MOVES_PER_STEP_MAX, "a sweep is a step"
 assert HOT_TTL_MS <= WARM_TTL_MS <= COLD_RETENTION_MS, "tiers are ordered"
 assert CLOSED_PLANS_MAX < PLANS_MAX, "plans that are over leave room for others"
 assert PLANS_PER_TREE_MAX < FORGOTTEN_ROWS_PER_STEP_MAX, "a tree's plans are forgotten in one step"
+assert RECEIPTS_MAX <= SCAN_ROWS_MAX, "a page of receipts examines all of them at the most"
+assert INLINE_BODY_BYTES_MAX <= RECEIPT_BYTES_MAX <= RECEIPTS_BYTES_MAX, "the largest receipt has room"
 assert WATCHER_OUTBOX_BYTES < OUTBOX_BYTES_MAX, "a watcher is never full of events alone, unless of one step"
 assert EVIDENCE_SECONDS < EXECUTOR_GRACE_SECONDS, "nobody gives a task up while its evidence is waited for"
 assert EVENTS_BUFFERED <= EVENTS_KEPT, "what is in memory is in the store too"

@@ -34,6 +34,18 @@ def start_same(address: str, _number: int, turn: Connection) -> None:
                 turn.send(LOST)
 
 
+def store_same(address: str, number: int, turn: Connection) -> None:
+    """Store two receipts when told to, together with everybody else: one as everybody has it, one of its own."""
+    with sw.connect(address, projects=["p"]) as client:
+        while (name := turn.recv()) is not None:
+            client.receipts.store(f"{name}-same", ["p"], name, name.encode())
+            try:
+                client.receipts.store(f"{name}-own", ["p"], name, f"{name} of {number}".encode())
+                turn.send(WON)
+            except sw.AlreadyExists:
+                turn.send(LOST)
+
+
 def record_changes(address: str, number: int, turn: Connection) -> None:
     """Start changesets and record into "the most recent one" from several threads, a context each."""
     expected: dict[str, list[str]] = {}

@@ -70,7 +70,7 @@ class _Survivor:
         self._progress = progress
         self._project = project_of(number)
         self._versions: dict[str, int] = {}
-        self._requests = self._changes = 0
+        self._requests = self._changes = self._receipts = 0
         client.plans.start_strategize(plan_id)
         client.plans.complete_strategize(plan_id)
         client.plans.execute_plan(plan_id)
@@ -79,7 +79,14 @@ class _Survivor:
         self._context.start_changeset()
 
     def live(self, stop: Path) -> None:
-        deeds = [self._store, self._store, self._store, self._check, self._move, self._record, self._transact]
+        deeds = [
+            *[self._store] * 3,
+            self._check,
+            self._move,
+            self._record,
+            self._transact,
+            self._keep_receipt,
+        ]
         while not stop.exists():
             for _ in range(20):
                 self._random.choice(deeds)()
@@ -119,6 +126,13 @@ class _Survivor:
         name = self._name()
         if name in self._versions:
             self._random.choice((self._tiers.promote, self._tiers.demote))(name, project=self._project)
+
+    def _keep_receipt(self) -> None:
+        """Nobody stores as many as are kept before this one is looked at."""
+        self._receipts += 1
+        receipt_id, data = f"receipt-{self._number}-{self._receipts}", self._random.randbytes(500)
+        self._client.receipts.store(receipt_id, [self._project], "a title", data)
+        assert self._client.receipts.get(receipt_id) == data
 
     def _record(self) -> None:
         path = f"{self._number}/{self._changes}"

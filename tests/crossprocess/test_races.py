@@ -8,7 +8,7 @@ from multiprocess.connection import Connection
 
 import stepwell as sw
 from tests.crossprocess.actors import create_action
-from tests.crossprocess.rivals import create_same, record_changes, start_same
+from tests.crossprocess.rivals import create_same, record_changes, start_same, store_same
 from tests.processes import CONTEXT, spawned
 
 PROCESSES = 4
@@ -60,6 +60,18 @@ def test_one_starter_of_a_plan_wins() -> None:
         plan_ids = [client.plans.use_action("act", projects=["p"]).plan_id for _ in range(ROUNDS)]
         assert [play(turns, plan_id) for plan_id in plan_ids] == [1] * ROUNDS
         assert {client.plans.get_plan(each).version for each in plan_ids} == {2}
+
+
+def test_one_receipt_of_an_id_is_stored() -> None:
+    """The same from everybody is one receipt and nobody is refused; of different ones under one id, one wins."""
+    with (
+        sw.Runtime.start(workers=0) as runtime,
+        runtime.client() as client,
+        rivals(store_same, runtime.address) as turns,
+    ):
+        assert [play(turns, f"round-{number}") for number in range(ROUNDS)] == [1] * ROUNDS
+        assert len(client.receipts.list(limit=1_000).receipts) == 2 * ROUNDS
+        assert client.receipts.get("round-7-same") == b"round-7"
 
 
 def test_changes_go_to_their_own_changeset() -> None:

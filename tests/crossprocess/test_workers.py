@@ -222,3 +222,24 @@ def check(kind: str, number: int, future: Future[StrategyResult]) -> None:
         evidence = error.details["evidence"]
         assert isinstance(evidence, list)
         assert len(evidence) == limits.TASK_DEATHS_MAX
+
+
+def test_nobody_waits_behind_a_slow_one() -> None:
+    """What lies ahead of a worker that hangs goes to the other one; and cancelling what lies ahead kills nobody."""
+    with sw.Runtime.start(workers=2, strategies=[strategies.hanging, strategies.sayings], log_level="error") as runtime:
+        with runtime.client(projects=["p"]) as client:
+            client.tiers.store(sw.Fragment(fragment_id="a", body="a"))
+            before = {*runtime.workers}
+            slow = client.strategies.submit("hanging", ASKED)
+            eventually(lambda: client.strategies.list().leased == 1)
+            quick = [client.strategies.submit("sayings", ASKED) for _ in range(100)]
+            assert not wait(quick, 30).not_done
+            both = [slow, client.strategies.submit("hanging", ASKED)]
+            eventually(lambda: client.strategies.list().leased == len(both))
+            cancelled = client.strategies.submit("sayings", ASKED)
+            eventually(lambda: client.strategies.list().queued == 1)
+            assert cancelled.cancel()
+            assert {*runtime.workers} == before
+            assert not any(each.done() for each in both)
+            for each in both:
+                each.cancel()

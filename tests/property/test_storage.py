@@ -22,6 +22,7 @@ from stepwell import limits
 from stepwell.domain import invariants
 from stepwell.domain.commands import Command, Write
 from stepwell.domain.commands.plans import CancelPlan, CreateAction, EndSession, ExpireLeases, ForgetPlans, UseAction
+from stepwell.domain.commands.receipts import StoreReceipt
 from stepwell.domain.commands.tiers import (
     DeleteFragment,
     DemoteFragment,
@@ -64,6 +65,8 @@ TINY = {
     "BODY_PART_BYTES": 4 * KIB,
     "PARTS_TRIMMED_PER_TURN": 3,
     "RECENCY_ROWS_PER_TURN": 2,
+    "RECEIPTS_MAX": 3,
+    "RECEIPTS_BYTES_MAX": 30_000,
 }
 ALL, STEPS_MAX = 10**9, 2_000
 LINKS = (ProjectLink("p"),)
@@ -82,6 +85,7 @@ BUDGETS = st.builds(
     promotion_threshold=st.integers(1, 4),
 )
 STORES = st.builds(StoreFragment, PROJECTS, NAMES, BODIES, st.just(1), TIERS, metadata=st.just({"key": "värde"}))
+RECEIPTS = st.builds(StoreReceipt, NAMES, st.sampled_from([("p",), ("q", "p")]), st.just("varför?"), BODIES)
 MOVES: st.SearchStrategy[Write[Reply]] = st.one_of(
     st.builds(PromoteFragment, PROJECTS, NAMES),
     st.builds(DemoteFragment, PROJECTS, NAMES),
@@ -89,7 +93,7 @@ MOVES: st.SearchStrategy[Write[Reply]] = st.one_of(
     st.builds(EvictLru, TIERS, st.integers(1, 3)),
     st.builds(SetBudget, BUDGETS),
 )
-FATES = st.sampled_from(["half", "given up", "wanted", "unwanted", "late"])
+FATES = st.sampled_from(["half", "given up", "wanted", "receipt", "unwanted", "late"])
 SESSIONS = st.sampled_from(["alice", "bob"])
 
 
@@ -159,15 +163,15 @@ class Storage(RuleBasedStateMachine):
         with suppress(Refused):
             self.made.owner.execute(command, self.origin(session))
 
-    @rule(commands=st.lists(STORES | MOVES, min_size=1, max_size=3))
+    @rule(commands=st.lists(STORES | MOVES | RECEIPTS, min_size=1, max_size=3))
     def write(self, commands: list[Write[Reply]]) -> None:
         for command in commands:
             self.do(command)
 
-    @rule(commands=st.lists(STORES | MOVES, max_size=6))
+    @rule(commands=st.lists(STORES | MOVES | RECEIPTS, max_size=6))
     def transact(self, commands: list[Write[Reply]]) -> None:
         for command in commands:
-            if isinstance(command, StoreFragment) and isinstance(command.body, bytes):
+            if isinstance(command, StoreFragment | StoreReceipt) and isinstance(command.body, bytes):
                 self.sent[digest_of(command.body)] = command.body
         with suppress(Refused):
             self.made.owner.execute_all(commands, self.origin())
@@ -196,6 +200,9 @@ class Storage(RuleBasedStateMachine):
             if fate == "wanted":
                 with suppress(Refused):
                     self.made.owner.execute(StoreFragment(*key, 1, 1, tier), self.origin(uploads={1: held}))
+            if fate == "receipt":
+                with suppress(Refused):
+                    self.made.owner.execute(StoreReceipt(key[1], ("p",), "?", 1), self.origin(uploads={1: held}))
             if fate != "late":
                 self.unstage()
 

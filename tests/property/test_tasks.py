@@ -11,11 +11,13 @@ from unittest.mock import patch
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain import invariants, machine
 from stepwell.domain.commands import Command
 from stepwell.domain.commands.tasks import (
+    BeginTask,
     CancelTask,
     ExpireTasks,
     FinishTask,
@@ -24,6 +26,7 @@ from stepwell.domain.commands.tasks import (
     LeaseTasks,
     LeavePool,
     ReportDeath,
+    ReserveTasks,
     SubmitTask,
 )
 from stepwell.domain.content import digest_of
@@ -164,7 +167,7 @@ class Office(RuleBasedStateMachine):
         assert isinstance(reply, NotFound) == (task is None or task.session_id != session)
         if task is not None and not task.is_over and not isinstance(reply, Refused):
             assert self.outcomes[task_id][0] is TaskState.CANCELLED
-            assert task.worker_id is None or self.worker(task.worker_id).is_condemned
+            assert task.worker_id is None or self.worker(task.worker_id).is_condemned != task.is_ahead
 
     @rule(data=st.data(), session=sessions)
     def receive(self, data: st.DataObject, session: str) -> None:
@@ -181,7 +184,8 @@ class Office(RuleBasedStateMachine):
     @rule(session=sessions)
     def session_ends(self, session: str) -> None:
         """In steps; at their end nothing is left of it, and whoever worked for it is condemned."""
-        employed = [task.worker_id for task in self.state.tasks.of_session(session) if task.worker_id is not None]
+        mine = self.state.tasks.of_session(session)
+        employed = [task.worker_id for task in mine if task.worker_id is not None and not task.is_ahead]
         more = True
         while more:
             reply = self.apply(ForgetTasks(session))
@@ -207,9 +211,14 @@ class Office(RuleBasedStateMachine):
     @rule(worker_id=workers)
     def leave(self, worker_id: str) -> None:
         """What it had goes back, or to where nobody gets it."""
-        had = self.state.tasks.by_worker.get(worker_id)
+        had, ahead = self.state.tasks.by_worker.get(worker_id), self.state.tasks.ahead.get(worker_id)
         self.apply(LeavePool(worker_id))
-        if had is not None:
+        for innocent in (ahead, had):
+            if innocent is not None and not innocent.is_begun:
+                assert self.task(innocent.task_id) == replace(
+                    innocent, state=TaskState.QUEUED, worker_id=None, due_at_ms=None
+                )
+        if had is not None and had.is_begun:
             after = self.task(had.task_id)
             assert after is not None
             assert len(after.deaths) == len(had.deaths) + 1
@@ -228,7 +237,8 @@ class Office(RuleBasedStateMachine):
         """One at a time: nothing more urgent of its strategies waits, and nothing older of its session's own."""
         while True:
             waiting = [task for task in self.state.tasks if task.state is TaskState.QUEUED]
-            reply = self.apply(LeaseTasks())
+            lying = {task.task_id for task in self.state.tasks.ahead.values()}
+            reply = self.apply(LeaseTasks(takes_back=True))
             assert isinstance(reply, TasksLeased)
             if not reply.tasks:
                 break
@@ -236,6 +246,9 @@ class Office(RuleBasedStateMachine):
             assert task.worker_id is not None
             names = {each.name for each in self.worker(task.worker_id).offers}
             could = [each for each in waiting if each.strategy in names]
+            if not could:
+                assert (task.is_begun, task.task_id in lying) == (True, True)
+                continue
             assert task.priority == max(each.priority for each in could)
             alike = (task.session_id, task.strategy, task.priority)
             own = [each.serial for each in could if (each.session_id, each.strategy, each.priority) == alike]
@@ -244,6 +257,30 @@ class Office(RuleBasedStateMachine):
             if not worker.is_condemned and worker.worker_id not in self.state.tasks.by_worker:
                 names = {each.name for each in worker.offers}
                 assert not any(task.strategy in names for task in waiting)
+
+    @rule()
+    def reserve(self) -> None:
+        """Whoever is busy has something ahead, if anybody waits for what it can do."""
+        while isinstance(reply := self.apply(ReserveTasks()), TasksLeased) and reply.tasks:
+            assert reply.tasks[0].is_ahead
+        waiting = [task for task in self.state.tasks if task.state is TaskState.QUEUED]
+        for worker_id in self.state.tasks.by_worker.keys() - self.state.tasks.ahead.keys():
+            names = {each.name for each in self.worker(worker_id).offers}
+            assert not any(task.strategy in names for task in waiting)
+
+    @rule(data=st.data(), stale=st.sampled_from([0, 0, 0, 1]))
+    def begin(self, data: st.DataObject, stale: int) -> None:
+        """What one has, when its time has come; whoever begins anything else is condemned."""
+        task = self.task(self.a_task(data))
+        if task is None:
+            return
+        others = [worker.worker_id for worker in self.state.workers]
+        who = data.draw(st.sampled_from([task.worker_id or NOBODY] * 3 + others))
+        reply = self.apply(BeginTask(task.task_id, task.attempt + stale), who)
+        assert isinstance(reply, LeaseLost) == (who not in others)
+        if who in others:
+            is_right = (task.worker_id, stale, task.is_ahead) == (who, 0, False)
+            assert self.worker(who).is_condemned is not is_right
 
     @rule(data=st.data(), stale=st.sampled_from([0, 0, 0, 1, -1]), result=results)
     def finish(self, data: st.DataObject, stale: int, result: bytes | int | None) -> None:
@@ -255,7 +292,7 @@ class Office(RuleBasedStateMachine):
         others = [worker.worker_id for worker in self.state.workers]
         who = data.draw(st.sampled_from([task.worker_id or "w1"] * 3 + [*others, task.session_id]))
         reply = self.apply(FinishTask(task.task_id, attempt, result, FAULT if result is None else None), who)
-        is_right = task.state is TaskState.LEASED and (who, attempt) == (task.worker_id, task.attempt)
+        is_right = task.due_at_ms is not None and (who, attempt) == (task.worker_id, task.attempt)
         assert isinstance(reply, LeaseLost) == (not is_right)
         if is_right:
             assert self.outcomes[task.task_id][0] is (TaskState.FAILED if result is None else TaskState.DONE)
@@ -319,7 +356,7 @@ class Office(RuleBasedStateMachine):
             assert task.session_id == self.accepted[task.task_id]
             assert task.is_over == (task.task_id in self.outcomes)
         table = self.state.tasks
-        assert table.queued + len(table.by_worker) + len(table.over) == len(here)
+        assert table.queued + len(table.by_worker) + len(table.ahead) + len(table.over) == len(here)
 
     @invariant()
     def nothing_is_amiss(self) -> None:
@@ -329,10 +366,11 @@ class Office(RuleBasedStateMachine):
 
     @invariant()
     def nobody_works_twice(self) -> None:
-        """A worker has one task, and one that is condemned has none."""
-        for worker_id, task in self.state.tasks.by_worker.items():
-            assert task.worker_id == worker_id
-            assert not self.worker(worker_id).is_condemned
+        """A worker has one task, and one ahead; and one that is condemned has none."""
+        for desks in (self.state.tasks.by_worker, self.state.tasks.ahead):
+            for worker_id, task in desks.items():
+                assert task.worker_id == worker_id
+                assert not self.worker(worker_id).is_condemned
 
 
 TestTasks = Office.TestCase

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from stepwell.domain.commands import Command
@@ -28,7 +29,14 @@ ReplyT = TypeVar("ReplyT", bound=Reply)
 ReplyT_co = TypeVar("ReplyT_co", bound=Reply, covariant=True)
 T = TypeVar("T")
 
-LargeBody = bytes | memoryview
+
+class Modest(Struct, frozen=True):
+    """A body for which no fragment goes down: where there is no room for it, its command is refused."""
+
+    body: bytes
+
+
+LargeBody = bytes | memoryview | Modest
 """A body that is uploaded beside the request that refers to it."""
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
-from stepwell.client.calls import LargeBody
+from stepwell.client.calls import LargeBody, Modest
 from stepwell.client.connections import Connections, Link, Unreachable, closed
 from stepwell.client.errands import Errand, Errands, Numbered
 from stepwell.domain.checks import check
@@ -261,8 +261,9 @@ class _Stream:
 
 
 def _upload(link: Link, number: int, body: LargeBody) -> None:
+    is_modest, body = (True, body.body) if isinstance(body, Modest) else (False, body)
     try:
-        answer = _checked(link.exchange(Offer(number, len(body))))
+        answer = _checked(link.exchange(Offer(number, len(body), is_modest)))
     except OutcomeUnknown as error:  # what comes of an offer that no request refers to is nothing
         raise RuntimeLost(error.message) from error
     if not isinstance(answer, Granted):

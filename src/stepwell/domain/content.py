@@ -6,6 +6,7 @@ The domain knows bodies by digest and size only. Where their bytes are is the bu
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 
@@ -65,6 +66,11 @@ class BodyCount(Struct, gc=False):
         return HOT if self.hot else WARM if self.warm else COLD if self.cold else None
 
     @property
+    def references(self) -> int:
+        """How many refer to it, from any tier."""
+        return self.hot + self.warm + self.cold
+
+    @property
     def arena_bytes(self) -> int:
         """What it needs of the arena: hot is raw, warm is compressed, cold is elsewhere."""
         return self.size if self.hot else self.packed if self.warm else 0
@@ -105,14 +111,20 @@ class Bodies:
             return None
         return HOT if count.hot else WARM if count.warm else COLD if count.cold else None
 
-    def require_room(self, arriving: Sequence[Held], limit: int) -> None:
-        """Refuse bodies that would, together, go past the bound in bytes."""
+    def require_room(self, arriving: Sequence[Held], limit: int, leaving: Sequence[Held] = ()) -> None:
+        """Refuse bodies that would, together, go past the bound in bytes, once others have left."""
         new = {digest: size for digest, size in arriving if digest not in self}
-        if new and self.bytes + sum(new.values()) > limit:
+        if new and self.bytes - self.freed(leaving) + sum(new.values()) > limit:
             raise TierFull(
                 f"bodies have no room left in their {limit} bytes: delete some, or raise bodies_bytes",
                 limit=limit,
             )
+
+    def freed(self, leaving: Sequence[Held]) -> int:
+        """How many bytes nothing would refer to any more without these references."""
+        return sum(
+            size for (digest, size), times in Counter(leaving).items() if self.counts[digest].references == times
+        )
 
     def retain(self, held: Held, tier: Tier) -> None:
         digest, size = held

@@ -113,3 +113,8 @@ class TierBudget(Struct, frozen=True, kw_only=True):
     def live_bytes(self) -> int:
         """What bodies may need of the arena; the rest is for segments being filled and dead space."""
         return self.arena_bytes * limits.ARENA_LIVE_PERCENT // 100
+
+    @property
+    def receipts_bytes(self) -> int:
+        """What receipts may have of the bodies' bytes: however many are stored, most is left for fragments."""
+        return min(limits.RECEIPTS_BYTES_MAX, self.bodies_bytes * limits.RECEIPTS_PERCENT_MAX // 100)

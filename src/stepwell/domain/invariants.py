@@ -32,7 +32,7 @@ def invariant(claim: Invariant) -> Invariant:
 
 
 BUDGET: Final = "every_tier_is_within_its_budget"
-"""The one that can be put right: by moving fragments down."""
+"""The one that can be put right: by moving fragments down, and letting old receipts go."""
 
 
 def check(state: State, *, only: Container[str] | None = None, but: Container[str] = ()) -> list[str]:
@@ -68,7 +68,7 @@ def each_fragment_is_in_exactly_one_tier(state: State) -> Iterator[str]:
 
 @invariant
 def every_tier_is_within_its_budget(state: State) -> Iterator[str]:
-    """Hot by tokens, warm and cold by entries, all of them by bytes, hot and warm by those in the arena too."""
+    """Hot by tokens, warm and cold by entries, all by bytes, hot and warm by those in the arena too; and receipts."""
     budget, usage = state.budget, state.fragments.usage
     for name, used, bound in (
         ("hot tokens", usage(Tier.HOT).tokens, budget.hot_tokens),
@@ -76,6 +76,8 @@ def every_tier_is_within_its_budget(state: State) -> Iterator[str]:
         ("cold entries", usage(Tier.COLD).entries, budget.cold_entries),
         ("body bytes", state.bodies.bytes, budget.bodies_bytes),
         ("arena bytes", state.bodies.arena_bytes, budget.live_bytes),
+        ("receipts", len(state.receipts), limits.RECEIPTS_MAX),
+        ("receipt bytes", state.receipts.bytes, budget.receipts_bytes),
     ):
         if used > bound:
             yield f"{name}: {used} of {bound}"
@@ -127,7 +129,7 @@ def projects_have_their_fragments_in_order_of_creation(state: State) -> Iterator
 
 @invariant
 def bodies_are_counted_exactly(state: State) -> Iterator[str]:
-    """By tier, and a body is kept as long as a fragment, an entry or a task refers to it, and no longer."""
+    """By tier, and a body is kept as long as a fragment, an entry, a receipt or a task refers to it, and no longer."""
     actual = Bodies()
     for fragment in state.fragments.entries.values():
         row = fragment.row
@@ -136,9 +138,9 @@ def bodies_are_counted_exactly(state: State) -> Iterator[str]:
         for entry in entries:
             for held in entry.held:
                 actual.retain(held, entry.tier)
-    for task in state.tasks:
-        for held in task.held:
-            actual.retain(held, task.tier)
+    for row in (*state.receipts, *state.tasks):
+        for held in row.held:
+            actual.retain(held, row.tier)
     for digest, count in state.bodies.counts.items():
         actual.note_packed(digest, count.packed)
     for name, kept, referred in (
@@ -271,3 +273,18 @@ def entries_are_numbered_without_gaps(state: State) -> Iterator[str]:
             yield f"{changeset.changeset_id} holds another's entry"
     if +by_plan != +Counter(state.entries.by_plan):
         yield "entries by plan differ"
+
+
+@invariant
+def receipts_are_in_order_and_summed(state: State) -> Iterator[str]:
+    """Each has a place of its own in the order of storing, and their bytes are counted."""
+    table = state.receipts
+    if dict(table.by_serial) != {row.serial: row.receipt_id for row in table} or len(table.by_serial) != len(table):
+        yield "receipts by serial differ"
+    if table.bytes != sum(row.size for row in table):
+        yield f"receipts have {table.bytes} bytes"
+    for row in table:
+        if row.revision > state.revision:
+            yield f"{row.receipt_id} is of revision {row.revision}, from the future"
+        if list(row.projects) != sorted({*row.projects}):
+            yield f"{row.receipt_id} has projects {row.projects}"

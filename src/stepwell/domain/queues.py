@@ -56,7 +56,8 @@ class TaskTable(Table[Task]):
     def __init__(self) -> None:
         super().__init__()
         self.next_serial = 1
-        self.by_worker: dict[str, Task] = {}
+        self.by_worker: dict[str, Task] = {}  # what each is doing
+        self.ahead: dict[str, Task] = {}  # what each will do next
         self.by_session: dict[str, dict[str, None]] = {}
         self.by_due: SortedList[tuple[int, str]] = SortedList()
         self.over: dict[str, None] = {}  # in the order in which they ended
@@ -83,7 +84,7 @@ class TaskTable(Table[Task]):
             yield self.rows[task_id]
 
     def swap(self, before: Task | None, after: Task | None) -> None:
-        if before is not None and after is not None and before.state is after.state:  # there is evidence
+        if before is not None and after is not None and _place(before) == _place(after):  # there is evidence
             self._replace(before, after)
             return
         if before is not None:
@@ -101,7 +102,7 @@ class TaskTable(Table[Task]):
             turn = self._turns[after.priority, after.session_id]
             self._lines[after.strategy][-after.priority].put(turn.number, after)
         elif after.worker_id is not None:
-            self.by_worker[after.worker_id] = after
+            self._desks(after)[after.worker_id] = after
         self._leave_deaths(before)
         self._enter_deaths(after)
 
@@ -117,10 +118,13 @@ class TaskTable(Table[Task]):
             self._enter_line(task)
         else:
             assert task.worker_id is not None
-            assert task.due_at_ms is not None
-            self.by_worker[task.worker_id] = task
-            self.by_due.add((task.due_at_ms, task.task_id))
+            self._desks(task)[task.worker_id] = task
+            if task.due_at_ms is not None:
+                self.by_due.add((task.due_at_ms, task.task_id))
         self._enter_deaths(task)
+
+    def _desks(self, task: Task) -> dict[str, Task]:
+        return self.ahead if task.is_ahead else self.by_worker
 
     def _enter_deaths(self, task: Task) -> None:
         self.by_dead_pid.update({death.pid: task.task_id for death in task.deaths if not death.evidence})
@@ -139,9 +143,9 @@ class TaskTable(Table[Task]):
             self._leave_line(task, is_given=is_given)
         else:
             assert task.worker_id is not None
-            assert task.due_at_ms is not None
-            del self.by_worker[task.worker_id]
-            self.by_due.remove((task.due_at_ms, task.task_id))
+            del self._desks(task)[task.worker_id]
+            if task.due_at_ms is not None:
+                self.by_due.remove((task.due_at_ms, task.task_id))
         self._leave_deaths(task)
 
     def _enter_line(self, task: Task) -> None:
@@ -182,6 +186,10 @@ class TaskTable(Table[Task]):
         del mine[task.task_id]
         if not mine:
             del self.by_session[task.session_id]
+
+
+def _place(task: Task) -> tuple[TaskState, str | None, int | None]:
+    return task.state, task.worker_id, task.due_at_ms
 
 
 class WorkerTable(Table[Worker]):

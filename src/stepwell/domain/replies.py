@@ -10,6 +10,7 @@ from stepwell.domain.changeset import Changeset, ContextRow, EntryRow
 from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.fragments import Usage
 from stepwell.domain.plan import Action, ActionState, Decision, Phase, Plan, PlanState
+from stepwell.domain.receipt import ReceiptRow
 from stepwell.domain.task import Offered, Task, TaskState, Worker
 from stepwell.domain.tier import Tier
 
@@ -213,6 +214,29 @@ class EntryPage(Reply, frozen=True):
         return tuple(digest for entry in self.entries for digest, _ in entry.held)
 
 
+class ReceiptStored(Reply, frozen=True):
+    """A receipt that is kept, without its body."""
+
+    receipt: ReceiptRow
+
+
+class ReceiptFound(Reply, frozen=True):
+    """A receipt, and where its body is."""
+
+    receipt: ReceiptRow
+
+    @property
+    def wants(self) -> tuple[bytes, ...]:
+        return (self.receipt.digest,)
+
+
+class ReceiptPage(Reply, frozen=True):
+    """Receipts without their bodies, the newest first."""
+
+    receipts: tuple[ReceiptRow, ...]
+    cursor: str | None
+
+
 class LeasesKept(Reply, frozen=True):
     """These plans' leases last longer."""
 
@@ -275,7 +299,7 @@ class TasksForgotten(Reply, frozen=True):
     more: bool = False
 
 
-KeptRow = FragmentRow | TierBudget | Action | Plan | Decision | Changeset | ContextRow | EntryRow
+KeptRow = FragmentRow | TierBudget | Action | Plan | Decision | Changeset | ContextRow | EntryRow | ReceiptRow
 """What a revision counts, a store keeps and a watcher is told of."""
 
 Row = KeptRow | Task | Worker
@@ -300,6 +324,9 @@ AnyReply = (
     | ChangesetPage
     | ChangeRecorded
     | EntryPage
+    | ReceiptStored
+    | ReceiptFound
+    | ReceiptPage
     | SessionEnded
     | LeasesKept
     | PlansForgotten

@@ -14,7 +14,8 @@ from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.fragments import Entry, FragmentTable
 from stepwell.domain.plan import Action, Decision, Plan
 from stepwell.domain.queues import TaskTable, WorkerTable
-from stepwell.domain.tables import Cell, EntryTable, PlanTable, Table
+from stepwell.domain.receipt import ReceiptRow
+from stepwell.domain.tables import Cell, EntryTable, PlanTable, ReceiptTable, Table
 from stepwell.domain.task import Task, Worker
 
 if TYPE_CHECKING:
@@ -27,12 +28,12 @@ class _Swaps(Protocol):
     def unswap(self, before: object, after: object) -> None: ...
 
 
-_HOLDERS = (FragmentRow, EntryRow, Task)
+_HOLDERS = (FragmentRow, EntryRow, ReceiptRow, Task)
 """The rows that refer to bodies."""
 
 
 class State:
-    """Tiers, plans and changesets at one revision, and the tasks of the moment."""
+    """Tiers, plans, changesets and receipts at one revision, and the tasks of the moment."""
 
     def __init__(self, budget: TierBudget | None = None) -> None:
         self.revision = 0
@@ -45,6 +46,7 @@ class State:
         self.contexts: Table[ContextRow] = Table()
         self.changesets: Table[Changeset] = Table()
         self.entries = EntryTable()
+        self.receipts = ReceiptTable()
         self.tasks = TaskTable()
         self.workers = WorkerTable()
         tables: dict[type, object] = {
@@ -56,6 +58,7 @@ class State:
             ContextRow: self.contexts,
             Changeset: self.changesets,
             EntryRow: self.entries,
+            ReceiptRow: self.receipts,
             Task: self.tasks,
             Worker: self.workers,
         }

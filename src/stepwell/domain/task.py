@@ -6,6 +6,9 @@
      its worker  └──────▶ cancelled     from queued, too
      died
 
+A worker that is busy may have its next task already. It is leased, and lies ahead: it has no deadline yet, and whoever
+else becomes idle may get it. A worker that dies before it says that it has begun has not died of it.
+
 They end with the manager: whoever submitted one submits it again to the next. No revision counts them.
 """
 
@@ -67,7 +70,8 @@ class Task(Struct, frozen=True, array_like=True, gc=False):
     state: TaskState = TaskState.QUEUED
     attempt: int = 1  # what a worker shows to finish it
     worker_id: str | None = None
-    due_at_ms: int | None = None
+    due_at_ms: int | None = None  # of a leased one, None: it lies ahead
+    is_begun: bool = False
     deaths: tuple[Death, ...] = ()
     fault: TaskFault | None = None
     result: bytes | None = None
@@ -88,6 +92,17 @@ class Task(Struct, frozen=True, array_like=True, gc=False):
         return self.state in OVER
 
     @property
+    def due_since_ms(self) -> int:
+        """When its time began."""
+        assert self.due_at_ms is not None
+        return self.due_at_ms - self.deadline_ms
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it lies with a worker that does something else."""
+        return self.state is TaskState.LEASED and self.due_at_ms is None
+
+    @property
     def held(self) -> tuple[Held, ...]:
         return ((self.content.digest, self.content.size or 0),) if self.content else ()
 
@@ -97,16 +112,24 @@ class Task(Struct, frozen=True, array_like=True, gc=False):
         return COLD
 
 
+CHORE: Final = "chore"
+"""The capability of what a worker does that is no strategy."""
+
+
 class Offered(Struct, frozen=True, array_like=True, gc=False):
-    """A strategy that a worker has."""
+    """A strategy that a worker has, or a chore that it does."""
 
     name: StrategyName
     capabilities: Annotated[tuple[Label, ...], Meta(max_length=32)] = ()
     is_partitioned: bool = False
 
+    @property
+    def is_chore(self) -> bool:
+        return CHORE in self.capabilities
+
 
 class Worker(Struct, frozen=True, array_like=True, gc=False):
-    """A process that does one task at a time. One that is being killed, or ends by itself, gets no more."""
+    """A process that does one task after the other. One that is being killed, or ends by itself, gets no more."""
 
     worker_id: str
     pid: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
 from msgspec.structs import replace
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from stepwell import limits
 from stepwell.domain.changeset import Content
 from stepwell.domain.commands.tasks import (
+    BeginTask,
     CancelTask,
     ExpireTasks,
     FinishTask,
@@ -19,6 +20,7 @@ from stepwell.domain.commands.tasks import (
     LeavePool,
     ListStrategies,
     ReportDeath,
+    ReserveTasks,
     SubmitTask,
 )
 from stepwell.domain.deciding import AnyChange, Origin, RowChanged, Verdict, decides
@@ -82,11 +84,7 @@ def cancel(state: State, command: CancelTask, origin: Origin) -> Verdict:
 def finish(state: State, command: FinishTask, origin: Origin) -> Verdict:
     """A worker's result, if the task is still its own."""
     task = state.tasks.get(command.task_id)
-    if (
-        task is None
-        or task.state is not TaskState.LEASED
-        or (task.worker_id, task.attempt) != (origin.session_id, command.attempt)
-    ):
+    if task is None or task.is_ahead or not _is_held(task, command, origin):
         raise LeaseLost(f"task {command.task_id!r} is not, or no longer, yours at attempt {command.attempt}")
     if (command.result is None) == (command.fault is None):
         raise InvalidArgument("a task is finished with a result or with a fault")
@@ -98,7 +96,25 @@ def finish(state: State, command: FinishTask, origin: Origin) -> Verdict:
         held = origin.held(result)
         state.bodies.require_room((held,), state.budget.bodies_bytes)
         ended = replace(ended, content=Content(*held, held=True))
-    return Verdict(_found(ended), (RowChanged(task, ended), *_leaving(state, command, origin), *_surplus(state)))
+    then = _leaving(state, origin) if command.is_last else _next(state, origin)
+    return Verdict(_found(ended), (RowChanged(task, ended), *then, *_surplus(state)))
+
+
+@decides(BeginTask)
+def begin(state: State, command: BeginTask, origin: Origin) -> Verdict:
+    """Its time has begun, because what its worker did before is finished; unless it is not its worker's any more."""
+    worker = state.workers.get(origin.session_id)
+    if worker is None:
+        raise LeaseLost("only a worker begins tasks")
+    task = state.tasks.get(command.task_id)
+    if task is not None and not task.is_ahead and _is_held(task, command, origin):
+        begun = () if task.is_begun else (RowChanged(task, replace(task, is_begun=True)),)
+        return Verdict(WorkerFound(worker), begun)
+    if worker.is_condemned:
+        return Verdict(WorkerFound(worker))
+    head = state.tasks.by_worker.get(worker.worker_id)  # given to it meanwhile, because it seemed to be idle
+    given_back = () if head is None else (RowChanged(head, _returned(head)),)
+    return Verdict(WorkerFound(worker), (*given_back, *_dismissal(state, worker)))
 
 
 @decides(ReportDeath)
@@ -118,7 +134,8 @@ def report_death(state: State, command: ReportDeath, _origin: Origin) -> Verdict
 def list_strategies(state: State, _command: ListStrategies, _origin: Origin) -> Verdict:
     """Everybody may know what can be asked for."""
     offers = tuple(sorted(state.workers.offered.values(), key=lambda each: each.name))
-    return Verdict(StrategiesFound(offers, tuple(state.workers), state.tasks.queued, len(state.tasks.by_worker)))
+    waiting = state.tasks.queued + len(state.tasks.ahead)
+    return Verdict(StrategiesFound(offers, tuple(state.workers), waiting, len(state.tasks.by_worker)))
 
 
 @decides(JoinPool)
@@ -144,29 +161,45 @@ def leave(state: State, command: LeavePool, origin: Origin) -> Verdict:
     changes: list[AnyChange] = [RowChanged(worker, None)]
     if task := state.tasks.by_worker.get(command.worker_id):
         deaths = (*task.deaths, Death(worker.pid, origin.now_ms))
-        if len(deaths) < limits.TASK_DEATHS_MAX:
-            after = replace(
-                task, state=TaskState.QUEUED, attempt=task.attempt + 1, worker_id=None, due_at_ms=None, deaths=deaths
-            )
+        if not task.is_begun:
+            after = _returned(task)
+        elif len(deaths) < limits.TASK_DEATHS_MAX:
+            after = replace(_returned(task), attempt=task.attempt + 1, deaths=deaths)
         else:
             fault = TaskFault("TaskQuarantined", f"{len(deaths)} workers died while they had it: no other one gets it")
             after = replace(_ended(task, TaskState.QUARANTINED, origin, fault), deaths=deaths)
             changes += _surplus(state)
         changes.append(RowChanged(task, after))
+    changes += _given_back(state, worker)
     return Verdict(WorkerFound(worker), tuple(changes))
 
 
 @decides(LeaseTasks)
-def lease(state: State, _command: LeaseTasks, origin: Origin) -> Verdict:
-    """One to each who is idle. Taking turns is up to the queue."""
-    busy = state.tasks.by_worker
-    idle = [each for each in state.workers if not (each.is_condemned or each.is_leaving or each.key in busy)]
+def lease(state: State, command: LeaseTasks, origin: Origin) -> Verdict:
+    """One to each who is idle: the next in the queue, or else one that lies with somebody who is busy for longer."""
+    idle = [each for each in _staff(state) if each.key not in state.tasks.by_worker]
     for worker in idle:
-        task = state.tasks.next_of(each.name for each in worker.offers)
+        names = {each.name for each in worker.offers}
+        task = state.tasks.next_of(names)
+        if task is None and command.takes_back:
+            task = _lying(state, names, origin)
         if task is not None:
-            due_at_ms = origin.now_ms + task.deadline_ms
-            leased = replace(task, state=TaskState.LEASED, worker_id=worker.worker_id, due_at_ms=due_at_ms)
+            given = replace(task, state=TaskState.LEASED, worker_id=worker.worker_id, is_begun=True)
+            leased = _timed(given, origin)
             return Verdict(TasksLeased((leased,), more=len(idle) > 1), (RowChanged(task, leased),))
+    return Verdict(TasksLeased(()))
+
+
+@decides(ReserveTasks)
+def reserve(state: State, _command: ReserveTasks, _origin: Origin) -> Verdict:
+    """One to each who is busy and has none yet. More urgent ones that come later wait for it."""
+    tasks = state.tasks
+    busy = [each for each in _staff(state) if each.key in tasks.by_worker and each.key not in tasks.ahead]
+    for worker in busy:
+        task = tasks.next_of(each.name for each in worker.offers)
+        if task is not None:
+            reserved = replace(task, state=TaskState.LEASED, worker_id=worker.worker_id)
+            return Verdict(TasksLeased((reserved,), more=len(busy) > 1), (RowChanged(task, reserved),))
     return Verdict(TasksLeased(()))
 
 
@@ -193,7 +226,8 @@ def forget(state: State, command: ForgetTasks, _origin: Origin) -> Verdict:
     wanted = dict.fromkeys(islice(mine, limits.TASKS_PER_STEP_MAX) if command.task_ids is None else command.task_ids)
     found = [state.tasks.rows[task_id] for task_id in wanted if task_id in mine]
     gone = [task for task in found if task.is_over or command.task_ids is None]
-    changes = [change for task in gone for change in (RowChanged(task, None), *_condemned(state, task))]
+    ids = {task.task_id for task in gone}
+    changes = [change for task in gone for change in (RowChanged(task, None), *_condemned(state, task, ids))]
     more = command.task_ids is None and len(mine) > len(wanted)
     return Verdict(TasksForgotten(len(gone), more), tuple(changes))
 
@@ -204,20 +238,71 @@ def _found(task: Task) -> TaskFound:
 
 def _ended(task: Task, state: TaskState, origin: Origin, fault: TaskFault | None = None) -> Task:
     """The payload is not needed any more."""
-    return replace(
-        task, state=state, worker_id=None, due_at_ms=None, fault=fault, payload=b"", ended_at_ms=origin.now_ms
+    returned = _returned(task)
+    return replace(returned, state=state, fault=fault, payload=b"", ended_at_ms=origin.now_ms)
+
+
+def _is_held(task: Task, command: FinishTask | BeginTask, origin: Origin) -> bool:
+    """Whether a task is, at this attempt, of the worker who says so."""
+    held = task.state, task.worker_id, task.attempt
+    return held == (TaskState.LEASED, origin.session_id, command.attempt)
+
+
+def _staff(state: State) -> Iterator[Worker]:
+    """Those that may get something."""
+    return (each for each in state.workers if not (each.is_condemned or each.is_leaving))
+
+
+def _lying(state: State, names: Collection[str], origin: Origin) -> Task | None:
+    """What waits for somebody who will not be done soon. Sooner than that, it may be begun at this very moment."""
+    before_ms = origin.now_ms - limits.TASK_AHEAD_MS
+    lying = (
+        task
+        for worker_id, task in state.tasks.ahead.items()
+        if task.strategy in names and state.tasks.by_worker[worker_id].due_since_ms <= before_ms
     )
+    return min(lying, key=lambda task: (-task.priority, task.serial), default=None)
 
 
-def _condemned(state: State, task: Task) -> Iterable[AnyChange]:
+def _timed(task: Task, origin: Origin) -> Task:
+    return replace(task, due_at_ms=origin.now_ms + task.deadline_ms)
+
+
+def _returned(task: Task) -> Task:
+    """To its place in the queue."""
+    return replace(task, state=TaskState.QUEUED, worker_id=None, due_at_ms=None, is_begun=False)
+
+
+def _condemned(state: State, task: Task, gone: Collection[str] = ()) -> Iterable[AnyChange]:
     """Whoever is working on a task that is over has to be stopped: there is no other way to stop a strategy."""
-    worker = state.workers.get(task.worker_id) if task.worker_id is not None else None
-    return () if worker is None else (RowChanged(worker, replace(worker, is_condemned=True)),)
+    worker = state.workers.get(task.worker_id) if task.worker_id is not None and not task.is_ahead else None
+    return () if worker is None else _dismissal(state, worker, gone)
 
 
-def _leaving(state: State, command: FinishTask, origin: Origin) -> Iterable[AnyChange]:
-    worker = state.workers.get(origin.session_id) if command.is_last else None
-    return () if worker is None else (RowChanged(worker, replace(worker, is_leaving=True)),)
+def _dismissal(state: State, worker: Worker, gone: Collection[str] = ()) -> Iterator[AnyChange]:
+    yield RowChanged(worker, replace(worker, is_condemned=True))
+    yield from _given_back(state, worker, gone)
+
+
+def _given_back(state: State, worker: Worker, gone: Collection[str] = ()) -> Iterator[AnyChange]:
+    """What a worker has not begun goes to another, unless it is among what goes anyway."""
+    task = state.tasks.ahead.get(worker.worker_id)
+    if task is not None and task.task_id not in gone:
+        yield RowChanged(task, _returned(task))
+
+
+def _next(state: State, origin: Origin) -> Iterator[AnyChange]:
+    """The time of what a worker has already begins when it has finished what it did before."""
+    task = state.tasks.ahead.get(origin.session_id)
+    if task is not None:
+        yield RowChanged(task, _timed(task, origin))
+
+
+def _leaving(state: State, origin: Origin) -> Iterator[AnyChange]:
+    worker = state.workers.get(origin.session_id)
+    if worker is not None:
+        yield RowChanged(worker, replace(worker, is_leaving=True))
+        yield from _given_back(state, worker)
 
 
 def _surplus(state: State, new: int = 1) -> Iterable[AnyChange]:

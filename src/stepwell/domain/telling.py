@@ -32,6 +32,7 @@ from stepwell.domain.events import (
 )
 from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.plan import Action, ActionState, Decision, Plan
+from stepwell.domain.receipt import ReceiptRow
 from stepwell.domain.replies import Row
 from stepwell.domain.tier import Tier
 
@@ -214,6 +215,11 @@ def _context(_change: RowChanged[ContextRow], _moment: _Moment) -> AnyEvent | No
     return None
 
 
+def _receipt(_change: RowChanged[ReceiptRow], _moment: _Moment) -> AnyEvent | None:
+    """Who asked what is no change of what there is, and must not push what is one out of a log that is bounded."""
+    return None
+
+
 RowT = TypeVar("RowT", bound=Row)
 _Maker = Callable[[RowChanged[Row], _Moment], AnyEvent | None]
 
@@ -232,4 +238,5 @@ MAKERS: Final[dict[type, _Maker]] = {
     Changeset: _maker(_changeset),
     EntryRow: _maker(_entry),
     ContextRow: _maker(_context),
+    ReceiptRow: _maker(_receipt),
 }

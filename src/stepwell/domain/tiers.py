@@ -239,10 +239,13 @@ def set_budget(state: State, command: SetBudget, origin: Origin) -> Verdict:
     """Budgets are global, so that only an unrestricted session may set them."""
     if origin.projects is not None:
         raise OutOfScope("budgets are global to the runtime: set them from a session connected without projects=")
-    if command.budget.bodies_bytes < state.bodies.bytes:
-        raise TierFull(f"{state.bodies.bytes} bytes are held already: delete some before lowering bodies_bytes")
+    leaving = state.receipts.surplus(limits.RECEIPTS_MAX, command.budget.receipts_bytes)
+    staying_bytes = state.bodies.bytes - state.bodies.freed([held for row in leaving for held in row.held])
+    if command.budget.bodies_bytes < staying_bytes:
+        raise TierFull(f"{staying_bytes} bytes are held already: delete some before lowering bodies_bytes")
     changes = settle(state, command.budget, {}, origin)
-    return Verdict(BudgetSet(command.budget), (*changes, RowChanged(state.budget, command.budget)))
+    receipts = (RowChanged(row, None) for row in leaving)
+    return Verdict(BudgetSet(command.budget), (*receipts, *changes, RowChanged(state.budget, command.budget)))
 
 
 def _move(state: State, row: FragmentRow, tier: Tier, origin: Origin) -> tuple[FragmentChanged, ...]:

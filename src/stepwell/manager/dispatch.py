@@ -8,7 +8,9 @@ makes sure that it is that very process.
 from __future__ import annotations
 
 import contextlib
+import select
 import signal
+import time
 from collections import deque
 
 import structlog
@@ -26,6 +28,7 @@ from stepwell.protocol.messages import (
     Follow,
     Followed,
     Progressed,
+    Recalled,
     Received,
     Refusal,
     Response,
@@ -128,13 +131,29 @@ class Dispatcher:
                 self._ending.discard(session_id)
         self._requests.expire_tasks()
         self._note(busy)
-        if self._requests.owner.tasks.queued and self._workers:
-            for task in self._requests.lease_tasks():
-                self._assign(task, busy)
-            self._requests.owner.task_changes.clear()  # that they are leased is known
+        self._give_out(busy)
         for session_id in list(self._untold):
             self._tell(session_id, busy)
         return list(busy)
+
+    def _give_out(self, busy: dict[Guest, None]) -> None:
+        """To the idle first; and then to each one more, so that nobody waits for us between two tasks."""
+        tasks = self._requests.owner.tasks
+        if not self._workers or not (tasks.queued or tasks.ahead):
+            return
+        for task in self._requests.lease_tasks(takes_back=bool(tasks.ahead) and self._is_quiet()):
+            self._assign(task, busy)
+        if tasks.queued:
+            for task in self._requests.reserve_tasks():
+                self._assign(task, busy)
+        self._note(busy)  # of what was taken back from others
+
+    def _is_quiet(self) -> bool:
+        """Whether no worker has said anything that was not read: it could be that it begins what lies ahead of it."""
+        unread = select.poll()
+        for guest in self._workers.values():
+            unread.register(guest.peer.fileno(), select.POLLIN)
+        return not unread.poll(0)
 
     def _note(self, busy: dict[Guest, None]) -> None:
         changes, self._requests.owner.task_changes = self._requests.owner.task_changes, []
@@ -142,6 +161,11 @@ class Dispatcher:
             self._look_at(change, busy)
 
     def _look_at(self, change: AnyChange, busy: dict[Guest, None]) -> None:
+        match change.before:
+            case Task(is_ahead=True, worker_id=str() as worker_id) as task if _worker_of(change.after) != worker_id:
+                self._recall(task, worker_id, busy)
+            case _:
+                pass
         match change.after:
             case Worker(is_condemned=True) as worker:
                 self._kill(worker, busy)
@@ -162,10 +186,28 @@ class Dispatcher:
         guest.peer.is_open = False
         busy[guest] = None
 
+    def _recall(self, task: Task, worker_id: str, busy: dict[Guest, None]) -> None:
+        """A worker looks for this before it begins; one that has begun in this moment says so, and is stopped."""
+        guest = self._workers.get(worker_id)
+        if guest is not None:
+            guest.peer.send(Recalled(task.task_id, task.attempt))
+            busy[guest] = None
+
     def _assign(self, task: Task, busy: dict[Guest, None]) -> None:
         assert task.worker_id is not None
         guest = self._workers[task.worker_id]
-        guest.peer.send(Assigned(task.task_id, task.attempt, task.strategy, task.projects, task.payload))
+        guest.peer.send(
+            Assigned(
+                task_id=task.task_id,
+                attempt=task.attempt,
+                strategy=task.strategy,
+                projects=task.projects,
+                payload=task.payload,
+                is_ahead=task.is_ahead,
+                revision=self._requests.revision,
+                catalogues=self._requests.view_of(task, time.monotonic()),
+            )
+        )
         busy[guest] = None
 
     def _tell(self, session_id: str, busy: dict[Guest, None]) -> None:
@@ -209,6 +251,10 @@ class Dispatcher:
                 handle=handle,
             )
         )
+
+
+def _worker_of(row: object) -> str | None:
+    return row.worker_id if isinstance(row, Task) else None
 
 
 def _is_over(row: object) -> bool:

@@ -127,6 +127,9 @@ class BodyExaminer:
                     for digest, _ in change.held:
                         if digest in digests:
                             found.setdefault(digest, f"entry {change.seq} of changeset {change.changeset_id}")
+            for receipt in self._state.receipts:
+                if receipt.digest in digests:
+                    found.setdefault(receipt.digest, f"receipt {receipt.receipt_id}")
         return found
 
 

@@ -18,6 +18,7 @@ from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.invariants import BUDGET
 from stepwell.domain.machine import Outcome
 from stepwell.domain.queues import TaskTable
+from stepwell.domain.receipt import ReceiptRow
 from stepwell.domain.replies import FragmentsMoved, Reply
 from stepwell.domain.state import State
 from stepwell.domain.task import Task
@@ -117,7 +118,7 @@ class StateOwner:
         self._guard()
         try:
             if lengths := command.inline:
-                self._make_room(lengths, origin)
+                self._make_room(lengths, origin, is_modest=command.is_modest)
             revision = self._state.revision
             outcome = machine.apply(self._state, command, origin)
             if outcome.revision != revision:
@@ -136,7 +137,7 @@ class StateOwner:
         self._guard()
         try:
             if lengths := [length for command in commands for length in command.inline]:
-                self._make_room(lengths, origin)
+                self._make_room(lengths, origin, is_modest=all(each.is_modest for each in commands if each.inline))
             outcomes = machine.apply_all(self._state, commands, origin)
             self._follow(outcomes, origin.now_ms)
             return [Answer(outcome.revision, outcome.reply, _NO_HANDLES) for outcome in outcomes]
@@ -145,17 +146,17 @@ class StateOwner:
         except Exception as error:
             raise StateBroken(repr(error)) from error
 
-    def reserve(self, size: int, own: int, origin: Origin) -> Upload | None:
+    def reserve(self, size: int, own: int, origin: Origin, *, is_modest: bool = False) -> Upload | None:
         """Room for an upload of somebody who has uploaded `own` bytes already; None while room is being made.
 
-        Refuses when waiting cannot help.
+        Refuses when waiting cannot help, and a modest one at once: nothing goes down for it, and nobody waits.
         """
         self._guard()
         try:
             return self._bodies.reserve(size, own)
         except OutOfRoom as error:
-            fits = size < self._bodies.arena.largest
-            if fits and (self._bodies.uploading > own or self._gains(size, origin)):
+            may_wait = size < self._bodies.arena.largest and not is_modest
+            if may_wait and (self._bodies.uploading > own or self._gains(size, origin)):
                 return None
             raise _full(error) from error
 
@@ -204,6 +205,11 @@ class StateOwner:
         return self._state.tasks
 
     @property
+    def has_idle_workers(self) -> bool:
+        """Whether somebody could do what lies with somebody else."""
+        return len(self._state.workers) > len(self._state.tasks.by_worker)
+
+    @property
     def catalogues(self) -> int:
         """How many projects somebody looks at."""
         return len(self._catalogues)
@@ -228,13 +234,14 @@ class StateOwner:
         """Let go of all memory."""
         self._bodies.close()
 
-    def _make_room(self, lengths: Sequence[int], origin: Origin) -> None:
+    def _make_room(self, lengths: Sequence[int], origin: Origin, *, is_modest: bool) -> None:
         """Have room for bodies before anything is decided: once the state has changed, keeping them cannot fail."""
         try:
             self._bodies.require_room(lengths)
         except OutOfRoom:
             self._catalogues.shed()
-            self._relieve(sum(lengths), origin)
+            if not is_modest:
+                self._relieve(sum(lengths), origin)
             has_more = self._bodies.labour.work(limits.WORK_SECONDS_MAX)
             try:
                 self._bodies.require_room(lengths)
@@ -296,8 +303,8 @@ class StateOwner:
                 self._bodies.follow(before.digest)
         elif isinstance(before, FragmentRow):
             self._bodies.follow(before.digest)
-        elif isinstance(entry := after or before, EntryRow):
-            for digest, _ in entry.held:
+        elif isinstance(row := after or before, EntryRow | ReceiptRow):
+            for digest, _ in row.held:
                 self._bodies.follow(digest)
         elif isinstance(after, TierBudget):
             self._bodies.resize(after.arena_bytes)

@@ -11,7 +11,7 @@ import structlog
 from stepwell import limits
 from stepwell.domain.commands import Command, Read, Write
 from stepwell.domain.commands.plans import EndSession, ExpireLeases, ForgetPlans, KeepLeases
-from stepwell.domain.commands.tasks import ExpireTasks, ForgetTasks, JoinPool, LeaseTasks, LeavePool
+from stepwell.domain.commands.tasks import ExpireTasks, ForgetTasks, JoinPool, LeaseTasks, LeavePool, ReserveTasks
 from stepwell.domain.commands.tiers import GetMetrics, SweepIdle
 from stepwell.domain.content import Held
 from stepwell.domain.deciding import Origin
@@ -30,6 +30,7 @@ from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutcomeUnknown,
 from stepwell.manager.owner import Clock, StateOwner
 from stepwell.manager.sessions import Session
 from stepwell.protocol.codec import Salvaged, size_of
+from stepwell.protocol.handles import CatalogueEnd
 from stepwell.protocol.messages import (
     Answer,
     AskView,
@@ -154,20 +155,40 @@ class Requests:
         """A worker is gone."""
         self._housekeep(LeavePool(session_id))
 
-    def lease_tasks(self) -> Iterator[Task]:
+    def lease_tasks(self, *, takes_back: bool) -> Iterator[Task]:
         """Give out what there is to whoever is idle."""
+        return self._given(LeaseTasks(takes_back))
+
+    def reserve_tasks(self) -> Iterator[Task]:
+        """Give whoever is busy what it does next."""
+        return self._given(ReserveTasks())
+
+    def _given(self, command: LeaseTasks | ReserveTasks) -> Iterator[Task]:
         more = True
         while more:
-            reply = self._housekeep(LeaseTasks()).reply
+            reply = self._housekeep(command).reply
             assert isinstance(reply, TasksLeased)
             yield from reply.tasks
             more = reply.more and bool(reply.tasks)
 
     @property
     def seconds_to_deadline(self) -> float:
-        """How long no task can take too long."""
-        by_due = self.owner.tasks.by_due
-        return (by_due[0][0] - self._clock.now_ms()) / 1000 if by_due else math.inf
+        """How long no task can take too long, or lie with a busy worker for too long."""
+        tasks = self.owner.tasks
+        if not tasks.by_due:
+            return math.inf
+        due_ms = tasks.by_due[0][0]
+        if tasks.ahead and self.owner.has_idle_workers:
+            due_ms = min(due_ms, self._clock.now_ms() + limits.TASK_AHEAD_MS)
+        return (due_ms - self._clock.now_ms()) / 1000
+
+    def view_of(self, task: Task, now_s: float) -> tuple[CatalogueEnd, ...]:
+        """Where the projects of a task are listed now; nowhere, if whoever does it has to ask for that itself."""
+        try:
+            ends = self.owner.open_view(task.projects, Origin(_MANAGER, self._clock.now_ms()), now_s)
+        except StepwellError:
+            return ()
+        return tuple(ends or ())
 
     def expire_tasks(self) -> None:
         """End what has taken too long."""

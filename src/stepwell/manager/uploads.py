@@ -47,7 +47,7 @@ class Uploads:
     def _try(self, offer: Offer, origin: Origin, *, is_overdue: bool) -> bool | None:
         if self._current is None:
             own = sum(held[1] for held in self.held.values() if isinstance(held, tuple))
-            self._current = self._owner.reserve(offer.size, own, origin)
+            self._current = self._owner.reserve(offer.size, own, origin, is_modest=offer.is_modest)
         if self._current is not None and self._owner.prepare(self._current):
             return True
         if is_overdue:

@@ -19,7 +19,8 @@ Watch(id, since, projects)      ──▶      on a connection of its own, its l
 ◀──      Missed(resume)                  what happened until then was forgotten
 Work(id, offers)                ──▶      on a connection of a worker's own, whose requests are its results
 ◀──      Employed(id)                    or a Response, refused
-◀──      Assigned(task, …)               one at a time, from then on
+◀──      Assigned(task, …)               from then on: one to be done, and one to be done next
+◀──      Recalled(task, attempt)         not to be done next
 Progressed(task, …)             ──▶      as often as the worker likes
 Follow(id, tasks)               ──▶      on a connection of its own: whatever becomes of this session's tasks
 ◀──      Followed(id, unknown)
@@ -49,7 +50,7 @@ from stepwell.domain.task import Death, Offered, TaskFault, TaskState
 from stepwell.errors import Detail, StepwellError, revive
 from stepwell.protocol.handles import CatalogueEnd, Handle
 
-VERSION: Final = 4
+VERSION: Final = 5
 
 ENCODING: Final = "o200k_base"
 """In which tokens are counted, unless somebody says otherwise."""
@@ -103,6 +104,7 @@ class Offer(Message, frozen=True):
 
     number: UploadNumber
     size: Annotated[int, Meta(ge=1, le=limits.BODY_BYTES_MAX, description="a body has at most 64 MiB; split it")]
+    is_modest: bool = False  # no fragment goes down for it: where there is no room now, it is refused
 
 
 class AskView(Message, frozen=True):
@@ -255,6 +257,16 @@ class Assigned(Message, frozen=True):
     strategy: str
     projects: tuple[str, ...]
     payload: bytes
+    is_ahead: bool  # it is to be done next: whoever begins it says so
+    revision: int  # of the catalogues
+    catalogues: tuple[CatalogueEnd, ...]  # of its projects, as they are now; none if they have to be asked for
+
+
+class Recalled(Message, frozen=True):
+    """A task that was given to a worker, who has not begun it, is not to be done by that one any more."""
+
+    task_id: str
+    attempt: int
 
 
 class Followed(Message, frozen=True):
@@ -371,6 +383,7 @@ ManagerMessage = (
     | Missed
     | Employed
     | Assigned
+    | Recalled
     | Followed
     | TaskProgressed
     | TaskEnded

@@ -76,6 +76,7 @@ TABLES: Final = (
     "contexts",
     "changesets",
     "entries",
+    "receipts",
     "sessions",
     "replies",
     "events",
@@ -111,6 +112,7 @@ def take_stock(db: sqlite3.Connection, complain: Complain) -> Inventory:
     found += select("contexts", rows.CONTEXTS.select, rows.CONTEXTS.row)
     found += select("changesets", rows.CHANGESETS.select, rows.CHANGESETS.row)
     found += select("entries", rows.ENTRIES.select, rows.ENTRIES.row)
+    found += select("receipts", rows.RECEIPTS.select, rows.RECEIPTS.row)
     return Inventory(
         store=store[0] if store else None,
         rows=found,

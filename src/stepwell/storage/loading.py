@@ -137,6 +137,7 @@ def _rows(db: sqlite3.Connection) -> list[Row]:
     found += _select(db, "contexts", rows.CONTEXTS.select, rows.CONTEXTS.row)
     found += _select(db, "changesets", rows.CHANGESETS.select, rows.CHANGESETS.row)
     found += _select(db, "entries", rows.ENTRIES.select, rows.ENTRIES.row)
+    found += _select(db, "receipts", rows.RECEIPTS.select, rows.RECEIPTS.row)
     return found
 
 

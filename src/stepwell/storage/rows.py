@@ -14,6 +14,7 @@ from stepwell.domain.changeset import Changeset, Content, ContextRow, EntryRow
 from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.fragments import Entry
 from stepwell.domain.plan import Action, Decision, Lease, Plan
+from stepwell.domain.receipt import ReceiptRow
 from stepwell.errors import StoreDamaged
 
 Value = str | int | float | bytes | None
@@ -93,6 +94,7 @@ PLANS: Final = RowTable("plans", Plan, ("plan_id",), without=("lease",))
 DECISIONS: Final = RowTable("decisions", Decision, ("decision_id",))
 CONTEXTS: Final = RowTable("contexts", ContextRow, ("context_id",))
 CHANGESETS: Final = RowTable("changesets", Changeset, ("changeset_id",))
+RECEIPTS: Final = RowTable("receipts", ReceiptRow, ("receipt_id",))
 
 
 class _Entries:

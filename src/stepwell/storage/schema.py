@@ -131,7 +131,14 @@ DROP TABLE bodies;
 ALTER TABLE numbered_bodies RENAME TO bodies
 """
 
-MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD)
+_FOURTH: Final = """
+CREATE TABLE receipts (
+    receipt_id TEXT PRIMARY KEY, projects TEXT NOT NULL, title TEXT NOT NULL, size INTEGER NOT NULL,
+    digest BLOB NOT NULL, created_at_ms INTEGER NOT NULL, revision INTEGER NOT NULL, serial INTEGER NOT NULL
+) WITHOUT ROWID
+"""
+
+MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH)
 VERSION: Final = len(MIGRATIONS)
 
 

@@ -21,6 +21,7 @@ from stepwell.domain.changeset import Changeset, ContextRow, EntryRow
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.fragment import TierBudget
 from stepwell.domain.plan import Action, Decision, Plan
+from stepwell.domain.receipt import ReceiptRow
 from stepwell.domain.replies import Row
 from stepwell.errors import StartFailed, StoreDamaged, StoreFailed
 from stepwell.protocol.messages import ENCODING
@@ -38,6 +39,7 @@ _TABLES: Final[dict[type, object]] = {
     ContextRow: rows.CONTEXTS,
     Changeset: rows.CHANGESETS,
     EntryRow: rows.ENTRIES,
+    ReceiptRow: rows.RECEIPTS,
 }
 _PUT_BODY: Final = """
 INSERT INTO bodies VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (number) DO UPDATE SET

@@ -70,6 +70,13 @@ BAD: dict[str, tuple[Bad, str]] = {
     "empty name": (lambda c: create(c, ""), "name .*1 to 200 characters"),
     "plan without projects": (lambda c: c.plans.use_action("x", projects=[]), "name 1 to 64 projects"),
     "malformed plan id": (lambda c: c.plans.get_plan("no such id"), "as stepwell returned it"),
+    "projects of a receipt that are one string": (lambda c: c.receipts.store("r", "p", "", b""), r"give \['p'\]"),
+    "receipt without projects": (lambda c: c.receipts.store("r", [], "", b""), "name 1 to 64 projects"),
+    "malformed receipt id": (lambda c: c.receipts.get("no such id"), "as stepwell returned it"),
+    "receipt that is a text": (lambda c: c.receipts.store("r", ["p"], "", loose("text")), "a receipt is bytes"),
+    "title that is none": (lambda c: c.receipts.store("r", ["p"], loose(None), b""), "a title is a str"),
+    "lone surrogate in a title": (lambda c: c.receipts.store("r", ["p"], "\ud800", b""), "lone surrogate"),
+    "foreign cursor of receipts": (lambda c: c.receipts.list(cursor="nonsense"), "as the page before returned it"),
     "zero lease": (lambda c: c.plans.start_strategize("x", lease_ms=0), "a lease lasts 10 ms to 24 h"),
     "number past 64 bits": (lambda c: c.plans.start_strategize("x", lease_ms=2**70), "cannot be sent"),
     "what cannot be sent at all": (

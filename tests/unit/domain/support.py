@@ -80,6 +80,7 @@ def image(state: State) -> dict[str, object]:
         "changesets": dict(state.changesets.rows),
         "entries": {key: list(rows) for key, rows in state.entries.by_changeset.items()},
         "entries by plan": dict(state.entries.by_plan),
+        "receipts": (dict(state.receipts.rows), dict(state.receipts.by_serial), state.receipts.bytes),
         "tasks": (dict(state.tasks.rows), state.tasks.next_serial),
         "workers": (dict(state.workers.rows), dict(state.workers.offered)),
     }

@@ -9,6 +9,7 @@ from typing import TypeVar
 from stepwell import limits
 from stepwell.domain.commands import Command
 from stepwell.domain.commands.tasks import (
+    BeginTask,
     CancelTask,
     ExpireTasks,
     FinishTask,
@@ -17,6 +18,7 @@ from stepwell.domain.commands.tasks import (
     LeaseTasks,
     LeavePool,
     ReportDeath,
+    ReserveTasks,
     SubmitTask,
 )
 from stepwell.domain.queues import TaskTable
@@ -53,6 +55,7 @@ def derived(table: TaskTable) -> dict[str, object]:
     """What a table of tasks keeps beside its rows, as plain values."""
     return {
         "by worker": {worker: task.task_id for worker, task in table.by_worker.items()},
+        "ahead": {worker: task.task_id for worker, task in table.ahead.items()},
         "by session": {session: list(ids) for session, ids in table.by_session.items()},
         "by due": list(table.by_due),
         "over": sorted(table.over),
@@ -66,7 +69,8 @@ def derived(table: TaskTable) -> dict[str, object]:
 def recomputed(table: TaskTable) -> dict[str, object]:
     """The same, from the rows alone."""
     tasks = sorted(table, key=lambda task: task.serial)
-    leased = [task for task in tasks if task.state is TaskState.LEASED]
+    leased = [task for task in tasks if task.state is TaskState.LEASED and task.due_at_ms is not None]
+    ahead = [task for task in tasks if task.state is TaskState.LEASED and task.due_at_ms is None]
     waiting: Lines = {}
     by_session: dict[str, list[str]] = {}
     for task in tasks:
@@ -76,6 +80,7 @@ def recomputed(table: TaskTable) -> dict[str, object]:
             line.setdefault(task.session_id, []).append(task.task_id)
     return {
         "by worker": {task.worker_id: task.task_id for task in leased},
+        "ahead": {task.worker_id: task.task_id for task in ahead},
         "by session": by_session,
         "by due": sorted((task.due_at_ms, task.task_id) for task in leased),
         "over": sorted(task.task_id for task in tasks if task.is_over),
@@ -101,7 +106,10 @@ def check_tasks(state: State) -> None:
 
 def check_task(state: State, task: Task) -> None:
     is_leased = task.state is TaskState.LEASED
-    assert (task.worker_id is not None) == (task.due_at_ms is not None) == is_leased
+    assert (task.worker_id is not None) == is_leased
+    assert (task.due_at_ms is not None) == (is_leased and not task.is_ahead)
+    assert task.is_ahead <= (task.worker_id in state.tasks.by_worker)  # it lies with somebody who is busy
+    assert task.is_begun <= (is_leased and not task.is_ahead)
     assert task.is_over == (task.ended_at_ms is not None)
     worker = state.workers.get(task.worker_id) if is_leased else None
     assert not is_leased or (worker is not None and not worker.is_condemned)
@@ -176,9 +184,22 @@ class Office:
     def lease(self) -> list[Task]:
         """Give out what there is, one after another."""
         given: list[Task] = []
-        while tasks := self.do(LeaseTasks(), session=MANAGER).tasks:
+        while tasks := self.do(LeaseTasks(takes_back=True), session=MANAGER).tasks:
             given += tasks
         return given
+
+    def reserve(self) -> list[Task]:
+        """Give the busy what they do next."""
+        given: list[Task] = []
+        while tasks := self.do(ReserveTasks(), session=MANAGER).tasks:
+            given += tasks
+        return given
+
+    def begin(self, task_id: str, worker_id: str = "w", attempt: int = 1) -> Worker:
+        """As a worker says it."""
+        worker = self.do(BeginTask(task_id, attempt), session=worker_id).worker
+        assert worker is not None
+        return worker
 
     def order(self, worker_id: str = "w") -> list[str]:
         """In which order one worker, who is there, gets all that waits for it."""

@@ -52,6 +52,19 @@ def test_equal_bodies_count_their_bytes_once() -> None:
     assert bodies.bytes == 2
 
 
+def test_freed_is_what_nothing_else_refers_to() -> None:
+    """However often it is given up: as long as somebody does not, it takes its bytes."""
+    bodies = Bodies()
+    for held, tier in ((A, HOT), (A, COLD), (A, COLD), (B, COLD)):
+        bodies.retain(held, tier)
+    assert [bodies.freed(leaving) for leaving in ((), (B,), (A, A), (A, A, B), (A, A, A, B))] == [0, 2, 0, 2, 6]
+    new: Held = (digest_of(b"ccc"), 3)
+    bodies.require_room((new,), 7, (B,))
+    with pytest.raises(TierFull, match="in their 6 bytes"):
+        bodies.require_room((new,), 6, (B,))
+    assert bodies.bytes == 6
+
+
 def test_hottest_tier_says_what_a_body_costs() -> None:
     """Raw while anything hot refers to it, nothing while only cold does; whoever else refers is no matter."""
     bodies = Bodies()

@@ -6,6 +6,7 @@ from typing import get_args
 import pytest
 from msgspec import Struct
 
+from stepwell import limits
 from stepwell.domain import events as ev
 from stepwell.domain import machine
 from stepwell.domain.changeset import ChangesetState, Operation
@@ -26,6 +27,7 @@ from stepwell.domain.commands.plans import (
     SubplanSpec,
     UseAction,
 )
+from stepwell.domain.commands.receipts import StoreReceipt
 from stepwell.domain.commands.tiers import (
     DeleteFragment,
     DemoteFragment,
@@ -109,6 +111,12 @@ def test_stored(world: Told) -> None:
     assert world.told(put("a", 5, WARM)) == [
         ev.FragmentStored(3, NOON_MS, "p", "a", WARM, WARM, 5, 4, digest, "text"),
     ]
+
+
+def test_receipts_are_no_news(world: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither that one is kept, nor that another makes way: who asked what changes nothing of what there is."""
+    monkeypatch.setattr(limits, "RECEIPTS_MAX", 1)
+    assert [world.told(StoreReceipt(name, ("p",), "?", b"bytes")) for name in "ab"] == [[], []]
 
 
 def test_pushed_down() -> None:

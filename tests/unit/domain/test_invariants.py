@@ -5,9 +5,11 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from stepwell import limits
 from stepwell.domain import invariants
 from stepwell.domain.changeset import ChangesetState
 from stepwell.domain.commands.plans import CancelPlan, RecordDecision
+from stepwell.domain.commands.receipts import StoreReceipt
 from stepwell.domain.content import BodyCount, digest_of
 from stepwell.domain.fragment import TierBudget
 from stepwell.domain.invariants import INVARIANTS
@@ -39,6 +41,8 @@ def state() -> State:
     world.open("cs3", "kids", "kid")
     world.do(RecordDecision("plan", "d1", world.lease(), "q", "c"))
     world.do(RecordDecision("plan", "d2", world.lease(), "q", "c", parent_id="d1"))
+    for name in ("r1", "r2"):
+        world.do(StoreReceipt(name, ("p", "q"), "a title", name.encode()))
     return world.state
 
 
@@ -298,6 +302,30 @@ def miscount_entries_of_a_plan(state: State) -> None:
     state.entries.by_plan["plan"] += 1
 
 
+def overfill_receipts(state: State) -> None:
+    for number in range(limits.RECEIPTS_MAX):
+        state.receipts.rows[str(number)] = state.receipts.rows["r1"]
+
+
+def overfill_receipt_bytes(state: State) -> None:
+    state.receipts.bytes = limits.RECEIPTS_BYTES_MAX + 1
+
+
+def change_receipt(**fields: object) -> Damage:
+    def damage(state: State) -> None:
+        state.receipts.rows["r1"] = replace(state.receipts.rows["r1"], **fields)
+
+    return damage
+
+
+def miscount_receipt_bytes(state: State) -> None:
+    state.receipts.bytes += 1
+
+
+def lose_from_order(state: State) -> None:
+    del state.receipts.by_serial[1]
+
+
 DAMAGES: dict[str, list[Damage]] = {
     "each_fragment_is_in_exactly_one_tier": [file_twice, lose_from_ring, change_tier_of_row],
     "every_tier_is_within_its_budget": [
@@ -306,6 +334,8 @@ DAMAGES: dict[str, list[Damage]] = {
         overfill_cold,
         lower_budget(bodies_bytes=1),
         lower_budget(arena_bytes=1),
+        overfill_receipts,
+        overfill_receipt_bytes,
     ],
     "sums_equal_what_they_sum": [miscount_tokens, miscount_bytes_of_a_project],
     "orders_of_use_are_orders_of_time": [shuffle_ring, shuffle_ring_of_a_project, turn_back_time],
@@ -318,6 +348,7 @@ DAMAGES: dict[str, list[Damage]] = {
         miscount_body_bytes,
         miscount_arena_bytes,
         pack_unnoticed,
+        change_receipt(digest=digest_of(b"other")),
     ],
     "actions_are_filed_under_their_names": [file_action_elsewhere, file_action_uncanonically],
     "plans_are_where_plans_can_be": [
@@ -363,6 +394,15 @@ DAMAGES: dict[str, list[Damage]] = {
         miscount_entries_of_a_changeset,
         entry_of_another,
         miscount_entries_of_a_plan,
+    ],
+    "receipts_are_in_order_and_summed": [
+        miscount_receipt_bytes,
+        lose_from_order,
+        change_receipt(serial=2),
+        change_receipt(serial=7),
+        change_receipt(revision=1_000),
+        change_receipt(projects=("q", "p")),
+        change_receipt(projects=("p", "p")),
     ],
 }
 """What breaks each invariant, in each of the ways that it speaks of."""

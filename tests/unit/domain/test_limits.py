@@ -12,6 +12,7 @@ from stepwell import limits
 from stepwell.domain.checks import _descriptions
 from stepwell.domain.commands.changesets import RecordChange
 from stepwell.domain.commands.plans import CreateAction, DeclareSubplans, StartPhase
+from stepwell.domain.commands.receipts import StoreReceipt
 from stepwell.domain.commands.tiers import EvictLru, ListFragments, LocateBodies, StoreFragment
 from stepwell.domain.fragment import Fragment
 
@@ -41,6 +42,9 @@ def load(source: str, path: Path) -> None:
         ("WARM_TTL_MS", "91 * 24 * 60 * 60 * 1000", "tiers are ordered"),
         ("CLOSED_PLANS_MAX", "100_000", "plans that are over leave room for others"),
         ("PLANS_PER_TREE_MAX", "2_000", "a tree's plans are forgotten in one step"),
+        ("RECEIPTS_MAX", "2_001", "a page of receipts examines all of them at the most"),
+        ("RECEIPT_BYTES_MAX", "32 * KIB", "the largest receipt has room"),
+        ("RECEIPT_BYTES_MAX", "512 * MIB", "the largest receipt has room"),
     ],
 )
 def test_asserted_relations_can_fail(tmp_path: Path, name: str, value: str, claim: str) -> None:
@@ -76,6 +80,7 @@ def test_a_step_is_bounded_by_its_parts() -> None:
     assert limits.METADATA_BYTES_MAX < limits.INLINE_BODY_BYTES_MAX
     assert limits.MOVES_PER_STEP_MAX <= limits.TRANSACTION_CHANGES_MAX
     assert limits.FORGOTTEN_ROWS_PER_STEP_MAX <= limits.TRANSACTION_CHANGES_MAX
+    assert limits.RECEIPTS_MAX <= limits.MOVES_PER_STEP_MAX
 
 
 @pytest.mark.parametrize(
@@ -85,6 +90,9 @@ def test_a_step_is_bounded_by_its_parts() -> None:
         (ListFragments, "limit", {1, limits.PAGE_ROWS_MAX}),
         (StoreFragment, "body", {limits.INLINE_BODY_BYTES_MAX // limits.KIB}),
         (RecordChange, "before", {limits.INLINE_BODY_BYTES_MAX // limits.KIB}),
+        (StoreReceipt, "projects", {1, limits.PROJECTS_PER_SESSION_MAX}),
+        (StoreReceipt, "title", {limits.TITLE_CHARS_MAX}),
+        (StoreReceipt, "body", {limits.INLINE_BODY_BYTES_MAX // limits.KIB}),
         (LocateBodies, "digests", {1, limits.PAGE_ROWS_MAX}),
         (Fragment, "metadata", {limits.METADATA_ENTRIES_MAX, limits.METADATA_BYTES_MAX // limits.KIB}),
         (CreateAction, "arguments", {limits.ARGUMENTS_MAX}),

@@ -3,8 +3,10 @@
 import pytest
 
 from stepwell.domain.commands.plans import CancelPlan, RecordDecision
+from stepwell.domain.commands.receipts import StoreReceipt
+from stepwell.domain.receipt import ReceiptRow
 from stepwell.domain.state import State
-from stepwell.domain.tables import EntryTable, PlanTable, Table
+from stepwell.domain.tables import EntryTable, PlanTable, ReceiptTable, Table
 from tests.unit.domain.support import World, image
 
 
@@ -19,13 +21,15 @@ def world() -> World:
     world.record("a")
     world.record("b")
     world.do(RecordDecision("plan", "d", world.lease(), "q", "c"))
+    world.do(StoreReceipt("r", ("p",), "a title", b"receipt"))
     return world
 
 
 def test_rows_know_their_keys(world: World) -> None:
     """Whoever follows the changes files rows where the tables do."""
     state = world.state
-    for table in (state.actions, state.plans, state.decisions, state.contexts, state.changesets):
+    tables = (state.actions, state.plans, state.decisions, state.contexts, state.changesets, state.receipts)
+    for table in tables:
         assert isinstance(table, Table)
         assert len(table) > 0
         assert [row.key for row in table] == list(table.rows)
@@ -101,6 +105,29 @@ def test_entries_are_added_and_that_undone(world: World) -> None:
     assert (table.of("cs"), table.by_plan) == ([first], {"plan": 1})
     table.unswap(None, first)
     assert (table.by_changeset, table.by_plan, table.of("cs")) == ({}, {}, [])
+
+
+def test_receipts_are_in_the_order_of_storing() -> None:
+    """Whatever their ids are; as many of the oldest are too many as have to be, and undone they are back."""
+    table, names = ReceiptTable(), ("c", "a", "b")
+    rows = [ReceiptRow(name, ("p",), "", 10, b"", 0, 1, serial) for serial, name in enumerate(names, 1)]
+    assert (table.next_serial, list(table.before(None)), table.surplus(0, 0)) == (1, [], [])
+    for row in rows:
+        table.swap(None, row)
+    assert (table.next_serial, table.bytes) == (4, 30)
+    assert list(table.before(None)) == rows[::-1]
+    assert list(table.before(3)) == rows[1::-1]
+    assert list(table.before(1)) == []
+    assert table.surplus(3, 30) == []
+    assert table.surplus(2, 30) == table.surplus(3, 29) == table.surplus(3, 20) == rows[:1]
+    assert table.surplus(3, 19) == rows[:2]
+    assert table.surplus(0, 30) == table.surplus(3, -1) == rows
+    table.swap(rows[0], None)
+    assert (table.bytes, list(table.before(None))) == (20, rows[:0:-1])
+    table.unswap(rows[0], None)
+    assert (table.next_serial, table.bytes, list(table.before(None))) == (4, 30, rows[::-1])
+    table.unswap(None, rows[2])
+    assert table.next_serial == 3
 
 
 def test_change_of_nothing(world: World) -> None:

@@ -7,6 +7,7 @@ import pytest
 from stepwell import limits
 from stepwell.domain import invariants, machine
 from stepwell.domain.commands.tasks import (
+    BeginTask,
     CancelTask,
     FinishTask,
     LeaseTasks,
@@ -154,6 +155,102 @@ def test_one_at_a_time(busy: Office) -> None:
     assert busy.lease() == []
     busy.finish()
     assert [task.task_id for task in busy.lease()] == ["t2"]
+
+
+def test_one_ahead(busy: Office) -> None:
+    """Whoever works has what it does next. Its time begins when the other is finished, and it says when it begins."""
+    for task_id in ("t2", "t3"):
+        busy.submit(task_id, deadline_ms=70)
+    assert [(task.task_id, task.due_at_ms) for task in busy.reserve()] == [("t2", None)]
+    busy.wait(500)
+    busy.finish()
+    assert (busy.task("t2").due_at_ms, busy.task("t2").is_begun) == (NOON_MS + 570, False)
+    assert not busy.begin("t2").is_condemned
+    assert busy.task("t2").is_begun
+    busy.finish("t2")
+    assert busy.task("t2").state is TaskState.DONE
+
+
+def test_one_ahead_of_who_dies(busy: Office) -> None:
+    """Nobody has died of what was not begun, and it goes back to its place."""
+    for task_id in ("t2", "t3"):
+        busy.submit(task_id)
+    busy.reserve()
+    busy.leave()
+    assert (busy.task("t2").state, busy.task("t2").attempt, busy.task("t2").deaths) == (TaskState.QUEUED, 1, ())
+    busy.join()
+    assert busy.order() == ["t", "t2", "t3"]
+
+
+def test_one_ahead_of_who_dies_between_two(busy: Office) -> None:
+    """Its time had begun, but nobody had said that they began."""
+    busy.submit("t2")
+    busy.reserve()
+    busy.finish()
+    busy.leave()
+    assert (busy.task("t2").state, busy.task("t2").attempt, busy.task("t2").deaths) == (TaskState.QUEUED, 1, ())
+
+
+def test_one_ahead_is_cancelled(busy: Office) -> None:
+    """Its worker is left alone; but if it begins, it has to be stopped, and what it should do next goes to another."""
+    for task_id in ("t2", "t3"):
+        busy.submit(task_id)
+    busy.reserve()
+    busy.cancel("t2")
+    assert not busy.worker().is_condemned
+    busy.reserve()
+    busy.finish()
+    assert busy.task("t3").worker_id == "w"
+    assert busy.begin("t2").worker_id == "w"
+    assert (busy.worker().is_condemned, busy.task("t3").state) == (True, TaskState.QUEUED)
+
+
+def test_one_ahead_of_the_condemned(busy: Office) -> None:
+    """What lies with somebody who will be killed lies there no more."""
+    busy.submit("t2")
+    busy.reserve()
+    busy.cancel()
+    assert (busy.worker().is_condemned, busy.task("t2").state) == (True, TaskState.QUEUED)
+
+
+def test_one_ahead_of_a_session_that_ends(busy: Office) -> None:
+    """Both of them go, and the worker with them; in one step or in two."""
+    busy.submit("t2")
+    busy.reserve()
+    busy.end_of()
+    assert (len(busy.state.tasks), busy.worker().is_condemned) == (0, True)
+
+
+def test_one_ahead_of_who_leaves(busy: Office) -> None:
+    """A worker that ends with this task gives back the next."""
+    busy.submit("t2")
+    busy.reserve()
+    busy.do(FinishTask("t", 1, b"found", None, is_last=True), session="w")
+    assert (busy.worker().is_leaving, busy.task("t2").state) == (True, TaskState.QUEUED)
+
+
+def test_one_ahead_of_who_is_slow(busy: Office) -> None:
+    """Whoever is idle gets it, once it has lain there for a while."""
+    busy.submit("t2")
+    busy.reserve()
+    busy.join("w2")
+    assert busy.lease() == []
+    busy.wait(limits.TASK_AHEAD_MS)
+    assert busy.do(LeaseTasks()).tasks == ()  # somebody may have said that it begins
+    assert [(task.task_id, task.worker_id, task.attempt) for task in busy.lease()] == [("t2", "w2", 1)]
+    busy.finish("t2")
+
+
+def test_begins_what_is_ahead_too_early(busy: Office) -> None:
+    """One thing at a time: who does otherwise does not know what it does."""
+    busy.submit("t2")
+    busy.reserve()
+    busy.begin("t2")
+    assert (busy.worker().is_condemned, busy.task("t2").state) == (True, TaskState.QUEUED)
+
+
+def test_only_workers_begin(busy: Office) -> None:
+    busy.refuse(BeginTask("t", 1), LeaseLost, "only a worker")
 
 
 def test_more_to_give_out(office: Office) -> None:

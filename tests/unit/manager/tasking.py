@@ -10,7 +10,7 @@ from itertools import count
 from stepwell.domain.commands import AnyCommand
 from stepwell.domain.commands.tasks import FinishTask, SubmitTask
 from stepwell.domain.replies import Reply, TaskFound
-from stepwell.domain.task import Offered, Task, TaskState
+from stepwell.domain.task import Offered, Task, TaskState, Worker
 from stepwell.manager.dispatch import Dispatcher
 from stepwell.protocol.messages import (
     Answer,
@@ -137,6 +137,12 @@ def task_of(stage: Stage, task_id: str = "t") -> Task:
     task = stage.owner.tasks.get(task_id)
     assert task is not None
     return task
+
+
+def worker_of(stage: Stage, worker_id: str = "w") -> Worker:
+    worker = stage.owner._state.workers.get(worker_id)
+    assert worker is not None
+    return worker
 
 
 def dispatcher(stage: Stage) -> Dispatcher:

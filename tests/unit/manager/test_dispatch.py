@@ -8,13 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from stepwell import limits
-from stepwell.domain.commands.tasks import CancelTask, FinishTask, ListStrategies, ReportDeath, SubmitTask
-from stepwell.domain.replies import StrategiesFound, TaskFound
+from stepwell.domain.commands.tasks import BeginTask, CancelTask, FinishTask, ListStrategies, ReportDeath, SubmitTask
+from stepwell.domain.replies import StrategiesFound, TaskFound, WorkerFound
 from stepwell.domain.task import TaskState
 from stepwell.manager import sessions
+from stepwell.protocol.handles import CatalogueEnd
 from stepwell.protocol.messages import (
     Assigned,
     Goodbye,
+    Recalled,
     Received,
     Request,
     Response,
@@ -41,6 +43,7 @@ from tests.unit.manager.tasking import (
     submit,
     task_of,
     toil,
+    worker_of,
     workers,
 )
 
@@ -70,7 +73,8 @@ def test_from_submission_to_result(stage: Stage, worker: RawPeer, client: RawPee
     with following(stage) as follower:
         assert submit(stage, client) is TaskState.QUEUED
         task = assigned(stage, worker)
-        assert task == Assigned("t", 1, "s", ("p",), b"do it")
+        catalogues = (CatalogueEnd("p", 0, 0, ()),)
+        assert task == Assigned("t", 1, "s", ("p",), b"do it", is_ahead=False, revision=0, catalogues=catalogues)
         assert finish(stage, worker, task) == TaskFound("t", TaskState.DONE, 1)
         assert answered(stage, follower) == TaskEnded("t", TaskState.DONE, 1, (), None, b"found", None, None)
         assert len(stage.owner.tasks) == 1
@@ -87,14 +91,44 @@ def test_waits_for_a_worker(stage: Stage, client: RawPeer) -> None:
         assert assigned(stage, second).task_id == "t"
 
 
-def test_one_at_a_time(stage: Stage, worker: RawPeer, client: RawPeer) -> None:
-    """The next one comes with the answer to the last result."""
-    submit(stage, client, "t1")
-    submit(stage, client, "t2")
-    first = assigned(stage, worker)
+def test_one_ahead(stage: Stage, worker: RawPeer, client: RawPeer) -> None:
+    """A worker has what it does next before it has done the last; the one after that comes with the answer."""
+    for task_id in ("t1", "t2", "t3"):
+        submit(stage, client, task_id)
+    first, second = assigned(stage, worker), assigned(stage, worker)
+    assert [(each.task_id, each.is_ahead) for each in (first, second)] == [("t1", False), ("t2", True)]
     assert heard(stage, worker) == []
     finish(stage, worker, first)
-    assert assigned(stage, worker).task_id == "t2"
+    assert (assigned(stage, worker).task_id, task_of(stage, "t2").is_begun) == ("t3", False)
+    assert replied(stage, worker, BeginTask("t2", 1)) == WorkerFound(worker_of(stage))
+    assert task_of(stage, "t2").is_begun
+
+
+def test_one_ahead_that_is_cancelled(stage: Stage, worker: RawPeer, client: RawPeer) -> None:
+    """It is taken back, and the worker goes on with what it does; if it begins all the same, it is stopped."""
+    submit(stage, client, "t1")
+    submit(stage, client, "t2")
+    first, _ = assigned(stage, worker), assigned(stage, worker)
+    ask(stage, client, CancelTask("t2"))
+    assert answered(stage, worker) == Recalled("t2", 1)
+    assert not worker_of(stage).is_condemned
+    assert finish(stage, worker, first) == TaskFound("t1", TaskState.DONE, 1)
+    worker.send(Request(next(request_ids), (BeginTask("t2", 1),)))
+    stage.turn_until(lambda: not workers(stage))
+
+
+def test_one_ahead_of_somebody_slow(stage: Stage, client: RawPeer) -> None:
+    """Whoever is idle gets it, but not at once: it may be begun at this very moment."""
+    with employed(stage, "w1") as slow:
+        submit(stage, client, "t1")
+        submit(stage, client, "t2")
+        assert [assigned(stage, slow).task_id for _ in range(2)] == ["t1", "t2"]
+        with employed(stage, "w2") as idle:
+            assert stage.requests.seconds_to_deadline <= limits.TASK_AHEAD_MS / 1000
+            later(stage, limits.TASK_AHEAD_MS)
+            again = assigned(stage, idle)
+            assert (again.task_id, again.attempt, again.is_ahead) == ("t2", 1, False)
+            assert answered(stage, slow) == Recalled("t2", 1)
 
 
 def test_each_worker_has_its_own(stage: Stage, client: RawPeer) -> None:
@@ -197,13 +231,10 @@ def test_idle_one_gets_it_at_once(stage: Stage, client: RawPeer) -> None:
 
 
 def test_worker_that_leaves_gets_nothing_more(stage: Stage, worker: RawPeer, client: RawPeer) -> None:
-    """One that says Goodbye with its result is not given another task before its connection ends.
-
-    Otherwise that would count as a death which nobody died.
-    """
+    """One that says Goodbye with its result does not die of what lay ahead of it."""
     submit(stage, client, "t1")
     submit(stage, client, "t2")
-    task = assigned(stage, worker)
+    task, _ = assigned(stage, worker), assigned(stage, worker)
     worker.send(Request(next(request_ids), (FinishTask(task.task_id, task.attempt, b"found"),)), Goodbye())
     stage.turn_until(lambda: not workers(stage))
     assert task_of(stage, "t1").state is TaskState.DONE

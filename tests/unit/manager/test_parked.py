@@ -71,7 +71,7 @@ def sleeps(stage: Stage, monkeypatch: pytest.MonkeyPatch, turns: int) -> int:
 def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every offer waits."""
 
-    def never(_owner: StateOwner, _size: int, _own: int, _origin: Origin) -> Upload | None:
+    def never(_owner: StateOwner, _size: int, _own: int, _origin: Origin, **_how: object) -> Upload | None:
         return None
 
     monkeypatch.setattr(StateOwner, "reserve", never)

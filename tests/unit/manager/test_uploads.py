@@ -325,7 +325,7 @@ def allocated(uploads: Uploads) -> int:
 def test_room_that_does_not_come_in_time_is_busy(stage: Stage, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     """An offer waits a bounded time; what refers to it is then told to try again, which can help."""
 
-    def never(_owner: StateOwner, _size: int, _own: int, _origin: Origin) -> Upload | None:
+    def never(_owner: StateOwner, _size: int, _own: int, _origin: Origin, **_how: object) -> Upload | None:
         return None
 
     monkeypatch.setattr(StateOwner, "reserve", never)

@@ -15,6 +15,7 @@ from unittest import mock
 from stepwell import limits
 from stepwell.domain.commands.changesets import RecordChange, StartChangeset
 from stepwell.domain.commands.plans import RecordDecision
+from stepwell.domain.commands.receipts import StoreReceipt
 from stepwell.domain.commands.tiers import GetFragment, StoreFragment
 from stepwell.domain.deciding import Origin
 from stepwell.domain.fragment import TierBudget
@@ -40,6 +41,8 @@ FRAGMENTS: Final = {  # in the order of their use within each tier
     "in parts": (Tier.COLD, noise(2_500, 1)),
 }
 CHANGE: Final = (b"before\n", b"after\n")
+RECEIPTS: Final = {"first": b"the bytes of a receipt", "second": b""}  # in the order of their storing
+RECEIPTS_SINCE: Final = 4  # files of earlier versions have none
 SESSION: Final = SessionRow("session", ("p", "q/r"), 1, "boot/1", 4)
 REPLIES: Final = [("session", 4, b"frame 4"), ("session", 9, b"frame 9")]
 LEASE_TOKEN: Final = 13
@@ -62,6 +65,8 @@ def keep_some(made: Reign) -> None:
     made.do(RecordDecision("plan", "decision", lease, "which?", "this", "because", checkpoint=True))
     made.do(StartChangeset("plan", "context", "changeset", lease))
     made.do(RecordChange("plan", "context", lease, "a.py", *CHANGE, tool="editor"))
+    for name, data in RECEIPTS.items():
+        made.do(StoreReceipt(name, ("q/r", "p"), f"which {name}? 🐟", data), NOON_MS + 7)
     made.journal.welcome(SESSION)
     for reply in REPLIES:
         made.journal.remember(*reply)

@@ -50,6 +50,7 @@ def tables_of(state: State) -> dict[str, object]:
         "contexts": dict(state.contexts.rows),
         "changesets": dict(state.changesets.rows),
         "entries": {name: list(found) for name, found in state.entries.by_changeset.items()},
+        "receipts": dict(state.receipts.rows),
     }
 
 

@@ -20,6 +20,7 @@ from stepwell.domain.commands.plans import (
     StartPhase,
     UseAction,
 )
+from stepwell.domain.commands.receipts import StoreReceipt
 from stepwell.domain.commands.tiers import StoreFragment
 from stepwell.domain.deciding import Origin
 from stepwell.domain.fragment import TierBudget
@@ -219,6 +220,7 @@ def fill(made: Reign) -> None:
     made.do(RecordDecision("plan", "decision", lease, "which?", "this"))
     made.do(StartChangeset("plan", "context", "changeset", lease))
     made.do(RecordChange("plan", "context", lease, "a.py", b"before", b"after"))
+    made.do(StoreReceipt("receipt", ("p",), "a title", b"the bytes of a receipt"))
     made.journal.welcome(SessionRow("session", ("p",), 1, "boot/1"))
     made.journal.remember("session", 1, b"frame")
     made.commit()

@@ -33,6 +33,7 @@ from stepwell.domain.plan import (
     SubplanMode,
     Subplans,
 )
+from stepwell.domain.receipt import ReceiptRow
 from stepwell.domain.replies import KeptRow
 from stepwell.errors import InvalidArgument, StoreDamaged
 from stepwell.storage import rows
@@ -94,10 +95,13 @@ ROWS: list[KeptRow] = [
         "plan", "b", 3, Operation.MOVE, "c.py", "b.py", Content(DIGEST, 0, held=True), Content(DIGEST, 5, held=False),
         "t", 3,
     ),
+    ReceiptRow("receipt", ("p",), "", 0, DIGEST, 1, 2, 3),
+    ReceiptRow("receipt-2", ("p", "q/r"), TEXT, 2**40, DIGEST, NOON_MS, 2**40, 2**40),
 ]  # fmt: skip
 IDS = [f"{number} {type(row).__name__}" for number, row in enumerate(ROWS)]
 TABLES: list[tuple[str, tuple[str, ...]]] = [
     *((each.name, each.columns) for each in (rows.ACTIONS, rows.PLANS, rows.DECISIONS, rows.CONTEXTS, rows.CHANGESETS)),
+    (rows.RECEIPTS.name, rows.RECEIPTS.columns),
     ("sessions", SessionRow.__struct_fields__),
     ("leases", ("plan_id", *Lease.__struct_fields__)),
     (

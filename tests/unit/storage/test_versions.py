@@ -49,6 +49,7 @@ def test_everything_in_it_is_found(file: Path, tmp_path: Path) -> None:
             assert invariants.check(made.owner._state) == []
             fragments_are_there(made)
             plan_is_there(made)
+            receipts_are_there(made, keepsake.RECEIPTS if int(file.stem) >= keepsake.RECEIPTS_SINCE else {})
             found = made.owner.kept
             assert found is not None
             assert (found.sessions, found.replies) == ([keepsake.SESSION], keepsake.REPLIES)
@@ -84,6 +85,15 @@ def plan_is_there(made: Reign) -> None:
     for side, body in zip((entry.before, entry.after), keepsake.CHANGE, strict=True):
         assert side is not None
         assert body_of(made, side.digest, len(body)) == body
+
+
+def receipts_are_there(made: Reign, wanted: dict[str, bytes]) -> None:
+    rows = [*made.owner._state.receipts.before(None)][::-1]
+    assert [row.receipt_id for row in rows] == [*wanted]
+    for row in rows:
+        assert (row.projects, row.title) == (("p", "q/r"), f"which {row.receipt_id}? 🐟")
+        assert row.created_at_ms == NOON_MS + 7
+        assert body_of(made, row.digest, row.size) == wanted[row.receipt_id]
 
 
 def body_of(made: Reign, digest: bytes, size: int) -> bytes:

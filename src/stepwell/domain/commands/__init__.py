@@ -7,11 +7,12 @@ creates arrive inside it, so that deciding needs no randomness.
 from stepwell.domain.commands.base import Command, Fleeting, Housekeeping, Read, Upkeep, Write
 from stepwell.domain.commands.changesets import ChangesetRead, ChangesetWrite
 from stepwell.domain.commands.plans import PlanRead, PlanWrite
+from stepwell.domain.commands.receipts import ReceiptRead, ReceiptWrite
 from stepwell.domain.commands.tasks import TaskFleeting, TaskRead
 from stepwell.domain.commands.tiers import TierRead, TierWrite
 
-AnyRead = TierRead | PlanRead | ChangesetRead | TaskRead
-AnyWrite = TierWrite | PlanWrite | ChangesetWrite
+AnyRead = TierRead | PlanRead | ChangesetRead | ReceiptRead | TaskRead
+AnyWrite = TierWrite | PlanWrite | ChangesetWrite | ReceiptWrite
 AnyCommand = AnyRead | AnyWrite | TaskFleeting
 
 __all__ = ["AnyCommand", "AnyRead", "AnyWrite", "Command", "Fleeting", "Housekeeping", "Read", "Upkeep", "Write"]

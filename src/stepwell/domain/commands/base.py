@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -13,6 +13,9 @@ R_co = TypeVar("R_co", bound=Reply, covariant=True)
 
 class Command(Struct, Generic[R_co], frozen=True, array_like=True, gc=False, tag=True):
     """The root of the commands; `R_co` is what it answers."""
+
+    is_modest: ClassVar[bool] = False
+    """Whether no fragment goes down to make room in memory for the bodies that come with it."""
 
     @property
     def inline(self) -> tuple[int, ...]:

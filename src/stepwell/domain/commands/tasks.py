@@ -50,6 +50,13 @@ class FinishTask(Fleeting[replies.TaskFound], frozen=True):
     is_last: bool = False  # the worker ends, and should not be given another
 
 
+class BeginTask(Fleeting[replies.WorkerFound], frozen=True):
+    """A worker begins what it was given ahead of time. If that was taken back meanwhile, it has to be stopped."""
+
+    task_id: Identifier
+    attempt: Positive
+
+
 class ReportDeath(Fleeting[replies.DeathNoted], frozen=True):
     """What a worker that died has left, from whoever started it."""
 
@@ -76,7 +83,13 @@ class LeavePool(Upkeep[replies.WorkerFound], frozen=True):
 
 
 class LeaseTasks(Upkeep[replies.TasksLeased], frozen=True):
-    """Give whoever is idle something to do."""
+    """Give whoever is idle something to do, also what lies with others who are busy, if `takes_back`."""
+
+    takes_back: bool = False
+
+
+class ReserveTasks(Upkeep[replies.TasksLeased], frozen=True):
+    """Give whoever is busy what it does next, so that it need not wait for it."""
 
 
 class ExpireTasks(Upkeep[replies.TasksLeased], frozen=True):
@@ -91,4 +104,4 @@ class ForgetTasks(Upkeep[replies.TasksForgotten], frozen=True):
 
 
 TaskRead = ListStrategies
-TaskFleeting = SubmitTask | CancelTask | FinishTask | ReportDeath
+TaskFleeting = SubmitTask | CancelTask | FinishTask | BeginTask | ReportDeath
