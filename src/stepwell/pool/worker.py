@@ -1,5 +1,8 @@
 """A worker: a process that has strategies, leases one task after the other, and returns what they find.
 
+While it does one, the next may lie in its inbox, so that it does not wait between two. Until it says that it begins
+that one, it can be taken back.
+
 It keeps its strategies, and whatever they have computed, from task to task. It ends when its supervisor lets go of the
 lifeline, and when the manager goes away: what it was doing then is somebody else's.
 """
@@ -9,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import select
 import socket
 import time
 import traceback
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, cast
 
@@ -22,7 +27,7 @@ from stepwell.client.channel import Channel
 from stepwell.client.session import Session
 from stepwell.client.tiers import ContextTierService
 from stepwell.client.views import View, Views
-from stepwell.domain.commands.tasks import FinishTask
+from stepwell.domain.commands.tasks import BeginTask, FinishTask
 from stepwell.domain.task import Offered, TaskFault
 from stepwell.errors import (
     BodyGone,
@@ -34,11 +39,11 @@ from stepwell.errors import (
     StartFailed,
     StepwellError,
 )
-from stepwell.pool import pickling
+from stepwell.pool import chores, pickling
 from stepwell.pool.contract import READY, RECYCLED, UNEMPLOYED, WorkerSettings
 from stepwell.pool.guard import Limits, guard
 from stepwell.protocol import messages
-from stepwell.protocol.messages import Assigned, Employed, Granted, Offer, Refusal, Request, Response
+from stepwell.protocol.messages import Assigned, Employed, Granted, Offer, Recalled, Refusal, Request, Response
 from stepwell.strategies import progress
 from stepwell.strategies.base import Partitioned, ScoredFragment, Strategy, StrategyView
 from stepwell.strategies.registry import Registry
@@ -94,16 +99,17 @@ class _Worker:
         self._views = Views(session, ContextTierService(session))
         self._held: list[View] = []
         self._connection: Connection = channel.dial()
+        self._epoch = channel.welcome.epoch
+        self._inbox: deque[Assigned] = deque()
+        self._is_begun = False  # the first of them: the manager has been told
         self._number = 0
         self._told_at_s = 0.0
 
     def run(self) -> int:
         try:
             self._join()
-            while (message := self._connection.receive_within(None, self._lifeline.fileno())) is not None:
-                if not isinstance(message, Assigned):
-                    raise ProtocolError(f"the manager told a worker {type(message).__name__}")
-                self._do(message)
+            while (task := self._take()) is not None:
+                self._do(task)
         except _Recycle:
             return RECYCLED
         finally:
@@ -112,13 +118,57 @@ class _Worker:
 
     def _join(self) -> None:
         offers = tuple(Offered(each.name, each.capabilities, each.is_partitioned) for each in self._registry.describe())
-        answer = self._connection.exchange(messages.Work(0, offers))
+        answer = self._connection.exchange(messages.Work(0, (*chores.OFFERS, *offers)))
         if isinstance(answer, Response) and isinstance(refusal := answer.results[0], Refusal):
             raise RuntimeLost(refusal.message)
         if not isinstance(answer, Employed):
             raise ProtocolError(f"the manager answered Work with {type(answer).__name__}")
         with contextlib.suppress(BrokenPipeError):  # nobody wants us any more: `run` finds that out
             self._lifeline.sendall(READY)
+
+    def _take(self) -> Assigned | None:
+        """What to do now; None when nobody wants us any more."""
+        while not self._is_begun:
+            self._listen(0.0 if self._inbox else None)
+            if self._is_dismissed():
+                return None
+            if self._inbox and not self._inbox[0].is_ahead:
+                break
+            if beginning := self._beginning():
+                self._send(*beginning)
+        self._is_begun = False
+        return self._inbox.popleft()
+
+    def _beginning(self) -> tuple[BeginTask, ...]:
+        """What says that we begin the next task, if there is one that we may begin."""
+        self._listen(0.0)
+        if not self._inbox or self._is_dismissed():
+            return ()
+        self._is_begun = True
+        return (BeginTask(self._inbox[0].task_id, self._inbox[0].attempt),)
+
+    def _is_dismissed(self) -> bool:
+        return bool(select.select([self._lifeline], [], [], 0)[0])
+
+    def _listen(self, timeout_s: float | None) -> None:
+        """Hear what the manager has to say: until there is something to do, or only what is there."""
+        while timeout_s is not None or not self._inbox:
+            message = self._connection.receive_within(timeout_s, self._lifeline.fileno())
+            if message is None:
+                break
+            self._hear(message)
+
+    def _hear(self, message: messages.ManagerMessage) -> None:
+        match message:
+            case Assigned():
+                self._inbox.append(message)
+            case Recalled():
+                gone = message.task_id, message.attempt
+                self._inbox = deque(each for each in self._inbox if (each.task_id, each.attempt) != gone)
+            case Response():
+                self._check(message)
+            case _:
+                raise ProtocolError(f"the manager told a worker {type(message).__name__}")
 
     def _do(self, task: Assigned) -> None:
         """Every exception is the task's, and none is the worker's; but one that ran out of memory ends with it."""
@@ -137,13 +187,15 @@ class _Worker:
             raise _Recycle
 
     def _result(self, task: Assigned) -> bytes:
+        if chore := chores.CHORES.get(task.strategy):
+            return chore(task.payload)
         begun_s = time.perf_counter()
         work = work_decoder.decode(task.payload)
         strategy = self._registry[task.strategy]
         request, budget = work.request, work.budget_tokens
         if work.shares is not None:
             return self._merged(strategy, work)
-        whole = view = cast("StrategyView", self._view(work))
+        whole = view = cast("StrategyView", self._view(task, work))
         if work.share is not None:
             view = _partitioned(strategy).partition(view, work.share.part, work.share.parts)
         confidence = float(strategy.can_handle(request, view))
@@ -160,11 +212,17 @@ class _Worker:
         fragments = tuple(msgspec.convert(each, ScoredFragment) for each in merged)
         return encoder.encode(StrategyResult(strategy.name, fragments, work.view.revision, 1.0, strategy.explain()))
 
-    def _view(self, work: Work) -> View:
-        view = self._open(work.view, work.request.projects)
+    def _view(self, task: Assigned, work: Work) -> View:
+        view = self._given(task, work) or self._open(work.view, work.request.projects)
         others = [each for each in self._held if each.projects != view.projects]
         self._held = [*others[1 - _VIEWS_KEPT :], view]
         return view
+
+    def _given(self, task: Assigned, work: Work) -> View | None:
+        """The state of when the task was given to us, if nobody wants another one and all of it is to be had."""
+        if work.view is not None or not task.catalogues or tuple(work.request.projects) != task.projects:
+            return None
+        return self._views.open_at(self._epoch, task.revision, task.catalogues)
 
     def _open(self, at: ViewAt | None, projects: Sequence[str]) -> View:
         if at is None:
@@ -182,32 +240,49 @@ class _Worker:
             self._connection.send(messages.Progressed(task.task_id, task.attempt, max(0, done), max(0, total), short))
 
     def _finish(self, task: Assigned, result: bytes | None, fault: TaskFault | None, *, is_last: bool) -> None:
-        """Say what came of it. If nobody wants to know any more, so be it; if there is no room for it, say that."""
+        """Say what came of it, and go on. For a large result there may be no room: then that is what came of it."""
         carried: bytes | int | None = result
         if result is not None and len(result) > limits.TASK_RESULT_BYTES_MAX:
             carried = self._upload(result)
         if carried is None and fault is None:
             fault = _NO_ROOM
-        refusal = self._send(FinishTask(task.task_id, task.attempt, carried, fault, is_last))
-        if refusal is not None and not isinstance(refusal, LeaseLost):
-            self._send(FinishTask(task.task_id, task.attempt, None, _NO_ROOM, is_last))
+        finished = FinishTask(task.task_id, task.attempt, carried, fault, is_last)
+        if isinstance(carried, int):
+            (refusal,) = self._refusals(self._await(self._send(finished)))
+            if refusal is None or isinstance(refusal, LeaseLost):
+                return
+            finished = FinishTask(task.task_id, task.attempt, None, _NO_ROOM, is_last)
+        self._send(finished, *(() if is_last else self._beginning()))
 
-    def _send(self, finished: FinishTask) -> StepwellError | None:
+    def _send(self, *commands: FinishTask | BeginTask) -> int:
+        """What the manager is told; the number of the request. Its answer is heard when it comes."""
         self._number += 1
-        answer = self._connection.exchange(Request(self._number, (finished,), self._number))
-        if not isinstance(answer, Response):
-            raise ProtocolError(f"the manager answered a result with {type(answer).__name__}")
-        (result,) = answer.results
-        return result.error() if isinstance(result, Refusal) else None
+        self._connection.send(Request(self._number, commands, self._number))
+        return self._number
+
+    def _await(self, number: int) -> Response:
+        while not (isinstance(message := self._connection.receive(), Response) and message.request_id == number):
+            self._hear(message)
+        return message
 
     def _upload(self, result: bytes) -> int | None:
-        answer = self._connection.exchange(Offer(1, len(result)))
-        if not isinstance(answer, Granted):
-            raise ProtocolError(f"the manager answered an offer with {type(answer).__name__}")
+        self._connection.send(Offer(1, len(result)))
+        while not isinstance(answer := self._connection.receive(), Granted):
+            self._hear(answer)
         if not answer.accepted:
             return None
         self._connection.send_body(result)
         return 1
+
+    @staticmethod
+    def _refusals(response: Response) -> list[StepwellError | None]:
+        return [each.error() if isinstance(each, Refusal) else None for each in response.results]
+
+    def _check(self, response: Response) -> None:
+        """That somebody else has a task by now is nothing to us: the manager knows, and does what has to be done."""
+        for refusal in self._refusals(response):
+            if refusal is not None and not isinstance(refusal, LeaseLost):
+                raise ProtocolError(f"the manager would not have a result: {refusal.message}")
 
 
 def _partitioned(strategy: Strategy) -> Partitioned:

@@ -1,0 +1,92 @@
+"""`stepwell ingest`: the files of a directory, as fragments of a running manager; with `--watch`, kept so."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from stepwell import limits
+from stepwell.cli import bars
+from stepwell.cli.addresses import add_address, resolve
+from stepwell.cli.output import complain, say
+from stepwell.cli.places import root_of
+from stepwell.client.client import Client, connect
+from stepwell.client.ingesting import IngestReport
+from stepwell.client.views import View
+from stepwell.errors import StepwellError
+from stepwell.ingest.inventory import project_name
+
+SUMMARY: Final = "Bring a project up to date with the files of a directory"
+
+_NAMED: Final = 10  # skipped files
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", help="a directory, or one file")
+    add_address(parser, "path of the manager's socket")
+    parser.add_argument("--project", metavar="NAME", help="(default: as the directory is named)")
+    parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
+    parser.add_argument("--json", action="store_true", help="one JSON object, for machines; with --watch, a line each")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    path = Path(arguments.path).absolute()
+    project: str = arguments.project or project_name(root_of(path))
+    with connect(resolve(arguments.address), [project]) as client:
+        if arguments.watch:
+            return _watch(client, path, as_json=arguments.json)
+        _tell(_ingest(client, path), as_json=arguments.json)
+    return 0
+
+
+def _ingest(client: Client, path: Path) -> IngestReport:
+    with bars.reading() as on_progress:
+        return client.ingest(path, on_progress=on_progress)
+
+
+def _watch(client: Client, path: Path, *, as_json: bool) -> int:
+    """What goes wrong at one look is said, and may be right at the next. Ctrl-C is how it ends."""
+    pause_s = limits.INGEST_PAUSE_SECONDS
+    is_first = True
+    seen: View | None = None
+    try:
+        while True:
+            begun_s = time.monotonic()
+            try:
+                report = _ingest(client, path)
+                is_news = is_first or report.is_changed
+                if is_news:
+                    _tell(report, as_json=as_json)
+                is_first = False
+                if is_news or seen is None:
+                    seen = client.view()  # held, so that the next look at the rows is at what has changed since
+            except (StepwellError, OSError) as error:
+                complain(f"{error}; trying again")
+                is_news = False
+            taken_s = time.monotonic() - begun_s
+            longest_s = max(limits.INGEST_PAUSE_SECONDS_MAX, taken_s * limits.INGEST_PAUSE_RATIO)
+            pause_s = limits.INGEST_PAUSE_SECONDS if is_news else min(2 * pause_s, longest_s)
+            time.sleep(max(pause_s, taken_s * limits.INGEST_PAUSE_RATIO))
+    except KeyboardInterrupt:
+        return 0
+
+
+def _tell(report: IngestReport, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(f"{msgspec.json.encode(report).decode()}\n")
+        sys.stdout.flush()
+        return
+    say(
+        f"{report.project}: {report.added:,} files added, {report.changed:,} changed, {report.deleted:,} deleted, "
+        f"{report.unchanged:,} unchanged, {report.skipped_count:,} skipped; "
+        f"{report.fragments:,} fragments, {report.tokens:,} tokens ({report.seconds:.1f} s)"
+    )
+    for source, reason in [*report.skipped.items()][:_NAMED]:
+        complain(f"skipped {source}: {reason}")
+    if report.skipped_count > _NAMED:
+        complain(f"skipped {report.skipped_count - _NAMED:,} more: --json names them")

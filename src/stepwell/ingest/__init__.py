@@ -1,0 +1,1 @@
+"""From a directory on disk to fragments: which files there are, and where each of them is split."""

@@ -1,0 +1,156 @@
+"""What has to be stored and deleted so that a project has what a file has become.
+
+The row that stands for the file is written last, and only if it is what it was when we looked: whoever else stores the
+same file at the same time is noticed, and what was interrupted is seen to be incomplete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from stepwell.domain.fragment import Fragment, FragmentRow
+from stepwell.domain.outline import FILE_KIND, FileOutline, Outline, file_id, fingerprint
+from stepwell.domain.tier import Tier
+from stepwell.ingest.files import FileSame, FileSkipped, FileSplit, PartFound
+from stepwell.ingest.inventory import KnownFile
+from stepwell.ingest.splitting import VERSION
+
+
+class Place(Struct, frozen=True):
+    """Where a file's rows go."""
+
+    project: str
+    root: str
+    tier: Tier  # of what is new; what is there stays in its tier
+
+
+class FileChange(Struct, frozen=True):
+    """The rows of one file that come and go; without a row for the file, it goes as well."""
+
+    source: str
+    deleted: tuple[str, ...]
+    stored: tuple[tuple[Fragment, Tier], ...]
+    file: tuple[Fragment, Tier] | None
+    expected_revision: int  # of the row that stands for the file; 0 if there is none
+
+    @property
+    def commands(self) -> int:
+        return len(self.deleted) + len(self.stored) + 1
+
+    @property
+    def weight(self) -> int:
+        """The bytes of its bodies, more or less."""
+        return sum(len(fragment.body) for fragment, _ in self.stored)
+
+    def unfinished(self) -> tuple[Fragment, Tier] | None:
+        """The row that stands for the file while its parts are being stored."""
+        if self.file is None:
+            return None
+        fragment, tier = self.file
+        metadata = replace(FileOutline.of(fragment.metadata), digest="", parts="").metadata()
+        return replace(fragment, metadata=metadata), tier
+
+    def in_parts(self, commands: int, revision: int) -> Iterator[FileChange]:
+        """The same, so many rows at a time, and the row that stands for the file, which is at a revision, last."""
+        for start in range(0, len(self.deleted), commands):
+            yield FileChange(self.source, self.deleted[start : start + commands], (), None, 0)
+        for start in range(0, len(self.stored), commands):
+            yield FileChange(self.source, (), self.stored[start : start + commands], None, 0)
+        yield FileChange(self.source, (), (), self.file, revision)
+
+
+def of_split(split: FileSplit, data: bytes, known: KnownFile, place: Place) -> FileChange:
+    """A file that is new, or has other bytes than before. Parts that are as they were are left alone."""
+    stored = [
+        (_fragment(part, split.source, data, place.project), row.tier if row else place.tier)
+        for part in split.parts
+        if not _is_stored(part, row := known.parts.get(part.part_id))
+    ]
+    wanted = {part.part_id for part in split.parts}
+    deleted = tuple(part_id for part_id in known.parts if part_id not in wanted)
+    outline = FileOutline(
+        size=split.size,
+        mtime_ns=split.mtime_ns,
+        digest=split.digest,
+        parts=split.fingerprint,
+        root=place.root,
+        version=VERSION,
+    )
+    file = _file(split.source, outline, _listing(part.metadata for part in split.parts), known, place)
+    return FileChange(split.source, deleted, tuple(stored), file, _revision(known))
+
+
+def of_same(same: FileSame, known: KnownFile, place: Place) -> FileChange | None:
+    """A file that was written, or moved with its root, but has the same bytes; None if it is as young as before."""
+    outline = replace(known.outline, size=same.size, mtime_ns=same.mtime_ns, root=place.root)
+    if outline == known.outline:
+        return None
+    rows = sorted(known.parts.values(), key=lambda row: Outline.of(row.metadata).order or 0)
+    body = outline.skipped or _listing(row.metadata for row in rows)
+    return FileChange(same.source, (), (), _file(same.source, outline, body, known, place), _revision(known))
+
+
+def of_skipped(skipped: FileSkipped, known: KnownFile, place: Place) -> FileChange:
+    """A file that was read in vain: it is remembered, so that it is not read again before it changes."""
+    outline = FileOutline(
+        size=skipped.size,
+        mtime_ns=skipped.mtime_ns,
+        digest=skipped.digest,
+        parts=fingerprint(()),
+        root=place.root,
+        skipped=skipped.reason,
+        version=VERSION,
+    )
+    file = _file(skipped.source, outline, skipped.reason, known, place)
+    return FileChange(skipped.source, tuple(known.parts), (), file, _revision(known))
+
+
+def of_gone(source: str, known: KnownFile) -> FileChange:
+    """A file that is not there any more, or cannot be read any more."""
+    return FileChange(source, tuple(known.parts), (), None, _revision(known))
+
+
+def _fragment(part: PartFound, source: str, data: bytes, project: str) -> Fragment:
+    return Fragment(
+        fragment_id=part.part_id,
+        body=data[part.start : part.end],
+        project=project,
+        source=source,
+        tokens=part.tokens,
+        kind=part.kind,
+        metadata=part.metadata,
+    )
+
+
+def _is_stored(part: PartFound, row: FragmentRow | None) -> bool:
+    return row is not None and (part.digest, part.kind, part.tokens, part.metadata) == (
+        row.digest,
+        row.kind,
+        row.tokens,
+        row.metadata,
+    )
+
+
+def _file(source: str, outline: FileOutline, body: str, known: KnownFile, place: Place) -> tuple[Fragment, Tier]:
+    fragment = Fragment(
+        fragment_id=file_id(source),
+        body=body,
+        project=place.project,
+        source=source,
+        kind=FILE_KIND,
+        metadata=outline.metadata(),
+    )
+    return fragment, known.row.tier if known.row else place.tier
+
+
+def _listing(parts: Iterable[Mapping[str, str]]) -> str:
+    """The parts of a file, one to a line: its lines, and what it is called or who says it."""
+    listed = (f"{each.get('lines', '')} {each.get('name') or each.get('speaker', '')}".rstrip() for each in parts)
+    return "\n".join(listed)
+
+
+def _revision(known: KnownFile) -> int:
+    return known.row.revision if known.row else 0
