@@ -6,6 +6,8 @@ from hypothesis import Phase, settings
 
 from tests.leaks import no_leaks, private_runtime_directory
 
+os.environ["DISABLE_TQDM"] = "1"  # read by bm25s when it is imported: a bar that nobody sees has a thread for ever
+
 # Repeatable by default. To soak: STEPWELL_HYPOTHESIS_PROFILE=long pytest tests/property -o faulthandler_timeout=0
 # takes other examples each time, and many more; what fails is printed with the line that repeats it.
 # Explaining the failure of a state machine takes longer than a test may.

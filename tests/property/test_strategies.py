@@ -1,14 +1,22 @@
 """An index that follows its project is the index of that project, and the number of workers does not show."""
 
+import math
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepwell.domain.outline import FILE_KIND, is_content, part_prefix
+from stepwell.strategies import index, postings
 from stepwell.strategies.base import ContextRequest, ScoredFragment
-from stepwell.strategies.index import Index, Weights
+from stepwell.strategies.index import K1, B, Index, Weights
 from stepwell.strategies.keyword import KeywordStrategy
 from stepwell.strategies.ranking import by_score
 from stepwell.strategies.recency import RecencyStrategy
-from stepwell.strategies.terms import counted, distinct
+from stepwell.strategies.terms import counted, distinct, worth
 from tests.unit.strategies.support import MemoryView, Store, found
 
 PROJECTS = ("p", "q")
@@ -16,9 +24,13 @@ WORDS = st.sampled_from(["red", "green", "blue", "get_user", "getUser", "user.na
 TEXTS = st.lists(WORDS, max_size=8).map(" ".join)
 BODIES = TEXTS.map(str.encode) | st.just(b"\xff red")
 KEYS = st.tuples(st.sampled_from(PROJECTS), st.sampled_from("abcdef"))
-STORES = st.tuples(st.just("store"), KEYS, BODIES, TEXTS, st.sampled_from(["code", "prose"]), st.integers(1, 9))
+NAMES = st.dictionaries(st.sampled_from(["name", "speaker", "lines"]), WORDS, max_size=2)
+KINDS = ["code", "prose", FILE_KIND]
+STORES = st.tuples(st.just("store"), KEYS, BODIES, TEXTS, NAMES, st.sampled_from(KINDS), st.integers(1, 9))
 DEEDS = STORES | st.tuples(st.sampled_from(["delete", "demote"]), KEYS)
-Deed = tuple[str, tuple[str, str], bytes, str, str, int] | tuple[str, tuple[str, str]]
+Deed = tuple[str, tuple[str, str], bytes, str, dict[str, str], str, int] | tuple[str, tuple[str, str]]
+
+Bounds = dict[str, int]
 
 
 def history(deeds: list[Deed]) -> Store:
@@ -28,8 +40,8 @@ def history(deeds: list[Deed]) -> Store:
         name, (project, fragment_id), *rest = deed
         exists = store.view(project).get(fragment_id) is not None
         match name, rest:
-            case "store", [bytes(body), str(source), str(kind), int(tokens)]:
-                store.store(fragment_id, body, project=project, source=source, kind=kind, tokens=tokens)
+            case "store", [bytes(body), str(source), dict(names), str(kind), int(tokens)]:
+                store.store(fragment_id, body, project=project, source=source, metadata=names, kind=kind, tokens=tokens)
             case "delete", _ if exists:
                 store.delete(fragment_id, project=project)
             case "demote", _ if exists:
@@ -44,7 +56,7 @@ def requests(draw: st.DrawFn) -> ContextRequest:
     return ContextRequest(
         projects=tuple(draw(st.lists(st.sampled_from(PROJECTS), min_size=1, unique=True))),
         query=draw(TEXTS),
-        kinds=tuple(draw(st.lists(st.sampled_from(["code", "prose"]), unique=True))),
+        kinds=tuple(draw(st.lists(st.sampled_from(KINDS), unique=True))),
         as_of_ms=draw(st.none() | st.integers(0, 100)),
     )
 
@@ -58,27 +70,85 @@ def walks(draw: st.DrawFn) -> list[MemoryView]:
     return [store.view(*PROJECTS, revision=revision, base=base) for revision, base in steps]
 
 
-@given(walks(), requests())
-def test_following_equals_building(walk: list[MemoryView], request: ContextRequest) -> None:
+@st.composite
+def sizes(draw: st.DrawFn) -> Bounds:
+    """So small that batches end, runs are merged, pieces are forgotten and slots are numbered anew."""
+    return {
+        "BATCH_PIECES": draw(st.sampled_from([1, 9, 1_000])),
+        "DEAD_SLOTS_MAX": draw(st.sampled_from([0, 3, 1_000])),
+        "MERGED_MAX": draw(st.sampled_from([0, 9, 1_000])),
+        "PIECES_REMEMBERED_MAX": draw(st.sampled_from([0, 9, 1_000])),
+    }
+
+
+@contextmanager
+def bounded(bounds: Bounds) -> Generator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in bounds.items():
+            patch.setattr(postings if hasattr(postings, name) else index, name, value)
+        yield
+
+
+@given(walks(), requests(), sizes())
+def test_following_equals_building(walk: list[MemoryView], request: ContextRequest, bounds: Bounds) -> None:
     """Whatever path led to a view, results and scores are those of an index made for it, to the last bit."""
     follower = KeywordStrategy()
     for view in walk:
+        with bounded(bounds):
+            results, confidence = found(follower, request, view), follower.can_handle(request, view)
         fresh = KeywordStrategy()
-        assert found(follower, request, view) == found(fresh, request, view)
-        assert follower.can_handle(request, view) == fresh.can_handle(request, view)
+        assert results == found(fresh, request, view)
+        assert confidence == fresh.can_handle(request, view)
 
 
-@given(walks())
-def test_following_keeps_the_same_terms(walk: list[MemoryView]) -> None:
+@given(walks(), sizes())
+def test_following_keeps_the_same_terms(walk: list[MemoryView], bounds: Bounds) -> None:
     """Also where no query looks: what is known of each term, and of the lengths, is the same."""
     follower = Index("p", Weights())
     for view in walk:
-        follower.catch_up(view)
+        with bounded(bounds):
+            follower.catch_up(view)
         fresh = Index("p", Weights())
         fresh.catch_up(view)
-        terms = sorted(follower._postings.keys() | fresh._postings.keys())
+        terms = sorted({*follower._postings.terms, *fresh._postings.terms})
         assert follower.frequencies(terms) == fresh.frequencies(terms)
         assert (len(follower), follower._total_length) == (len(fresh), fresh._total_length)
+
+
+@given(walks(), requests())
+def test_scores_are_what_the_formula_says(walk: list[MemoryView], request: ContextRequest) -> None:
+    """BM25 with what the fields have, weighted, over the length of the body."""
+    view, weights = walk[-1], Weights()
+    expected: dict[tuple[str, str], float] = {}
+    for project in request.projects:
+        counts: dict[str, dict[str, int]] = {}
+        lengths: dict[str, int] = {}
+        for row in filter(is_content, view.rows(project)):
+            seen = view.get(row.fragment_id, project=project)
+            assert seen is not None
+            body = counted(seen.text) if not seen.body.tobytes().startswith(b"\xff") else {}
+            total = Counter(body)
+            fields = (
+                (row.source, weights.source),
+                ("" if row.fragment_id.startswith(part_prefix(row.source)) else row.fragment_id, weights.fragment_id),
+                (row.metadata.get("name", ""), weights.name),
+                (row.metadata.get("speaker", ""), weights.speaker),
+            )
+            for text, weight in fields:
+                for term, count in counted(text).items():
+                    total[term] += weight * count
+            counts[row.fragment_id], lengths[row.fragment_id] = total, sum(body.values())
+        mean = sum(lengths.values()) / len(lengths) if any(lengths.values()) else 1.0
+        for term in distinct(request.query):
+            having = [fragment_id for fragment_id, total in counts.items() if term in total]
+            idf = math.log(1 + (len(counts) - len(having) + 0.5) / (len(having) + 0.5))
+            for fragment_id in having:
+                norm = K1 * (1 - B + B * lengths[fragment_id] / mean)
+                count, key = counts[fragment_id][term], (project, fragment_id)
+                expected[key] = expected.get(key, 0) + worth(term) * idf * count / (count + norm)
+    asked = ContextRequest(projects=request.projects, query=request.query)
+    results = found(KeywordStrategy(), asked, view, 10_000)
+    assert {(each.project, each.fragment_id): each.score for each in results} == pytest.approx(expected, abs=1e-9)
 
 
 @given(walks(), requests(), st.integers(1, 5), st.integers(1, 30))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter
-from weakref import WeakValueDictionary
+from typing import Final
 
 from msgspec import Struct
 
@@ -19,11 +20,12 @@ from stepwell.domain.commands.tiers import LocateBodies
 from stepwell.domain.fragment import FragmentRow
 from stepwell.domain.replies import BodiesLocated
 from stepwell.errors import BodyGone, InvalidArgument
-from stepwell.memory.replay import Replayed, changes, replay
+from stepwell.memory.replay import Replayed, changes, nearest, replay
 from stepwell.protocol.handles import CatalogueEnd, Handle
 
 Key = tuple[str, str]
-_serial = attrgetter("serial")
+
+_STATES_KEPT: Final = 4
 
 
 class View(Struct, frozen=True, dict=True):
@@ -45,7 +47,7 @@ class View(Struct, frozen=True, dict=True):
 
     def __iter__(self) -> Iterator[ViewedFragment]:
         for project in self.replayed:
-            for row in sorted(project.rows.values(), key=_serial):
+            for row in project.in_order:
                 yield ViewedFragment(row, project.handles[row.digest], self.bodies.read)
 
     def __contains__(self, key: Key) -> bool:
@@ -62,7 +64,7 @@ class View(Struct, frozen=True, dict=True):
     def rows(self, project: str) -> Sequence[FragmentRow]:
         """What is known of a project's fragments, in order of creation."""
         found = self._by_project.get(project)
-        return sorted(found.rows.values(), key=_serial) if found else ()
+        return found.in_order.rows if found else ()
 
     def changes(self, project: str, since: int) -> ViewChanges | None:
         """What happened to a project after a revision of this epoch; None if that cannot be told any more."""
@@ -70,13 +72,12 @@ class View(Struct, frozen=True, dict=True):
         if found is None or self.is_difference or since > self.revision:
             return None
         try:
-            changed = changes(found.end, self.bodies.segment, since)
+            changed = changes(found.end, self.bodies.segment, since, found.before)
         except BodyGone:
             return None
         if changed is None:
             return None
-        rows = sorted(changed.rows.values(), key=_serial)
-        stored = [ViewedFragment(row, changed.handles[row.digest], self.bodies.read) for row in rows]
+        stored = [ViewedFragment(row, changed.handles[row.digest], self.bodies.read) for row in changed.in_order]
         return ViewChanges(tuple(stored), changed.removed)
 
     @property
@@ -131,18 +132,23 @@ class BodyReader:
 
 
 class Views:
-    """Opens views. What an earlier view that is still held has replayed already is not replayed again."""
+    """Opens views. What the last views of a project have replayed already is not replayed again.
+
+    It is kept for that, of the projects that were looked at last: about 1 kB for a fragment. Of each project there are
+    a few states, which share most of it: who looks at the same project with another client may be a little behind.
+    """
 
     def __init__(self, session: Session, tiers: ContextTierService) -> None:
         self._session = session
         self._tiers = tiers
         self._bodies = BodyReader(session)
-        self._replayed: WeakValueDictionary[str, Replayed] = WeakValueDictionary()
+        self._forget()
         session.channel.on_fork(self._forget)
 
     def _forget(self) -> None:
         """In a forked child, whose manager may be another one, with other catalogues of the same names."""
-        self._replayed = WeakValueDictionary()
+        self._lock = threading.Lock()
+        self._replayed: OrderedDict[str, tuple[Replayed, ...]] = OrderedDict()
 
     def open(self, projects: Iterable[str] | None, since: int | None) -> View:
         """A view, or a difference."""
@@ -187,8 +193,14 @@ class Views:
         return names
 
     def _replay(self, end: CatalogueEnd) -> Replayed:
-        replayed = replay(end, self._session.bodies.segment, self._replayed.get(end.project))
-        self._replayed[end.project] = replayed
+        before = nearest(self._replayed.get(end.project, ()), end)
+        replayed = replay(end, self._session.bodies.segment, before)
+        with self._lock:
+            others = [each for each in self._replayed.get(end.project, ()) if each is not replayed]
+            self._replayed[end.project] = (*others[1 - _STATES_KEPT :], replayed)
+            self._replayed.move_to_end(end.project)
+            if len(self._replayed) > limits.PROJECTS_PER_SESSION_MAX:
+                self._replayed.popitem(last=False)
         return replayed
 
     def _differences(self, ends: Iterable[CatalogueEnd], since: int) -> tuple[Replayed, ...] | None:

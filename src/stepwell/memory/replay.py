@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
 from msgspec.msgpack import Decoder
 
 from stepwell.domain.fragment import FragmentRow
+from stepwell.memory.layered import Layered
+from stepwell.memory.ordered import Ordered
 from stepwell.protocol.handles import BLOCK, AnyRecord, CatalogueEnd, Gone, Handle, Moved, Put
 
 _decoder: Decoder[list[AnyRecord]] = Decoder(list[AnyRecord])
@@ -19,37 +21,89 @@ Find = Callable[[int], memoryview]
 """Gives the bytes of a segment."""
 
 
-class Replayed(Struct, frozen=True, weakref=True):
-    """A project's fragments at one revision, by id; the removed ones, if it is a difference."""
+class Milestone(Struct, frozen=True):
+    """Up to this end, a catalogue tells of no revision after this one."""
 
     end: CatalogueEnd
-    rows: dict[str, FragmentRow]
-    handles: dict[bytes, Handle]
+    revision: int
+
+
+class Replayed(Struct, frozen=True):
+    """A project's fragments at one revision, by id and in order of creation; of a difference also the removed ones."""
+
+    reached: Milestone
+    rows: Layered[str, FragmentRow]
+    handles: Layered[bytes, Handle]
+    in_order: Ordered
     removed: frozenset[str] = frozenset()
+    before: Milestone | None = None  # of the state that it was made from
+
+    @property
+    def end(self) -> CatalogueEnd:
+        return self.reached.end
+
+
+class _Changes:
+    """What records come to."""
+
+    def __init__(self, known: Container[bytes] = ()) -> None:
+        self._known = known
+        self.rows: dict[str, FragmentRow | None] = {}  # None: gone
+        self.handles: dict[bytes, Handle] = {}
+        self.revision = 0
+
+    def apply(self, records: Iterable[AnyRecord], since: int = -1) -> None:
+        """All of them, or those of later revisions."""
+        for record in records:
+            match record:
+                case Put(revision=revision, row=row) if revision > since:
+                    self.rows[row.fragment_id] = row
+                    self.handles[row.digest] = record.handle
+                case Gone(revision=revision) if revision > since:
+                    self.rows[record.fragment_id] = None
+                case Moved() if record.digest in self.handles or record.digest in self._known:
+                    self.handles[record.digest] = record.handle
+                    continue
+                case _:
+                    continue
+            self.revision = max(self.revision, revision)
 
 
 def replay(end: CatalogueEnd, find: Find, before: Replayed | None = None) -> Replayed:
-    """All fragments of a project. With an earlier state of the same catalogue, only what came since is read."""
+    """All fragments of a project. With an earlier state of the same catalogue, only what came since is read.
+
+    The two share what has not changed.
+    """
     if before is not None and before.end == end:
         return before
-    if before is not None and not _precedes(before.end, end):
-        before = None
-    rows = dict(before.rows) if before else {}
-    handles = dict(before.handles) if before else {}
-    for record in _records(end, find, before.end if before else None):
-        match record:
-            case Put(row=row):
-                rows[row.fragment_id] = row
-                handles[row.digest] = record.handle
-            case Gone():
-                rows.pop(record.fragment_id, None)
-            case Moved() if record.digest in handles:
-                handles[record.digest] = record.handle
-            case _:
-                pass
+    if before is None or not _precedes(before.end, end):
+        start = CatalogueEnd(end.project, end.generation, end.base_revision, ())
+        before = Replayed(Milestone(start, 0), Layered({}), Layered({}), Ordered())
+    changed = _Changes(before.handles)
+    changed.apply(_records(end, find, before.end))
+    rows, handles = before.rows.changed(changed.rows), before.handles.changed(changed.handles)
     if len(handles) > 2 * len(rows) + _STALE_HANDLES_MAX:
-        handles = {row.digest: handles[row.digest] for row in rows.values()}
-    return Replayed(end, rows, handles)
+        handles = Layered({row.digest: handles[row.digest] for row in rows.values()})
+    reached = Milestone(end, max(before.reached.revision, changed.revision))
+    return Replayed(reached, rows, handles, _in_order(before, changed.rows), before=before.reached)
+
+
+def _in_order(before: Replayed, changed: Mapping[str, FragmentRow | None]) -> Ordered:
+    """What was deleted and made again is another, and comes last."""
+    created = {fragment_id: row for fragment_id, row in changed.items() if row is not None}
+    replaced: dict[int, FragmentRow | None] = {}
+    for fragment_id in changed if before.rows else ():
+        if (known := before.rows.get(fragment_id)) is not None:
+            after = changed[fragment_id]
+            is_same = after is not None and after.serial == known.serial
+            replaced[known.serial] = created.pop(fragment_id) if is_same else None
+    return before.in_order.changed(replaced, created.values())
+
+
+def nearest(states: Iterable[Replayed], end: CatalogueEnd) -> Replayed | None:
+    """The latest of some states that is not after an end: least has to be read from there on."""
+    earlier = (state for state in states if _precedes(state.end, end))
+    return max(earlier, key=lambda state: sum(used for _, used in state.end.segments), default=None)
 
 
 def _precedes(earlier: CatalogueEnd, later: CatalogueEnd) -> bool:
@@ -60,27 +114,20 @@ def _precedes(earlier: CatalogueEnd, later: CatalogueEnd) -> bool:
     )
 
 
-def changes(end: CatalogueEnd, find: Find, since: int) -> Replayed | None:
-    """The fragments that changed after a revision, and those that went; None if the catalogue is younger."""
+def changes(end: CatalogueEnd, find: Find, since: int, before: Milestone | None = None) -> Replayed | None:
+    """The fragments that changed after a revision, and those that went; None if the catalogue is younger.
+
+    What lies before a milestone that is early enough is not looked through.
+    """
     if since < end.base_revision:
         return None
-    rows: dict[str, FragmentRow] = {}
-    handles: dict[bytes, Handle] = {}
-    removed: set[str] = set()
-    for record in _records(end, find, None, since):
-        match record:
-            case Put(row=row) if record.revision > since:
-                rows[row.fragment_id] = row
-                handles[row.digest] = record.handle
-                removed.discard(row.fragment_id)
-            case Gone() if record.revision > since:
-                rows.pop(record.fragment_id, None)
-                removed.add(record.fragment_id)
-            case Moved() if record.digest in handles:
-                handles[record.digest] = record.handle
-            case _:
-                pass
-    return Replayed(end, rows, handles, frozenset(removed))
+    is_early = before is not None and before.revision <= since and _precedes(before.end, end)
+    changed = _Changes()
+    changed.apply(_records(end, find, before.end if before and is_early else None, since), since)
+    rows = {fragment_id: row for fragment_id, row in changed.rows.items() if row is not None}
+    in_order = Ordered().changed({}, rows.values())
+    removed = frozenset(changed.rows.keys() - rows.keys())
+    return Replayed(Milestone(end, since), Layered(rows), Layered(changed.handles), in_order, removed)
 
 
 def _records(end: CatalogueEnd, find: Find, start: CatalogueEnd | None, since: int = -1) -> Iterator[AnyRecord]:

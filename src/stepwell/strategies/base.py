@@ -13,9 +13,9 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
 from stepwell import limits
-from stepwell.domain.checks import check, checked
+from stepwell.domain.checks import check, checked, require_instance
 from stepwell.domain.fragment import FragmentRow
-from stepwell.domain.names import Label, ProjectName, Source, StrategyName, Text
+from stepwell.domain.names import Identifier, Label, ProjectName, Source, StrategyName, Text
 from stepwell.errors import InvalidArgument
 
 _Breadth = Annotated[
@@ -28,6 +28,14 @@ _Breadth = Annotated[
 ]
 _Depth = Annotated[int, Meta(ge=0, le=64, description="a depth is a whole number from 0 to 64")]
 _Budget = Annotated[int, Meta(ge=1, description="a budget is at least one token")]
+_Ancestry = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=limits.SUBPLAN_DEPTH_MAX,
+        description=f"a decision is the plan's own (0) or that of an ancestor, up to {limits.SUBPLAN_DEPTH_MAX}",
+    ),
+]
 
 if TYPE_CHECKING:
     # What may be given; what is there is a tuple.
@@ -35,6 +43,7 @@ if TYPE_CHECKING:
     _Focus = Sequence[str]
     _Kinds = Sequence[str]
     _Preferred = Sequence[str]
+    _Decisions = Sequence["DecisionSeen"]
 else:
     # A value inside a tuple is refused with the advice of the whole, which therefore has both.
     _Projects = Annotated[
@@ -70,7 +79,75 @@ else:
         ),
     ]
 
+    _Decisions = Annotated[
+        tuple["DecisionSeen", ...],
+        Meta(
+            max_length=limits.DECISIONS_SEEN_MAX,
+            description=f"give at most {limits.DECISIONS_SEEN_MAX} decisions: `PlanSeen.bounded` takes the nearest",
+        ),
+    ]
+
 _Moment = Annotated[int, Meta(ge=0, description="a moment is in milliseconds since 1970")]
+
+
+@checked
+class DecisionSeen(Struct, frozen=True, array_like=True):
+    """A decision that still stands, of a plan or of one of its ancestors."""
+
+    decision_id: Identifier
+    plan_id: Identifier
+    question: Text
+    choice: Text
+    rationale: Text
+    depth: _Ancestry = 0  # how far above: 0 is the plan's own, 1 its parent's
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def text(self) -> str:
+        """All that it says."""
+        return f"{self.question}\n{self.choice}\n{self.rationale}"
+
+
+@checked
+class PlanSeen(Struct, frozen=True, array_like=True):
+    """What a plan brings along to a question: what was decided, and what its parent has seen."""
+
+    plan_id: Identifier
+    phase: Label
+    decisions: _Decisions = ()
+    skeleton: Text = ""  # the parent's context, compressed
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.decisions, tuple):
+            force_setattr(self, "decisions", tuple(self.decisions))
+        for each in self.decisions:
+            require_instance(each, (DecisionSeen,), "decisions are DecisionSeen")
+        check(self)
+        chars = sum(len(each.text) for each in self.decisions)
+        if chars > limits.DECISIONS_SEEN_CHARS_MAX:
+            raise InvalidArgument(
+                f"decisions have {chars} characters, at most {limits.DECISIONS_SEEN_CHARS_MAX} go with a request: "
+                "`PlanSeen.bounded` takes the nearest"
+            )
+
+    @classmethod
+    def bounded(cls, plan_id: str, phase: str, decisions: Iterable[DecisionSeen], skeleton: str = "") -> PlanSeen:
+        """With as many decisions as there is room for: the nearest first, and of one plan's the last that was made.
+
+        They are given in the order of recording, and kept in it.
+        """
+        given = list(enumerate(decisions))
+        kept: list[tuple[int, DecisionSeen]] = []
+        chars = 0
+        for number, decision in sorted(given, key=lambda pair: (pair[1].depth, -pair[0])):
+            needed = chars + len(decision.text)
+            if len(kept) < limits.DECISIONS_SEEN_MAX and needed <= limits.DECISIONS_SEEN_CHARS_MAX:
+                chars = needed
+                kept.append((number, decision))
+        seen = tuple(decision for _, decision in sorted(kept, key=lambda pair: pair[0]))
+        return cls(plan_id, phase, seen, skeleton[: limits.TEXT_CHARS_MAX])
 
 
 @checked
@@ -86,8 +163,10 @@ class ContextRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     budget_tokens: _Budget = 4_000
     strategies: _Preferred = ()  # those that are preferred
     as_of_ms: _Moment | None = None  # what counts as now; None: when it is asked
+    plan: PlanSeen | None = None  # for whose sake it is asked
 
     def __post_init__(self) -> None:
+        require_instance(self.plan, (PlanSeen, type(None)), "plan is a PlanSeen")
         for name in ("projects", "focus", "kinds", "strategies"):
             given = getattr(self, name)
             if isinstance(given, str):

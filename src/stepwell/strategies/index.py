@@ -13,8 +13,10 @@ from __future__ import annotations
 import codecs
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from heapq import nsmallest
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -22,36 +24,33 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepwell.domain.fragment import FragmentRow
+from stepwell.domain.outline import Outline, is_content, part_prefix
 from stepwell.limits import MIB
 from stepwell.strategies import progress
 from stepwell.strategies.base import Changes, SeenFragment, StrategyView
+from stepwell.strategies.postings import Batch, Mask, Occurrences, Postings, Slots
 from stepwell.strategies.shares import Portion
-from stepwell.strategies.terms import counted
+from stepwell.strategies.terms import pieces, worth
 
 K1: Final = 1.5  # how much the second occurrence of a term counts
 B: Final = 0.75  # how much a long fragment has to have more of them
 BODY_BYTES_INDEXED_MAX: Final = MIB  # of a longer body, its beginning: what follows seldom has other terms
+BATCH_PIECES: Final = 1 << 20  # that are read before they become postings: some tens of megabytes
 DEAD_SLOTS_MAX: Final = 1_000  # besides as many as there are fragments
 _REPORTED_EVERY: Final = 250  # fragments that are read
 
-_COUNT_BITS: Final = (
-    32  # the rest of a posting is the slot: one number, because half a posting would be worse than none
-)
-_COUNT_MASK: Final = np.uint64((1 << _COUNT_BITS) - 1)
-
-Slots = NDArray[np.intp]
-Mask = NDArray[np.bool_]
-Numbers = NDArray[np.uint64]
-
 
 class Weights(Struct, frozen=True):
-    """How much a term counts in each field: as if the field had been written as many times.
+    """How much a term counts in each field: as if the field had been written as many times; 0 leaves it out.
 
-    Whoever names a file or a fragment says what it is about; in a body a word may just occur.
+    Whoever names a file or a fragment says what it is about; in a body a word may just occur. But how long a fragment
+    is, is told by its body: what all the parts of a file have in common tells nothing about one of them.
     """
 
     source: int = 3
-    fragment_id: int = 3
+    fragment_id: int = 3  # of a part of a file, whose id is made of source and name, nothing
+    name: int = 3
+    speaker: int = 2
     body: int = 1
 
 
@@ -64,18 +63,19 @@ class Match(Struct, frozen=True):
 
 
 class Index:
-    """The terms of one project's fragments, at one revision."""
+    """The terms of one project's fragments, at one revision; of those that are wanted in it."""
 
-    def __init__(self, project: str, weights: Weights) -> None:
+    def __init__(self, project: str, weights: Weights, is_wanted: Callable[[FragmentRow], bool] = is_content) -> None:
         self._project: Final = project
         self._weights: Final = weights
+        self._is_wanted: Final = is_wanted
         self._at: tuple[str, int] | None = None
         """The epoch and revision that it has; None while it is being changed, and if that failed."""
         self._slots: dict[str, int] = {}
         self._total_length = 0
         """Of those that are alive."""
         self._kinds: dict[str, int] = {}
-        self._postings: dict[str, array[int]] = {}
+        self._postings: Final = Postings()
         # For each slot:
         self._rows: list[FragmentRow] = []
         self._kind_codes = array("I")
@@ -120,50 +120,48 @@ class Index:
         """`expected` is how many there are at the most, for whoever watches them being read."""
         for fragment_id in removed:
             self._remove(fragment_id)
+        batch, rows = self._postings.batch(), list[FragmentRow]()
         for done, fragment in enumerate(stored):
             if done % _REPORTED_EVERY == 0:
                 progress.report(done, expected, f"reading {self._project}")
-            slot = self._slots.get(fragment.row.fragment_id)
-            if slot is not None and _have_same_terms(self._rows[slot], fragment.row):
-                self._describe(slot, fragment.row)
+            row = fragment.row
+            slot = self._slots.get(row.fragment_id)
+            if not self._is_wanted(row):
+                self._remove(row.fragment_id)
+            elif slot is not None and _have_same_terms(self._rows[slot], row):
+                self._describe(slot, row)
             else:
-                self._put(fragment)
+                batch.add(pieces(_text(fragment.body)) * self._weights.body, _names(row, self._weights))
+                rows.append(row)
+            if len(batch) >= BATCH_PIECES:
+                self._put(batch, rows)
+                batch, rows = self._postings.batch(), []
+        self._put(batch, rows)
+        self._postings.forget()
         if len(self._rows) > 2 * len(self._slots) + DEAD_SLOTS_MAX:
             self._compact()
 
-    def _put(self, fragment: SeenFragment) -> None:
-        """Read it first, because that can fail; then the slot is alive only when all of it is there."""
-        counts = self._counts(fragment)
-        slot = self._make_slot(fragment.row)
-        for term, count in counts.items():
-            postings = self._postings.get(term)
-            if postings is None:
-                postings = self._postings[term] = array("Q")
-            postings.append(slot << _COUNT_BITS | count)
-        self._remove(fragment.row.fragment_id)
-        self._lengths[slot] = sum(counts.values())
-        self._total_length += self._lengths[slot]
-        self._slots[fragment.row.fragment_id] = slot
-        self._alive[slot] = True
+    def _put(self, batch: Batch, rows: Sequence[FragmentRow]) -> None:
+        """Slots come first, and are alive only when all of it is there: what failed in the middle is dead."""
+        first = len(self._rows)
+        for row in rows:
+            self._make_slot(row)
+        run, lengths = batch.run(first)
+        self._postings.add(run)
+        for slot, (row, length) in enumerate(zip(rows, lengths.tolist(), strict=True), first):
+            self._remove(row.fragment_id)
+            self._lengths[slot] = length
+            self._total_length += length
+            self._slots[row.fragment_id] = slot
+            self._alive[slot] = True
 
-    def _counts(self, fragment: SeenFragment) -> dict[str, int]:
-        row, weights = fragment.row, self._weights
-        counts = counted(_text(fragment.body))
-        if weights.body != 1:
-            counts = {term: weights.body * count for term, count in counts.items()}
-        for name, weight in ((row.source, weights.source), (row.fragment_id, weights.fragment_id)):
-            for term, count in counted(name).items():
-                counts[term] = counts.get(term, 0) + weight * count
-        return counts
-
-    def _make_slot(self, row: FragmentRow) -> int:
+    def _make_slot(self, row: FragmentRow) -> None:
         self._rows.append(row)
         self._kind_codes.append(0)
         self._serials.append(0)
         self._lengths.append(0)
         self._alive.append(False)
         self._describe(len(self._rows) - 1, row)
-        return len(self._rows) - 1
 
     def _describe(self, slot: int, row: FragmentRow) -> None:
         self._rows[slot] = row
@@ -177,41 +175,41 @@ class Index:
             self._total_length -= self._lengths[slot]
 
     def _compact(self) -> None:
-        alive = self._alive_slots()
-        numbers = np.cumsum(alive, dtype=np.uint64) - 1
-        postings: dict[str, array[int]] = {}
-        for term in self._postings:
-            slots, counts = self._occurrences(term, alive)
-            if len(slots):
-                postings[term] = array("Q", (numbers[slots] << _COUNT_BITS | counts).tobytes())
+        alive = np.array(self._alive, dtype=np.bool_)
+        self._postings.renumber(alive)
         kept = np.flatnonzero(alive).tolist()
-        rows = [self._rows[slot] for slot in kept]
-        kinds: dict[str, int] = {}
-        self._kind_codes = array("I", [kinds.setdefault(row.kind, len(kinds)) for row in rows])
-        self._serials = array("Q", [row.serial for row in rows])
+        self._rows = [self._rows[slot] for slot in kept]
+        self._kinds = {}
+        self._kind_codes = array("I", [self._kinds.setdefault(row.kind, len(self._kinds)) for row in self._rows])
+        self._serials = array("Q", [row.serial for row in self._rows])
         self._lengths = array("Q", [self._lengths[slot] for slot in kept])
-        self._slots = {row.fragment_id: slot for slot, row in enumerate(rows)}
-        self._alive = bytearray(b"\1" * len(rows))
-        self._postings, self._rows, self._kinds = postings, rows, kinds
+        self._slots = {row.fragment_id: slot for slot, row in enumerate(self._rows)}
+        self._alive = bytearray(b"\1" * len(self._rows))
 
-    def _alive_slots(self) -> Mask:
-        return np.array(self._alive, dtype=np.bool_)
-
-    def _occurrences(self, term: str, among: Mask) -> tuple[Slots, Numbers]:
-        """Where a term is, and how often it is there. Copied: an array cannot grow while somebody looks into it."""
-        postings: Numbers = np.array(self._postings.get(term, ()), dtype=np.uint64)
-        slots = (postings >> _COUNT_BITS).astype(np.intp)
-        is_among = among[slots]
-        return slots[is_among], postings[is_among] & _COUNT_MASK
+    def _find(self, terms: Iterable[str]) -> list[Occurrences]:
+        """Where each of the terms is, among what is alive."""
+        found = self._postings.find(terms)
+        if len(self._slots) == len(self._rows):
+            return found
+        alive = np.array(self._alive, dtype=np.bool_)
+        return [_among(occurrences, alive) for occurrences in found]
 
     def frequencies(self, terms: Iterable[str]) -> list[int]:
         """How many fragments have each of the terms."""
-        alive = self._alive_slots()
-        return [len(self._occurrences(term, alive)[0]) for term in terms]
+        return [len(slots) for slots, _ in self._find(terms)]
 
     def weight(self, frequency: int) -> float:
         """What a term is worth that so many fragments have: less, the more there are."""
         return math.log(1 + (len(self) - frequency + 0.5) / (frequency + 0.5))
+
+    def share(self, terms: Sequence[str]) -> float:
+        """Which part of the terms occurs, each counted by what it is worth; 0 of none."""
+        weighted = [
+            (worth(term) * self.weight(frequency), frequency)
+            for term, frequency in zip(terms, self.frequencies(terms), strict=True)
+        ]
+        everything = sum(weight for weight, _ in weighted)
+        return sum(weight for weight, frequency in weighted if frequency) / everything if weighted else 0.0
 
     def best(
         self, terms: Sequence[str], limit: int, *, kinds: Sequence[str] = (), portions: Sequence[Portion] = ()
@@ -220,20 +218,21 @@ class Index:
 
         More than one is made only for whoever takes it, before the index changes.
         """
-        alive, wanted, norms = self._alive_slots(), self._wanted(kinds, portions), self._norms()
+        wanted, norms = self._wanted(kinds, portions), self._norms()
         scores = np.zeros(len(self._rows))
         found: dict[str, Slots] = {}
-        for term in terms:
-            slots, counts = self._occurrences(term, alive)
-            weight = self.weight(len(slots))
-            is_wanted = wanted[slots]
-            slots, counts = slots[is_wanted], counts[is_wanted]
+        for term, occurrences in zip(terms, self._find(terms), strict=True):
+            weight = self.weight(len(occurrences[0])) * worth(term)
+            slots, counts = occurrences if wanted is None else _among(occurrences, wanted)
             scores[slots] += weight * (counts / (counts + norms[slots]))
             found[term] = slots
         top = [(-float(scores[slot]), self._rows[slot].fragment_id, slot) for slot in _highest(scores, limit)]
         return self._matches(nsmallest(limit, top), found)
 
-    def _wanted(self, kinds: Sequence[str], portions: Sequence[Portion]) -> Mask:
+    def _wanted(self, kinds: Sequence[str], portions: Sequence[Portion]) -> Mask | None:
+        """None: all of them."""
+        if not kinds and not portions:
+            return None
         wanted = np.ones(len(self._rows), dtype=np.bool_)
         if kinds:
             codes = [self._kinds[kind] for kind in kinds if kind in self._kinds]
@@ -248,24 +247,57 @@ class Index:
         return K1 * (1 - B + B * (np.array(self._lengths, dtype=np.float64) / mean_length))
 
     def _matches(self, top: list[tuple[float, str, int]], found: dict[str, Slots]) -> Iterator[Match]:
-        slots = [slot for _, _, slot in top]
-        has = {term: _members(slots, where, len(self._rows)) for term, where in found.items()}
+        slots = np.array([slot for _, _, slot in top], dtype=np.int32)
+        has = {term: _is_in(slots, where) for term, where in found.items()}
         for place, (score, _, slot) in enumerate(top):
             yield Match(self._rows[slot], -score, tuple(term for term in found if has[term][place]))
 
 
 def _have_same_terms(before: FragmentRow, after: FragmentRow) -> bool:
     """Whether only its tier, say, is another."""
-    return before.digest == after.digest and before.source == after.source
+    return (
+        before.digest == after.digest
+        and before.source == after.source
+        and (before.metadata == after.metadata or _labels(before) == _labels(after))
+    )
 
 
-def _text(body: memoryview) -> str:
+def _labels(row: FragmentRow) -> tuple[str, str]:
+    outline = Outline.of(row.metadata)
+    return outline.name, outline.speaker
+
+
+def _names(row: FragmentRow, weights: Weights) -> list[bytes]:
+    """The pieces of everything but the body."""
+    name, speaker = _labels(row) if row.metadata else ("", "")
+    is_part = row.fragment_id.startswith(_prefix(row.source))
+    weighted = (
+        (row.source, weights.source),
+        ("" if is_part else row.fragment_id, weights.fragment_id),
+        (name, weights.name),
+        (speaker, weights.speaker),
+    )
+    return list(chain.from_iterable(pieces(text.encode()) * weight for text, weight in weighted if text))
+
+
+_prefix: Final = lru_cache(maxsize=1_000)(part_prefix)
+
+
+def _text(body: memoryview) -> bytes:
     """The beginning of a body; nothing of one that is not UTF-8 there."""
-    is_all = len(body) <= BODY_BYTES_INDEXED_MAX
+    text = bytes(body[:BODY_BYTES_INDEXED_MAX])
+    if text.isascii():
+        return text
     try:
-        return codecs.utf_8_decode(body[:BODY_BYTES_INDEXED_MAX], "strict", is_all)[0]
+        return text[: codecs.utf_8_decode(text, "strict", len(text) == len(body))[1]]
     except UnicodeDecodeError:
-        return ""
+        return b""
+
+
+def _among(occurrences: Occurrences, mask: Mask) -> Occurrences:
+    slots, counts = occurrences
+    is_among = mask[slots]
+    return slots[is_among], counts[is_among]
 
 
 def _highest(scores: NDArray[np.float64], limit: int) -> list[int]:
@@ -277,7 +309,7 @@ def _highest(scores: NDArray[np.float64], limit: int) -> list[int]:
     return slots.tolist()
 
 
-def _members(slots: Sequence[int], of: Slots, slots_max: int) -> list[bool]:
-    marks = np.zeros(slots_max, dtype=np.bool_)
-    marks[of] = True
-    return marks[slots].tolist() if slots else []
+def _is_in(slots: Slots, ascending: Slots) -> list[bool]:
+    """Which of some slots are in a term's."""
+    places = np.searchsorted(ascending, slots)
+    return (ascending.take(places, mode="clip") == slots).tolist() if len(ascending) else [False] * len(slots)

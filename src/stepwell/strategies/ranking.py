@@ -7,6 +7,8 @@ from itertools import chain
 from typing import Final
 
 from stepwell import limits
+from stepwell.domain.fragment import FragmentRow
+from stepwell.domain.outline import is_content
 from stepwell.errors import InvalidArgument
 from stepwell.strategies.base import ContextRequest, ScoredFragment, StrategyView
 
@@ -49,3 +51,8 @@ def merged(
 def asked_for(request: ContextRequest, view: StrategyView) -> list[str]:
     """The projects of a request that the view has, in the view's order."""
     return [project for project in view.projects if project in request.projects]
+
+
+def is_wanted(request: ContextRequest, row: FragmentRow) -> bool:
+    """Whether a row is of a kind that was asked for. One that stands for a file is shown to whoever names its kind."""
+    return row.kind in request.kinds if request.kinds else is_content(row)

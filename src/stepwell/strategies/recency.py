@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from heapq import nsmallest
+from heapq import merge
 from math import exp2
 from typing import Final
 
-from stepwell.domain.fragment import FragmentRow
-from stepwell.domain.tier import HOT
+import numpy as np
+
 from stepwell.strategies.base import ContextRequest, ScoredFragment, StrategyView
+from stepwell.strategies.columns import leading
+from stepwell.strategies.following import Following
 from stepwell.strategies.ranking import RESULTS_MAX, Rank, asked_for, fill, merged
-from stepwell.strategies.shares import ViewShare, in_portions, unshared
+from stepwell.strategies.shares import Portion, ViewShare, unshared
+from stepwell.strategies.timeline import Timeline
 
 HALF_LIFE_MS: Final = 24 * 60 * 60 * 1000  # what is a day old counts half as much as what is new
+AGE_MS_MAX: Final = 1_000 * HALF_LIFE_MS  # what is older is equally old: its score could not be told from 0
+_MOMENT_MS_MAX: Final = 1 << 62  # whoever says that it is later means the end of time
 UNASKED: Final = 0.5  # its confidence if nothing particular is asked
 ASKED: Final = 0.2  # otherwise: that something is new says little about what it is
-
-Dated = tuple[FragmentRow, int]
 
 
 class RecencyStrategy:
@@ -26,25 +29,24 @@ class RecencyStrategy:
     name: str = "recency"
     capabilities: frozenset[str] = frozenset({"time"})
 
+    def __init__(self, timelines: Following[Timeline] | None = None) -> None:
+        self._timelines: Final = Following(Timeline) if timelines is None else timelines
+
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
         """Low, because it does not look at the query; 0 if there is nothing of that kind."""
-        whole, _ = unshared(view)
-        if not any(_is_wanted(request, row) for project in asked_for(request, whole) for row in whole.rows(project)):
+        if not any(timeline.has(request) for timeline in self._asked_for(request, unshared(view)[0])):
             return 0.0
         return ASKED if request.query.strip() or request.focus else UNASKED
 
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
         """The newest. Without `as_of_ms`, now is when the newest of all that was asked for was written."""
         whole, portions = unshared(view)
-        dated = [pair for project in asked_for(request, whole) for pair in _dated(whole.rows(project))]
-        now_ms = max((at_ms for _, at_ms in dated), default=0) if request.as_of_ms is None else request.as_of_ms
-        ranked = (
-            (-_score(now_ms - at_ms), -row.revision, *row.key, now_ms - at_ms, row)
-            for row, at_ms in reversed(dated)  # so that most are not among the newest when they come
-            if _is_wanted(request, row) and in_portions(row, portions)
-        )
-        newest = nsmallest(RESULTS_MAX, ranked)
-        return fill((_scored(row, age_ms) for *_, age_ms, row in newest), budget_tokens)
+        timelines = self._asked_for(request, whole)
+        now_ms = request.as_of_ms
+        if now_ms is None:
+            now_ms = max((each.last_written_ms for each in timelines), default=0)
+        newest = (_newest(each, request, portions, now_ms) for each in timelines)
+        return fill(merge(*newest, key=_rank), budget_tokens)
 
     def explain(self) -> str:
         """What it goes by."""
@@ -63,32 +65,29 @@ class RecencyStrategy:
         """The newest of all shares."""
         return merged(shares, budget_tokens, _rank)
 
-
-def _is_wanted(request: ContextRequest, row: FragmentRow) -> bool:
-    return not request.kinds or row.kind in request.kinds
-
-
-def _dated(rows: Sequence[FragmentRow]) -> Iterator[Dated]:
-    """When each was last written, as well as a row can tell.
-
-    What is hot is as new as its arrival there: it was written then, or is in use. Any other arrival may be a demotion,
-    which is no news. But revisions are in order of time, so that a body is not older than any fragment whose body
-    has an earlier revision.
-    """
-    latest_ms = 0
-    for row in sorted(rows, key=lambda row: row.revision):
-        latest_ms = max(latest_ms, row.created_at_ms)
-        yield row, row.placed_at_ms if row.tier is HOT else latest_ms
+    def _asked_for(self, request: ContextRequest, view: StrategyView) -> list[Timeline]:
+        return [self._timelines.of(view, project) for project in asked_for(request, view)]
 
 
-def _score(age_ms: int) -> float:
-    """What came after the moment that counts as now is new."""
-    return exp2(-max(0, age_ms) / HALF_LIFE_MS)
-
-
-def _scored(row: FragmentRow, age_ms: int) -> ScoredFragment:
-    reason = f"{max(0, age_ms) // 1000} s old"
-    return ScoredFragment(row.project, row.fragment_id, _score(age_ms), row.tokens, row.revision, reason)
+def _newest(
+    timeline: Timeline, request: ContextRequest, portions: Sequence[Portion], now_ms: int
+) -> Iterator[ScoredFragment]:
+    """Those of one project. What came after the moment that counts as now is new."""
+    wanted = timeline.wanted(request)
+    for part, parts in portions:
+        wanted &= timeline.serials % parts == part
+    slots = np.flatnonzero(wanted)
+    ages_ms = np.maximum(0, min(now_ms, _MOMENT_MS_MAX) - timeline.written_ms[slots])
+    counted_ms, revisions = np.minimum(ages_ms, AGE_MS_MAX), timeline.revisions[slots]
+    places = leading((counted_ms, -revisions), RESULTS_MAX).tolist()
+    rows = [timeline.at(slot) for slot in slots[places].tolist()]
+    ranked = sorted(
+        (int(counted_ms[place]), -row.revision, row.fragment_id, int(ages_ms[place]), row)
+        for place, row in zip(places, rows, strict=True)
+    )
+    for age_ms, _, _, told_ms, row in ranked:
+        score = exp2(-age_ms / HALF_LIFE_MS)
+        yield ScoredFragment(row.project, row.fragment_id, score, row.tokens, row.revision, f"{told_ms // 1000} s old")
 
 
 def _rank(fragment: ScoredFragment) -> Rank:

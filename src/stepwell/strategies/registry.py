@@ -18,12 +18,20 @@ from stepwell import limits
 from stepwell.domain.names import StrategyName
 from stepwell.errors import InvalidArgument, NotFound
 from stepwell.strategies.base import Partitioned, Strategy, StrategyInfo
+from stepwell.strategies.following import Following
 from stepwell.strategies.functions import FunctionStrategy, StrategyFunction
+from stepwell.strategies.graph import GraphStrategy
+from stepwell.strategies.hits import Hits
+from stepwell.strategies.indexes import Indexes
 from stepwell.strategies.keyword import KeywordStrategy
+from stepwell.strategies.neighbours import Neighbours
+from stepwell.strategies.plan_decision import PlanDecisionStrategy
 from stepwell.strategies.recency import RecencyStrategy
+from stepwell.strategies.semantic import SemanticStrategy
+from stepwell.strategies.tiered import TieredStrategy
+from stepwell.strategies.timeline import Timeline
 
 GROUP: Final = "stepwell.strategies"
-BUILT_IN: Final = (KeywordStrategy, RecencyStrategy)
 
 _ADVICE: Final = (
     "give an object with name, capabilities, can_handle, assemble and explain, its class, a function that makes one, "
@@ -32,14 +40,29 @@ _ADVICE: Final = (
 _METHODS: Final = ("can_handle", "assemble", "explain")
 
 
+def built_in() -> tuple[Strategy, ...]:
+    """Our own. What several of them need of a project is kept once: a worker gives them one request at a time."""
+    indexes, neighbours, timelines = Indexes(), Following(Neighbours), Following(Timeline)
+    hits = Hits(indexes)
+    return (
+        KeywordStrategy(indexes),
+        RecencyStrategy(timelines),
+        GraphStrategy(hits, neighbours),
+        SemanticStrategy(),
+        TieredStrategy(hits, timelines),
+        PlanDecisionStrategy(hits, neighbours),
+    )
+
+
 class Registry:
     """The strategies of a process. A worker asks its own instances."""
 
-    def __init__(self, candidates: Iterable[object] = BUILT_IN) -> None:
+    def __init__(self, candidates: Iterable[object] | None = None) -> None:
+        """With the built-in ones, unless others are given."""
         self._strategies: dict[str, Strategy] = {}
         self.problems: Final[dict[str, str]] = {}
         """Of entry points and texts that could not be loaded: the reason."""
-        for candidate in candidates:
+        for candidate in built_in() if candidates is None else candidates:
             self.add(candidate)
 
     def __len__(self) -> int:

@@ -97,6 +97,7 @@ class Library:
 def assert_same(replayed: Replayed, rows: dict[str, FragmentRow], handles: dict[bytes, Handle]) -> None:
     """Every row, and where its body is now."""
     assert replayed.rows == rows
+    assert replayed.in_order.rows == tuple(rows.values())
     assert {row.digest: replayed.handles[row.digest] for row in replayed.rows.values()} == handles
 
 

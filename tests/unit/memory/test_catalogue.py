@@ -232,7 +232,7 @@ class TestMoves:
             second = held.view(before=first)
             assert second.handles != first.handles
             assert held.owner.revision == revision
-            assert held.view() == second
+            assert held.view().handles == second.handles
 
     def test_body_of_two_projects(self) -> None:
         """Both are told, and only those that are looked at."""
@@ -301,7 +301,8 @@ class TestDifferences:
                 difference = held.since(revision)
                 assert difference is not None, (revision, base)
                 assert difference.removed.isdisjoint(difference.rows)
-                after = {name: row for name, row in rows.items() if name not in difference.removed} | difference.rows
+                after = {name: row for name, row in rows.items() if name not in difference.removed}
+                after.update(difference.rows)
                 assert after == held.rows()
                 handles = held.handles()
                 for row in difference.rows.values():
@@ -317,7 +318,7 @@ class TestDifferences:
             revision = held.owner.revision
             nothing = held.since(revision)
             assert nothing is not None
-            assert (nothing.rows, nothing.removed) == ({}, frozenset())
+            assert ([*nothing.rows], nothing.removed) == ([], frozenset())
             held.demote("a")
             held.delete("b")
             difference = held.since(revision)

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from stepwell.domain.fragment import FragmentRow
-from stepwell.domain.tier import Tier
+from stepwell.domain.tier import BELOW, Tier
 from stepwell.errors import BodyGone
 from stepwell.strategies.base import ContextRequest, ScoredFragment, Strategy, StrategyView
 
@@ -92,6 +92,7 @@ class Store:
         kind: str = "text",
         tokens: int = 1,
         at_ms: int | None = None,
+        metadata: dict[str, str] | None = None,
     ) -> FragmentRow:
         """At the moment that is the revision, unless another is given."""
         content = body.encode() if isinstance(body, str) else body
@@ -113,16 +114,16 @@ class Store:
             created_at_ms=current.row.created_at_ms if current else moment_ms,
             revision=self.revision + 1,
             serial=current.row.serial if current else self._serial,
-            metadata={},
+            metadata=metadata or {},
         )
         self._commit(project, fragment_id, Seen(row, content))
         return row
 
     def demote(self, fragment_id: str, *, project: str = "p", at_ms: int | None = None) -> None:
-        """To warm: another row, the same body."""
+        """From hot to warm, from there to cold: another row, the same body."""
         seen = self._history[-1][project][fragment_id]
         placed_at_ms = self.revision + 1 if at_ms is None else at_ms
-        row = replace(seen.row, tier=Tier.WARM, placed_at_ms=placed_at_ms)
+        row = replace(seen.row, tier=BELOW.get(seen.row.tier, Tier.COLD), placed_at_ms=placed_at_ms)
         self._commit(project, fragment_id, replace(seen, row=row))
 
     def lose_body(self, fragment_id: str, *, project: str = "p") -> None:

@@ -2,14 +2,20 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from stepwell import limits
 from stepwell.errors import InvalidArgument
-from stepwell.strategies.base import ContextRequest
+from stepwell.strategies.base import ContextRequest, DecisionSeen, PlanSeen
 
 make: Callable[..., ContextRequest] = ContextRequest
+make_plan: Callable[..., PlanSeen] = PlanSeen
 """As a caller does who has no type checker."""
+
+
+def decision(number: int, depth: int = 0, text: str = "") -> DecisionSeen:
+    return DecisionSeen(f"D{number}", "P", "which?", "this", text, depth)
 
 
 def test_lists_are_taken_for_tuples() -> None:
@@ -39,6 +45,7 @@ def test_lists_are_taken_for_tuples() -> None:
         ("strategies", ("Not A Name",), "each of lower case letters"),
         ("as_of_ms", -1, "a moment is in milliseconds since 1970"),
         ("as_of_ms", "now", "as_of_ms was refused"),
+        ("plan", "a plan", "plan is a PlanSeen, not a str"),
     ],
 )
 def test_bounds(field: str, value: object, advice: str) -> None:
@@ -46,3 +53,37 @@ def test_bounds(field: str, value: object, advice: str) -> None:
     given: dict[str, object] = {"projects": ("p",), field: value}
     with pytest.raises(InvalidArgument, match=advice):
         make(**given)
+
+
+def test_a_plan_travels_with_its_request() -> None:
+    """What a worker decodes is what was asked."""
+    request = make(projects=["p"], plan=make_plan("P", "execute", [decision(1, 2)], "what was seen"))
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=ContextRequest) == request
+
+
+@pytest.mark.parametrize(
+    "decisions, advice",
+    [
+        (["a text"], "decisions are DecisionSeen, not a str"),
+        ([decision(1)] * (limits.DECISIONS_SEEN_MAX + 1), "at most 256 decisions"),
+        ([decision(1, text="x" * 40_000)] * 2, "80024 characters, at most 64000 go with a request"),
+    ],
+)
+def test_bounds_of_a_plan(decisions: list[object], advice: str) -> None:
+    with pytest.raises(InvalidArgument, match=advice):
+        make_plan("P", "execute", decisions)
+
+
+def test_a_decision_is_near() -> None:
+    with pytest.raises(InvalidArgument, match="up to 8"):
+        decision(1, depth=9)
+
+
+def test_the_nearest_decisions_go_along() -> None:
+    """The nearest plan's first, of these the latest; what is too long leaves room for others; their order stays."""
+    many = [decision(number, depth=number % 2) for number in range(2 * limits.DECISIONS_SEEN_MAX)]
+    assert PlanSeen.bounded("P", "execute", many).decisions == tuple(each for each in many if each.depth == 0)
+    wordy = [decision(0, text="x" * 40_000), decision(1, text="y" * 40_000), decision(2), decision(3, 1)]
+    seen = PlanSeen.bounded("P", "execute", wordy, "z" * 100_000)
+    assert [each.decision_id for each in seen.decisions] == ["D1", "D2", "D3"]
+    assert len(seen.skeleton) == limits.TEXT_CHARS_MAX

@@ -8,12 +8,14 @@ from stepwell.errors import BodyGone
 from stepwell.strategies import index as index_module
 from stepwell.strategies.base import Partitioned, Strategy
 from stepwell.strategies.index import K1, B, Weights
+from stepwell.strategies.indexes import Indexes
 from stepwell.strategies.keyword import QUERY_TERMS_MAX, KeywordStrategy
 from stepwell.strategies.terms import counted
 from tests.seeds import seeded
 from tests.unit.strategies.support import MemoryView, Store, ask, found, ids
 
-EQUAL = Weights(source=1, fragment_id=1, body=1)
+EQUAL = Weights(source=1, fragment_id=1, name=1, speaker=1)
+BODIES = Weights(source=0, fragment_id=0, name=0, speaker=0)
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def test_best_first(keyword: KeywordStrategy) -> None:
     results = found(keyword, ask("password of a user"), library().view())
     assert ids(results) == ["readme", "login", "mail"]
     assert results[0].score > results[1].score > results[2].score > 0
-    assert ids(found(keyword, ask("password"), library().view())) == ["readme", "login"]
+    assert ids(found(keyword, ask("password"), library().view())) == ["login", "readme"]
     assert found(keyword, ask("unheard"), library().view()) == ()
 
 
@@ -56,7 +58,76 @@ def test_names_count_more_than_bodies(keyword: KeywordStrategy) -> None:
     store.store("b", "filler " * 7, source="session.py")
     store.store("session", "filler " * 7, source="y.py")
     assert ids(found(keyword, ask("session"), store.view())) == ["b", "session", "a"]
-    assert ids(found(KeywordStrategy(EQUAL), ask("session"), store.view()))[0] == "a"
+    assert ids(found(KeywordStrategy(Indexes(EQUAL)), ask("session"), store.view()))[0] == "a"
+
+
+def test_names_and_speakers(keyword: KeywordStrategy) -> None:
+    """What a definition or a section is called, and who has said something, is looked at as well."""
+    store = Store()
+    store.store("a", "filler " * 9, metadata={"name": "Session.close"})
+    store.store("b", "filler " * 9, metadata={"speaker": "Professor E"})
+    store.store("c", "session professor" + " filler" * 9)
+    assert ids(found(keyword, ask("session"), store.view())) == ["a", "c"]
+    assert ids(found(keyword, ask("What did the professor say?"), store.view())) == ["b", "c"]
+
+
+def test_the_id_of_a_part(keyword: KeywordStrategy) -> None:
+    """It is made of its source and name: those do not count twice."""
+    store = Store()
+    store.store("src/session.py#3", "filler", source="src/session.py")
+    store.store("else", "filler", source="src/session.py")
+    first, second = found(keyword, ask("session"), store.view())
+    assert first.score == second.score
+    assert found(keyword, ask("3"), store.view()) == ()
+
+
+def test_what_all_have_in_common(keyword: KeywordStrategy) -> None:
+    """A long path makes no fragment longer: a short turn of a conversation stays a short one."""
+    scores: list[list[float]] = []
+    for epoch, source in enumerate(("", "the/same/long/path/for/every/turn/of/it.jsonl")):
+        store = Store(str(epoch))
+        store.store("long", "budget " + "filler " * 40, source=source)
+        store.store("short", "budget filler", source=source)
+        scores.append([each.score for each in found(keyword, ask("budget"), store.view())])
+    assert scores[0] == scores[1]
+    assert scores[0][0] > 2 * scores[0][1]
+
+
+def test_stop_words_decide_last(keyword: KeywordStrategy) -> None:
+    """One word that the question is about is worth more than all the others; of nothing else, they are all there is."""
+    store = Store()
+    store.store("a", "the budget")
+    store.store("b", "what did they say about the")
+    for number in range(9):
+        store.store(f"filler{number}", "nothing of the kind")
+    view = store.view()
+    assert ids(found(keyword, ask("What did they say about the budget?"), view))[:2] == ["a", "b"]
+    assert ids(found(keyword, ask("what did they"), view)) == ["b"]
+    assert keyword.can_handle(ask("What about the elephant?"), view) < 0.2
+
+
+def test_listings_of_files(keyword: KeywordStrategy) -> None:
+    """They come only for whoever asks for them, and change no score of anything else."""
+    store = library()
+    without = found(keyword, ask("password login"), store.view())
+    store.store("file:login.py", "1-3 check_password\n", source="src/auth/login.py", kind="file")
+    view = store.view()
+    assert found(keyword, ask("password login"), view) == without
+    assert ids(found(keyword, ask("password login", kinds=["file"]), view)) == ["file:login.py"]
+    assert {*ids(found(keyword, ask("password login", kinds=["file", "code"]), view))} == {"file:login.py", "login"}
+    assert keyword.can_handle(ask("check_password", kinds=["file"]), view) == 1
+    store.store("file:login.py", "1-3 check_password\n", source="src/auth/login.py", kind="text")
+    assert "file:login.py" in ids(found(keyword, ask("password login"), store.view()))
+    store.store("file:login.py", "1-3 check_password\n", source="src/auth/login.py", kind="file")
+    assert found(keyword, ask("password login"), store.view()) == without
+
+
+def test_other_forms_of_a_word(keyword: KeywordStrategy) -> None:
+    """The reason has the word that was asked for."""
+    store = Store()
+    store.store("it", "parses headers")
+    (result,) = found(keyword, ask("parsing a Header"), store.view())
+    assert result.reason == "parsing, header"
 
 
 def test_identifiers_are_found_by_their_parts(keyword: KeywordStrategy) -> None:
@@ -92,7 +163,7 @@ def test_kinds(keyword: KeywordStrategy) -> None:
     """Others are not shown, but the score is the same: what a word is worth is told by all."""
     view = library().view()
     everything = found(keyword, ask("password"), view)
-    assert found(keyword, ask("password", kinds=["prose", "unknown"]), view) == everything[:1]
+    assert found(keyword, ask("password", kinds=["prose", "unknown"]), view) == everything[1:]
     assert found(keyword, ask("password", kinds=["unknown"]), view) == ()
 
 
@@ -205,6 +276,18 @@ def test_only_changes_are_looked_at(keyword: KeywordStrategy) -> None:
     assert "new" in ids(found(keyword, ask("password"), forgetful))
 
 
+def test_another_name_of_the_same_body(keyword: KeywordStrategy) -> None:
+    """A definition that was renamed is found by its new name."""
+    store = Store()
+    for name in ("old", "new"):
+        store.store("a", "word", metadata={"name": name, "lines": "1-2"})
+        assert ids(found(keyword, ask(name), store.view())) == ["a"]
+    store.store("a", "word", metadata={"name": "new", "lines": "3-4"})
+    store.lose_body("a")
+    assert ids(found(keyword, ask("new"), store.view())) == ["a"]
+    assert found(keyword, ask("old"), store.view()) == ()
+
+
 def test_a_moved_body_is_not_read_again(keyword: KeywordStrategy) -> None:
     """A demotion is another row of the same body, which may lie compressed on a disk by now."""
     store = library()
@@ -263,24 +346,25 @@ def test_dead_slots_are_given_back(keyword: KeywordStrategy, monkeypatch: pytest
         store.store("mail", f"unique{number} password", kind=f"kind{number}")
         view = store.view()
         assert found(keyword, request, view) == found(KeywordStrategy(), request, view)
-    kept = keyword._index(store.view(), "p")
+    kept = keyword._indexes.index(store.view(), "p")
     assert len(kept._rows) <= 2 * len(kept) + 2
-    assert sum("unique" in term for term in kept._postings) < 8
+    assert sum("unique" in term for term in kept._postings.terms) < 8
     assert len(kept._kinds) < 8
 
 
 def test_only_so_many_projects_are_kept() -> None:
     """The one that was not asked for the longest goes."""
-    keyword = KeywordStrategy(indexes_max=2)
+    indexes = Indexes(indexes_max=2)
+    keyword = KeywordStrategy(indexes)
     store = Store()
     for project in "abc":
         store.store("x", "word", project=project)
     view = store.view("a", "b", "c")
     for project in "abac":
         assert found(keyword, ask("word", project), view)
-    assert list(keyword._indexes) == ["a", "c"]
+    assert [project for project, _ in indexes._indexes] == ["a", "c"]
     assert len(found(keyword, ask("word", "a", "b", "c"), view)) == 3
-    assert len(keyword._indexes) == 2
+    assert len(indexes) == 2
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 10])
@@ -302,7 +386,7 @@ def test_parts_do_not_show(keyword: KeywordStrategy, parts: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_same_as_bm25s(seed: int) -> None:
-    """With fields of equal weight, ranking and scores are those of another implementation."""
+    """Of bodies alone, ranking and scores are those of another implementation."""
     random = seeded(seed)
     vocabulary = [f"w{number}" for number in range(40)]
     store = Store()
@@ -311,13 +395,11 @@ def test_the_same_as_bm25s(seed: int) -> None:
         store.store(f"id{number}", " ".join(words), source=random.choice(vocabulary))
     view = store.view()
     query = random.sample(vocabulary, 6)
-    documents = [
-        [term for text in (seen.text, seen.row.source, seen.row.fragment_id) for term in _terms(text)] for seen in view
-    ]
+    documents = [_terms(seen.text) for seen in view]
     oracle = bm25s.BM25(method="lucene", k1=K1, b=B, dtype="float64")
     oracle.index(documents, show_progress=False)
     expected = {seen.row.fragment_id: score for seen, score in zip(view, oracle.get_scores(query), strict=True)}
-    results = found(KeywordStrategy(EQUAL), ask(" ".join(query)), view, 1_000)
+    results = found(KeywordStrategy(Indexes(BODIES)), ask(" ".join(query)), view, 1_000)
     assert {each.fragment_id: each.score for each in results} == pytest.approx(
         {fragment_id: score for fragment_id, score in expected.items() if score > 0}, abs=1e-9
     )
@@ -335,9 +417,9 @@ def test_weights_are_repetitions() -> None:
         store.store("a", "red green", source="red " * times)
         store.store("b", "green blue", source="green " * times)
     request = ask("red green")
-    tripled = found(KeywordStrategy(Weights(source=3, fragment_id=1)), request, weighted.view())
-    assert tripled == found(KeywordStrategy(EQUAL), request, written.view())
-    doubled = found(KeywordStrategy(Weights(source=2, fragment_id=2, body=2)), request, weighted.view())
+    tripled = found(KeywordStrategy(Indexes(Weights(source=3, fragment_id=1))), request, weighted.view())
+    assert tripled == found(KeywordStrategy(Indexes(EQUAL)), request, written.view())
+    doubled = found(KeywordStrategy(Indexes(Weights(source=2, fragment_id=2, body=2))), request, weighted.view())
     assert ids(doubled) == ids(tripled)
     assert doubled != tripled
 

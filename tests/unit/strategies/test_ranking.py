@@ -4,7 +4,7 @@ import pytest
 
 from stepwell.errors import InvalidArgument
 from stepwell.strategies.base import ScoredFragment
-from stepwell.strategies.ranking import MARGIN, RESULTS_MAX, asked_for, by_score, fill, merged
+from stepwell.strategies.ranking import MARGIN, RESULTS_MAX, asked_for, by_score, fill, is_wanted, merged
 from tests.unit.strategies.support import Store, ask, ids
 
 
@@ -48,3 +48,12 @@ def test_only_what_was_asked_for() -> None:
     view = Store().view("a", "b", "c")
     assert asked_for(ask("", "c", "x", "a"), view) == ["a", "c"]
     assert ids(fill([], 1)) == []
+
+
+def test_kinds() -> None:
+    """Without a kind, all but what stands for a whole file; that is shown to whoever names it."""
+    store = Store()
+    code, file = store.store("a", kind="code"), store.store("file:a", kind="file")
+    assert [is_wanted(ask(), row) for row in (code, file)] == [True, False]
+    assert [is_wanted(ask(kinds=["file"]), row) for row in (code, file)] == [False, True]
+    assert [is_wanted(ask(kinds=["code", "file"]), row) for row in (code, file)] == [True, True]

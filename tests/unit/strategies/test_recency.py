@@ -39,10 +39,12 @@ def test_as_of(recency: RecencyStrategy) -> None:
 
 
 def test_very_old(recency: RecencyStrategy) -> None:
-    """Where no score can be told from 0 any more, the later revision is still the newer."""
+    """What is too old for its age to count is equally old; the later revision is still the newer."""
     results = found(recency, ask(as_of_ms=10_000 * DAY_MS), week().view())
     assert ids(results) == [f"day{day}" for day in range(6, -1, -1)]
-    assert {each.score for each in results} == {0.0}
+    assert {each.score for each in results} == {2.0**-1_000}
+    assert results[-1].reason == "864000000 s old"
+    assert ids(found(recency, ask(as_of_ms=2**64), week().view())) == ids(results)
 
 
 def test_demotion_is_no_news(recency: RecencyStrategy) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.errors import InvalidArgument, NotFound
@@ -13,6 +14,8 @@ from stepwell.strategies.functions import FunctionStrategy
 from stepwell.strategies.keyword import KeywordStrategy
 from stepwell.strategies.registry import GROUP, Registry
 from tests.unit.strategies.support import Store, ask
+
+BUILT_IN = ["graph", "keyword", "plan-decision", "recency", "semantic", "tiered"]
 
 PACKAGE = """
 class Mine:
@@ -81,13 +84,34 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_built_in(registry: Registry) -> None:
-    assert list(registry) == ["keyword", "recency"]
+    assert list(registry) == BUILT_IN
     assert isinstance(registry["keyword"], KeywordStrategy)
     assert registry.describe() == (
+        StrategyInfo("graph", ("focus", "kinds", "query", "references"), is_partitioned=False),
         StrategyInfo("keyword", ("kinds", "query"), is_partitioned=True),
+        StrategyInfo("plan-decision", ("kinds", "plan"), is_partitioned=False),
         StrategyInfo("recency", ("time",), is_partitioned=True),
+        StrategyInfo("semantic", ("kinds", "meaning", "query"), is_partitioned=False),
+        StrategyInfo("tiered", ("kinds", "tiers"), is_partitioned=False),
     )
     assert registry.problems == {}
+
+
+def test_two_registries_share_nothing(registry: Registry) -> None:
+    """Each has strategies of its own, which remember what they were asked."""
+    assert registry["keyword"] is not Registry()["keyword"]
+
+
+def test_what_is_kept_of_a_project_is_kept_once(registry: Registry) -> None:
+    """Whoever looks for words has the same index, and it is read once."""
+    store = Store()
+    store.store("a", "red")
+    view = store.view()
+    registry["keyword"].assemble(ask("red"), view, 100)
+    store.lose_body("a")
+    lost = replace(store.view(), revision=view.revision)
+    for name in ("graph", "tiered"):
+        assert [each.fragment_id for each in registry[name].assemble(ask("red"), lost, 100)] == ["a"]
 
 
 def makes_one() -> Custom:
@@ -134,7 +158,7 @@ def test_a_function_that_returns_something_else() -> None:
 def test_malformed_names(registry: Registry, name: str) -> None:
     with pytest.raises(InvalidArgument, match="1 to 64 lower case letters, digits and hyphens"):
         registry.add(Custom(name))
-    assert len(registry) == 2
+    assert list(registry) == BUILT_IN
 
 
 @pytest.mark.parametrize("name", ["a", "0", "a-b", "x" * 64])
@@ -175,18 +199,18 @@ def test_members_of_other_types(registry: Registry) -> None:
 
 
 def test_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "STRATEGIES_MAX", 2)
+    monkeypatch.setattr(limits, "STRATEGIES_MAX", len(BUILT_IN))
     registry = Registry()
-    with pytest.raises(InvalidArgument, match="there are 2 strategies already"):
+    with pytest.raises(InvalidArgument, match=f"there are {len(BUILT_IN)} strategies already"):
         registry.add(Custom())
 
 
 def test_an_unknown_name(registry: Registry) -> None:
-    with pytest.raises(NotFound, match="there are keyword, recency"):
-        registry["semantic"]
-    registry.problems["semantic"] = "ImportError: no model"
+    with pytest.raises(NotFound, match=f"there are {', '.join(BUILT_IN)}"):
+        registry["unheard-of"]
+    registry.problems["unheard-of"] = "ImportError: no model"
     with pytest.raises(NotFound, match="no model"):
-        registry["semantic"]
+        registry["unheard-of"]
     with pytest.raises(NotFound, match="there are none"):
         Registry([])["keyword"]
 
@@ -248,7 +272,7 @@ def test_entry_points(registry: Registry, package: str, tmp_path: Path) -> None:
     lines = [f"{name} = {value}" for name, value in reversed(offered.items())]
     (distribution / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines]))
     registry.load_entry_points()
-    assert list(registry) == ["keyword", "made", "recency", "theirs"]
+    assert list(registry) == sorted([*BUILT_IN, "made", "theirs"])
     assert {name: reason.partition(":")[0] for name, reason in registry.problems.items()} == {
         "a-broken": "ModuleNotFoundError",
         "c-taken": "InvalidArgument",

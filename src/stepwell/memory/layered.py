@@ -1,0 +1,58 @@
+"""A mapping that is changed by making another one, which shares with it whatever has not changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_CHANGES_MIN: Final = 1_000
+_CHANGES_SHARE: Final = 8  # of what is below them: copying more of them each time costs more than all of it once
+
+
+class Layered(Mapping[K, V], Generic[K, V]):
+    """What there was, and what has been stored or has gone since."""
+
+    __slots__ = ("_gone", "_ground", "_stored")
+
+    def __init__(self, ground: dict[K, V]) -> None:
+        self._ground = ground
+        self._stored: dict[K, V] = {}
+        self._gone: set[K] = set()  # all of them in the ground, and none stored again
+
+    def __len__(self) -> int:
+        return len(self._ground) - len(self._gone) + sum(key not in self._ground for key in self._stored)
+
+    def __iter__(self) -> Iterator[K]:
+        yield from (key for key in self._ground if key not in self._gone)
+        yield from (key for key in self._stored if key not in self._ground)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._stored or (key in self._ground and key not in self._gone)
+
+    def __getitem__(self, key: K) -> V:
+        if key in self._stored:
+            return self._stored[key]
+        if key in self._gone:
+            raise KeyError(key)
+        return self._ground[key]
+
+    def changed(self, changes: Mapping[K, V | None]) -> Layered[K, V]:
+        """The same with these changes; None takes away what is there. No value is None."""
+        stored = {key: value for key, value in changes.items() if value is not None}
+        if not self._ground and not self._stored:
+            return Layered(stored)
+        gone = changes.keys() - stored.keys()
+        other = Layered(self._ground)
+        other._stored = {key: value for key, value in {**self._stored, **stored}.items() if key not in gone}
+        other._gone = {key for key in self._gone | gone if key in self._ground and key not in stored}
+        is_high = len(other._stored) + len(other._gone) > _CHANGES_MIN + len(self._ground) // _CHANGES_SHARE
+        return other._laid() if is_high else other
+
+    def _laid(self) -> Layered[K, V]:
+        ground = {**self._ground, **self._stored}
+        for key in self._gone:
+            del ground[key]
+        return Layered(ground)
