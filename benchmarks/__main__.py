@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import bodies, durable, recovery, small, tasks
+from benchmarks import assembly, bodies, durable, recovery, small, tasks
 
 
 def main() -> int:
@@ -26,6 +26,7 @@ def main() -> int:
     durable_rates, unsafe = durable.run(options.rounds, options.seconds)
     task_seconds, idle = tasks.run(options.rounds)
     openings, late = recovery.run(options.rounds)
+    question_seconds, forgetful = assembly.run(options.rounds)
     if options.json:
         measured = {
             "operations a second": rates,
@@ -33,9 +34,10 @@ def main() -> int:
             "durable records a second": durable_rates,
             "seconds for all tasks": task_seconds,
             "directories opened": msgspec.to_builtins(openings),
+            "seconds for a question": question_seconds,
         }
         options.json.write_text(json.dumps(measured, indent=2) + "\n")
-    behind = [*slow, *costly, *unsafe, *idle, *late]
+    behind = [*slow, *costly, *unsafe, *idle, *late, *forgetful]
     print("\n".join(f"behind: {line}" for line in behind) or "everything wanted was reached")
     return 1 if behind else 0
 

@@ -1,3 +1,5 @@
+from .assembly.answer import Answer, AnswerFragment, StrategyReport
+from .assembly.receipt import Receipt
 from .client.breaker import BreakerSettings
 from .client.bundle import Batch, Transaction
 from .client.calls import Pending
@@ -5,7 +7,9 @@ from .client.client import Client, connect
 from .client.execution import ChangeSummary, PlanExecutionContext
 from .client.executor import DefaultStrategyExecutor, Execution
 from .client.fragments import StoredFragment, ViewedFragment
+from .client.ingesting import IngestReport
 from .client.plans import PlanLifecycleService, subplan
+from .client.receipts import ReceiptService
 from .client.strategies import StrategyService
 from .client.tiers import ContextTierService
 from .client.views import View
@@ -48,6 +52,7 @@ from .domain.plan import (
     ProjectLink,
     SubplanMode,
 )
+from .domain.receipt import ReceiptRow
 from .domain.replies import (
     ActionPage,
     ChangesetPage,
@@ -57,6 +62,7 @@ from .domain.replies import (
     FragmentsMoved,
     Note,
     PlanPage,
+    ReceiptPage,
     TierMetrics,
 )
 from .domain.tier import Tier
@@ -114,6 +120,8 @@ __all__ = [
     "ActionUnavailable",
     "ActionUsed",
     "AlreadyExists",
+    "Answer",
+    "AnswerFragment",
     "AnyEvent",
     "Argument",
     "ArgumentType",
@@ -155,6 +163,7 @@ __all__ = [
     "FragmentRow",
     "FragmentStored",
     "FragmentsMoved",
+    "IngestReport",
     "InvalidArgument",
     "Lease",
     "LeaseLost",
@@ -187,6 +196,10 @@ __all__ = [
     "PlanState",
     "ProjectLink",
     "ProtocolError",
+    "Receipt",
+    "ReceiptPage",
+    "ReceiptRow",
+    "ReceiptService",
     "Refused",
     "Runtime",
     "RuntimeFault",
@@ -201,6 +214,7 @@ __all__ = [
     "StoreFailed",
     "StoredFragment",
     "Strategy",
+    "StrategyReport",
     "StrategyResult",
     "StrategyService",
     "SubplanMode",

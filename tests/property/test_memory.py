@@ -236,6 +236,7 @@ class Memory(RuleBasedStateMachine):
         view = replay(end, self.segment, before)
         rows = self.rows(project)
         assert view.rows == rows
+        assert view.in_order.rows == tuple(sorted(rows.values(), key=lambda row: row.serial))
         for row in rows.values():
             handle = self.owner.bodies.find(row.digest)
             assert handle is not None
@@ -250,12 +251,13 @@ class Memory(RuleBasedStateMachine):
         if not self.views[project] or (end := self.opened(project)) is None:
             return
         since, earlier = data.draw(st.sampled_from(self.views[project]))
-        found = changes(end, self.segment, since)
+        milestones = [None, *(seen.reached for _, seen in self.views[project])]
+        found = changes(end, self.segment, since, data.draw(st.sampled_from(milestones)))
         if found is None:
             assert since < end.base_revision
             return
         kept = {name: row for name, row in earlier.rows.items() if name not in found.removed}
-        assert kept | found.rows == self.rows(project)
+        assert {**kept, **found.rows} == self.rows(project)
         for row in found.rows.values():
             assert found.handles[row.digest] == self.owner.bodies.find(row.digest)
 

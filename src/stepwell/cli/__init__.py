@@ -1,4 +1,4 @@
-"""The command line: `stepwell serve`, `workers`, `ask`, `status`, `demo`, `doctor`, `backup`.
+"""The command line: `stepwell serve`, `workers`, `ingest`, `ask`, `status`, `demo`, `doctor`, `backup`.
 
 Exit codes: 0, done; 1, it failed, or `doctor` found problems; 2, it was asked for wrongly; 74, the data directory that
 `serve` keeps its state in cannot be written; 130, interrupted; 141, nobody reads the output.
@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Final
 
-from stepwell.cli import ask, backup, demo, doctor, serve, status, workers
+from stepwell.cli import ask, assemble, backup, demo, diff, doctor, ingest, serve, status, why, workers
+from stepwell.cli import eval as evaluation
 from stepwell.cli.output import complain, give_up_stdout
 from stepwell.errors import InvalidArgument, StepwellError
 
@@ -49,8 +50,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"stepwell {_version()}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, command in {
+        "assemble": assemble,
+        "why": why,
+        "diff": diff,
+        "eval": evaluation,
         "serve": serve,
         "workers": workers,
+        "ingest": ingest,
         "ask": ask,
         "status": status,
         "doctor": doctor,

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Final
 
 import msgspec
 from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from stepwell.cli import bars
 from stepwell.cli.addresses import add_address, resolve
 from stepwell.cli.output import complain, results
 from stepwell.client.client import connect
-from stepwell.client.executor import DefaultStrategyExecutor, Execution, OnStrategyProgress
+from stepwell.client.executor import DefaultStrategyExecutor, Execution
 from stepwell.errors import InvalidArgument
 from stepwell.strategies.base import ContextRequest
 from stepwell.strategies.work import StrategyResult
@@ -43,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.project:
         raise InvalidArgument("name a project: give --project NAME")
     request = ContextRequest(projects=arguments.project, query=arguments.question, budget_tokens=arguments.budget)
-    with connect(resolve(arguments.address), arguments.project) as client, _bars() as on_progress:
+    with connect(resolve(arguments.address), arguments.project) as client, bars.strategies() as on_progress:
         execution = DefaultStrategyExecutor(client).execute(
             request, arguments.strategies, deadline_s=arguments.deadline, on_progress=on_progress
         )
@@ -55,23 +52,6 @@ def run(arguments: argparse.Namespace) -> int:
     for name, error in execution.failures.items():
         complain(f"{name}: {error.message}")
     return 0 if execution.results else 1
-
-
-@contextmanager
-def _bars() -> Generator[OnStrategyProgress]:
-    """A bar for each strategy that says how far it is; on a terminal, where they go when all is done."""
-    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,} of {task.total:,.0f}")
-    bars: dict[str, TaskID] = {}
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-
-        def advance(strategy: str, done: int, total: int, note: str) -> None:
-            if strategy not in bars:
-                bars[strategy] = progress.add_task(strategy, total=total)
-            description = f"{strategy}: {note}" if note else strategy
-            progress.update(bars[strategy], completed=done, total=total, description=description)
-
-        yield advance
 
 
 def _facts(execution: Execution) -> dict[str, object]:

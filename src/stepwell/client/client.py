@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from stepwell.assembly.answer import Answer
+from stepwell.assembly.receipt import Receipt
+from stepwell.client.assembling import Assembling
 from stepwell.client.bundle import Batch, Transaction
 from stepwell.client.channel import Channel
 from stepwell.client.execution import PlanExecutionContext
+from stepwell.client.executor import OnStrategyProgress
+from stepwell.client.ingesting import Ingesting, IngestReport
 from stepwell.client.plans import PlanLifecycleService
+from stepwell.client.receipts import ReceiptService
 from stepwell.client.session import Session
 from stepwell.client.strategies import StrategyService
+from stepwell.client.tasks import OnProgress
 from stepwell.client.tiers import ContextTierService
 from stepwell.client.views import View, Views
 from stepwell.client.watch import Watch, Watches
 from stepwell.errors import InvalidArgument
 from stepwell.protocol.messages import Status
+from stepwell.strategies.base import ContextRequest
 
 
 class Client:
@@ -32,8 +40,11 @@ class Client:
         self._session = Session(self._channel)
         self.tiers = ContextTierService(self._session)
         self.plans = PlanLifecycleService(self._session)
+        self.receipts = ReceiptService(self._session)
         self._views = Views(self._session, self.tiers)
         self.strategies = StrategyService(self._session, self._views)
+        self._ingesting = Ingesting(self._session, self._views, self.tiers, self.strategies)
+        self._assembling = Assembling(self, self._session)
         self._watches = Watches(self._channel)
 
     @property
@@ -80,6 +91,62 @@ class Client:
         told: where it could not, the view has everything. Looking is no access: it moves nothing in the tiers.
         """
         return self._views.open(projects, since)
+
+    def ingest(
+        self, path: str | os.PathLike[str], *, project: str | None = None, on_progress: OnProgress | None = None
+    ) -> IngestReport:
+        """Bring a project up to date with a directory, or with one file: what it has is what the files are now.
+
+        The files are those that git knows of or would add, or, where there is no git, all but hidden and generated
+        ones. They are split at definitions, headings, turns or blank lines, by the workers if there are any. Those
+        that are as they were are not even read. `project` is, if not given, the session's only one, or else named as
+        the directory is. `on_progress` is called with how many files are done, of how many, and which.
+
+        What cannot be read, is no text, or is huge is in the report, with the reason. Interrupted, it goes on where it
+        was the next time. Fragments that were deleted, or have expired, are stored again.
+        """
+        return self._ingesting.ingest(path, project, on_progress)
+
+    def assemble(
+        self,
+        request: ContextRequest | None = None,
+        *,
+        plan_id: str | None = None,
+        strategies: Sequence[str] | None = None,
+        view: View | None = None,
+        deadline_s: float | None = None,
+        components: Mapping[str, str] | None = None,
+        keep_receipt: bool = True,
+        on_progress: OnStrategyProgress | None = None,
+    ) -> Answer:
+        """What should be seen for a question, in as many tokens as the request allows; and why.
+
+        All `strategies` that are named, or that the request prefers, or else that the workers offer, look at one state:
+        that of `view`, or of now. One that fails, or takes more than `deadline_s`, costs the answer what it would have
+        found, and the answer says so. With `plan_id`, what was decided for the plan goes into it, its projects are all
+        that is looked at, and without a request its description is the question. `components` replaces stages of the
+        pipeline by name: `{"fuse": "reciprocal"}`.
+
+        The receipt is kept under `answer.receipt_id`, unless there is no room for it, or `keep_receipt` is False.
+        """
+        return self._assembling.assemble(
+            request,
+            plan_id,
+            strategies=strategies,
+            view=view,
+            deadline_s=deadline_s,
+            stages=components,
+            keep_receipt=keep_receipt,
+            on_progress=on_progress,
+        )
+
+    def receipt(self, receipt_id: str) -> Receipt:
+        """How an answer came about."""
+        return self._assembling.receipt(receipt_id)
+
+    def replay(self, receipt: Receipt | str) -> Answer:
+        """The answer of a receipt, or of its id, again: the same bytes, or `BodyGone` if some of them are gone."""
+        return self._assembling.replay(receipt)
 
     def watch(self, since: int | None = None, projects: Iterable[str] | None = None) -> Watch:
         """Follow what is committed, in order and without gaps: behind the revision `since`, or from now on.

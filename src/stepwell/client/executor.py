@@ -13,14 +13,13 @@ import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.client.breaker import Breakers, BreakerSettings, Ending, Permit
-from stepwell.client.client import Client
 from stepwell.client.views import View
 from stepwell.domain.checks import require_instance
 from stepwell.errors import (
@@ -35,6 +34,9 @@ from stepwell.errors import (
 )
 from stepwell.strategies.base import ContextRequest
 from stepwell.strategies.work import StrategyResult
+
+if TYPE_CHECKING:
+    from stepwell.client.client import Client
 
 StrategyError = TaskFailed | NotFound | Busy | BodyGone
 """Why there is no result of a strategy."""
@@ -103,6 +105,21 @@ class DefaultStrategyExecutor:
         What a strategy does wrong is in the answer. What is raised concerns all of them: that there is no manager, or
         that the request is malformed or out of scope.
         """
+        return self.observe(
+            request, strategies, budgets=budgets, deadline_s=deadline_s, view=view, on_progress=on_progress
+        )[0]
+
+    def observe(
+        self,
+        request: ContextRequest,
+        strategies: Sequence[str] | None = None,
+        *,
+        budgets: Mapping[str, int] | None = None,
+        deadline_s: float | None = None,
+        view: View | None = None,
+        on_progress: OnStrategyProgress | None = None,
+    ) -> tuple[Execution, View]:
+        """As `execute`; and the view that all of them have looked at."""
         asked = self._asked(request, strategies, budgets or {}, deadline_s, on_progress)
         seen = self._client.view(request.projects) if view is None else _fitting(view, request)
         permits, refused = self._admit(asked.names)
@@ -114,7 +131,7 @@ class DefaultStrategyExecutor:
                 ended = self._run(asked, permits, seen)
         finally:
             self._settle(permits, ended)
-        return _execution(asked.names, {**refused, **ended}, seen)
+        return _execution(asked.names, {**refused, **ended}, seen), seen
 
     def _asked(
         self,

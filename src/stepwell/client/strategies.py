@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from stepwell import limits
 from stepwell.client.calls import Call
 from stepwell.client.session import Session
@@ -39,8 +41,9 @@ class StrategyService:
         self._tasks = Tasks(session)
 
     def list(self) -> StrategiesFound:
-        """What is offered, by which workers, and how much is waiting."""
-        return self._session.perform(Call(ListStrategies(), lambda answered: answered.reply))
+        """What is offered, by which workers, and how much is waiting. Chores are no strategies, and left out."""
+        found = self._session.perform(Call(ListStrategies(), lambda answered: answered.reply))
+        return replace(found, offers=tuple(each for each in found.offers if not each.is_chore))
 
     def submit(
         self,
@@ -82,6 +85,11 @@ class StrategyService:
         terms = _terms(priority, deadline_s)
         commands = [_command(name, Work(request, request.budget_tokens), terms) for request in requests]
         return _results(self._tasks.submit_many(commands, result_decoder.decode), until_s)
+
+    def submit_chores(self, name: str, project: str, payloads: Iterable[bytes]) -> Sequence[Future[bytes]]:
+        """Have workers do what is no strategy. What goes there and what comes back is between them and the caller."""
+        commands = [SubmitTask(new_task_id(), name, (project,), payload) for payload in payloads]
+        return self._tasks.submit_many(commands, bytes)
 
     def report_death(self, pid: int, evidence: str) -> None:
         """Say what a worker of ours that died has left; for whoever starts workers."""

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from msgspec.structs import replace
 
 import stepwell as sw
 from stepwell import limits
@@ -91,14 +90,20 @@ class TestOpening:
         assert viewed.body.readonly
         assert "a" in repr(viewed)
 
-    def test_order_is_that_of_creation(self, client: sw.Client) -> None:
-        """Also where a catalogue tells of a later one first, which changed while the others were listed."""
+    def test_rows_are_the_same_as_long_as_nothing_changes(self, client: sw.Client) -> None:
+        """They are put in order once, however many views and callers there are."""
         client.tiers.store_many(fragment(name) for name in "cab")
         view = client.view()
-        (known,) = view.replayed
-        backwards = replace(known, rows=dict(reversed(known.rows.items())))
-        assert [*backwards.rows] == ["b", "a", "c"]
-        assert [each.fragment_id for each in replace(view, replayed=(backwards,))] == ["c", "a", "b"]
+        (project,) = view.projects
+        rows = view.rows(project)
+        assert [row.fragment_id for row in rows] == ["c", "a", "b"]
+        assert client.view().rows(project) is rows
+        client.tiers.delete("a")
+        client.tiers.store_many(fragment(name) for name in "bad")
+        later = client.view()
+        assert [row.fragment_id for row in later.rows(project)] == ["c", "b", "a", "d"]
+        assert [each.fragment_id for each in later] == ["c", "b", "a", "d"]
+        assert view.rows(project) is rows
 
     def test_one_fragment(self, everything: sw.Client) -> None:
         """By id, and by project where there are several; what is not there is None."""
@@ -191,8 +196,8 @@ class TestOpening:
         in_forked_child(child)
         assert texts(client.view()) == texts(view)
 
-    def test_what_is_held_is_not_replayed_again(self, client: sw.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A second view begins where the first ended, for as long as somebody has the first."""
+    def test_what_was_replayed_is_not_replayed_again(self, client: sw.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A view begins where the last one ended, also if nobody has that any more."""
         given: list[Replayed | None] = []
 
         def watched(end: CatalogueEnd, find: Find, before: Replayed | None = None) -> Replayed:
@@ -201,14 +206,44 @@ class TestOpening:
 
         monkeypatch.setattr(views, "replay", watched)
         client.tiers.store(fragment("a"))
-        first = client.view()
+        client.view()
         client.tiers.store(fragment("b"))
         assert [each.fragment_id for each in client.view()] == ["a", "b"]
-        assert given == [None, first.replayed[0]]
-        del first
-        given.clear()
-        client.view()
-        assert given == [None]
+        known = client.view().replayed[0]
+        assert given[0] is None
+        assert given[1] is not None
+        assert given[1].end == known.before.end if known.before else False
+        assert given[2] is known
+
+    def test_older_views(self, client: sw.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whoever is a little behind is not replayed from the beginning either, and sees what there was."""
+        seen: list[sw.View] = []
+        for name in "abcd":
+            client.tiers.store(fragment(name))
+            seen.append(client.view())
+
+        def refused(*_: object) -> None:
+            raise AssertionError("read again")
+
+        first = seen[0]
+        monkeypatch.setattr(client._views._session.bodies, "segment", refused)
+        for view in (*seen[1:], *seen[:0:-1]):
+            again = client._views.open_at(view.epoch, view.revision, view.ends)
+            assert again is not None
+            assert [*again.rows(view.projects[0])] == [*view.rows(view.projects[0])]
+        monkeypatch.undo()
+        again = client._views.open_at(first.epoch, first.revision, first.ends)
+        assert again is not None
+        assert [each.fragment_id for each in again] == ["a"]
+
+    def test_only_so_many_projects_are_kept(self, everything: sw.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Those that were looked at last."""
+        for project in ("kept-a", "kept-b", "kept-c"):
+            store(everything, project, x="1")
+        monkeypatch.setattr(limits, "PROJECTS_PER_SESSION_MAX", 2)
+        for project in ("kept-a", "kept-b", "kept-a", "kept-c"):
+            everything.view([project])
+        assert [*everything._views._replayed] == ["kept-a", "kept-c"]
 
     def test_catalogue_that_is_gone_already(self, client: sw.Client, monkeypatch: pytest.MonkeyPatch) -> None:
         """It was listed anew between the answer and our looking: the view is asked for again."""

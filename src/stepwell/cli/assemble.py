@@ -1,0 +1,135 @@
+"""`stepwell assemble`: the best context for a question under a token budget, from a directory or a manager."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Final
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stepwell.assembly.answer import Answer
+from stepwell.assembly.receipt import Receipt
+from stepwell.cli import bars
+from stepwell.cli.output import complain
+from stepwell.cli.places import add_place, opened
+from stepwell.client.client import Client
+from stepwell.errors import InvalidArgument
+from stepwell.strategies.base import ContextRequest
+
+SUMMARY: Final = "Assemble the best context for a question"
+
+_ENTRIES: Final = 100  # of a receipt that are shown; --json has all
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("question")
+    add_place(parser)
+    parser.add_argument("--budget", type=int, default=8_000, metavar="TOKENS", help="(default: %(default)s)")
+    parser.add_argument("--focus", nargs="+", default=[], metavar="SOURCE", help="paths or ids to begin at")
+    parser.add_argument("--kinds", nargs="+", default=[], metavar="KIND", help="such as code, markdown, text, turn")
+    parser.add_argument("--strategies", nargs="+", metavar="NAME", help="(default: all that the workers offer)")
+    parser.add_argument("--plan", metavar="ID", help="a plan of that manager, for whose sake it is asked")
+    parser.add_argument("--component", action="append", default=[], metavar="STAGE=NAME", help="replace a stage")
+    parser.add_argument("--deadline", type=float, metavar="SECONDS", help="for each strategy (default: 60)")
+    parser.add_argument("--json", action="store_true", help="one JSON object, for machines")
+    parser.add_argument("--explain", action="store_true", help="also what became of every candidate, and why")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code 1 if every strategy failed."""
+    components = dict(_component(each) for each in arguments.component)
+    with opened(arguments) as (client, path):
+        if path is not None:
+            with bars.reading() as on_reading:
+                report = client.ingest(path, on_progress=on_reading)
+            if report.skipped_count:
+                complain(f"{report.skipped_count:,} files are left out: `stepwell ingest` would say why")
+        answer = _answer(client, arguments, components)
+    if arguments.json:
+        sys.stdout.write(f"{msgspec.json.encode(_facts(answer, is_explained=arguments.explain)).decode()}\n")
+    else:
+        _print(answer, is_explained=arguments.explain)
+    for failure in answer.failures:
+        complain(f"{failure.strategy}: {failure.message}")
+    return 1 if len(answer.failures) == len(answer.strategies) else 0
+
+
+def _component(text: str) -> tuple[str, str]:
+    stage, is_given, name = text.partition("=")
+    if not is_given:
+        raise InvalidArgument(f"--component is STAGE=NAME, such as fuse=reciprocal, not {text!r}")
+    return stage, name
+
+
+def _answer(client: Client, arguments: argparse.Namespace, components: dict[str, str]) -> Answer:
+    assert client.projects is not None
+    request = ContextRequest(
+        projects=client.projects,
+        query=arguments.question,
+        focus=arguments.focus,
+        kinds=arguments.kinds,
+        budget_tokens=arguments.budget,
+    )
+    with bars.strategies() as on_progress:
+        return client.assemble(
+            request,
+            plan_id=arguments.plan,
+            strategies=arguments.strategies,
+            deadline_s=arguments.deadline,
+            components=components,
+            on_progress=on_progress,
+        )
+
+
+def _facts(answer: Answer, *, is_explained: bool) -> dict[str, object]:
+    facts = msgspec.structs.asdict(answer)
+    if not is_explained:
+        del facts["receipt"]
+    return facts
+
+
+def _print(answer: Answer, *, is_explained: bool) -> None:
+    """The context to stdout; how it came about to the terminal, if there is one."""
+    sys.stdout.write(f"{answer.text}\n" if answer.text else "")
+    if is_explained:
+        sys.stdout.write(f"\n{_explained(answer.receipt)}\n")
+    if not answer.fragments:
+        complain("nothing was found that fits: ask otherwise, or give a larger --budget")
+    console = Console(stderr=True, highlight=False)
+    if console.is_terminal:
+        console.print(_table(answer))
+
+
+def _table(answer: Answer) -> Table:
+    kept = f", receipt {answer.receipt_id}" if answer.receipt_id else ""
+    table = Table(
+        title=f"{len(answer.fragments)} fragments, {answer.total_tokens:,} of {answer.budget_tokens:,} tokens{kept}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("strategy")
+    for heading in ("confidence", "weight", "candidates", "kept", "seconds"):
+        table.add_column(heading, justify="right")
+    for each in answer.strategies:
+        numbers = f"{each.confidence:.2f}", f"{each.weight:.2f}", f"{each.candidates:,}", f"{each.kept:,}"
+        cells = (*numbers, f"{each.seconds:.3f}") if each.failure is None else (each.failure.kind, "", "", "", "")
+        table.add_row(Text(each.strategy), *cells)
+    return table
+
+
+def _explained(receipt: Receipt) -> str:
+    """The best candidates and what became of them, as a Markdown table."""
+    lines = ["| rank | fragment | tokens | score | by strategy | what became of it |", "|---|---|---|---|---|---|"]
+    for rank, entry in enumerate(receipt.entries[:_ENTRIES], 1):
+        votes = ", ".join(f"{vote.strategy} {vote.rank}" for vote in entry.votes) or f"near {entry.near}"
+        name = entry.fragment_id.replace("|", "\\|")
+        fate = f"{entry.decision}: {entry.reason}".replace("|", "\\|")
+        lines.append(f"| {rank} | {name} | {entry.tokens} | {entry.scores.total:.3f} | {votes} | {fate} |")
+    if len(receipt.entries) > _ENTRIES:
+        lines.append(f"\n{len(receipt.entries) - _ENTRIES:,} more: --json --explain has all of them")
+    return "\n".join(lines)

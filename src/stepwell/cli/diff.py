@@ -1,0 +1,32 @@
+"""`stepwell diff`: what is different between two answers, and why."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Final
+
+import msgspec
+
+from stepwell.assembly.explaining import diff
+from stepwell.cli.places import add_place, opened
+from stepwell.cli.why import latest
+from stepwell.errors import InvalidArgument
+
+SUMMARY: Final = "Say what is different between two answers, and why"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("receipts", metavar="RECEIPT", nargs="*", help="two ids (default: of the last two answers)")
+    add_place(parser, is_option=True)
+    parser.add_argument("--json", action="store_true", help="one JSON object, for machines")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if len(arguments.receipts) not in {0, 2}:
+        raise InvalidArgument("give two receipts, or none for those of the last two answers")
+    with opened(arguments, workers=0) as (client, _):
+        before, after = (client.receipt(each) for each in arguments.receipts or reversed(latest(client, 2)))
+    found = diff(before, after)
+    sys.stdout.write(f"{msgspec.json.encode(found).decode() if arguments.json else found}\n")
+    return 0

@@ -1,0 +1,48 @@
+"""`stepwell why`: what became of a fragment in an answer, and why."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Final
+
+from stepwell.assembly.explaining import why
+from stepwell.assembly.receipt import Entry
+from stepwell.cli.places import add_place, opened
+from stepwell.client.client import Client
+from stepwell.errors import NotFound
+
+SUMMARY: Final = "Say what became of a fragment in an answer, and why"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("fragment", metavar="FRAGMENT", help="its id, or a source, or SOURCE:LINE")
+    add_place(parser)
+    parser.add_argument("--receipt", metavar="ID", help="of the answer (default: of the last one)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with opened(arguments, workers=0) as (client, _):
+        receipt = client.receipt(arguments.receipt or latest(client, 1)[0])
+    meant = {entry.fragment_id: None for entry in receipt.entries if _is_meant(entry, arguments.fragment)}
+    for fragment_id in meant or [arguments.fragment]:
+        sys.stdout.write(f"{why(receipt, fragment_id)}\n")
+    return 0
+
+
+def latest(client: Client, count: int) -> list[str]:
+    """The ids of the last receipts, the newest first."""
+    found = [each.receipt_id for each in client.receipts.list(limit=count).receipts]
+    if len(found) < count:
+        raise NotFound(f"{count - len(found)} more answers have to be there: ask with `stepwell assemble` first")
+    return found
+
+
+def _is_meant(entry: Entry, given: str) -> bool:
+    if given in {entry.fragment_id, entry.source}:
+        return True
+    source, _, line = given.rpartition(":")
+    if entry.lines is None or entry.source != source or not line.isdecimal():
+        return False
+    first, last = entry.lines
+    return first <= int(line) <= last

@@ -1,0 +1,204 @@
+"""Whatever strategies say of whatever fragments: an answer is within its budget, and is what its receipt says."""
+
+import math
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepwell.assembly.answer import Answer
+from stepwell.assembly.components import NAMED, named
+from stepwell.assembly.explaining import diff, why
+from stepwell.assembly.pipeline import assemble
+from stepwell.assembly.question import Count, Failure, Question
+from stepwell.assembly.receipt import Receipt
+from stepwell.assembly.replaying import replay
+from stepwell.strategies.base import ContextRequest, DecisionSeen, PlanSeen, ScoredFragment
+from stepwell.strategies.ranking import is_wanted
+from stepwell.strategies.work import StrategyResult
+from tests.unit.assembly.support import count
+from tests.unit.strategies.support import MemoryView, Store
+
+PROJECTS = ("p", "q")
+NAMES = ["keyword", "semantic", "graph", "recency", "someone"]
+KEYS = st.tuples(st.sampled_from(PROJECTS), st.integers(0, 14).map("f{}".format))
+CODE = "def {0}(a,\n    b):\n    '''Does {0}.'''\n    return a\n\nclass {0}:\n    def run(self): pass\n"
+WORDS = st.sampled_from(
+    ["red", "green", "日本語", "a.b_c", "\n", "\n\n", "```", "### x", "…", "é", "7", "  ", "🙂", "\r\n"]
+)
+BODIES = (
+    st.lists(WORDS, max_size=30).map(" ".join)
+    | st.sampled_from(["red", "green"]).map(CODE.format)
+    | st.integers(1, 400).map(lambda times: "long words " * times)
+).map(str.encode) | st.sampled_from([b"\xff red", b"", b"same", b"   \n"])
+METADATA = st.fixed_dictionaries(
+    {},
+    optional={
+        "order": st.integers(0, 20).map(str) | st.just("x"),
+        "lines": st.sampled_from(["1-3", "4-4", "9-2", "x"]),
+        "name": st.sampled_from(["f", "Class.method", "a\nb"]),
+        "speaker": st.sampled_from(["Ada", "Project Manager", "Prof M", "A\nB"]),
+    },
+)
+
+
+@st.composite
+def views(draw: st.DrawFn) -> MemoryView:
+    store = Store()
+    for project, fragment_id in draw(st.lists(KEYS, max_size=20, unique=True)):
+        body = draw(BODIES)
+        store.store(
+            fragment_id,
+            body,
+            project=project,
+            source=draw(st.sampled_from(["", "a.py", "b.md", "odd\nname" * 40])),
+            kind=draw(st.sampled_from(["code", "markdown", "turn", "text", "file"])),
+            tokens=draw(st.just(max(1, len(body) // 4)) | st.integers(1, 500)),
+            metadata=draw(METADATA),
+        )
+        if draw(st.integers(0, 9)) == 0:
+            store.lose_body(fragment_id, project=project)
+    return store.view(*PROJECTS)
+
+
+def result(draw: st.DrawFn, name: str, view: MemoryView, asked: ContextRequest) -> StrategyResult:
+    known = [row for project in asked.projects for row in view.rows(project)]
+    rows = draw(st.lists(st.sampled_from(known), max_size=20)) if known else []
+    scores = st.floats(allow_nan=False, allow_infinity=False) | st.floats(0, 1)
+    fragments = tuple(ScoredFragment(*row.key, draw(scores), row.tokens, row.revision) for row in rows)
+    return StrategyResult(name, fragments, view.revision, draw(st.floats(0, 1)), "", draw(st.floats(0, 9)))
+
+
+DECISIONS = st.lists(st.sampled_from(["Which?", "Why?"]), max_size=5).map(
+    lambda questions: tuple(DecisionSeen(f"d{n}", "p1", text, "This.", "", n) for n, text in enumerate(questions))
+)
+PLANS = st.builds(PlanSeen, st.just("p1"), st.just("execute"), DECISIONS, st.sampled_from(["", "a.py:\n- 1-2 def f"]))
+REQUESTS = st.builds(
+    ContextRequest,
+    projects=st.sampled_from([("p",), ("q",), ("p", "q")]),
+    query=st.sampled_from(["", "red"]),
+    kinds=st.sampled_from([(), ("code",), ("turn", "file")]),
+    strategies=st.sampled_from([(), ("semantic",)]),
+    budget_tokens=st.integers(1, 40) | st.integers(1, 600),
+    as_of_ms=st.none() | st.integers(0, 100),
+    plan=st.none() | PLANS,
+)
+COMPONENTS = st.fixed_dictionaries({stage: st.sampled_from([*known]) for stage, known in NAMED.items()})
+
+
+def steep(text: str) -> int:
+    """Counts more for a text than for its parts: what is packed by parts is too much."""
+    return len(text) // 4 + len(text) ** 2 // 3_000
+
+
+def blunt(text: str) -> int:
+    """Counts less for a text than for its parts, which cost 5 each."""
+    return 5 + len(text) // 6 if text else 0
+
+
+COUNTS: st.SearchStrategy[Count] = st.sampled_from([count, steep, blunt])
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> Question:
+    view, asked = draw(views()), draw(REQUESTS)
+    names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=4))
+    results = tuple(result(draw, name, view, asked) for name in names)
+    failures = draw(st.sampled_from([(), (Failure("broken", "TaskFailed", "strategy 'broken' raised"),)]))
+    return Question(asked, view, results, draw(COUNTS), failures)
+
+
+def same(one: Answer, other: Answer) -> None:
+    assert one.text == other.text
+    assert msgspec.msgpack.encode(one.receipt) == msgspec.msgpack.encode(other.receipt)
+
+
+@given(questions(), st.just({}) | COMPONENTS)
+def test_within_the_budget(question: Question, names: dict[str, str]) -> None:
+    """The exact count of the text, preamble and all, is the total, and no more than the budget, by any pipeline."""
+    answer = assemble(question, named(names))
+    assert question.count(answer.render()) == answer.total_tokens <= question.request.budget_tokens
+
+
+@given(questions(), st.randoms(use_true_random=False))
+def test_the_order_of_arrival_does_not_show(question: Question, random: object) -> None:
+    """Nor does the time that a strategy took."""
+    later = [msgspec.structs.replace(each, seconds=99.0) for each in question.results]
+    getattr(random, "shuffle")(later)  # noqa: B009 - hypothesis' own type of it is private
+    same(assemble(question), assemble(msgspec.structs.replace(question, results=tuple(later))))
+
+
+@given(questions())
+def test_the_receipt_is_of_what_was_delivered(question: Question) -> None:
+    """What it says was kept is what is in the text, and everything that was named has an entry, once."""
+    answer = assemble(question)
+    entries = {entry.key: entry for entry in answer.receipt.entries}
+    assert len(entries) == len(answer.receipt.entries)
+    weights = {each.strategy: each.weight for each in answer.receipt.strategies}
+    used = [each for each in question.results if weights[each.strategy] > 0]
+    named_keys = {(each.project, each.fragment_id) for result in used for each in result.fragments}
+    rows = {row.key: row for project in question.request.projects for row in question.view.rows(project)}
+    assert {key for key in named_keys if is_wanted(question.request, rows[key])} <= entries.keys()
+    shown = [entry.key for entry in answer.receipt.delivered]
+    assert shown == [(each.project, each.fragment_id) for each in answer.fragments]
+    for entry in answer.receipt.entries:
+        assert (entry.shown is not None) == (entry.decision in {"kept", "shortened"})
+        assert (entry.decision == "kept") == (entry.depth == "full")
+        assert why(answer.receipt, entry.fragment_id, entry.project)
+    assert all(each.text in answer.text for each in answer.fragments)
+    assert answer.receipt.total_tokens == answer.total_tokens
+    if not answer.fragments:
+        assert len(answer.receipt.sections) <= 1  # of a plan, its decisions
+    assert not diff(answer.receipt, answer.receipt).differences
+
+
+@given(questions())
+def test_a_receipt_is_replayed(question: Question) -> None:
+    """The same bytes and the same fragments, also from what was written down, in either format."""
+    answer = assemble(question)
+    for encoded, decode in (
+        (msgspec.json.encode(answer.receipt), msgspec.json.decode),
+        (msgspec.msgpack.encode(answer.receipt), msgspec.msgpack.decode),
+    ):
+        receipt = decode(encoded, type=Receipt)
+        assert receipt == answer.receipt
+        replayed = replay(receipt, question.view, question.count)
+        assert (replayed.text, replayed.total_tokens) == (answer.text, answer.total_tokens)
+        assert replayed.fragments == answer.fragments
+
+
+RUBBISH = st.sampled_from(
+    [
+        ("nobody", 1.0, 1, "p"),
+        ("f0", math.nan, 1, "p"),
+        ("f0", math.inf, 1, "p"),
+        ("f0", 1.0, -1, "p"),
+        ("f0", 1.0, 1, "elsewhere"),
+    ]
+)
+
+
+@given(questions(), RUBBISH, st.booleans())
+def test_rubbish_costs_only_itself(
+    question: Question,
+    rubbish: tuple[str, float, int, str],
+    is_unsure: bool,  # noqa: FBT001 - drawn
+) -> None:
+    """A strategy that says what cannot be true is named, and the others' answer is what it was."""
+    fragment_id, score, tokens, project = rubbish
+    bad = StrategyResult(
+        "bad", (ScoredFragment(project, fragment_id, score, tokens, 1),), 1, math.nan if is_unsure else 1
+    )
+    silent = named({"preamble": "silent"})
+    with_it = assemble(msgspec.structs.replace(question, results=(bad, *question.results)), silent)
+    assert [each.strategy for each in with_it.failures if each.kind == "InvalidResult"] == ["bad"]
+    assert with_it.text == assemble(question, silent).text
+
+
+@given(questions())
+def test_nothing_that_was_not_asked_for(question: Question) -> None:
+    """Of another project or kind, not even as a neighbour."""
+    answer = assemble(question)
+    assert {each.project for each in answer.receipt.entries} <= {*question.request.projects}
+    kinds = question.request.kinds or {"code", "markdown", "turn", "text"}
+    assert {each.kind for each in answer.fragments} <= {*kinds}

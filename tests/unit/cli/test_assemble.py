@@ -1,0 +1,163 @@
+"""`stepwell assemble`, `why` and `diff`: a question about a directory, from a shell, with nothing running."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import stepwell as sw
+from stepwell.cli import main
+from stepwell.cli.embedded import cache_of
+
+SOURCES = {
+    "budget.py": 'def enforce(budget):\n    """Demote what is least used until the hot tier is within its budget."""\n',
+    "README.md": "# Wells\n\nA well has steps.\n\n## Water\n\nIt is cold, and there is a budget of buckets.\n",
+    "other.txt": "nothing of interest\n",
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of somebody who has never used this before."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = tmp_path / "wells"
+    root.mkdir()
+    for name, text in SOURCES.items():
+        (root / name).write_text(text)
+    return root
+
+
+def test_question_about_a_directory(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The context is Markdown with sources; the next time all is known; and one can ask why."""
+    assert main(["assemble", "who demotes what is least used?", str(tree), "--budget", "300"]) == 0
+    told = capsys.readouterr().out
+    assert "### budget.py:1-2" in told
+    assert "Demote what is least used" in told
+    (tree / "budget.py").write_text("def forget(): ...\n")
+    (tree / "new.py").write_text("def demote(what):\n    return what.least_used\n")
+    assert main(["assemble", "who demotes what is least used?", str(tree), "--json", "--explain"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["fragments"][0]["source"] == "new.py"
+    assert facts["total_tokens"] <= facts["budget_tokens"] == 8_000
+    assert facts["receipt"]["entries"]
+    assert main(["why", "new.py:2", str(tree)]) == 0
+    assert "is in the answer" in capsys.readouterr().out
+    assert main(["why", facts["fragments"][0]["fragment_id"], str(tree), "--receipt", facts["receipt_id"]]) == 0
+    assert "keyword: rank 1" in capsys.readouterr().out
+    assert main(["why", "nobody", str(tree)]) == 1
+    assert "was no candidate" in capsys.readouterr().err
+    assert main(["diff", "--path", str(tree)]) == 0
+    assert "came new.py" in capsys.readouterr().out
+    assert main(["diff", facts["receipt_id"], facts["receipt_id"], "--path", str(tree), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["differences"] == []
+
+
+def test_explained(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every candidate, and what became of it."""
+    assert main(["assemble", "water", str(tree), "--explain", "--kinds", "markdown"]) == 0
+    told = capsys.readouterr().out
+    assert "| rank | fragment |" in told
+    assert "kept: " in told
+    assert "budget.py" not in told
+
+
+def test_nothing_is_found(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """That is no error, but it is said."""
+    assert main(["assemble", "water", str(tree), "--kinds", "nothing-is-this"]) == 0
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "nothing was found" in told.err
+
+
+def test_every_strategy_fails(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["assemble", "water", str(tree), "--strategies", "nobody-has-this"]) == 1
+    assert "nobody-has-this: no worker has offered" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, advice",
+    [
+        (["assemble", "q", "{tree}/missing"], "cannot be read"),
+        (["assemble", "q", "{tree}", "--budget", "0"], "at least one token"),
+        (["assemble", "q", "{tree}", "--component", "fuse"], "STAGE=NAME"),
+        (["assemble", "q", "{tree}", "--component", "fuse=wool"], "there is no fuse 'wool'"),
+        (["diff", "ONE", "--path", "{tree}"], "give two receipts"),
+    ],
+)
+def test_mistakes(tree: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], advice: str) -> None:
+    assert main([each.replace("{tree}", str(tree)) for each in arguments]) == 2
+    assert advice in capsys.readouterr().err
+
+
+def test_no_answer_yet(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["why", "anything", str(tree)]) == 1
+    assert "`stepwell assemble` first" in capsys.readouterr().err
+
+
+# A manager that is running.
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[sw.Runtime]:
+    with sw.Runtime.start(workers=1) as started:
+        yield started
+
+
+def test_running_manager(runtime: sw.Runtime, tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a path, its files are read first; with a project alone, what is there is asked."""
+    assert main(["assemble", "buckets of water", str(tree), "--connect", runtime.address]) == 0
+    first = capsys.readouterr().out
+    assert "README.md" in first
+    connected = ["--connect", runtime.address, "--project", "wells"]
+    assert main(["assemble", "buckets of water", *connected]) == 0
+    assert capsys.readouterr().out == first
+    assert main(["why", "README.md", *connected]) == 0
+    assert "is in the answer" in capsys.readouterr().out
+    assert not cache_of(tree).exists()
+
+
+# What is kept.
+
+
+def test_what_is_kept_is_damaged(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is only a cache: it is made anew, and that is said."""
+    assert main(["assemble", "water", str(tree)]) == 0
+    first = capsys.readouterr().out
+    (cache_of(tree) / "state" / "stepwell.sqlite").write_bytes(b"SQLite format 3\x00 but not really" * 100)
+    assert main(["assemble", "water", str(tree)]) == 0
+    told = capsys.readouterr()
+    assert told.out == first
+    assert "is made anew" in told.err
+
+
+def test_nothing_can_be_kept(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The answer is the same; only the next time takes as long."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tree / "README.md"))
+    assert main(["assemble", "water", str(tree)]) == 0
+    told = capsys.readouterr()
+    assert "Water" in told.out
+    assert "nothing is kept for the next time" in told.err
+
+
+def test_two_at_once(tree: Path) -> None:
+    """One waits for the other."""
+    directory = cache_of(tree)
+    directory.mkdir(parents=True)
+    command = [sys.executable, "-m", "stepwell", "assemble", "water", str(tree)]
+    descriptor = os.open(directory / "command.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        assert "waiting for it" in process.stderr.readline()
+        os.close(descriptor)
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, "Water" in out) == (0, True)
