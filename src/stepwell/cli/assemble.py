@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from stepwell.assembly.answer import Answer
+from stepwell.assembly.components import named
 from stepwell.assembly.receipt import Receipt
 from stepwell.cli import bars
 from stepwell.cli.output import complain
-from stepwell.cli.places import add_place, opened
-from stepwell.client.client import Client
+from stepwell.cli.places import add_place, opened, place_of
 from stepwell.errors import InvalidArgument
 from stepwell.strategies.base import ContextRequest
 
@@ -42,14 +42,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 1 if every strategy failed."""
-    components = dict(_component(each) for each in arguments.component)
-    with opened(arguments) as (client, path):
-        if path is not None:
+    place = place_of(arguments)
+    request = ContextRequest(
+        projects=[place.project],
+        query=arguments.question,
+        focus=arguments.focus,
+        kinds=arguments.kinds,
+        budget_tokens=arguments.budget,
+    )
+    components = dict(map(_component, arguments.component))
+    named(components)  # or say now, before anything is started, that there is no such thing
+    with opened(place) as client:
+        if place.path is not None:
             with bars.reading() as on_reading:
-                report = client.ingest(path, on_progress=on_reading)
+                report = client.ingest(place.path, on_progress=on_reading)
             if report.skipped_count:
                 complain(f"{report.skipped_count:,} files are left out: `stepwell ingest` would say why")
-        answer = _answer(client, arguments, components)
+        with bars.strategies() as on_progress:
+            answer = client.assemble(
+                request,
+                plan_id=arguments.plan,
+                strategies=arguments.strategies,
+                deadline_s=arguments.deadline,
+                components=components,
+                on_progress=on_progress,
+            )
     if arguments.json:
         sys.stdout.write(f"{msgspec.json.encode(_facts(answer, is_explained=arguments.explain)).decode()}\n")
     else:
@@ -64,26 +81,6 @@ def _component(text: str) -> tuple[str, str]:
     if not is_given:
         raise InvalidArgument(f"--component is STAGE=NAME, such as fuse=reciprocal, not {text!r}")
     return stage, name
-
-
-def _answer(client: Client, arguments: argparse.Namespace, components: dict[str, str]) -> Answer:
-    assert client.projects is not None
-    request = ContextRequest(
-        projects=client.projects,
-        query=arguments.question,
-        focus=arguments.focus,
-        kinds=arguments.kinds,
-        budget_tokens=arguments.budget,
-    )
-    with bars.strategies() as on_progress:
-        return client.assemble(
-            request,
-            plan_id=arguments.plan,
-            strategies=arguments.strategies,
-            deadline_s=arguments.deadline,
-            components=components,
-            on_progress=on_progress,
-        )
 
 
 def _facts(answer: Answer, *, is_explained: bool) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from stepwell.assembly.explaining import diff
-from stepwell.cli.places import add_place, opened
+from stepwell.cli.places import add_place, opened, place_of
 from stepwell.cli.why import latest
 from stepwell.errors import InvalidArgument
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if len(arguments.receipts) not in {0, 2}:
         raise InvalidArgument("give two receipts, or none for those of the last two answers")
-    with opened(arguments, workers=0) as (client, _):
+    with opened(place_of(arguments), workers=0) as client:
         before, after = (client.receipt(each) for each in arguments.receipts or reversed(latest(client, 2)))
     found = diff(before, after)
     sys.stdout.write(f"{msgspec.json.encode(found).decode() if arguments.json else found}\n")

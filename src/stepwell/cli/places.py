@@ -7,6 +7,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec import Struct
+
 from stepwell.cli.addresses import resolve
 from stepwell.cli.embedded import embedded
 from stepwell.client.client import Client, connect
@@ -38,15 +40,30 @@ def root_of(path: Path) -> Path:
     return found if found.is_dir() else found.parent
 
 
-@contextmanager
-def opened(arguments: argparse.Namespace, *, workers: int | None = None) -> Generator[tuple[Client, Path | None]]:
-    """A client that sees one project, and the path to read first: none, if a project of a manager was named alone."""
+class Place(Struct, frozen=True):
+    """What a command is about."""
+
+    project: str
+    path: Path | None  # to be read first; None if a project of a manager was named alone
+    root: Path
+    address: str | None  # of a manager that is running
+
+
+def place_of(arguments: argparse.Namespace) -> Place:
+    """Where the arguments say, or in this directory."""
     is_named = arguments.connect is not None and arguments.project is not None and arguments.path is None
     path = None if is_named else Path(arguments.path or ".").absolute()
-    project: str = arguments.project or project_name(root_of(path or Path()))
-    if arguments.connect is not None:
-        with connect(resolve(arguments.connect), [project]) as client:
-            yield client, path
+    root = root_of(path or Path())
+    address = None if arguments.connect is None else resolve(arguments.connect)
+    return Place(arguments.project or project_name(root), path, root, address)
+
+
+@contextmanager
+def opened(place: Place, *, workers: int | None = None) -> Generator[Client]:
+    """A client that sees that one project."""
+    if place.address is not None:
+        with connect(place.address, [place.project]) as client:
+            yield client
         return
-    with embedded(root_of(path or Path()), project, workers=workers) as client:
-        yield client, path
+    with embedded(place.root, place.project, workers=workers) as client:
+        yield client

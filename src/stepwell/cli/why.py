@@ -8,7 +8,7 @@ from typing import Final
 
 from stepwell.assembly.explaining import why
 from stepwell.assembly.receipt import Entry
-from stepwell.cli.places import add_place, opened
+from stepwell.cli.places import add_place, opened, place_of
 from stepwell.client.client import Client
 from stepwell.errors import NotFound
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with opened(arguments, workers=0) as (client, _):
+    with opened(place_of(arguments), workers=0) as client:
         receipt = client.receipt(arguments.receipt or latest(client, 1)[0])
     meant = {entry.fragment_id: None for entry in receipt.entries if _is_meant(entry, arguments.fragment)}
     for fragment_id in meant or [arguments.fragment]:

@@ -524,7 +524,8 @@ def test_names_that_no_id_can_have(client: sw.Client, root: Path) -> None:
 def test_memory_is_bounded(client: sw.Client, root: Path) -> None:
     """However many files there are, only a few of them are here at once."""
     size = 64 * limits.KIB
-    write(root, {f"{number}.txt": os.urandom(size // 2).hex() for number in range(300)})
+    line = "many words that are counted quickly\n"
+    write(root, {f"{number}.txt": f"number {number}\n" + line * (size // len(line)) for number in range(300)})
     client.ingest(root / "0.txt")
     tracemalloc.start()
     try:
