@@ -32,6 +32,22 @@ def raising(request: ContextRequest, _view: StrategyView, _budget: int) -> Seque
     raise ValueError(request.query)
 
 
+def mumbling(_request: ContextRequest, _view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    """An error, and progress, about a file whose name is no text."""
+    progress.report(1, 2, "\udc80")
+    raise ValueError("\udc80")
+
+
+def reading(_request: ContextRequest, view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    """Looks at every byte."""
+    for project in view.projects:
+        for row in view.rows(project):
+            seen = view.get(row.fragment_id, project=project)
+            assert seen is not None
+            assert len(bytes(seen.body)) == row.size
+    return scored(view)
+
+
 def leaving(_request: ContextRequest, _view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
     raise SystemExit(3)
 
@@ -96,6 +112,8 @@ ALL = [
     sayings,
     wordy,
     raising,
+    mumbling,
+    reading,
     leaving,
     inventing,
     not_a_number,

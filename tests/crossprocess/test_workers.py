@@ -115,6 +115,28 @@ def test_launched_workers_end_with_their_launcher(ending: int) -> None:
             assert "2 of 2 workers ready" in told
 
 
+@pytest.mark.parametrize("then", [signal.SIGINT, signal.SIGKILL])
+def test_manager_that_is_stopped_holds_nobody_up(tmp_path: Path, then: int) -> None:
+    """A worker has died, which nobody can be told: Ctrl-C, or the end of the manager, ends the rest within two seconds."""
+    with sw.Runtime.start(workers=0, data_dir=tmp_path / "data") as runtime, runtime.client(projects=["p"]) as client:
+        client.tiers.store(sw.Fragment(fragment_id="a", body="a"))
+        with launched(runtime.address, *NAMED) as launcher:
+            workers = joined(client, 2)
+            client.strategies.submit("busy-in-c", ASKED)
+            eventually(lambda: client.strategies.list().leased == 1)
+            manager = runtime.pid
+            os.kill(manager, signal.SIGSTOP)
+            os.kill(workers[0], signal.SIGKILL)
+            eventually(lambda: not is_alive(workers[0]))
+            if then == signal.SIGKILL:
+                kill(manager)
+            else:
+                os.kill(launcher.pid, then)
+                assert launcher.wait(GONE_SECONDS) == 0
+                os.kill(manager, signal.SIGCONT)
+            eventually(lambda: not any(map(is_alive, workers)), GONE_SECONDS)
+
+
 def test_launcher_ends_with_a_manager_that_does_not_come_back() -> None:
     with sw.Runtime.start(workers=0) as runtime, runtime.client() as client:
         with launched(runtime.address, "--workers", "1") as launcher:

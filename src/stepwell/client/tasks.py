@@ -114,6 +114,7 @@ class Tasks:
         self._futures: dict[str, _Waiting] = {}
         self._standing: Standing | None = None
         self._thread: threading.Thread | None = None
+        self._is_heard = False  # by the thread: it may have ended all futures, and be about to end
         self._is_followed = threading.Event()
         self._received: list[str] = []  # outcomes that the manager still keeps
 
@@ -180,12 +181,13 @@ class Tasks:
 
     def _follow(self) -> None:
         """Begin to listen, if nobody does."""
-        if self._thread is None or not self._thread.is_alive():
+        if not self._is_heard or self._thread is None or not self._thread.is_alive():
             if self._standing is not None:
                 self._standing.close()
             self._standing = Standing(self._session.channel, self._greet)
             name, args = "stepwell-tasks", (self._standing,)
             self._thread = threading.Thread(target=self._listen, args=args, name=name, daemon=True)
+            self._is_heard = True
             self._thread.start()
 
     def _greet(self, connection: Connection) -> None:
@@ -214,6 +216,8 @@ class Tasks:
             while not standing.is_closed and (message := standing.receive(None)) is not None:
                 self._hear(standing, message)
         except StepwellError as error:
+            with self._lock:
+                self._is_heard = self._is_heard and self._standing is not standing
             self._end_all(error)
 
     def _hear(self, standing: Standing, message: ManagerMessage) -> None:

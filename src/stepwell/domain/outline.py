@@ -109,6 +109,12 @@ def is_part(row: FragmentRow) -> bool:
     return is_content(row) and PART_KEY in row.metadata and row.fragment_id.startswith(part_prefix(row.source))
 
 
+def lines_of(metadata: Mapping[str, str]) -> tuple[int, int] | None:
+    """The lines alone, for whoever looks at thousands."""
+    text = metadata.get("lines")
+    return _lines(text) if text else None
+
+
 def file_id(source: str) -> str:
     """The id of the row that stands for a file."""
     return f"{FILE_KIND}:{_anchor(source)}"

@@ -205,7 +205,7 @@ class Dispatcher:
                 payload=task.payload,
                 is_ahead=task.is_ahead,
                 revision=self._requests.revision,
-                catalogues=self._requests.view_of(task, time.monotonic()),
+                catalogues=self._requests.owner.see(task.projects, time.monotonic()),
             )
         )
         busy[guest] = None

@@ -159,12 +159,8 @@ class Loop:
         Bodies change their form in idle moments; while memory is short, or somebody waits for it, after every turn.
         """
         is_short = bool(self._parking.guests) or self._bodies.is_pressed
-        if (
-            (is_short and self._requests.owner.work())
-            or self._backlog
-            or self._watchers.has_more
-            or self._dispatcher.has_more
-        ):
+        has_more = self._backlog or self._watchers.has_more or self._dispatcher.has_more
+        if (is_short and self._requests.owner.work()) or has_more:
             return self._epoll.poll(0)
         if self._drain_until_s is not None:
             return self._epoll.poll(0.01)
@@ -344,6 +340,9 @@ class Loop:
         """The session's process is dead, even if a child of it still holds the socket."""
         self._log.info("session.died", session_id=session.session_id)
         for guest in [each for each in self._guests.values() if each.session is session]:
+            if guest.is_working:  # what it has finished before it died is finished
+                guest.peer.read(self._arrived, self._now_s)
+                self._serve(guest)
             guest.peer.is_open = False
             self._part(guest)
         self._end(session)
@@ -377,7 +376,8 @@ class Loop:
         for guest in list(self._guests.values()):
             guest.known &= live
             shy = guest.session is None and self._now_s - guest.joined_at_s > limits.HELLO_SECONDS_MAX
-            if shy or guest.peer.is_stalled(self._now_s) or guest.uploads.is_forgotten(self._now_s):
+            is_stalled = guest.peer.is_stalled(self._now_s) and not guest.is_working  # whose task has a deadline
+            if shy or is_stalled or guest.uploads.is_forgotten(self._now_s):
                 self._evicted += 1
                 self._log.warning("peer.evicted", pid=guest.credentials.pid, said_hello=not shy)
                 self._part(guest)

@@ -179,6 +179,13 @@ class StateOwner:
         found = [end for end in ends if end is not None]
         return found if len(found) == len(ends) else None
 
+    def see(self, projects: Sequence[str], now_s: float) -> tuple[CatalogueEnd, ...]:
+        """How far the projects' catalogues go; nothing, if one of them is not there, or not complete."""
+        self._guard()
+        ends = [self._catalogues.end(project, self._state.revision, now_s) for project in projects]
+        found = tuple(end for end in ends if end is not None)
+        return found if len(found) == len(ends) else ()
+
     def work(self) -> bool:
         """Do a slice of what the bytes still have to follow; whether there may be more."""
         self._guard()

@@ -30,7 +30,6 @@ from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutcomeUnknown,
 from stepwell.manager.owner import Clock, StateOwner
 from stepwell.manager.sessions import Session
 from stepwell.protocol.codec import Salvaged, size_of
-from stepwell.protocol.handles import CatalogueEnd
 from stepwell.protocol.messages import (
     Answer,
     AskView,
@@ -181,14 +180,6 @@ class Requests:
         if tasks.ahead and self.owner.has_idle_workers:
             due_ms = min(due_ms, self._clock.now_ms() + limits.TASK_AHEAD_MS)
         return (due_ms - self._clock.now_ms()) / 1000
-
-    def view_of(self, task: Task, now_s: float) -> tuple[CatalogueEnd, ...]:
-        """Where the projects of a task are listed now; nowhere, if whoever does it has to ask for that itself."""
-        try:
-            ends = self.owner.open_view(task.projects, Origin(_MANAGER, self._clock.now_ms()), now_s)
-        except StepwellError:
-            return ()
-        return tuple(ends or ())
 
     def expire_tasks(self) -> None:
         """End what has taken too long."""

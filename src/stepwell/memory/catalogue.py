@@ -118,6 +118,19 @@ class Catalogues:
                 if record is not None:
                     self._add(row.project, catalogue, record)
 
+    def end(self, project: str, revision: int, now_s: float) -> CatalogueEnd | None:
+        """The end of a catalogue that is there; None where `open` would have to do more than look."""
+        catalogue = self._by_project.get(project)
+        if catalogue is None or catalogue.log.base_revision is None:
+            return None
+        catalogue.asked_at_s = now_s
+        try:
+            catalogue.log.flush(revision)
+        except OutOfRoom:
+            self._forget(project)
+            return None
+        return catalogue.log.end(project)
+
     def open(self, project: str, revision: int, now_s: float) -> CatalogueEnd | None:
         """The end of a project's catalogue, once it has one; until then `work` is under way, and this is None."""
         self._revision = revision

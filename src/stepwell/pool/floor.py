@@ -90,10 +90,11 @@ class Floor:
             return bool(self._workers)
 
     def _pause_s(self) -> float | None:
+        now_s = time.monotonic()
         until_s = min((worker.until_s for worker in self._workers), default=math.inf)
-        if self.pending and len(self._workers) < self._max_workers:
+        if self.pending and len(self._workers) < self._max_workers and self._next_start_s > now_s:
             until_s = min(until_s, self._next_start_s)
-        return None if until_s == math.inf else max(0.0, until_s - time.monotonic())
+        return None if until_s == math.inf else max(0.0, until_s - now_s)
 
     def _give_out(self) -> None:
         idle = [worker for worker in self._workers if worker.is_idle]

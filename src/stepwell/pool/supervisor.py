@@ -165,8 +165,7 @@ class Supervisor:
         self._restarts += 1
         if code not in _EXPECTED:
             self._log.warning("worker.died", pid=employee.pid, exit_code=code)
-            with contextlib.suppress(StepwellError):
-                manager.client.strategies.report_death(employee.pid, evidence)
+            manager.report_death(employee.pid, evidence)
         slot.start_at_s = time.monotonic() + self._pause_s(slot, employee, code)
 
     def _pause_s(self, slot: _Slot, employee: Employee, code: int) -> float:
@@ -209,6 +208,18 @@ class _Manager:
         status = client.status()
         self.comes_back = status.database is not None
         self.pidfd = os.pidfd_open(status.pid)
+        self._reports: list[threading.Thread] = []
+
+    def report_death(self, pid: int, evidence: str) -> None:
+        """Nobody waits for it: a manager that is stopped must not stop us."""
+        self._reports = [each for each in self._reports if each.is_alive()]
+        report = threading.Thread(target=self._report_death, args=(pid, evidence), daemon=True)
+        self._reports.append(report)
+        report.start()
+
+    def _report_death(self, pid: int, evidence: str) -> None:
+        with contextlib.suppress(StepwellError):
+            self.client.strategies.report_death(pid, evidence)
 
     def __enter__(self) -> Self:
         return self
@@ -216,6 +227,8 @@ class _Manager:
     def __exit__(self, *_: object) -> None:
         os.close(self.pidfd)
         self.client.close()
+        for report in self._reports:
+            report.join(limits.WORKER_GOODBYE_SECONDS)
 
 
 def _manager(address: str, is_wanted: Callable[[], bool]) -> _Manager:

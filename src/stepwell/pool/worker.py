@@ -34,6 +34,7 @@ from stepwell.errors import (
     InvalidArgument,
     LeaseLost,
     OutcomeUnknown,
+    OutOfScope,
     ProtocolError,
     RuntimeLost,
     StartFailed,
@@ -53,6 +54,7 @@ from stepwell.transport.connection import Connection
 
 _PROGRESS_SECONDS: Final = 0.05  # at most this often
 _NO_ROOM: Final = TaskFault("TaskFailed", "there is no room for its result")
+_TOO_LARGE: Final = TaskFault("TaskFailed", "its result has more than 64 MiB: return less")
 _VIEWS_KEPT: Final = 8  # so that the next view of the same projects is only what has changed
 
 
@@ -62,14 +64,16 @@ def main(encoded: str) -> int:
     guard(Limits(parent_pid=settings.parent_pid, max_memory_bytes=settings.max_memory_bytes, nice=settings.nice))
     configure(settings.log_level)
     registry = _registry(settings)
-    channel = Channel(settings.address, None)
+    # What it says as a worker and what it asks for as a client are numbered apart, and so they are two sessions.
+    working, looking = Channel(settings.address, None), Channel(settings.address, None)
     try:
         with socket.socket(fileno=settings.lifeline_fd) as lifeline:
-            return _Worker(channel, registry, lifeline).run()
+            return _Worker(working, looking, registry, lifeline).run()
     except (RuntimeLost, OutcomeUnknown):
         return UNEMPLOYED
     finally:
-        channel.close()
+        working.close()
+        looking.close()
 
 
 def _registry(settings: WorkerSettings) -> Registry:
@@ -92,18 +96,19 @@ class _Recycle(Exception):
 
 
 class _Worker:
-    def __init__(self, channel: Channel, registry: Registry, lifeline: socket.socket) -> None:
+    def __init__(self, working: Channel, looking: Channel, registry: Registry, lifeline: socket.socket) -> None:
         self._registry = registry
         self._lifeline = lifeline
-        session = Session(channel)
+        self._epoch = looking.open().epoch
+        session = Session(looking)
         self._views = Views(session, ContextTierService(session))
         self._held: list[View] = []
-        self._connection: Connection = channel.dial()
-        self._epoch = channel.welcome.epoch
+        self._connection: Connection = working.dial()
         self._inbox: deque[Assigned] = deque()
         self._is_begun = False  # the first of them: the manager has been told
         self._number = 0
         self._told_at_s = 0.0
+        self._is_told_all = False  # the end of a task's progress is told at once, but once
 
     def run(self) -> int:
         try:
@@ -172,7 +177,7 @@ class _Worker:
 
     def _do(self, task: Assigned) -> None:
         """Every exception is the task's, and none is the worker's; but one that ran out of memory ends with it."""
-        recycle = False
+        recycle = self._is_told_all = False
         try:
             with progress.heard_by(lambda done, total, note: self._progress(task, done, total, note)):
                 result, fault = self._result(task), None
@@ -192,18 +197,29 @@ class _Worker:
         begun_s = time.perf_counter()
         work = work_decoder.decode(task.payload)
         strategy = self._registry[task.strategy]
-        request, budget = work.request, work.budget_tokens
+        request = work.request
+        _require_scope(task, work)
         if work.shares is not None:
             return self._merged(strategy, work)
-        whole = view = cast("StrategyView", self._view(task, work))
+        try:
+            confidence, fragments, revision = self._answer(strategy, work, self._view(task, work))
+        except BodyGone:
+            if work.view is not None:
+                raise
+            # What was given with the task may be as old as the one before it.
+            view = self._keep(self._views.open(request.projects, None))
+            confidence, fragments, revision = self._answer(strategy, work, view)
+        seconds = time.perf_counter() - begun_s
+        result = StrategyResult(task.strategy, fragments, revision, confidence, strategy.explain(), seconds)
+        return encoder.encode(result)
+
+    def _answer(self, strategy: Strategy, work: Work, whole: View) -> tuple[float, tuple[ScoredFragment, ...], int]:
+        view = cast("StrategyView", whole)
         if work.share is not None:
             view = _partitioned(strategy).partition(view, work.share.part, work.share.parts)
-        confidence = float(strategy.can_handle(request, view))
-        found = strategy.assemble(request, view, budget)
-        fragments = _checked(strategy, found, whole)
-        seconds = time.perf_counter() - begun_s
-        result = StrategyResult(task.strategy, fragments, whole.revision, confidence, strategy.explain(), seconds)
-        return encoder.encode(result)
+        confidence = float(strategy.can_handle(work.request, view))
+        found = strategy.assemble(work.request, view, work.budget_tokens)
+        return confidence, _checked(strategy, found, cast("StrategyView", whole)), whole.revision
 
     def _merged(self, strategy: Strategy, work: Work) -> bytes:
         assert work.shares is not None
@@ -213,7 +229,9 @@ class _Worker:
         return encoder.encode(StrategyResult(strategy.name, fragments, work.view.revision, 1.0, strategy.explain()))
 
     def _view(self, task: Assigned, work: Work) -> View:
-        view = self._given(task, work) or self._open(work.view, work.request.projects)
+        return self._keep(self._given(task, work) or self._open(work.view, work.request.projects))
+
+    def _keep(self, view: View) -> View:
         others = [each for each in self._held if each.projects != view.projects]
         self._held = [*others[1 - _VIEWS_KEPT :], view]
         return view
@@ -234,13 +252,17 @@ class _Worker:
 
     def _progress(self, task: Assigned, done: int, total: int, note: str) -> None:
         now_s = time.monotonic()
-        if now_s >= self._told_at_s + _PROGRESS_SECONDS or done >= total:
+        is_all = done >= total and not self._is_told_all
+        if now_s >= self._told_at_s + _PROGRESS_SECONDS or is_all:
             self._told_at_s = now_s
-            short = note[: limits.ERROR_CHARS_MAX]
+            self._is_told_all |= is_all
+            short = note[: limits.ERROR_CHARS_MAX].encode("utf-8", "replace").decode()
             self._connection.send(messages.Progressed(task.task_id, task.attempt, max(0, done), max(0, total), short))
 
     def _finish(self, task: Assigned, result: bytes | None, fault: TaskFault | None, *, is_last: bool) -> None:
         """Say what came of it, and go on. For a large result there may be no room: then that is what came of it."""
+        if result is not None and len(result) > limits.BODY_BYTES_MAX:
+            result, fault = None, _TOO_LARGE
         carried: bytes | int | None = result
         if result is not None and len(result) > limits.TASK_RESULT_BYTES_MAX:
             carried = self._upload(result)
@@ -285,6 +307,13 @@ class _Worker:
                 raise ProtocolError(f"the manager would not have a result: {refusal.message}")
 
 
+def _require_scope(task: Assigned, work: Work) -> None:
+    """The manager has looked at the projects of the task; what it carries is its client's word alone."""
+    ends = () if work.view is None else work.view.catalogues
+    if not {*work.request.projects, *(end.project for end in ends)} <= {*task.projects}:
+        raise OutOfScope("the task asks for projects that it was not submitted for")
+
+
 def _partitioned(strategy: Strategy) -> Partitioned:
     if not isinstance(strategy, Partitioned):
         raise InvalidArgument(f"strategy {strategy.name!r} cannot be shared: leave parts out")
@@ -309,4 +338,5 @@ def _told(task: Assigned, error: BaseException) -> str:
     summary = "".join(traceback.format_exception_only(error)).strip()
     frames = traceback.extract_tb(error.__traceback__)
     where = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"strategy {task.strategy!r} raised {summary}{where}"[: limits.ERROR_CHARS_MAX]
+    told = f"strategy {task.strategy!r} raised {summary}{where}"[: limits.ERROR_CHARS_MAX]
+    return told.encode("utf-8", "replace").decode()  # a file's name may be no text

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import count
 
 from stepwell.domain.commands import AnyCommand
-from stepwell.domain.commands.tasks import FinishTask, SubmitTask
+from stepwell.domain.commands.tasks import BeginTask, FinishTask, SubmitTask
 from stepwell.domain.replies import Reply, TaskFound
 from stepwell.domain.task import Offered, Task, TaskState, Worker
 from stepwell.manager.dispatch import Dispatcher
@@ -19,6 +19,7 @@ from stepwell.protocol.messages import (
     Follow,
     Followed,
     ManagerMessage,
+    Request,
     TaskEnded,
     Work,
 )
@@ -164,6 +165,18 @@ def toil(address: str, session_id: str) -> None:
         peer.send(Work(1, OFFERS))
         peer.expect(Employed)
         signal.pause()
+
+
+def finish_and_die(address: str, session_id: str) -> None:
+    """In a process of its own: a worker that finishes one task, begins the next, and does not survive that."""
+    with RawPeer(address, timeout_s=FOREVER_SECONDS) as peer:
+        peer.hello(session_id)
+        peer.send(Work(1, OFFERS))
+        peer.expect(Employed)
+        first, second = peer.expect(Assigned), peer.expect(Assigned)
+        finished = FinishTask(first.task_id, first.attempt, b"found")
+        peer.send(Request(2, (finished, BeginTask(second.task_id, second.attempt))))
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def no_pidfd_of_ours(pid: int) -> int | None:

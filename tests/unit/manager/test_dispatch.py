@@ -12,7 +12,6 @@ from stepwell.domain.commands.tasks import BeginTask, CancelTask, FinishTask, Li
 from stepwell.domain.replies import StrategiesFound, TaskFound, WorkerFound
 from stepwell.domain.task import TaskState
 from stepwell.manager import sessions
-from stepwell.protocol.handles import CatalogueEnd
 from stepwell.protocol.messages import (
     Assigned,
     Goodbye,
@@ -34,6 +33,7 @@ from tests.unit.manager.tasking import (
     done,
     employed,
     finish,
+    finish_and_die,
     following,
     heard,
     hurry,
@@ -73,8 +73,7 @@ def test_from_submission_to_result(stage: Stage, worker: RawPeer, client: RawPee
     with following(stage) as follower:
         assert submit(stage, client) is TaskState.QUEUED
         task = assigned(stage, worker)
-        catalogues = (CatalogueEnd("p", 0, 0, ()),)
-        assert task == Assigned("t", 1, "s", ("p",), b"do it", is_ahead=False, revision=0, catalogues=catalogues)
+        assert task == Assigned("t", 1, "s", ("p",), b"do it", is_ahead=False, revision=0, catalogues=())
         assert finish(stage, worker, task) == TaskFound("t", TaskState.DONE, 1)
         assert answered(stage, follower) == TaskEnded("t", TaskState.DONE, 1, (), None, b"found", None, None)
         assert len(stage.owner.tasks) == 1
@@ -248,6 +247,30 @@ def test_worker_that_hangs_up_gets_nothing_more(stage: Stage, worker: RawPeer, c
     assert isinstance(answered(stage, client), Response)
     stage.turn_until(lambda: not workers(stage))
     assert (task_of(stage).attempt, task_of(stage).deaths) == (1, ())
+
+
+def test_result_of_who_dies_of_the_next(stage: Stage, client: RawPeer) -> None:
+    """What it has finished is finished, even if it was not read before its end; and it died of what it had begun."""
+    with spawned(finish_and_die, stage.address, "w") as process:
+        stage.turn_until(lambda: workers(stage))
+        submit(stage, client, "t1")
+        submit(stage, client, "t2")
+        stage.turn_until(lambda: stage.owner.tasks.ahead)
+        process.join(30)  # what it has said waits for us, together with the news of its end
+        stage.turn_until(lambda: not workers(stage))
+        assert (task_of(stage, "t1").state, task_of(stage, "t1").deaths) == (TaskState.DONE, ())
+        assert [death.pid for death in task_of(stage, "t2").deaths] == [process.pid]
+
+
+def test_worker_that_reads_nothing_for_long(stage: Stage, client: RawPeer, clock: Clock) -> None:
+    """A busy one does not read what lies ahead of it: it has its deadline, and is not cut off for that."""
+    with employed(stage):
+        for task_id in ("t1", "t2"):  # together more than its socket takes
+            ask(stage, client, SubmitTask(task_id, "s", ("p",), b"x" * 150 * limits.KIB))
+        stage.turn_until(lambda: guest_of(stage, "w").peer.outbox)
+        clock.forward(limits.STALL_SECONDS_MAX + 1)
+        hurry(stage)
+        assert workers(stage) == {"w"}
 
 
 def test_worker_whose_process_dies(stage: Stage, client: RawPeer) -> None:

@@ -4,15 +4,19 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, as_completed, wait
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 import stepwell as sw
 from stepwell import limits
+from stepwell.client.tasks import new_task_id
+from stepwell.domain.commands.tasks import SubmitTask
 from stepwell.pool import pickling
 from stepwell.pool.crew import Crew
 from stepwell.pool.supervisor import PoolSettings
-from stepwell.strategies.base import ContextRequest
+from stepwell.strategies.base import ContextRequest, ScoredFragment, StrategyView
+from stepwell.strategies.work import ViewAt, Work, encoder, result_decoder
 from tests import strategies
 from tests.processes import is_alive
 from tests.waiting import eventually
@@ -118,6 +122,7 @@ def test_large_result_goes_through_shared_memory(client: sw.Client) -> None:
     "name, told",
     [
         ("raising", "raised ValueError: what"),
+        ("mumbling", "raised ValueError: ?"),
         ("leaving", "raised SystemExit: 3"),
         ("inventing", "which its view does not have"),
         ("not-a-number", "which is no scored fragment"),
@@ -292,3 +297,58 @@ def test_memory_limit() -> None:
             eventually(lambda: not is_alive(first))
         finally:
             crew.close()
+
+
+@pytest.mark.parametrize("before", [1, 2, 10])
+def test_reads_what_it_was_never_sent(mortal: sw.Runtime, before: int) -> None:
+    """A view comes with the task; segments that were made since the last question are asked for. Nobody dies of it."""
+    with mortal.client(projects=["p"]) as client:
+        workers = settled(mortal, client)
+        for _ in range(before):
+            client.strategies.submit("everything", ASKED).result(SECONDS)
+        client.tiers.store_many(
+            sw.Fragment(fragment_id=f"large {number}", body=bytes([number]) * 400_000, tokens=1) for number in range(20)
+        )
+        found = client.strategies.submit("reading", ASKED).result(SECONDS)
+        assert len(found.fragments) == FRAGMENTS + 20
+        assert client.strategies.submit("everything", ASKED).result(SECONDS).fragments
+        assert mortal.workers == workers
+
+
+def test_old_view_of_what_lay_ahead(tmp_path: Path) -> None:
+    """What was given ahead of time with a view whose bodies are gone is done on the state of now."""
+    marker = tmp_path / "go"
+    with sw.Runtime.start(workers=1, strategies=[patient, strategies.reading]) as runtime:
+        with runtime.client(projects=["p"]) as client:
+            for number in range(20):
+                client.tiers.store(sw.Fragment(fragment_id=f"{number}", body=bytes([number]) * 400_000, tokens=1))
+            first = client.strategies.submit("patient", ContextRequest(projects=("p",), query=str(marker)))
+            eventually(lambda: client.strategies.list().leased == 1)
+            second = client.strategies.submit("reading", ASKED)
+            eventually(lambda: client.strategies.list().queued == 1)
+            for number in range(1, 20):
+                client.tiers.delete(f"{number}")
+            marker.touch()
+            assert first.result(SECONDS).fragments == ()
+            assert second.result(SECONDS).fragments
+
+
+def patient(request: ContextRequest, _view: StrategyView, _budget: int) -> list[ScoredFragment]:
+    """Until there is a file of that name."""
+    waiting = threading.Event()
+    while not Path(request.query).exists():
+        waiting.wait(0.01)
+    return []
+
+
+def test_asks_for_more_than_it_was_submitted_for(client: sw.Client, runtime: sw.Runtime) -> None:
+    """The manager looks at the projects of a task; a worker that those in it are no others."""
+    with runtime.client(projects=["secret"]) as other:
+        other.tiers.store(sw.Fragment(fragment_id="s", body="nobody's business"))
+        at = other.view()
+    request = ContextRequest(projects=("secret",))
+    for work in (Work(request, 100), Work(ASKED, 100, ViewAt(at.epoch, at.revision, at.ends))):
+        command = SubmitTask(new_task_id(), "everything", ("p",), encoder.encode(work))
+        (future,) = client.strategies._tasks.submit_many([command], result_decoder.decode)
+        with pytest.raises(sw.TaskFailed, match="OutOfScope"):
+            future.result(SECONDS)
