@@ -16,7 +16,7 @@ from stepwell.client.calls import Call
 from stepwell.client.session import Session
 from stepwell.client.tasks import OnProgress, TaskFuture, Tasks, new_task_id
 from stepwell.client.views import View, Views
-from stepwell.domain.commands.tasks import ListStrategies, ReportDeath, SubmitTask
+from stepwell.domain.commands.tasks import ListStrategies, ReleaseWorker, ReportDeath, SubmitTask
 from stepwell.domain.replies import StrategiesFound
 from stepwell.errors import InvalidArgument, NotFound
 from stepwell.strategies.base import ContextRequest, ScoredFragment
@@ -95,6 +95,10 @@ class StrategyService:
         """Say what a worker of ours that died has left; for whoever starts workers."""
         command = ReportDeath(pid, evidence[-limits.EVIDENCE_CHARS_MAX :])
         self._session.perform(Call(command, lambda answered: answered.reply))
+
+    def release(self, pid: int) -> None:
+        """Say that a worker of ours is about to be stopped, so that nobody takes it for a death."""
+        self._session.perform(Call(ReleaseWorker(pid), lambda answered: answered.reply))
 
     def close(self) -> None:
         """Whoever still waits gets `RuntimeLost`."""

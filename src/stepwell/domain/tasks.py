@@ -19,6 +19,7 @@ from stepwell.domain.commands.tasks import (
     LeaseTasks,
     LeavePool,
     ListStrategies,
+    ReleaseWorker,
     ReportDeath,
     ReserveTasks,
     SubmitTask,
@@ -96,7 +97,8 @@ def finish(state: State, command: FinishTask, origin: Origin) -> Verdict:
         held = origin.held(result)
         state.bodies.require_room((held,), state.budget.bodies_bytes)
         ended = replace(ended, content=Content(*held, held=True))
-    then = _leaving(state, origin) if command.is_last else _next(state, origin)
+    worker = state.workers.get(origin.session_id)
+    then = _leaving(state, worker) if command.is_last else _next(state, origin)
     return Verdict(_found(ended), (RowChanged(task, ended), *then, *_surplus(state)))
 
 
@@ -130,6 +132,13 @@ def report_death(state: State, command: ReportDeath, _origin: Origin) -> Verdict
     return Verdict(DeathNoted(task.task_id), (RowChanged(task, replace(task, deaths=deaths)),))
 
 
+@decides(ReleaseWorker)
+def release(state: State, command: ReleaseWorker, _origin: Origin) -> Verdict:
+    """What it is doing may still be finished; if not, it goes to another one as if nothing had happened."""
+    worker = next((each for each in state.workers if each.pid == command.pid and not each.is_leaving), None)
+    return Verdict(WorkerFound(worker), tuple(_leaving(state, worker)))
+
+
 @decides(ListStrategies)
 def list_strategies(state: State, _command: ListStrategies, _origin: Origin) -> Verdict:
     """Everybody may know what can be asked for."""
@@ -161,7 +170,7 @@ def leave(state: State, command: LeavePool, origin: Origin) -> Verdict:
     changes: list[AnyChange] = [RowChanged(worker, None)]
     if task := state.tasks.by_worker.get(command.worker_id):
         deaths = (*task.deaths, Death(worker.pid, origin.now_ms))
-        if not task.is_begun:
+        if worker.is_leaving or not task.is_begun:
             after = _returned(task)
         elif len(deaths) < limits.TASK_DEATHS_MAX:
             after = replace(_returned(task), attempt=task.attempt + 1, deaths=deaths)
@@ -298,8 +307,7 @@ def _next(state: State, origin: Origin) -> Iterator[AnyChange]:
         yield RowChanged(task, _timed(task, origin))
 
 
-def _leaving(state: State, origin: Origin) -> Iterator[AnyChange]:
-    worker = state.workers.get(origin.session_id)
+def _leaving(state: State, worker: Worker | None) -> Iterator[AnyChange]:
     if worker is not None:
         yield RowChanged(worker, replace(worker, is_leaving=True))
         yield from _given_back(state, worker)

@@ -11,7 +11,7 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Self
 
 from msgspec import Struct
@@ -25,6 +25,7 @@ from stepwell.telemetry import LogLevel, detached_logger
 
 _EXPECTED: Final = (0, RECYCLED, UNEMPLOYED)
 _TICK_SECONDS: Final = 1.0
+_RELEASE_SECONDS: Final = 0.2  # that the manager has to hear of it; Ctrl-C should not take longer than two
 
 
 class PoolSettings(Struct, frozen=True, kw_only=True):
@@ -130,6 +131,8 @@ class Supervisor:
                         return
                     self._attend(selector, manager, {key.data for key, _ in ready if key.data is not None})
             finally:
+                if self._is_stopping:
+                    manager.release(self.status.pids)
                 self._dismiss_all(at_once=not self._is_stopping)
 
     def _start_missing(self, selector: selectors.BaseSelector) -> float:
@@ -211,15 +214,30 @@ class _Manager:
         self._reports: list[threading.Thread] = []
 
     def report_death(self, pid: int, evidence: str) -> None:
-        """Nobody waits for it: a manager that is stopped must not stop us."""
+        """What is left of a worker. Nobody waits until it is known."""
+        self._tell(lambda: self.client.strategies.report_death(pid, evidence))
+
+    def release(self, pids: Sequence[int]) -> None:
+        """That these will be stopped, which has to be known before, if it can be."""
+
+        def release() -> None:
+            for pid in pids:
+                self.client.strategies.release(pid)
+
+        self._tell(release).join(_RELEASE_SECONDS)
+
+    def _tell(self, tell: Callable[[], None]) -> threading.Thread:
+        """In a thread: a manager that is stopped must not stop us."""
+
+        def tell_if_there() -> None:
+            with contextlib.suppress(StepwellError):
+                tell()
+
         self._reports = [each for each in self._reports if each.is_alive()]
-        report = threading.Thread(target=self._report_death, args=(pid, evidence), daemon=True)
+        report = threading.Thread(target=tell_if_there, daemon=True)
         self._reports.append(report)
         report.start()
-
-    def _report_death(self, pid: int, evidence: str) -> None:
-        with contextlib.suppress(StepwellError):
-            self.client.strategies.report_death(pid, evidence)
+        return report
 
     def __enter__(self) -> Self:
         return self

@@ -17,6 +17,7 @@ from stepwell.domain.commands.tasks import (
     JoinPool,
     LeaseTasks,
     LeavePool,
+    ReleaseWorker,
     ReportDeath,
     ReserveTasks,
     SubmitTask,
@@ -187,6 +188,10 @@ class Office:
         while tasks := self.do(LeaseTasks(takes_back=True), session=MANAGER).tasks:
             given += tasks
         return given
+
+    def release(self, worker_id: str = "w") -> Worker | None:
+        """Whoever started a worker will stop it."""
+        return self.do(ReleaseWorker(self.worker(worker_id).pid), session="supervisor").worker
 
     def reserve(self) -> list[Task]:
         """Give the busy what they do next."""

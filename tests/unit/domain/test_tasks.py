@@ -412,6 +412,22 @@ def test_idle_death(office: Office) -> None:
     assert office.leave() is None
 
 
+def test_released(busy: Office) -> None:
+    """Who is stopped in good order has died of nothing, gets nothing more, and may finish what it does."""
+    busy.submit("t2")
+    busy.reserve()
+    busy.release()
+    assert (busy.worker().is_leaving, busy.task("t2").state, busy.reserve()) == (True, TaskState.QUEUED, [])
+    assert busy.release() is None
+    busy.leave()
+    assert (busy.task().state, busy.task().attempt, busy.task().deaths) == (TaskState.QUEUED, 1, ())
+    busy.join()
+    busy.lease()
+    busy.release()
+    busy.finish()
+    assert busy.task().state is TaskState.DONE
+
+
 # Deadlines.
 
 

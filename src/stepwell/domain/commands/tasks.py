@@ -64,6 +64,12 @@ class ReportDeath(Fleeting[replies.DeathNoted], frozen=True):
     evidence: Evidence
 
 
+class ReleaseWorker(Fleeting[replies.WorkerFound], frozen=True):
+    """A worker is about to be stopped by whoever started it: it gets no more, and its end is no death of a task's."""
+
+    pid: Positive
+
+
 class ListStrategies(Read[replies.StrategiesFound], frozen=True):
     """What the workers offer, and how they are."""
 
@@ -104,4 +110,4 @@ class ForgetTasks(Upkeep[replies.TasksForgotten], frozen=True):
 
 
 TaskRead = ListStrategies
-TaskFleeting = SubmitTask | CancelTask | FinishTask | BeginTask | ReportDeath
+TaskFleeting = SubmitTask | CancelTask | FinishTask | BeginTask | ReportDeath | ReleaseWorker
