@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import bodies, durable, recovery, small, tasks
+from benchmarks import assembly, bodies, durable, recovery, small, tasks
 from benchmarks.contenders import contenders
 
 
@@ -49,3 +49,11 @@ def test_everybody_does_the_tasks() -> None:
     assert all(len(values) == 1 and values[0] > 0 for works in seconds.values() for values in works.values())
     assert all(absent.values())
     assert {peer for _, peer in tasks.WANTED} <= seconds.keys() | absent.keys()
+
+
+def test_everybody_answers_questions() -> None:
+    """Each one first, warm, and after fragments were added."""
+    seconds = assembly.measure(rounds=1, fragments=300)
+    assert {phase: len(values) for phase, values in seconds["bm25s"].items()} == {"first": 1, "warm": 20, "added": 1}
+    assert all(min(values) > 0 for phases in seconds.values() for values in phases.values())
+    assert len(seconds) == 4

@@ -15,7 +15,6 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from heapq import nsmallest
 from itertools import chain
 from typing import Final
 
@@ -54,6 +53,10 @@ class Weights(Struct, frozen=True):
     body: int = 1
 
 
+Asked = tuple[tuple[str, ...], tuple[str, ...], tuple[Portion, ...]]
+Scored = tuple[NDArray[np.float64], dict[str, Slots]]
+
+
 class Match(Struct, frozen=True):
     """A fragment that has some of the terms."""
 
@@ -76,6 +79,7 @@ class Index:
         """Of those that are alive."""
         self._kinds: dict[str, int] = {}
         self._postings: Final = Postings()
+        self._last: tuple[Asked, Scored] | None = None
         # For each slot:
         self._rows: list[FragmentRow] = []
         self._kind_codes = array("I")
@@ -118,6 +122,7 @@ class Index:
 
     def _update(self, stored: Iterable[SeenFragment], removed: Iterable[str], expected: int) -> None:
         """`expected` is how many there are at the most, for whoever watches them being read."""
+        self._last = None
         for fragment_id in removed:
             self._remove(fragment_id)
         batch, rows = self._postings.batch(), list[FragmentRow]()
@@ -216,18 +221,27 @@ class Index:
     ) -> Iterator[Match]:
         """The fragments of some kinds, or of a share, that have most of the terms; ties by id.
 
-        More than one is made only for whoever takes it, before the index changes.
+        More than one is made only for whoever takes it, before the index changes. The last scores are kept: several
+        strategies ask the same.
         """
+        asked = tuple(terms), tuple(kinds), tuple(portions)
+        if self._last is None or self._last[0] != asked:
+            self._last = asked, self._scored(*asked)
+        scores, found = self._last[1]
+        top = [(-float(scores[slot]), self._rows[slot].fragment_id, slot) for slot in _highest(scores, limit)]
+        return self._matches(sorted(top)[:limit], found)
+
+    def _scored(self, terms: Sequence[str], kinds: Sequence[str], portions: Sequence[Portion]) -> Scored:
+        """The score of each slot, and the slots that have each of the terms."""
         wanted, norms = self._wanted(kinds, portions), self._norms()
         scores = np.zeros(len(self._rows))
         found: dict[str, Slots] = {}
         for term, occurrences in zip(terms, self._find(terms), strict=True):
             weight = self.weight(len(occurrences[0])) * worth(term)
             slots, counts = occurrences if wanted is None else _among(occurrences, wanted)
-            scores[slots] += weight * (counts / (counts + norms[slots]))
+            scores[slots] += weight * (counts / (counts + norms.take(slots)))
             found[term] = slots
-        top = [(-float(scores[slot]), self._rows[slot].fragment_id, slot) for slot in _highest(scores, limit)]
-        return self._matches(nsmallest(limit, top), found)
+        return scores, found
 
     def _wanted(self, kinds: Sequence[str], portions: Sequence[Portion]) -> Mask | None:
         """None: all of them."""
@@ -302,11 +316,9 @@ def _among(occurrences: Occurrences, mask: Mask) -> Occurrences:
 
 def _highest(scores: NDArray[np.float64], limit: int) -> list[int]:
     """The slots of the highest scores above 0; more than `limit` if the last of them are equal."""
-    slots = np.flatnonzero(scores)
-    if len(slots) > limit:
-        least = np.partition(scores[slots], -limit)[-limit]
-        slots = slots[scores[slots] >= least]
-    return slots.tolist()
+    if np.count_nonzero(scores) <= limit:
+        return np.flatnonzero(scores).tolist()
+    return np.flatnonzero(scores >= np.partition(scores, -limit)[-limit]).tolist()
 
 
 def _is_in(slots: Slots, ascending: Slots) -> list[bool]:

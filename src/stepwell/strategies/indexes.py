@@ -12,7 +12,10 @@ from stepwell.strategies.base import StrategyView
 from stepwell.strategies.index import Index, Weights
 
 INDEXES_MAX: Final = limits.PROJECTS_PER_SESSION_MAX
-"""Projects of which a worker keeps the index, those that were asked for last: no request has more."""
+"""Projects of which a worker keeps the index, those that were asked for last: no request has more.
+
+An index takes about 1.1 kB for a fragment of 100 words.
+"""
 
 
 class Indexes:
