@@ -40,6 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         give_up_stdout()
         return UNREAD
+    except OSError as error:  # stdout is a file on a disk that is full, say
+        complain(f"the result cannot be written: {error.strerror or error}")
+        give_up_stdout()
+        return FAILED
     return code
 
 

@@ -18,11 +18,13 @@ from stepwell.assembly.receipt import Receipt
 from stepwell.cli import bars
 from stepwell.cli.output import complain
 from stepwell.cli.places import add_place, opened, place_of
+from stepwell.client.ingesting import IngestReport
 from stepwell.errors import InvalidArgument
 from stepwell.strategies.base import ContextRequest
 
 SUMMARY: Final = "Assemble the best context for a question"
 
+_SKIPPED: Final = 3  # files that are named
 _ENTRIES: Final = 100  # of a receipt that are shown; --json has all
 
 
@@ -56,8 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         if place.path is not None:
             with bars.reading() as on_reading:
                 report = client.ingest(place.path, on_progress=on_reading)
-            if report.skipped_count:
-                complain(f"{report.skipped_count:,} files are left out: `stepwell ingest` would say why")
+            _complain_of_skipped(report)
         with bars.strategies() as on_progress:
             answer = client.assemble(
                 request,
@@ -71,9 +72,26 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(f"{msgspec.json.encode(_facts(answer, is_explained=arguments.explain)).decode()}\n")
     else:
         _print(answer, is_explained=arguments.explain)
+    _complain_of_missing(answer)
+    return 1 if len(answer.failures) == len(answer.strategies) else 0
+
+
+def _complain_of_skipped(report: IngestReport) -> None:
+    for source, reason in [*report.skipped.items()][:_SKIPPED]:
+        complain(f"left out {source}: {reason}")
+    if report.skipped_count > _SKIPPED:
+        complain(f"left out {report.skipped_count - _SKIPPED:,} more")
+
+
+def _complain_of_missing(answer: Answer) -> None:
+    """Why there is less than there could be; or nothing, though nobody failed."""
     for failure in answer.failures:
         complain(f"{failure.strategy}: {failure.message}")
-    return 1 if len(answer.failures) == len(answer.strategies) else 0
+    if not answer.fragments and not answer.failures:
+        silent = [f"{each.strategy}: {each.explanation}" for each in answer.strategies if not each.candidates]
+        complain("nothing was found that fits: ask otherwise, or give a larger --budget")
+        for each in silent if len(silent) == len(answer.strategies) else []:
+            complain(each)
 
 
 def _component(text: str) -> tuple[str, str]:
@@ -95,8 +113,6 @@ def _print(answer: Answer, *, is_explained: bool) -> None:
     sys.stdout.write(f"{answer.text}\n" if answer.text else "")
     if is_explained:
         sys.stdout.write(f"\n{_explained(answer.receipt)}\n")
-    if not answer.fragments:
-        complain("nothing was found that fits: ask otherwise, or give a larger --budget")
     console = Console(stderr=True, highlight=False)
     if console.is_terminal:
         console.print(_table(answer))

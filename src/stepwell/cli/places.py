@@ -45,7 +45,7 @@ class Place(Struct, frozen=True):
 
     project: str
     path: Path | None  # to be read first; None if a project of a manager was named alone
-    root: Path
+    root: Path  # what is kept is of this: a file's is its own, so that the rest of its directory is not asked
     address: str | None  # of a manager that is running
 
 
@@ -53,9 +53,9 @@ def place_of(arguments: argparse.Namespace) -> Place:
     """Where the arguments say, or in this directory."""
     is_named = arguments.connect is not None and arguments.project is not None and arguments.path is None
     path = None if is_named else Path(arguments.path or ".").absolute()
-    root = root_of(path or Path())
+    name = arguments.project or project_name(root_of(path or Path()))
     address = None if arguments.connect is None else resolve(arguments.connect)
-    return Place(arguments.project or project_name(root), path, root, address)
+    return Place(name, path, (path or Path()).resolve(), address)
 
 
 @contextmanager

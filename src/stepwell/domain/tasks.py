@@ -47,7 +47,8 @@ def submit(state: State, command: SubmitTask, origin: Origin) -> Verdict:
             raise AlreadyExists(f"there is a task {command.task_id!r} of another session")
         return Verdict(_found(known))
     if command.strategy not in state.workers.offered and not command.was_accepted:
-        offered = ", ".join(sorted(state.workers.offered)) or "none: start workers first"
+        names = sorted(each.name for each in state.workers.offered.values() if not each.is_chore)
+        offered = ", ".join(names) or "none: start workers first"
         raise NotFound(f"no worker has offered a strategy {command.strategy!r}; offered: {offered}")
     mine = state.tasks.by_session.get(origin.session_id, ())
     is_full = state.tasks.unfinished >= limits.TASKS_MAX or state.tasks.bytes > limits.TASKS_BYTES_MAX

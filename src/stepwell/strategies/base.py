@@ -27,7 +27,7 @@ _Breadth = Annotated[
     ),
 ]
 _Depth = Annotated[int, Meta(ge=0, le=64, description="a depth is a whole number from 0 to 64")]
-_Budget = Annotated[int, Meta(ge=1, description="a budget is at least one token")]
+_Budget = Annotated[int, Meta(ge=1, le=2**31, description="a budget is at least one token, and at most 2,147,483,648")]
 _Ancestry = Annotated[
     int,
     Meta(

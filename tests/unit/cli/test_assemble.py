@@ -74,6 +74,25 @@ def test_nothing_is_found(tree: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "nothing was found" in told.err
 
 
+def test_one_file(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing else of its directory, whatever was asked before."""
+    assert main(["assemble", "budget", str(tree)]) == 0
+    assert "budget.py" in capsys.readouterr().out
+    assert main(["assemble", "budget", str(tree / "README.md")]) == 0
+    told = capsys.readouterr().out
+    assert ("README.md" in told, "budget.py" in told) == (True, False)
+
+
+def test_full_disk(tree: Path) -> None:
+    """What cannot be written is said in a line."""
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "stepwell", "assemble", "water", str(tree)]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "the result cannot be written: No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_every_strategy_fails(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["assemble", "water", str(tree), "--strategies", "nobody-has-this"]) == 1
     assert "nobody-has-this: no worker has offered" in capsys.readouterr().err
@@ -84,6 +103,7 @@ def test_every_strategy_fails(tree: Path, capsys: pytest.CaptureFixture[str]) ->
     [
         (["assemble", "q", "{tree}/missing"], "cannot be read"),
         (["assemble", "q", "{tree}", "--budget", "0"], "at least one token"),
+        (["assemble", "q", "{tree}", "--budget", "9" * 30], "at least one token"),
         (["assemble", "q", "{tree}", "--component", "fuse"], "STAGE=NAME"),
         (["assemble", "q", "{tree}", "--component", "fuse=wool"], "there is no fuse 'wool'"),
         (["diff", "ONE", "--path", "{tree}"], "give two receipts"),
