@@ -11,7 +11,7 @@ import pytest
 
 from tests.architecture.sources import PACKAGE, ROOT, called_names, python_files
 
-PURE = [PACKAGE / "domain", PACKAGE / "protocol"]
+PURE = [PACKAGE / "assembly", PACKAGE / "domain", PACKAGE / "protocol"]
 IMPURE_CALLS = {"__import__", "breakpoint", "datetime.datetime.now", "datetime.now", "input", "open", "print"}
 
 

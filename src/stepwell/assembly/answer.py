@@ -7,6 +7,7 @@ from msgspec import Struct
 from stepwell.assembly.candidate import DepthName, Scores, Vote
 from stepwell.assembly.question import Failure
 from stepwell.assembly.receipt import Receipt
+from stepwell.domain.tier import Tier
 
 
 class AnswerFragment(Struct, frozen=True):
@@ -20,7 +21,7 @@ class AnswerFragment(Struct, frozen=True):
     depth: DepthName
     text: str
     tokens: int  # of what is shown
-    tier: str
+    tier: Tier
     revision: int  # of its body
     scores: Scores
     votes: tuple[Vote, ...]  # where each strategy has put it

@@ -45,6 +45,7 @@ class Vote(Struct, frozen=True, array_like=True, gc=False):
 class Fused(Struct, frozen=True, gc=False):
     """A fragment, and what all strategies together think of it: 1 is the best of them."""
 
+    key: Key
     row: FragmentRow
     relevance: float
     votes: tuple[Vote, ...]  # by name of the strategy
@@ -53,16 +54,13 @@ class Fused(Struct, frozen=True, gc=False):
 class Candidate(Struct, frozen=True, gc=False):
     """A fragment among those around it."""
 
+    key: Key
     row: FragmentRow
     relevance: float
     hierarchy: float  # how relevant what stands around it is
     place: int  # among the parts of its source
     votes: tuple[Vote, ...] = ()
     near: str = ""  # of one that no strategy has named: the id of the hit that it stands next to
-
-    @property
-    def key(self) -> Key:
-        return self.row.project, self.row.fragment_id
 
 
 class Scores(Struct, frozen=True, array_like=True, gc=False):

@@ -45,8 +45,8 @@ def by_id(candidates: Sequence[Candidate]) -> Deduped:
     return Deduped(ordered, {}, ordered)
 
 
-def _by_worth(candidate: Candidate) -> tuple[float, str, str]:
-    return -(candidate.relevance + candidate.hierarchy), candidate.row.project, candidate.row.fragment_id
+def _by_worth(candidate: Candidate) -> tuple[float, Key]:
+    return -(candidate.relevance + candidate.hierarchy), candidate.key
 
 
 COMPONENTS: Final[dict[str, Dedupe]] = {"content": by_content, "id": by_id}

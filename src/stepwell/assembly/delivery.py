@@ -16,7 +16,7 @@ from stepwell.assembly.pack import NO_ROOM, SHORTENED, Packed, Placed
 from stepwell.assembly.question import Failure, Question
 from stepwell.assembly.receipt import Decision, Entry, Receipt, Shown, StrategyUse
 from stepwell.domain.content import digest_of
-from stepwell.domain.outline import Outline
+from stepwell.domain.outline import lines_of
 from stepwell.strategies.work import StrategyResult
 
 KEPT: Final = "it was among the best that fit"
@@ -132,15 +132,14 @@ def _cut(reason: str) -> _Fate:
 
 def _entry(candidate: Candidate, scores: Scores, fate: _Fate) -> Entry:
     row = candidate.row
-    lines = row.metadata.get("lines")
     return Entry(
         project=row.project,
         fragment_id=row.fragment_id,
         source=row.source,
-        lines=Outline.of({"lines": lines}).lines if lines else None,
+        lines=lines_of(row.metadata),
         digest=row.digest.hex(),
         revision=row.revision,
-        tier=row.tier.value,
+        tier=row.tier,
         tokens=row.tokens,
         votes=candidate.votes,
         scores=scores,

@@ -12,25 +12,24 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from stepwell.assembly.candidate import Allotment, Fused, Vote
-from stepwell.assembly.question import Key
-from stepwell.strategies.base import StrategyView
+from stepwell.assembly.question import Key, Rows
 from stepwell.strategies.work import StrategyResult
 
 RESULTS_KNOWN: Final = 10  # as many results as this tell half of where a strategy's scale begins
 RANK_OFFSET: Final = 60.0  # of reciprocal ranks, as it is usually taken
 
-Fuse = Callable[[StrategyView, Sequence[Allotment]], tuple[Fused, ...]]
+Fuse = Callable[[Rows, Sequence[Allotment]], tuple[Fused, ...]]
 Opinions = Iterator[tuple[Key, Vote, float]]
 
 
-def weighted(view: StrategyView, allotments: Sequence[Allotment]) -> tuple[Fused, ...]:
+def weighted(rows: Rows, allotments: Sequence[Allotment]) -> tuple[Fused, ...]:
     """The sum of stretched scores, each by the weight of its strategy."""
-    return _fused(view, allotments, _stretched)
+    return _fused(rows, allotments, _stretched)
 
 
-def reciprocal(view: StrategyView, allotments: Sequence[Allotment]) -> tuple[Fused, ...]:
+def reciprocal(rows: Rows, allotments: Sequence[Allotment]) -> tuple[Fused, ...]:
     """By ranks alone: for strategies whose scores say nothing."""
-    return _fused(view, allotments, _by_rank)
+    return _fused(rows, allotments, _by_rank)
 
 
 def _stretched(result: StrategyResult) -> Opinions:
@@ -60,7 +59,7 @@ def _votes(result: StrategyResult) -> dict[Key, Vote]:
 
 
 def _fused(
-    view: StrategyView, allotments: Sequence[Allotment], opinions: Callable[[StrategyResult], Opinions]
+    rows: Rows, allotments: Sequence[Allotment], opinions: Callable[[StrategyResult], Opinions]
 ) -> tuple[Fused, ...]:
     sums: dict[Key, float] = {}
     votes: dict[Key, list[Vote]] = {}
@@ -69,12 +68,7 @@ def _fused(
             sums[key] = sums.get(key, 0.0) + allotment.weight * opinion
             votes.setdefault(key, []).append(vote)
     best = max(sums.values(), default=0.0) or 1.0
-    fused: list[Fused] = []
-    for key in sorted(sums):
-        found = view.get(key[1], project=key[0])
-        assert found is not None, "what the view does not have is no sound result"
-        fused.append(Fused(found.row, sums[key] / best, tuple(votes[key])))
-    return tuple(fused)
+    return tuple(Fused(key, rows[key], sums[key] / best, tuple(votes[key])) for key in sorted(sums))
 
 
 COMPONENTS: Final[dict[str, Fuse]] = {"weighted": weighted, "reciprocal": reciprocal}

@@ -15,23 +15,26 @@ The figures were measured on meetings, code and prose. None of them is sensitive
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import nsmallest
 from itertools import islice, pairwise
 from typing import Final
 
-from stepwell.assembly.bodies import OPENING_BYTES, read
+from stepwell.assembly.bodies import read
 from stepwell.assembly.candidate import Candidate, Fused
 from stepwell.assembly.question import Key
 from stepwell.domain.fragment import FragmentRow
+from stepwell.limits import KIB
+from stepwell.strategies import terms
 from stepwell.strategies.base import ContextRequest, StrategyView
 from stepwell.strategies.ranking import is_wanted
-from stepwell.strategies.terms import counted, distinct, worth
 
 REACH_TOKENS: Final = 400.0  # at this distance a hit counts 1/e
 SPREAD: Final = 2.0  # what a hit is worth to what stands right beside it, if it has nothing of what is asked
-JUDGED_MAX: Final = 5  # of the best hits that are looked into for the words of the question
-SUPPORT_MIN: Final = 0.07  # of a part that nobody has named; with less it is not considered
+JUDGED_MAX: Final = 16  # of the best hits that are looked into for the words of the question
+JUDGED_BYTES: Final = 8 * KIB  # of each
+SPREAD_MIN: Final = 0.05  # if it has all of it: so little that neighbours only fill what is left
+SUPPORT_MIN: Final = 0.05  # of a part that nobody has named, before that counts; with less it is not considered
 ADDED_MAX: Final = 1_000  # parts that nobody has named
 SOURCES_MAX: Final = 256  # that are looked at: those with the best hits
 TERMS_MAX: Final = 128  # of a question
@@ -44,35 +47,40 @@ Sources = Mapping[Key, Sequence[FragmentRow]]
 
 def nearby(request: ContextRequest, view: StrategyView, fused: Sequence[Fused]) -> tuple[Candidate, ...]:
     """Each fragment with what its surroundings are worth, and those parts around the hits that are worth something."""
-    hits = {(each.row.project, each.row.fragment_id): each for each in fused}
-    spread = SPREAD * _unanswered(request, view, fused)
+    hits = {each.key: each for each in fused}
+    spread = max(SPREAD_MIN, SPREAD * _unanswered(request, view, fused))
     named: list[Candidate] = []
     added: list[Candidate] = []
     for (project, _), parts in sources(request, view, fused).items():
         found = [hits.pop((project, row.fragment_id), None) for row in parts]
-        supports = _supports(parts, [0.0 if hit is None else hit.relevance for hit in found], spread)
+        supports = _supports(parts, [0.0 if hit is None else hit.relevance for hit in found])
         for index, (row, hit, (support, near)) in enumerate(zip(parts, found, supports, strict=True)):
+            worth, place = spread * support, place_of(row, index)
             if hit is not None:
-                named.append(Candidate(row, hit.relevance, support, place_of(row, index), hit.votes))
+                named.append(Candidate(hit.key, row, hit.relevance, worth, place, hit.votes))
             elif support >= SUPPORT_MIN:
-                added.append(Candidate(row, 0.0, support, place_of(row, index), (), near))
-    alone = (Candidate(each.row, each.relevance, 0.0, place_of(each.row, 0), each.votes) for each in hits.values())
-    return (*named, *nsmallest(ADDED_MAX, added, key=_by_support), *alone)
+                added.append(Candidate((project, row.fragment_id), row, 0.0, worth, place, (), near))
+    return (*named, *nsmallest(ADDED_MAX, added, key=_by_support), *map(_alone, hits.values()))
 
 
 def alone(request: ContextRequest, view: StrategyView, fused: Sequence[Fused]) -> tuple[Candidate, ...]:  # noqa: ARG001 - the others' signature
     """What strategies have named, and nothing else."""
-    return tuple(Candidate(each.row, each.relevance, 0.0, place_of(each.row, 0), each.votes) for each in fused)
+    return tuple(map(_alone, fused))
+
+
+def _alone(hit: Fused) -> Candidate:
+    return Candidate(hit.key, hit.row, hit.relevance, 0.0, place_of(hit.row, 0), hit.votes)
 
 
 def sources(request: ContextRequest, view: StrategyView, fused: Sequence[Fused]) -> Sources:
     """The parts of those sources that have the best hits, as many as there may be."""
-    found: dict[Key, list[FragmentRow]] = {key: [] for key in _best_sources(fused)}
-    for project in sorted({project for project, _ in found}):
-        for row in view.rows(project):
-            parts = found.get((project, row.source))
-            if parts is not None and is_wanted(request, row):
-                parts.append(row)
+    best = _best_sources(fused)
+    found: dict[Key, list[FragmentRow]] = {key: [] for key in best}
+    for project in {project: None for project, _ in best}:
+        wanted = {source for of, source in best if of == project}
+        for row in [row for row in view.rows(project) if row.source in wanted]:  # of 100,000, most are not
+            if is_wanted(request, row):
+                found[project, row.source].append(row)
     kept: dict[Key, Sequence[FragmentRow]] = {}
     room = PARTS_MAX
     for key, parts in found.items():
@@ -94,7 +102,7 @@ def _order(row: FragmentRow) -> tuple[int, int]:
     return place_of(row, row.serial), row.serial
 
 
-def _best_sources(fused: Sequence[Fused]) -> Iterable[Key]:
+def _best_sources(fused: Sequence[Fused]) -> list[Key]:
     """Those with the best hits first. What has no source has no neighbours."""
     best: dict[Key, float] = {}
     for each in fused:
@@ -105,18 +113,20 @@ def _best_sources(fused: Sequence[Fused]) -> Iterable[Key]:
 
 
 def _unanswered(request: ContextRequest, view: StrategyView, fused: Sequence[Fused]) -> float:
-    """Which part of the question's words is in none of the best hits; 0 if nothing is asked in words."""
-    worths = {term: worth(term) for term in islice(distinct(request.query), TERMS_MAX)}
-    best = nsmallest(JUDGED_MAX, fused, key=lambda each: (-each.relevance, each.row.project, each.row.fragment_id))
-    texts = (read(view, each.row, OPENING_BYTES) for each in best)
-    found = (worths.keys() & counted(text).keys() for text in texts if isinstance(text, str))
-    total = sum(worths.values())
-    return (
-        1 - max((sum(map(worths.__getitem__, sorted(terms))) for terms in found), default=0.0) / total if total else 0.0
-    )
+    """Which part of the question's words the best hit lacks that has most of them; 0 if nothing is asked in words."""
+    worths = {term: terms.worth(term) for term in islice(terms.distinct(request.query), TERMS_MAX)}
+    best = nsmallest(JUDGED_MAX, fused, key=lambda each: (-each.relevance, each.key))
+    texts = [text for each in best if isinstance(text := read(view, each.row, JUDGED_BYTES), str)]
+    lacking = [_lacking(worths, text) for text in texts] if worths else [0.0]
+    return min(lacking, default=1.0)
 
 
-def _supports(parts: Sequence[FragmentRow], relevances: Sequence[float], spread: float) -> list[tuple[float, str]]:
+def _lacking(worths: Mapping[str, float], text: str) -> float:
+    has = terms.counted(text)
+    return sum(worth for term, worth in worths.items() if term not in has) / sum(worths.values())
+
+
+def _supports(parts: Sequence[FragmentRow], relevances: Sequence[float]) -> list[tuple[float, str]]:
     """What the others come to at each part, as lengths at right angles add up, and which of them counts most there."""
     strengths = [relevance * relevance for relevance in relevances]
     decays = [math.exp(-(before.tokens + after.tokens) / 2 / REACH_TOKENS) for before, after in pairwise(parts)]
@@ -124,7 +134,7 @@ def _supports(parts: Sequence[FragmentRow], relevances: Sequence[float], spread:
     left = _carried(ids, strengths, decays)
     right = _carried(ids[::-1], strengths[::-1], decays[::-1])[::-1]
     return [
-        (spread * math.sqrt(before + after), near_before if most_before >= most_after else near_after)
+        (math.sqrt(before + after), near_before if most_before >= most_after else near_after)
         for (before, most_before, near_before), (after, most_after, near_after) in zip(left, right, strict=True)
     ]
 
@@ -142,8 +152,8 @@ def _carried(ids: Sequence[str], strengths: Sequence[float], decays: Sequence[fl
     return carried
 
 
-def _by_support(candidate: Candidate) -> tuple[float, str, str]:
-    return -candidate.hierarchy, candidate.row.project, candidate.row.fragment_id
+def _by_support(candidate: Candidate) -> tuple[float, Key]:
+    return -candidate.hierarchy, candidate.key
 
 
 COMPONENTS: Final[dict[str, Expand]] = {"nearby": nearby, "alone": alone}

@@ -96,8 +96,8 @@ def _lead(scored: Sequence[Scored], box: _Box, room_tokens: int) -> None:
             break
 
 
-def _by_relevance(scored: Scored) -> tuple[float, str, str]:
-    return -scored.candidate.relevance, *scored.candidate.key
+def _by_relevance(scored: Scored) -> tuple[float, Key]:
+    return -scored.candidate.relevance, scored.candidate.key
 
 
 def full_only(scored: Sequence[Scored], room_tokens: int, kit: Kit, packed: Packed = NOTHING) -> Packed:

@@ -48,16 +48,16 @@ class _Laid(Struct, frozen=True):
 def assemble(question: Question, components: Components = DEFAULT) -> Answer:
     """The best that fits. The same question gives the same bytes."""
     request, view = question.request, question.view
-    results, invalid = sound(request, view, question.results)
-    failures = tuple(sorted((*question.failures, *invalid), key=lambda each: (each.strategy, each.kind)))
-    chosen = components.select(request, results)
+    usable = sound(request, view, question.results)
+    failures = tuple(sorted((*question.failures, *usable.failures), key=lambda each: (each.strategy, each.kind)))
+    chosen = components.select(request, usable.results)
     allotments = components.allocate(request, chosen, question.offers)
-    candidates = components.expand(request, view, components.fuse(view, allotments))
+    candidates = components.expand(request, view, components.fuse(usable.rows, allotments))
     deduped = components.dedupe(candidates)
     scored = components.score(request, deduped.kept)
     laid = _Layout(question, components, allotments, failures, len(deduped.candidates)).best(scored)
     delivery = Delivery(
-        results=results,
+        results=usable.results,
         allotments=allotments,
         failures=failures,
         scored=scored,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
+from stepwell.domain.fragment import FragmentRow
 from stepwell.strategies.base import ContextRequest, StrategyInfo, StrategyView
 from stepwell.strategies.work import StrategyResult
 
@@ -14,6 +15,8 @@ Count = Callable[[str], int]
 
 Key = tuple[str, str]
 """A project and an id in it."""
+
+Rows = Mapping[Key, FragmentRow]
 
 
 class Failure(Struct, frozen=True):

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from stepwell.assembly.candidate import DepthName, Scores, Vote
 from stepwell.assembly.question import Key
+from stepwell.domain.tier import Tier
 from stepwell.strategies.base import ContextRequest
 
 Decision = Literal["kept", "shortened", "deduplicated", "cut"]
@@ -48,7 +49,7 @@ class Entry(Struct, frozen=True, gc=False):
     lines: tuple[int, int] | None
     digest: str  # hexadecimal
     revision: int
-    tier: str
+    tier: Tier
     tokens: int  # of all of it
     votes: tuple[Vote, ...]
     scores: Scores

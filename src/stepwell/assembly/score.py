@@ -11,6 +11,7 @@ from math import exp, exp2
 from typing import Final
 
 from stepwell.assembly.candidate import Candidate, Scored, Scores
+from stepwell.assembly.question import Key
 from stepwell.domain.fragment import FragmentRow
 from stepwell.domain.tier import HOT
 from stepwell.strategies.base import ContextRequest
@@ -47,8 +48,8 @@ def _ranked(scored: list[Scored]) -> tuple[Scored, ...]:
     return tuple(sorted(scored, key=_rank))
 
 
-def _rank(scored: Scored) -> tuple[float, float, str, str]:
-    return -scored.scores.total, -scored.scores.relevance, *scored.candidate.key
+def _rank(scored: Scored) -> tuple[float, float, Key]:
+    return -scored.scores.total, -scored.scores.relevance, scored.candidate.key
 
 
 def _now_ms(request: ContextRequest, candidates: Sequence[Candidate]) -> int:

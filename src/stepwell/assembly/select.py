@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from stepwell.assembly.candidate import Chosen
-from stepwell.assembly.question import Failure
+from stepwell.assembly.question import Failure, Key, Rows
+from stepwell.domain.fragment import FragmentRow
 from stepwell.errors import InvalidArgument
 from stepwell.strategies.base import ContextRequest, ScoredFragment, StrategyInfo, StrategyView
 from stepwell.strategies.ranking import is_wanted
@@ -47,10 +49,16 @@ def _confidence(request: ContextRequest, result: StrategyResult) -> float:
     return min(1.0, result.confidence + boost)
 
 
-def sound(
-    request: ContextRequest, view: StrategyView, results: Sequence[StrategyResult]
-) -> tuple[tuple[StrategyResult, ...], tuple[Failure, ...]]:
-    """By name, those that can be used; a strategy that gave what cannot be true costs only itself.
+class Sound(Struct, frozen=True):
+    """Results that can be used, by name; the rows that they name; and who gave what cannot be true."""
+
+    results: tuple[StrategyResult, ...]
+    rows: Rows
+    failures: tuple[Failure, ...]
+
+
+def sound(request: ContextRequest, view: StrategyView, results: Sequence[StrategyResult]) -> Sound:
+    """What can be used of some results. A strategy that gave what cannot be true costs only itself.
 
     What is not of a kind that was asked for is left out, whoever named it.
     """
@@ -58,29 +66,36 @@ def sound(
     names = [result.strategy for result in ordered]
     if len(names) != len(set(names)):
         raise InvalidArgument(f"there are two results of one strategy among {', '.join(names)}: give one of each")
+    rows: dict[Key, FragmentRow] = {}
     usable: list[StrategyResult] = []
     failures: list[Failure] = []
     for result in ordered:
-        checked = _checked(request, view, result)
+        checked = _checked(request, view, result, rows)
         if isinstance(checked, str):
             failures.append(Failure(result.strategy, INVALID, f"strategy {result.strategy!r} {checked}"))
         else:
             usable.append(replace(result, fragments=checked))
-    return tuple(usable), tuple(failures)
+    return Sound(tuple(usable), rows, tuple(failures))
 
 
-def _checked(request: ContextRequest, view: StrategyView, result: StrategyResult) -> tuple[ScoredFragment, ...] | str:
-    """What is wanted of a result; or what is wrong with it, in a few words."""
+def _checked(
+    request: ContextRequest, view: StrategyView, result: StrategyResult, rows: dict[Key, FragmentRow]
+) -> tuple[ScoredFragment, ...] | str:
+    """What is wanted of a result; or what is wrong with it, in a few words. The rows that it names are added."""
     if not 0 <= result.confidence <= 1:
         return f"is confident {result.confidence!r}, which is not from 0 to 1"
     wanted: list[ScoredFragment] = []
     projects = {*request.projects} & {*view.projects}
     for fragment in result.fragments:
-        reason = _falsehood(fragment, projects)
-        seen = None if reason else view.get(fragment.fragment_id, project=fragment.project)
-        if seen is None:
-            return f"returned {fragment.fragment_id!r:.200} {reason or 'which does not exist'}"
-        if is_wanted(request, seen.row):
+        if reason := _falsehood(fragment, projects):
+            return f"returned {fragment.fragment_id!r:.200} {reason}"
+        key = fragment.project, fragment.fragment_id
+        if key not in rows:
+            seen = view.get(fragment.fragment_id, project=fragment.project)
+            if seen is None:
+                return f"returned {fragment.fragment_id!r:.200}, which does not exist"
+            rows[key] = seen.row
+        if is_wanted(request, rows[key]):
             wanted.append(fragment)
     return tuple(wanted)
 

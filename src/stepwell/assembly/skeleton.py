@@ -59,10 +59,10 @@ def _fitting(heading: str, lines: Iterable[str], tokens_max: int, count: Count) 
     kept = [heading] if heading else []
     left = tokens_max - (count(f"{heading}\n") if heading else 0)
     for line in lines:
-        cost = count(f"{line}\n")
-        if cost <= left:
-            kept.append(line)
-            left -= cost
+        left -= count(f"{line}\n")
+        if left < 0:
+            break
+        kept.append(line)
     return "\n".join(kept) if len(kept) > bool(heading) else ""
 
 

@@ -19,6 +19,7 @@ from stepwell.assembly.components import ALONE
 from stepwell.assembly.evaluation import Asked, Data, Document, Recall, mean, parse, recall
 from stepwell.cli import bars
 from stepwell.cli.output import complain, results
+from stepwell.cli.workers import count
 from stepwell.client.client import Client
 from stepwell.client.views import View
 from stepwell.domain.fragment import Fragment
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budgets", type=_budgets, default=(512, 1024, 2048, 4096), metavar="N,N", help="(default: 512,1024,2048,4096)"
     )
     parser.add_argument("--strategies", nargs="+", metavar="NAME", help="(default: all that there are)")
-    parser.add_argument("--workers", type=int, metavar="N", help="(default: one for each core)")
+    parser.add_argument("--workers", type=count, metavar="N", help="(default: one for each core)")
     parser.add_argument("--json", action="store_true", help="one JSON object, for machines")
 
 

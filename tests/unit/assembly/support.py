@@ -7,7 +7,9 @@ from stepwell.assembly.components import named
 from stepwell.assembly.pipeline import assemble
 from stepwell.assembly.question import Failure, Question
 from stepwell.client.tokens import counter
-from stepwell.strategies.base import ContextRequest, ScoredFragment, StrategyView
+from stepwell.domain.fragment import FragmentRow
+from stepwell.domain.outline import Outline
+from stepwell.strategies.base import ContextRequest, PlanSeen, ScoredFragment, StrategyView
 from stepwell.strategies.work import StrategyResult
 from tests.unit.strategies.support import Store
 
@@ -19,9 +21,27 @@ def count(text: str) -> int:
     return _counter.count(text.encode()) if text else 0
 
 
-def request(query: str = "what", *, budget_tokens: int = 200, **fields: object) -> ContextRequest:
-    given: dict[str, object] = {"projects": ["p"], "query": query, "budget_tokens": budget_tokens, **fields}
-    return ContextRequest(**given)  # what is malformed is refused
+def request(
+    query: str = "what",
+    *,
+    budget_tokens: int = 200,
+    projects: Sequence[str] = ("p",),
+    kinds: Sequence[str] = (),
+    focus: Sequence[str] = (),
+    strategies: Sequence[str] = (),
+    as_of_ms: int | None = None,
+    plan: PlanSeen | None = None,
+) -> ContextRequest:
+    return ContextRequest(
+        projects=projects,
+        query=query,
+        budget_tokens=budget_tokens,
+        kinds=kinds,
+        focus=focus,
+        strategies=strategies,
+        as_of_ms=as_of_ms,
+        plan=plan,
+    )
 
 
 def result(
@@ -48,11 +68,33 @@ def ids(found: Answer) -> list[str]:
     return [each.fragment_id for each in found.fragments]
 
 
-def stored(store: Store, fragment_id: str, body: str, **fields: object) -> None:
+def stored(
+    store: Store,
+    fragment_id: str,
+    body: str,
+    *,
+    source: str = "s",
+    kind: str = "turn",
+    project: str = "p",
+    at_ms: int | None = None,
+    outline: Outline | None = None,
+) -> FragmentRow:
     """With the tokens that it has."""
-    metadata = {key: str(fields.pop(key)) for key in ("order", "lines", "name", "speaker") if key in fields}
-    given = {"source": "s", "kind": "turn", **{key: str(each) for key, each in fields.items()}}
-    store.store(fragment_id, body, tokens=count(body), metadata=metadata, **given)
+    metadata = outline.metadata() if outline else {}
+    return store.store(
+        fragment_id,
+        body,
+        source=source,
+        kind=kind,
+        project=project,
+        at_ms=at_ms,
+        tokens=count(body),
+        metadata=metadata,
+    )
+
+
+def turn(number: int, speaker: str = "") -> Outline:
+    return Outline(order=number, speaker=speaker)
 
 
 def meeting(turns: int = 12) -> Store:
@@ -60,5 +102,5 @@ def meeting(turns: int = 12) -> Store:
     store = Store()
     for number in range(turns):
         speaker = "Project Manager" if number % 2 else "Ada"
-        stored(store, f"t{number}", f"this is about number {number} and nothing else .", order=number, speaker=speaker)
+        stored(store, f"t{number}", f"this is about number {number} .", outline=turn(number, speaker))
     return store
