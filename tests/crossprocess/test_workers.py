@@ -117,7 +117,7 @@ def test_launched_workers_end_with_their_launcher(ending: int) -> None:
 
 @pytest.mark.parametrize("then", [signal.SIGINT, signal.SIGKILL])
 def test_manager_that_is_stopped_holds_nobody_up(tmp_path: Path, then: int) -> None:
-    """A worker has died, which nobody can be told: Ctrl-C, or the manager's end, is still the end within two seconds."""
+    """A worker has died, which nobody can be told: Ctrl-C, or the end of the manager, ends the rest in two seconds."""
     with sw.Runtime.start(workers=0, data_dir=tmp_path / "data") as runtime, runtime.client(projects=["p"]) as client:
         client.tiers.store(sw.Fragment(fragment_id="a", body="a"))
         with launched(runtime.address, *NAMED) as launcher:
