@@ -1,11 +1,13 @@
 """Score: what a candidate is worth, and for what.
 
 0.4 for its relevance, 0.3 for its hierarchy (what it stands among), 0.2 for its quality and 0.1 for its recency.
-Quality is how much of it is to the point: who takes a short one has room for another.
+Quality is how much of it is to the point: who takes a short one has room for another. A test says much the same as
+what it tests, in more words, and of that one there are several: unless tests are asked for, it counts less.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from math import exp, exp2
 from typing import Final
@@ -22,7 +24,14 @@ QUALITY: Final = 0.2
 RECENCY: Final = 0.1
 
 LONG_TOKENS: Final = 600.0  # what is as long as this has 1/e of the quality
+TEST_QUALITY: Final = 0.4  # of what it would have
 HALF_LIFE_MS: Final = 24 * 60 * 60 * 1000
+
+_TEST: Final = re.compile(
+    r"(?:^|/)(?:tests?|specs?|__tests__|testdata|fixtures|features)/|(?:^|/)(?:test_[^/]*|[^/]*[._-](?:test|spec))\.\w+$",
+    re.IGNORECASE,
+)
+_ASKS_FOR_TESTS: Final = re.compile(r"\b(?:tests?|tested|testing|specs?|scenarios?|fixtures?)\b", re.IGNORECASE)
 
 Score = Callable[[ContextRequest, Sequence[Candidate]], tuple[Scored, ...]]
 
@@ -30,9 +39,12 @@ Score = Callable[[ContextRequest, Sequence[Candidate]], tuple[Scored, ...]]
 def balanced(request: ContextRequest, candidates: Sequence[Candidate]) -> tuple[Scored, ...]:
     """All four. The best first; ties by project and id."""
     now_ms = _now_ms(request, candidates)
+    test_quality = 1.0 if _ASKS_FOR_TESTS.search(request.query) else TEST_QUALITY
     scored: list[Scored] = []
     for each in candidates:
         quality = exp(-each.row.tokens / LONG_TOKENS)
+        if _TEST.search(each.row.source):
+            quality *= test_quality
         recency = exp2(-max(0, now_ms - _written_ms(each.row)) / HALF_LIFE_MS)
         total = RELEVANCE * each.relevance + HIERARCHY * each.hierarchy + QUALITY * quality + RECENCY * recency
         scored.append(Scored(each, Scores(total, each.relevance, each.hierarchy, quality, recency)))

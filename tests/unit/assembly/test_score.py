@@ -59,3 +59,24 @@ def test_ties() -> None:
     best = [candidate(rows[0], 0.5), candidate(rows[1], 0.4, 9.0)]
     assert [each.candidate.key[1] for each in relevance(request(), best)] == ["c", "a"]
     assert balanced(request(), []) == ()
+
+
+@pytest.mark.parametrize("source", ["tests/a.py", "pkg/test/b.go", "src/test_a.py", "ui/button.spec.ts", "x/y_test.go"])
+def test_tests_count_less_unless_they_are_asked_for(source: str) -> None:
+    store = Store()
+    test, code = (
+        stored(store, "t", "body", at_ms=1, source=source),
+        stored(store, "c", "body", at_ms=1, source="src/a.py"),
+    )
+    for query, is_less in (("where is the budget kept?", True), ("which tests keep the budget?", False)):
+        found = balanced(request(query), [candidate(test), candidate(code)])
+        quality = {each.candidate.key[1]: each.scores.quality for each in found}
+        assert (quality["t"] < quality["c"]) == is_less
+
+
+@pytest.mark.parametrize("source", ["src/latest/a.py", "contest.md", "meeting-00", "src/testing_ground.py"])
+def test_what_only_sounds_like_a_test(source: str) -> None:
+    store = Store()
+    one, other = stored(store, "a", "body", at_ms=1, source=source), stored(store, "b", "body", at_ms=1, source="b.py")
+    first, second = balanced(request("budget"), [candidate(one), candidate(other)])
+    assert first.scores.quality == second.scores.quality
