@@ -7,7 +7,7 @@ receipt. Assembling is no access: it moves nothing in the tiers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ from stepwell.client.views import View
 from stepwell.domain.checks import require_instance
 from stepwell.domain.task import Offered
 from stepwell.errors import Busy, InvalidArgument, OutOfScope, TierFull
-from stepwell.strategies.base import ContextRequest, StrategyInfo
+from stepwell.strategies.base import ContextRequest, StrategyInfo, StrategyView
 
 if TYPE_CHECKING:
     from stepwell.client.client import Client
@@ -65,7 +65,9 @@ class Assembling:
         execution, seen = self._executor.observe(
             asked, names, budgets=budgets, deadline_s=deadline_s, view=view, on_progress=on_progress
         )
-        question = Question(asked, seen, tuple(execution.results.values()), self._count, _failures(execution), offers)
+        looked_at = cast("StrategyView", seen)
+        results, failures = tuple(execution.results.values()), _failures(execution)
+        question = Question(asked, looked_at, results, self._count, failures, offers)
         answer = pipeline.assemble(question, chosen)
         return self._kept(answer) if keep_receipt else answer
 
@@ -73,7 +75,8 @@ class Assembling:
         """The answer that a receipt is of."""
         require_instance(receipt, (Receipt, str), "give a receipt, or the id under which it is kept")
         found = self.receipt(receipt) if isinstance(receipt, str) else receipt
-        return replaying.replay(found, self._client.view(found.request.projects), self._count)
+        view = cast("StrategyView", self._client.view(found.request.projects))
+        return replaying.replay(found, view, self._count)
 
     def receipt(self, receipt_id: str) -> Receipt:
         """A receipt that was kept."""
