@@ -68,7 +68,7 @@ def _fused(
             sums[key] = sums.get(key, 0.0) + allotment.weight * opinion
             votes.setdefault(key, []).append(vote)
     best = max(sums.values(), default=0.0) or 1.0
-    return tuple(Fused(key, rows[key], sums[key] / best, tuple(votes[key])) for key in sorted(sums))
+    return tuple(Fused(key, rows[key], sums[key] / best, tuple(votes[key])) for key in sums)
 
 
 COMPONENTS: Final[dict[str, Fuse]] = {"weighted": weighted, "reciprocal": reciprocal}

@@ -36,7 +36,7 @@ JUDGED_BYTES: Final = 8 * KIB  # of each
 SPREAD_MIN: Final = 0.05  # if it has all of it: so little that neighbours only fill what is left
 SUPPORT_MIN: Final = 0.05  # of a part that nobody has named, before that counts; with less it is not considered
 ADDED_MAX: Final = 1_000  # parts that nobody has named
-SOURCES_MAX: Final = 256  # that are looked at: those with the best hits
+SOURCES_MAX: Final = 128  # that are looked at: those with the best hits
 TERMS_MAX: Final = 128  # of a question
 PARTS_MAX: Final = 10_000  # in them: about 10 ms
 

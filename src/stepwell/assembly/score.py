@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import exp, exp2
 from typing import Final
 
@@ -37,15 +38,16 @@ Score = Callable[[ContextRequest, Sequence[Candidate]], tuple[Scored, ...]]
 
 
 def balanced(request: ContextRequest, candidates: Sequence[Candidate]) -> tuple[Scored, ...]:
-    """All four. The best first; ties by project and id."""
-    now_ms = _now_ms(request, candidates)
+    """All four. The best first; ties by project and id. Now is, if it is not given, when the newest was written."""
+    written_ms = [_written_ms(each.row) for each in candidates]
+    now_ms = max(written_ms, default=0) if request.as_of_ms is None else request.as_of_ms
     test_quality = 1.0 if _ASKS_FOR_TESTS.search(request.query) else TEST_QUALITY
     scored: list[Scored] = []
-    for each in candidates:
+    for each, at_ms in zip(candidates, written_ms, strict=True):
         quality = exp(-each.row.tokens / LONG_TOKENS)
-        if _TEST.search(each.row.source):
+        if _is_test(each.row.source):
             quality *= test_quality
-        recency = exp2(-max(0, now_ms - _written_ms(each.row)) / HALF_LIFE_MS)
+        recency = exp2(-max(0, now_ms - at_ms) / HALF_LIFE_MS)
         total = RELEVANCE * each.relevance + HIERARCHY * each.hierarchy + QUALITY * quality + RECENCY * recency
         scored.append(Scored(each, Scores(total, each.relevance, each.hierarchy, quality, recency)))
     return _ranked(scored)
@@ -64,11 +66,9 @@ def _rank(scored: Scored) -> tuple[float, float, Key]:
     return -scored.scores.total, -scored.scores.relevance, scored.candidate.key
 
 
-def _now_ms(request: ContextRequest, candidates: Sequence[Candidate]) -> int:
-    """What counts as now: what was asked for, or when the newest of them was written."""
-    if request.as_of_ms is not None:
-        return request.as_of_ms
-    return max((_written_ms(each.row) for each in candidates), default=0)
+@lru_cache(maxsize=1_024)  # many have the same source
+def _is_test(source: str) -> bool:
+    return _TEST.search(source) is not None
 
 
 def _written_ms(row: FragmentRow) -> int:
