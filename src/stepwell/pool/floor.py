@@ -90,11 +90,16 @@ class Floor:
             return bool(self._workers)
 
     def _pause_s(self) -> float | None:
-        now_s = time.monotonic()
         until_s = min((worker.until_s for worker in self._workers), default=math.inf)
-        if self.pending and len(self._workers) < self._max_workers and self._next_start_s > now_s:
+        if self._is_short:
             until_s = min(until_s, self._next_start_s)
-        return None if until_s == math.inf else max(0.0, until_s - now_s)
+        return None if until_s == math.inf else max(0.0, until_s - time.monotonic())
+
+    @property
+    def _is_short(self) -> bool:
+        """Whether there is more to do than there are workers coming, and room for another one."""
+        starting = sum(not worker.is_ready for worker in self._workers)
+        return starting < len(self.pending) and len(self._workers) < self._max_workers
 
     def _give_out(self) -> None:
         idle = [worker for worker in self._workers if worker.is_idle]
@@ -114,15 +119,13 @@ class Floor:
     # Workers come.
 
     def _hire(self, now_s: float) -> None:
-        starting = sum(not worker.is_ready for worker in self._workers)
-        while self.pending and starting < len(self.pending) and len(self._workers) < self._max_workers:
+        while self._is_short:
             if self._starts_failed >= limits.WORKER_STARTS_FAILED_MAX:
                 self._despair()
                 return
             if now_s < self._next_start_s or self.is_killing:
                 return
             self._start(now_s)
-            starting += 1
 
     def _start(self, now_s: float) -> None:
         try:
