@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nox
@@ -31,8 +32,10 @@ def typecheck(session: nox.Session) -> None:
     """Mypy and pyright, which find different things."""
     install(session, "typecheck")
     paths = session.posargs or existing(PYPROJECT["tool"]["mypy"]["files"])
-    session.run("mypy", *paths)
-    session.run("pyright", *session.posargs)
+    with ThreadPoolExecutor() as threads:  # each takes a core
+        checks = [threads.submit(session.run, "mypy", *paths), threads.submit(session.run, "pyright", *session.posargs)]
+    for check in checks:
+        check.result()
 
 
 @nox.session

@@ -176,7 +176,7 @@ def test_tasks_survive_the_manager(tmp_path: Path) -> None:
             assert not any(map(is_alive, before))
 
 
-TASKS, KILLS_EVERY = (10_000, 20) if IS_LONG else (400, 20)
+TASKS = 10_000 if IS_LONG else 250
 
 
 def mixed(request: ContextRequest, view: StrategyView, budget: int) -> list[ScoredFragment]:

@@ -14,6 +14,7 @@ import stepwell as sw
 from stepwell.cli import main
 from stepwell.cli.embedded import cache_of
 
+QUICK = ["--strategies", "keyword", "recency"]  # no model has to be loaded for these
 SOURCES = {
     "budget.py": 'def enforce(budget):\n    """Demote what is least used until the hot tier is within its budget."""\n',
     "README.md": "# Wells\n\nA well has steps.\n\n## Water\n\nIt is cold, and there is a budget of buckets.\n",
@@ -59,7 +60,7 @@ def test_question_about_a_directory(tree: Path, capsys: pytest.CaptureFixture[st
 
 def test_explained(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every candidate, and what became of it."""
-    assert main(["assemble", "water", str(tree), "--explain", "--kinds", "markdown"]) == 0
+    assert main(["assemble", "water", str(tree), "--explain", "--kinds", "markdown", *QUICK]) == 0
     told = capsys.readouterr().out
     assert "| rank | fragment |" in told
     assert "kept: " in told
@@ -68,7 +69,7 @@ def test_explained(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_nothing_is_found(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """That is no error, but it is said."""
-    assert main(["assemble", "water", str(tree), "--kinds", "nothing-is-this"]) == 0
+    assert main(["assemble", "water", str(tree), "--kinds", "nothing-is-this", *QUICK]) == 0
     told = capsys.readouterr()
     assert told.out == ""
     assert "nothing was found" in told.err
@@ -76,9 +77,9 @@ def test_nothing_is_found(tree: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_one_file(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing else of its directory, whatever was asked before."""
-    assert main(["assemble", "budget", str(tree)]) == 0
+    assert main(["assemble", "budget", str(tree), *QUICK]) == 0
     assert "budget.py" in capsys.readouterr().out
-    assert main(["assemble", "budget", str(tree / "README.md")]) == 0
+    assert main(["assemble", "budget", str(tree / "README.md"), *QUICK]) == 0
     told = capsys.readouterr().out
     assert ("README.md" in told, "budget.py" in told) == (True, False)
 
@@ -86,7 +87,7 @@ def test_one_file(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_full_disk(tree: Path) -> None:
     """What cannot be written is said in a line."""
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "stepwell", "assemble", "water", str(tree)]
+        command = [sys.executable, "-m", "stepwell", "assemble", "water", str(tree), *QUICK]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
     assert "the result cannot be written: No space left" in done.stderr
@@ -130,11 +131,11 @@ def runtime() -> Iterator[sw.Runtime]:
 
 def test_running_manager(runtime: sw.Runtime, tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With a path, its files are read first; with a project alone, what is there is asked."""
-    assert main(["assemble", "buckets of water", str(tree), "--connect", runtime.address]) == 0
+    assert main(["assemble", "buckets of water", str(tree), "--connect", runtime.address, *QUICK]) == 0
     first = capsys.readouterr().out
     assert "README.md" in first
     connected = ["--connect", runtime.address, "--project", "wells"]
-    assert main(["assemble", "buckets of water", *connected]) == 0
+    assert main(["assemble", "buckets of water", *connected, *QUICK]) == 0
     assert capsys.readouterr().out == first
     assert main(["why", "README.md", *connected]) == 0
     assert "is in the answer" in capsys.readouterr().out
@@ -146,10 +147,10 @@ def test_running_manager(runtime: sw.Runtime, tree: Path, capsys: pytest.Capture
 
 def test_what_is_kept_is_damaged(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is only a cache: it is made anew, and that is said."""
-    assert main(["assemble", "water", str(tree)]) == 0
+    assert main(["assemble", "water", str(tree), *QUICK]) == 0
     first = capsys.readouterr().out
     (cache_of(tree) / "state" / "stepwell.sqlite").write_bytes(b"SQLite format 3\x00 but not really" * 100)
-    assert main(["assemble", "water", str(tree)]) == 0
+    assert main(["assemble", "water", str(tree), *QUICK]) == 0
     told = capsys.readouterr()
     assert told.out == first
     assert "is made anew" in told.err
@@ -158,7 +159,7 @@ def test_what_is_kept_is_damaged(tree: Path, capsys: pytest.CaptureFixture[str])
 def test_nothing_can_be_kept(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The answer is the same; only the next time takes as long."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tree / "README.md"))
-    assert main(["assemble", "water", str(tree)]) == 0
+    assert main(["assemble", "water", str(tree), *QUICK]) == 0
     told = capsys.readouterr()
     assert "Water" in told.out
     assert "nothing is kept for the next time" in told.err
@@ -168,7 +169,7 @@ def test_two_at_once(tree: Path) -> None:
     """One waits for the other."""
     directory = cache_of(tree)
     directory.mkdir(parents=True)
-    command = [sys.executable, "-m", "stepwell", "assemble", "water", str(tree)]
+    command = [sys.executable, "-m", "stepwell", "assemble", "water", str(tree), *QUICK]
     descriptor = os.open(directory / "command.lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
