@@ -15,7 +15,7 @@ settings.register_profile(
     "base", deadline=None, print_blob=True, phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
 )
 base = settings.get_profile("base")
-settings.register_profile("short", base, max_examples=60, derandomize=True, database=None, stateful_step_count=30)
+settings.register_profile("short", base, max_examples=40, derandomize=True, database=None, stateful_step_count=30)
 settings.register_profile("long", base, max_examples=2_000, stateful_step_count=200)
 settings.load_profile(os.environ.get("STEPWELL_HYPOTHESIS_PROFILE", "short"))
 

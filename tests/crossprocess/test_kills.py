@@ -25,7 +25,7 @@ from tests.processes import CONTEXT
 from tests.waiting import eventually
 
 IS_LONG = os.environ.get("STEPWELL_HYPOTHESIS_PROFILE") == "long"
-KILLS = 200 if IS_LONG else 10
+KILLS = 200 if IS_LONG else 6
 REQUESTS_PER_SECOND_MIN = 500
 """With less under way, a kill is unlikely to hit anything."""
 

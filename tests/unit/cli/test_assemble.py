@@ -35,13 +35,13 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_question_about_a_directory(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The context is Markdown with sources; the next time all is known; and one can ask why."""
-    assert main(["assemble", "who demotes what is least used?", str(tree), "--budget", "300"]) == 0
+    assert main(["assemble", "who demotes what is least used?", str(tree), "--budget", "300", *QUICK]) == 0
     told = capsys.readouterr().out
     assert "### budget.py:1-2" in told
     assert "Demote what is least used" in told
     (tree / "budget.py").write_text("def forget(): ...\n")
     (tree / "new.py").write_text("def demote(what):\n    return what.least_used\n")
-    assert main(["assemble", "who demotes what is least used?", str(tree), "--json", "--explain"]) == 0
+    assert main(["assemble", "who demotes what is least used?", str(tree), "--json", "--explain", *QUICK]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["fragments"][0]["source"] == "new.py"
     assert facts["total_tokens"] <= facts["budget_tokens"] == 8_000
