@@ -55,7 +55,6 @@ from stepwell.transport.connection import Connection
 _PROGRESS_SECONDS: Final = 0.05  # at most this often
 _NO_ROOM: Final = TaskFault("TaskFailed", "there is no room for its result")
 _TOO_LARGE: Final = TaskFault("TaskFailed", "its result has more than 64 MiB: return less")
-_VIEWS_KEPT: Final = 8  # so that the next view of the same projects is only what has changed
 
 
 def main(encoded: str) -> int:
@@ -102,7 +101,6 @@ class _Worker:
         self._epoch = looking.open().epoch
         session = Session(looking)
         self._views = Views(session, ContextTierService(session))
-        self._held: list[View] = []
         self._connection: Connection = working.dial()
         self._inbox: deque[Assigned] = deque()
         self._is_begun = False  # the first of them: the manager has been told
@@ -207,7 +205,7 @@ class _Worker:
             if work.view is not None:
                 raise
             # What was given with the task may be as old as the one before it.
-            view = self._keep(self._views.open(request.projects, None))
+            view = self._views.open(request.projects, None)
             confidence, fragments, revision = self._answer(strategy, work, view)
         seconds = time.perf_counter() - begun_s
         result = StrategyResult(task.strategy, fragments, revision, confidence, strategy.explain(), seconds)
@@ -229,12 +227,7 @@ class _Worker:
         return encoder.encode(StrategyResult(strategy.name, fragments, work.view.revision, 1.0, strategy.explain()))
 
     def _view(self, task: Assigned, work: Work) -> View:
-        return self._keep(self._given(task, work) or self._open(work.view, work.request.projects))
-
-    def _keep(self, view: View) -> View:
-        others = [each for each in self._held if each.projects != view.projects]
-        self._held = [*others[1 - _VIEWS_KEPT :], view]
-        return view
+        return self._given(task, work) or self._open(work.view, work.request.projects)
 
     def _given(self, task: Assigned, work: Work) -> View | None:
         """The state of when the task was given to us, if nobody wants another one and all of it is to be had."""

@@ -1,15 +1,14 @@
 """What a strategy keeps of a project between questions, brought to any view by what changed.
 
-Each fragment has a slot, where whoever follows may keep what it likes; the slot of one that is gone is used again. What
-a slot has is told by its row. So a follower can be brought to any view, also to an older one, and after an update that
-failed in the middle; in each case it says the same as one that was made for that view.
+What is kept of a fragment is told by its row. So it can be brought to any view, also to an older one, and after an
+update that failed in the middle; in each case it says the same as what was made for that view.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
 from stepwell import limits
@@ -21,30 +20,22 @@ PROJECTS_MAX: Final = limits.PROJECTS_PER_SESSION_MAX  # that are followed, thos
 _REPORTED_EVERY: Final = 250  # fragments
 
 
-class Follower(ABC):
-    """The fragments of one project, at one revision."""
+class CatchesUp(ABC):
+    """Something about the fragments of one project, at one revision."""
 
     def __init__(self, project: str) -> None:
         self.project: Final = project
         self._at: tuple[str, int] | None = None
         """The epoch and revision that it has; None while it is being changed, and if that failed."""
         self._slots: dict[str, int] = {}
-        self._rows: list[FragmentRow | None] = []
-        self._free: list[int] = []
+        """Where it keeps what it has of each fragment."""
 
     def __len__(self) -> int:
         return len(self._slots)
 
+    @abstractmethod
     def row(self, fragment_id: str) -> FragmentRow | None:
         """What is known of a fragment."""
-        slot = self._slots.get(fragment_id)
-        return None if slot is None else self._rows[slot]
-
-    def at(self, slot: int) -> FragmentRow:
-        """The row of a slot that is in use."""
-        row = self._rows[slot]
-        assert row is not None
-        return row
 
     def catch_up(self, view: StrategyView) -> None:
         """Follow to a view: by what changed, if it can be told, or by comparing all rows."""
@@ -72,13 +63,41 @@ class Follower(ABC):
         found = (view.get(fragment_id, project=self.project) for fragment_id in different)
         self._update((fragment for fragment in found if fragment is not None), gone, len(rows))
 
-    def _update(self, stored: Iterable[SeenFragment], removed: Iterable[str], expected: int) -> None:
-        """`expected` is how many there are at the most, for whoever watches them being read."""
-        for fragment_id in removed:
-            self._remove(fragment_id)
+    def _reported(self, stored: Iterable[SeenFragment], expected: int) -> Iterator[SeenFragment]:
+        """The same, for whoever watches them being read."""
         for done, fragment in enumerate(stored):
             if done % _REPORTED_EVERY == 0:
-                progress.report(done, expected, f"following {self.project}")
+                progress.report(done, expected, f"reading {self.project}")
+            yield fragment
+
+    @abstractmethod
+    def _update(self, stored: Iterable[SeenFragment], removed: Iterable[str], expected: int) -> None:
+        """Take what is new or different, of which there are at most so many, and forget what is gone."""
+
+
+class Follower(CatchesUp):
+    """Each fragment has a slot, to keep there whatever one likes; that of one that is gone is used again."""
+
+    def __init__(self, project: str) -> None:
+        super().__init__(project)
+        self._rows: list[FragmentRow | None] = []
+        self._free: list[int] = []
+
+    def row(self, fragment_id: str) -> FragmentRow | None:
+        """What is known of a fragment."""
+        slot = self._slots.get(fragment_id)
+        return None if slot is None else self._rows[slot]
+
+    def at(self, slot: int) -> FragmentRow:
+        """The row of a slot that is in use."""
+        row = self._rows[slot]
+        assert row is not None
+        return row
+
+    def _update(self, stored: Iterable[SeenFragment], removed: Iterable[str], expected: int) -> None:
+        for fragment_id in removed:
+            self._remove(fragment_id)
+        for fragment in self._reported(stored, expected):
             self._store(fragment)
 
     def _store(self, fragment: SeenFragment) -> None:
@@ -116,11 +135,11 @@ class Follower(ABC):
         """Forget it. Its row is still there."""
 
 
-F = TypeVar("F", bound=Follower)
+F = TypeVar("F", bound=CatchesUp)
 
 
 class Following(Generic[F]):
-    """A follower for each project that is asked for; strategies that need the same share them."""
+    """One for each project that is asked for; strategies that need the same share them."""
 
     def __init__(self, make: Callable[[str], F], projects_max: int = PROJECTS_MAX) -> None:
         self._make: Final = make

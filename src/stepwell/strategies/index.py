@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from stepwell.domain.fragment import FragmentRow
 from stepwell.domain.outline import Outline, is_content, part_prefix
 from stepwell.limits import MIB
-from stepwell.strategies import progress
-from stepwell.strategies.base import Changes, SeenFragment, StrategyView
+from stepwell.strategies.base import SeenFragment
+from stepwell.strategies.following import CatchesUp
 from stepwell.strategies.postings import Batch, Mask, Occurrences, Postings, Slots
 from stepwell.strategies.shares import Portion
 from stepwell.strategies.terms import pieces, worth
@@ -36,7 +36,6 @@ B: Final = 0.75  # how much a long fragment has to have more of them
 BODY_BYTES_INDEXED_MAX: Final = MIB  # of a longer body, its beginning: what follows seldom has other terms
 BATCH_PIECES: Final = 1 << 20  # that are read before they become postings: some tens of megabytes
 DEAD_SLOTS_MAX: Final = 1_000  # besides as many as there are fragments
-_REPORTED_EVERY: Final = 250  # fragments that are read
 
 
 class Weights(Struct, frozen=True):
@@ -65,16 +64,13 @@ class Match(Struct, frozen=True):
     terms: tuple[str, ...]
 
 
-class Index:
+class Index(CatchesUp):
     """The terms of one project's fragments, at one revision; of those that are wanted in it."""
 
     def __init__(self, project: str, weights: Weights, is_wanted: Callable[[FragmentRow], bool] = is_content) -> None:
-        self._project: Final = project
+        super().__init__(project)
         self._weights: Final = weights
         self._is_wanted: Final = is_wanted
-        self._at: tuple[str, int] | None = None
-        """The epoch and revision that it has; None while it is being changed, and if that failed."""
-        self._slots: dict[str, int] = {}
         self._total_length = 0
         """Of those that are alive."""
         self._kinds: dict[str, int] = {}
@@ -87,48 +83,17 @@ class Index:
         self._lengths = array("Q")
         self._alive = bytearray()
 
-    def __len__(self) -> int:
-        return len(self._slots)
-
-    def catch_up(self, view: StrategyView) -> None:
-        """Become the index of a view: by what changed, if it can be told, or by comparing all rows."""
-        if self._at == (view.epoch, view.revision):
-            return
-        changes = self._changes(view)
-        self._at = None
-        if changes is None:
-            self._compare(view)
-        else:
-            self._update(changes.stored, changes.removed, len(changes.stored))
-        self._at = (view.epoch, view.revision)
-
-    def _changes(self, view: StrategyView) -> Changes | None:
-        if self._at is None:
-            return None
-        epoch, revision = self._at
-        is_earlier = epoch == view.epoch and revision < view.revision
-        return view.changes(self._project, revision) if is_earlier else None
-
-    def _compare(self, view: StrategyView) -> None:
-        rows = view.rows(self._project)
-        gone = self._slots.keys() - {row.fragment_id for row in rows}
-        different = (row.fragment_id for row in rows if self._row(row.fragment_id) != row)
-        found = (view.get(fragment_id, project=self._project) for fragment_id in different)
-        self._update((fragment for fragment in found if fragment is not None), gone, len(rows))
-
-    def _row(self, fragment_id: str) -> FragmentRow | None:
+    def row(self, fragment_id: str) -> FragmentRow | None:
+        """What is known of a fragment."""
         slot = self._slots.get(fragment_id)
         return None if slot is None else self._rows[slot]
 
     def _update(self, stored: Iterable[SeenFragment], removed: Iterable[str], expected: int) -> None:
-        """`expected` is how many there are at the most, for whoever watches them being read."""
         self._last = None
         for fragment_id in removed:
             self._remove(fragment_id)
         batch, rows = self._postings.batch(), list[FragmentRow]()
-        for done, fragment in enumerate(stored):
-            if done % _REPORTED_EVERY == 0:
-                progress.report(done, expected, f"reading {self._project}")
+        for fragment in self._reported(stored, expected):
             row = fragment.row
             slot = self._slots.get(row.fragment_id)
             if not self._is_wanted(row):

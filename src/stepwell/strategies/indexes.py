@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Final
 
-from stepwell import limits
 from stepwell.domain.fragment import FragmentRow
 from stepwell.domain.outline import is_content
 from stepwell.strategies.base import StrategyView
+from stepwell.strategies.following import PROJECTS_MAX, Following
 from stepwell.strategies.index import Index, Weights
 
-INDEXES_MAX: Final = limits.PROJECTS_PER_SESSION_MAX
+INDEXES_MAX: Final = PROJECTS_MAX
 """Projects of which a worker keeps the index, those that were asked for last: no request has more.
 
 An index takes about 1.1 kB for a fragment of 100 words.
@@ -26,32 +25,20 @@ class Indexes:
     """
 
     def __init__(self, weights: Weights | None = None, indexes_max: int = INDEXES_MAX) -> None:
-        self._weights: Final = Weights() if weights is None else weights
-        self._indexes_max: Final = indexes_max
-        self._indexes: OrderedDict[tuple[str, bool], Index] = OrderedDict()
+        given = Weights() if weights is None else weights
+        self._content = Following(lambda project: Index(project, given), indexes_max)
+        self._listings = Following(lambda project: Index(project, given, _is_listing), indexes_max)
 
     def __len__(self) -> int:
-        return len(self._indexes)
+        return len(self._content) + len(self._listings)
 
     def index(self, view: StrategyView, project: str) -> Index:
         """Of everything but listings."""
-        return self._index(view, project, of_files=False)
+        return self._content.of(view, project)
 
     def files(self, view: StrategyView, project: str) -> Index:
         """Of listings."""
-        return self._index(view, project, of_files=True)
-
-    def _index(self, view: StrategyView, project: str, *, of_files: bool) -> Index:
-        """The one that was not asked for the longest makes room."""
-        key = project, of_files
-        if key not in self._indexes:
-            self._indexes[key] = Index(project, self._weights, _is_listing if of_files else is_content)
-        self._indexes.move_to_end(key)
-        if len(self._indexes) > self._indexes_max:
-            self._indexes.popitem(last=False)
-        index = self._indexes[key]
-        index.catch_up(view)
-        return index
+        return self._listings.of(view, project)
 
 
 def _is_listing(row: FragmentRow) -> bool:

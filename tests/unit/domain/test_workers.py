@@ -12,24 +12,6 @@ from tests.unit.domain.support import image
 from tests.unit.domain.tasking import MANAGER, Office, offers
 
 
-@pytest.fixture
-def office() -> Office:
-    """One worker, with nothing to do."""
-    office = Office()
-    office.join()
-    return office
-
-
-@pytest.fixture
-def busy() -> Office:
-    """One worker, at work on a task."""
-    office = Office()
-    office.join()
-    office.submit()
-    office.lease()
-    return office
-
-
 def test_joins_once(office: Office) -> None:
     office.refuse(JoinPool("w", 7, offers("s")), AlreadyExists, "works already", session=MANAGER)
 

@@ -3,8 +3,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from stepwell.manager import sessions
 from tests.managers import Stage, staged
-from tests.unit.manager.support import Clock
+from tests.peers import RawPeer
+from tests.unit.manager.support import Clock, joined
+from tests.unit.manager.tasking import employed, following, no_pidfd_of_ours
 
 
 @pytest.fixture
@@ -18,3 +21,27 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(time, "monotonic", made.monotonic)
     return made
+
+
+@pytest.fixture
+def unkillable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that are played by the test: their end must not be its own."""
+    monkeypatch.setattr(sessions, "_pidfd", no_pidfd_of_ours)
+
+
+@pytest.fixture
+def client(stage: Stage) -> Iterator[RawPeer]:
+    with joined(stage, "alice") as peer:
+        yield peer
+
+
+@pytest.fixture
+def worker(stage: Stage) -> Iterator[RawPeer]:
+    with employed(stage) as peer:
+        yield peer
+
+
+@pytest.fixture
+def follower(stage: Stage) -> Iterator[RawPeer]:
+    with following(stage) as peer:
+        yield peer

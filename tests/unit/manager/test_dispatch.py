@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +10,6 @@ from stepwell import limits
 from stepwell.domain.commands.tasks import BeginTask, CancelTask, FinishTask, ListStrategies, ReportDeath, SubmitTask
 from stepwell.domain.replies import StrategiesFound, TaskFound, WorkerFound
 from stepwell.domain.task import TaskState
-from stepwell.manager import sessions
 from stepwell.protocol.messages import (
     Assigned,
     Goodbye,
@@ -38,7 +36,6 @@ from tests.unit.manager.tasking import (
     heard,
     hurry,
     later,
-    no_pidfd_of_ours,
     replied,
     submit,
     task_of,
@@ -47,22 +44,7 @@ from tests.unit.manager.tasking import (
     workers,
 )
 
-
-@pytest.fixture(autouse=True)
-def _nobody_kills_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "_pidfd", no_pidfd_of_ours)
-
-
-@pytest.fixture
-def client(stage: Stage) -> Iterator[RawPeer]:
-    with joined(stage, "alice") as peer:
-        yield peer
-
-
-@pytest.fixture
-def worker(stage: Stage) -> Iterator[RawPeer]:
-    with employed(stage) as peer:
-        yield peer
+pytestmark = pytest.mark.usefixtures("unkillable")
 
 
 # From submission to result.

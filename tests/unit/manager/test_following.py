@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from stepwell import limits
 from stepwell.domain.commands.tasks import CancelTask, FinishTask
 from stepwell.domain.task import TaskFault, TaskState
 from stepwell.limits import KIB
-from stepwell.manager import sessions
 from stepwell.protocol.messages import (
     ClientMessage,
     Follow,
@@ -36,7 +33,6 @@ from tests.unit.manager.tasking import (
     following,
     heard,
     hurry,
-    no_pidfd_of_ours,
     replied,
     submit,
     task_of,
@@ -46,27 +42,7 @@ from tests.unit.manager.tasking import (
 LONG = 60 * KIB
 
 
-@pytest.fixture(autouse=True)
-def _nobody_kills_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "_pidfd", no_pidfd_of_ours)
-
-
-@pytest.fixture
-def client(stage: Stage) -> Iterator[RawPeer]:
-    with joined(stage, "alice") as peer:
-        yield peer
-
-
-@pytest.fixture
-def worker(stage: Stage) -> Iterator[RawPeer]:
-    with employed(stage) as peer:
-        yield peer
-
-
-@pytest.fixture
-def follower(stage: Stage) -> Iterator[RawPeer]:
-    with following(stage) as peer:
-        yield peer
+pytestmark = pytest.mark.usefixtures("unkillable")
 
 
 # What is told.

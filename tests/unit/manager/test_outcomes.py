@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,7 +11,6 @@ from stepwell.domain.commands.tasks import FinishTask, ReportDeath, SubmitTask
 from stepwell.domain.content import digest_of
 from stepwell.domain.task import Death, TaskState
 from stepwell.limits import KIB
-from stepwell.manager import sessions
 from stepwell.memory.view import content
 from stepwell.protocol.messages import Received, Segments
 from tests.managers import Stage
@@ -29,7 +27,6 @@ from tests.unit.manager.tasking import (
     following,
     heard,
     later,
-    no_pidfd_of_ours,
     replied,
     submit,
     task_of,
@@ -39,27 +36,7 @@ from tests.unit.manager.tasking import (
 EVIDENCE_MS = int(limits.EVIDENCE_SECONDS * 1000)
 
 
-@pytest.fixture(autouse=True)
-def _nobody_kills_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "_pidfd", no_pidfd_of_ours)
-
-
-@pytest.fixture
-def client(stage: Stage) -> Iterator[RawPeer]:
-    with joined(stage, "alice") as peer:
-        yield peer
-
-
-@pytest.fixture
-def worker(stage: Stage) -> Iterator[RawPeer]:
-    with employed(stage) as peer:
-        yield peer
-
-
-@pytest.fixture
-def follower(stage: Stage) -> Iterator[RawPeer]:
-    with following(stage) as peer:
-        yield peer
+pytestmark = pytest.mark.usefixtures("unkillable")
 
 
 # Quarantine.

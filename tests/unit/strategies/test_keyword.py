@@ -362,7 +362,7 @@ def test_only_so_many_projects_are_kept() -> None:
     view = store.view("a", "b", "c")
     for project in "abac":
         assert found(keyword, ask("word", project), view)
-    assert [project for project, _ in indexes._indexes] == ["a", "c"]
+    assert [*indexes._content._followers] == ["a", "c"]
     assert len(found(keyword, ask("word", "a", "b", "c"), view)) == 3
     assert len(indexes) == 2
 
