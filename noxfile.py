@@ -32,10 +32,7 @@ def typecheck(session: nox.Session) -> None:
     """Mypy and pyright, which find different things."""
     install(session, "typecheck")
     paths = session.posargs or existing(PYPROJECT["tool"]["mypy"]["files"])
-    with ThreadPoolExecutor() as threads:  # each takes a core
-        checks = [threads.submit(session.run, "mypy", *paths), threads.submit(session.run, "pyright", *session.posargs)]
-    for check in checks:
-        check.result()
+    side_by_side(session, ["mypy", *paths], ["pyright", *session.posargs])
 
 
 @nox.session
@@ -46,8 +43,7 @@ def unit_tests(session: nox.Session) -> None:
         session.run("pytest", *session.posargs)
         return
     measure(session)
-    session.run("pytest", PARALLEL, "tests/architecture", "tests/property")
-    session.run("behave", "features")
+    side_by_side(session, ["pytest", PARALLEL, "tests/architecture", "tests/property"], ["behave", "features"])
 
 
 @nox.session
@@ -66,8 +62,10 @@ def integration_tests(session: nox.Session) -> None:
 @nox.session
 def coverage_report(session: nox.Session) -> None:
     """Branch coverage by the unit tests, and by the managers that they start; measures what is not yet measured."""
-    install(session, "tests")
-    if not is_measured():
+    if is_measured():
+        session.install(*nox.project.dependency_groups(PYPROJECT, "coverage"))
+    else:
+        install(session, "tests")
         measure(session)
     session.run("coverage", "combine", "--keep", "--quiet", str(COVERAGE_DATA / "unit_tests"))
     session.run("coverage", "report", *session.posargs)
@@ -75,9 +73,12 @@ def coverage_report(session: nox.Session) -> None:
 
 @nox.session
 def soak(session: nox.Session) -> None:
-    """Many more examples, 200 kills of the manager under load, 10,000 tasks while workers die; or what follows `--`."""
+    """What has no natural end, for an hour: examples, commands, kills of managers and workers; or what follows `--`."""
     install(session, "tests")
-    paths = ["tests/property", *(f"tests/crossprocess/test_{name}.py" for name in ("kills", "memory", "workers"))]
+    paths = [
+        "tests/property",
+        *(f"tests/crossprocess/test_{name}.py" for name in ("kills", "memory", "storm", "workers")),
+    ]
     long = {"STEPWELL_HYPOTHESIS_PROFILE": "long"}
     session.run("pytest", "-o", "faulthandler_timeout=0", *(session.posargs or paths), env=long)
 
@@ -98,7 +99,17 @@ def measure(session: nox.Session) -> None:
     data = COVERAGE_DATA / "unit_tests"
     shutil.rmtree(data, ignore_errors=True)
     data.mkdir(parents=True)
-    session.run("coverage", "run", f"--data-file={data / 'coverage'}", "-m", "pytest", PARALLEL, "tests/unit")
+    command = ["coverage", "run", f"--data-file={data / 'coverage'}", "-m", "pytest"]
+    # A file stays together, so that what its tests share is started once.
+    session.run(*command, PARALLEL, "--dist=loadfile", "tests/unit")
+
+
+def side_by_side(session: nox.Session, *commands: list[str]) -> None:
+    """Each leaves a core to the other. What the later ones print is only seen if they fail."""
+    with ThreadPoolExecutor() as threads:
+        runs = [threads.submit(session.run, *command, silent=number > 0) for number, command in enumerate(commands)]
+    for run in runs:
+        run.result()
 
 
 def is_measured() -> bool:

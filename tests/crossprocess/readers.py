@@ -31,11 +31,9 @@ import stepwell as sw
 from stepwell.domain.content import digest_of
 from stepwell.limits import KIB, MIB
 from tests.processes import CONTEXT, fork, kill, spawned
+from tests.soaking import IS_LONG
 
 PROJECT = "memory"
-IS_LONG = os.environ.get("STEPWELL_HYPOTHESIS_PROFILE") == "long"
-"""The profile that soaks the property tests makes these longer too."""
-
 CHILD_SECONDS = 900 if IS_LONG else 120
 """A child that hangs is ended by its own alarm."""
 

@@ -1,6 +1,5 @@
 """The manager is killed under load, again and again: nothing acknowledged is lost, and nothing happens twice."""
 
-import os
 import random
 import signal
 import time
@@ -22,9 +21,9 @@ from tests import mortal
 from tests.crossprocess import survivors
 from tests.crossprocess.survivors import SURVIVORS, Progress, project_of
 from tests.processes import CONTEXT
+from tests.soaking import IS_LONG
 from tests.waiting import eventually
 
-IS_LONG = os.environ.get("STEPWELL_HYPOTHESIS_PROFILE") == "long"
 KILLS = 200 if IS_LONG else 6
 REQUESTS_PER_SECOND_MIN = 500
 """With less under way, a kill is unlikely to hit anything."""

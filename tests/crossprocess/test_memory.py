@@ -18,10 +18,11 @@ from stepwell.memory.arena import shared_segment_bytes
 from stepwell.protocol.handles import Handle
 from stepwell.protocol.messages import MemoryUsage
 from tests.crossprocess import kernel, readers
-from tests.crossprocess.readers import IS_LONG, PROJECT, Storm, elsewhere
+from tests.crossprocess.readers import PROJECT, Storm, elsewhere
 from tests.crossprocess.vandals import REFUSED, vandalise
 from tests.processes import is_alive, kill, spawned
 from tests.seeds import seeded
+from tests.soaking import IS_LONG
 from tests.waiting import eventually
 
 SEED = 3310

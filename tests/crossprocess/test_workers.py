@@ -22,13 +22,13 @@ from stepwell.strategies.base import ContextRequest, ScoredFragment, StrategyVie
 from stepwell.strategies.work import StrategyResult
 from tests import strategies
 from tests.processes import is_alive, kill
+from tests.soaking import IS_LONG
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parent.parent.parent
 LAUNCH = ROOT / "workers" / "launch.py"
 ASKED = ContextRequest(projects=("p",))
 GONE_SECONDS = 2.0
-IS_LONG = os.environ.get("STEPWELL_HYPOTHESIS_PROFILE") == "long"
 
 
 @contextmanager
@@ -168,8 +168,11 @@ def test_tasks_survive_the_manager(tmp_path: Path) -> None:
     with sw.Runtime.start(workers=2, strategies=strategies.ALL, data_dir=tmp_path / "data") as runtime:
         with runtime.client(projects=["p"]) as client:
             client.tiers.store(sw.Fragment(fragment_id="a", body="a"))
-            futures = [client.strategies.submit("everything", ASKED) for _ in range(200)]
             before = runtime.workers
+            for worker in before:  # so that nothing is done before the kill
+                os.kill(worker, signal.SIGSTOP)
+            futures = [client.strategies.submit("everything", ASKED) for _ in range(200)]
+            eventually(lambda: client.strategies.list().leased >= len(before))
             kill(runtime.pid)
             results = [future.result(60) for future in futures]
             assert all(len(each.fragments) == 1 for each in results)

@@ -126,8 +126,22 @@ def running(workers: int = 2) -> Iterator[tuple[sw.Runtime, sw.Client]]:
         yield runtime, client
 
 
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[sw.Runtime]:
+    """For tests that cost no worker its life."""
+    with running() as (runtime, _):
+        yield runtime
+
+
 @pytest.fixture
-def client() -> Iterator[sw.Client]:
+def client(runtime: sw.Runtime) -> Iterator[sw.Client]:
+    with runtime.client(projects=PROJECTS) as client:
+        yield client
+
+
+@pytest.fixture
+def of_its_own() -> Iterator[sw.Client]:
+    """Of a runtime of which workers may die."""
     with running() as (_, client):
         yield client
 
@@ -145,13 +159,15 @@ def timeless(execution: sw.Execution) -> object:
     )
 
 
-def test_each_failure_is_that_strategys_own(client: sw.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_failure_is_that_strategys_own(
+    of_its_own: sw.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One raises, one hangs, one kills its workers, one eats memory, some return rubbish, and one does not exist: the
     good ones answer, in the order asked for, and of each other one the answer says why it does not.
     """
     monkeypatch.setattr(limits, "EXECUTOR_GRACE_SECONDS", 60.0)  # three workers have to come up, one after the other
     asked = ["large", "raises", "hangs", "poison", "greedy", "rubbish", "invents", "nowhere", "small"]
-    execution = sw.DefaultStrategyExecutor(client).execute(asking(tmp_path), asked, deadline_s=3.0)
+    execution = sw.DefaultStrategyExecutor(of_its_own).execute(asking(tmp_path), asked, deadline_s=3.0)
     assert [*execution.results] == ["large", "small"]
     assert {name: type(error) for name, error in execution.failures.items()} == {
         "raises": sw.TaskFailed,
@@ -164,7 +180,7 @@ def test_each_failure_is_that_strategys_own(client: sw.Client, tmp_path: Path, m
     }
     assert "no such luck" in execution.failures["raises"].message
     assert [*execution.failures] == [name for name in asked if name not in execution.results]
-    view = client.view()
+    view = of_its_own.view()
     assert (execution.epoch, execution.revision) == (view.epoch, view.revision)
     assert execution.results["small"].fragments == tuple(small(asking(), view, 0))
     assert execution.results["large"].fragments == tuple(large(asking(), view, 0))
@@ -223,6 +239,7 @@ def test_all_see_the_view_that_is_given(client: sw.Client) -> None:
     assert execution.revision == view.revision
     assert {each.revision for each in execution.results.values()} == {view.revision}
     assert {len(each.fragments) for each in execution.results.values()} == {FRAGMENTS}
+    client.tiers.delete("later", project="p")
 
 
 def test_all_look_again_if_the_view_is_gone_for_one(client: sw.Client, tmp_path: Path) -> None:
@@ -244,6 +261,7 @@ def test_all_look_again_if_the_view_is_gone_for_one(client: sw.Client, tmp_path:
     assert {each.revision for each in execution.results.values()} == {execution.revision}
     assert {len(each.fragments) for each in execution.results.values()} == {FRAGMENTS + 1}
     assert [times(tmp_path, name) for name in ("bereft", "raises")] == [2, 2]
+    client.tiers.delete("new", project="p")
 
 
 def test_view_of_another_manager_is_gone(client: sw.Client) -> None:

@@ -22,7 +22,7 @@ from tests.unit.client.support import in_threads
 from tests.unit.memory.support import compressible, noise
 from tests.waiting import eventually
 
-FORKS = 20
+FORKS = 8
 
 
 @pytest.fixture(scope="module")

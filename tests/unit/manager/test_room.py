@@ -234,8 +234,8 @@ def test_work_of_a_closed_owner_is_none() -> None:
 
 def test_headers_of_small_bodies_count_when_room_is_short() -> None:
     """The domain counts bodies; what the arena needs beside them is made room for all the same."""
-    with staged(budget=TierBudget(arena_bytes=2 * MIB, hot_tokens=10**9)) as stage:
-        for number in range(40_000):
+    with staged(budget=TierBudget(arena_bytes=MIB // 4, hot_tokens=10**9)) as stage:
+        for number in range(5_000):
             for _ in range(10_000):
                 try:
                     stage.owner.execute(store(str(number), number.to_bytes(16, "big")), ORIGIN)

@@ -294,7 +294,7 @@ def test_pending_is_cancelled_and_running_is_not(shared: FunctionExecutor, gate:
         pending.result()
 
 
-def test_callbacks(shared: FunctionExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callbacks(shared: FunctionExecutor, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     """They may submit, and whatever they raise, everybody else's work goes on."""
     seen: list[object] = []
     second: list[Future[int]] = []
@@ -309,9 +309,10 @@ def test_callbacks(shared: FunctionExecutor, monkeypatch: pytest.MonkeyPatch) ->
     assert (seen, second[0].result()) == ([9], 16)
     raised: list[type[BaseException]] = []
     monkeypatch.setattr(threading, "excepthook", lambda told: raised.append(told.exc_type))
-    shared.submit(square, 3).add_done_callback(leave)
+    shared.submit(pass_through, gate.path).add_done_callback(leave)
+    gate.open(1)
+    eventually(lambda: raised == [SystemExit])
     assert shared.submit(square, 2).result() == 4
-    assert raised == [SystemExit]
 
 
 def test_many_threads_submit(shared: FunctionExecutor) -> None:

@@ -14,7 +14,7 @@ from stepwell import limits
 from stepwell.domain.commands import AnyCommand, AnyRead, AnyWrite, Command, Housekeeping, Read, Write
 from stepwell.domain.commands.plans import GetPlan
 from stepwell.domain.commands.tiers import EvictLru, GetFragment, GetMetrics, StoreFragment
-from stepwell.domain.deciding import DECIDERS
+from stepwell.domain.machine import DECIDERS
 from stepwell.domain.replies import AnyReply, Reply
 from stepwell.errors import InvalidArgument, ProtocolError, StepwellError
 from stepwell.protocol.codec import Salvaged, decode_from_client, decode_from_manager, encode_frame
