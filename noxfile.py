@@ -42,8 +42,8 @@ def unit_tests(session: nox.Session) -> None:
     if session.posargs:  # as they are: their coverage would pass for that of all
         session.run("pytest", *session.posargs)
         return
-    measure(session)
-    side_by_side(session, ["pytest", PARALLEL, "tests/architecture", "tests/property"], ["behave", "features"])
+    side_by_side(session, measuring(), ["behave", "features"])
+    session.run("pytest", PARALLEL, "tests/architecture", "tests/property")
 
 
 @nox.session
@@ -66,7 +66,7 @@ def coverage_report(session: nox.Session) -> None:
         session.install(*nox.project.dependency_groups(PYPROJECT, "coverage"))
     else:
         install(session, "tests")
-        measure(session)
+        session.run(*measuring())
     session.run("coverage", "combine", "--keep", "--quiet", str(COVERAGE_DATA / "unit_tests"))
     session.run("coverage", "report", *session.posargs)
 
@@ -94,14 +94,14 @@ def install(session: nox.Session, group: str) -> None:
     session.install("--editable", ".", *nox.project.dependency_groups(PYPROJECT, group))
 
 
-def measure(session: nox.Session) -> None:
+def measuring() -> list[str]:
     """The unit tests alone: measuring takes as long again as running, and the others cover nothing more."""
     data = COVERAGE_DATA / "unit_tests"
     shutil.rmtree(data, ignore_errors=True)
     data.mkdir(parents=True)
-    command = ["coverage", "run", f"--data-file={data / 'coverage'}", "-m", "pytest"]
     # A file stays together, so that what its tests share is started once.
-    session.run(*command, PARALLEL, "--dist=loadfile", "tests/unit")
+    tests = ["pytest", PARALLEL, "--dist=loadfile", "tests/unit"]
+    return ["coverage", "run", f"--data-file={data / 'coverage'}", "-m", *tests]
 
 
 def side_by_side(session: nox.Session, *commands: list[str]) -> None:

@@ -12,7 +12,7 @@ from stepwell.manager.owner import Clock, StateOwner
 from stepwell.manager.requests import Requests
 from stepwell.storage.memory import MemoryStore
 from stepwell.storage.port import Store
-from stepwell.telemetry import get_logger
+from stepwell.telemetry import Logger, LogLevel
 from stepwell.transport.address import listen, private_directory
 
 TURNS_MAX = 2_000
@@ -35,8 +35,8 @@ class Stage:
         self.store = store or MemoryStore(ENCODING, EPOCH)
         self.owner = StateOwner(budget, self.store)
         kept = self.owner.kept
-        self.requests = Requests(self.owner, Clock(kept.clock_ms if kept else 0), get_logger())
-        self.loop = Loop(self.listener, self.requests, log=get_logger(), signals=signals, spin_s=0)
+        self.requests = Requests(self.owner, Clock(kept.clock_ms if kept else 0), Logger(LogLevel.WARNING))
+        self.loop = Loop(self.listener, self.requests, log=Logger(LogLevel.WARNING), signals=signals, spin_s=0)
         if kept is not None:
             self.requests.resume(budget, kept)
             self.loop.expect(kept)

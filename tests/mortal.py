@@ -19,7 +19,6 @@ from stepwell.manager.loop import Loop
 from stepwell.manager.process import STORE_FAILED, Settings, serve
 from stepwell.storage.port import Turn
 from stepwell.storage.sqlite import SqliteStore
-from stepwell.telemetry import configure
 from stepwell.transport.peer import Peer
 
 FATAL = "fatal"
@@ -150,7 +149,6 @@ def running(settings: Settings, point: str = "") -> Iterator[subprocess.Popen[by
 
 def main(encoded: str, point: str) -> int:
     settings = msgspec.json.decode(encoded, type=Settings)
-    configure(settings.log_level)
     if point:
         POINTS[point](_Watcher())
 

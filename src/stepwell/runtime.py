@@ -40,7 +40,7 @@ from stepwell.pool.functions import FunctionExecutor
 from stepwell.pool.supervisor import PoolSettings
 from stepwell.protocol.messages import Refusal
 from stepwell.storage.port import Durability
-from stepwell.telemetry import LogLevel, detached_logger
+from stepwell.telemetry import Logger, LogLevel
 from stepwell.transport.address import private_directory
 
 _START_SECONDS_MAX: Final = 30.0
@@ -214,7 +214,7 @@ class _Keeper:
         self._is_closing = False
         self._thread: threading.Thread | None = None
         self._died_at_s: deque[float] = deque(maxlen=limits.RESTARTS_MAX)
-        self._log = detached_logger(settings.log_level, address=settings.address)
+        self._log = Logger(settings.log_level, address=settings.address)
         try:
             self.life = _Life(settings)
         except BaseException:

@@ -1,4 +1,4 @@
-"""Logs, as events with fields. Configured only in processes that are ours; a user's program is left alone."""
+"""Logs, as events with fields. A user's program, and what it logs itself, is left alone."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import contextlib
 import logging
 import select
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final, TextIO, cast
+from typing import TYPE_CHECKING, Final, TextIO, cast
 
-import structlog
+if TYPE_CHECKING:
+    import structlog
 
 
 class LogLevel(StrEnum):
@@ -21,6 +23,7 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+_RANKS: Final = {level: rank for rank, level in enumerate(LogLevel)}
 _PIECE_CHARS: Final = select.PIPE_BUF // 4
 """What a pipe that is ready takes whole, however many bytes a character has."""
 
@@ -50,28 +53,73 @@ def _is_ready(stream: TextIO) -> bool:
     return bool(ready.poll(0))
 
 
-def configure(level: LogLevel, *, as_json: bool = False) -> None:
-    """Send this process's events to stderr: readable, or one JSON object a line."""
+class Logger:
+    """Events with fields, on standard error: readable, or one JSON object a line.
+
+    What is not worth a line costs a comparison. The first that is loads structlog, which takes as long as loading all
+    the rest of a manager, and which most managers never need.
+    """
+
+    def __init__(self, level: LogLevel, *, as_json: bool = False, **fields: object) -> None:
+        self._level: Final = level
+        self._as_json: Final = as_json
+        self._fields: Final = fields
+        self._loaded: structlog.typing.FilteringBoundLogger | None = None
+
+    def debug(self, event: str, **fields: object) -> None:
+        """For whoever looks into it."""
+        self._tell(LogLevel.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        """As it should be."""
+        self._tell(LogLevel.INFO, event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """As it should not be, and taken care of."""
+        self._tell(LogLevel.WARNING, event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        """Somebody has to do something."""
+        self._tell(LogLevel.ERROR, event, fields)
+
+    def exception(self, event: str, **fields: object) -> None:
+        """An error that is being handled, with its traceback."""
+        self._tell(LogLevel.ERROR, event, {**fields, "exc_info": True})
+
+    def _tell(self, level: LogLevel, event: str, fields: Mapping[str, object]) -> None:
+        if _RANKS[level] < _RANKS[self._level]:
+            return
+        if self._loaded is None:
+            self._loaded = self._load()
+        getattr(self._loaded, level)(event, **fields)
+
+    def _load(self) -> structlog.typing.FilteringBoundLogger:
+        import structlog  # noqa: PLC0415 - see above
+
+        logger: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
+            structlog.WriteLogger(cast("TextIO", _Stderr())),
+            processors=_processors(as_json=self._as_json),
+            wrapper_class=_wrapper(self._level),
+            context_class=dict,
+        )
+        return logger.bind(**self._fields)
+
+
+def configure(level: LogLevel) -> None:
+    """Have everybody's events in this process, which is ours, look like our own and go where they go."""
+    import structlog  # noqa: PLC0415 - see `Logger`
+
     structlog.configure(
-        processors=_processors(as_json=as_json),
+        processors=_processors(as_json=False),
         wrapper_class=_wrapper(level),
         logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Stderr())),
         cache_logger_on_first_use=True,
     )
 
 
-def detached_logger(level: LogLevel, **fields: object) -> structlog.typing.FilteringBoundLogger:
-    """A logger for a program that is not ours: it writes to stderr like ours, and configures nothing."""
-    logger: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
-        structlog.WriteLogger(cast("TextIO", _Stderr())),
-        processors=_processors(as_json=False),
-        wrapper_class=_wrapper(level),
-        context_class=dict,
-    )
-    return logger.bind(**fields)
-
-
 def _processors(*, as_json: bool) -> list[structlog.typing.Processor]:
+    import structlog  # noqa: PLC0415 - see `Logger`
+
     is_terminal = False
     with contextlib.suppress(AttributeError, OSError, ValueError):  # none, or not ours and closed
         is_terminal = sys.stderr.isatty()
@@ -84,10 +132,6 @@ def _processors(*, as_json: bool) -> list[structlog.typing.Processor]:
 
 
 def _wrapper(level: LogLevel) -> type[structlog.typing.FilteringBoundLogger]:
+    import structlog  # noqa: PLC0415 - see `Logger`
+
     return structlog.make_filtering_bound_logger(getattr(logging, level.upper()))
-
-
-def get_logger(**fields: object) -> structlog.typing.FilteringBoundLogger:
-    """A logger whose every event carries these fields."""
-    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(**fields)
-    return logger

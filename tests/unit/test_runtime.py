@@ -355,9 +355,7 @@ def test_manager_in_the_foreground_ends_on_signals(ending: signal.Signals) -> No
     script = f"""
         from stepwell.domain.fragment import TierBudget
         from stepwell.manager.process import Settings, serve
-        from stepwell.telemetry import LogLevel, configure
         settings = Settings(address={str(address)!r}, budget=TierBudget(), encoding="estimate", private_directory=True)
-        configure(LogLevel.WARNING)
         serve(settings, on_ready=lambda: print("ready", flush=True))
     """
     with subprocess.Popen(

@@ -1,12 +1,14 @@
 """Logging never holds up the manager."""
 
 import os
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
-from stepwell.telemetry import LogLevel, configure, get_logger
+from stepwell.telemetry import Logger, LogLevel
 from tests.processes import in_forked_child
 
 
@@ -17,9 +19,9 @@ def test_full_pipe_that_nobody_reads_stops_nobody() -> None:
     def talk() -> None:
         os.dup2(writer, 2)
         sys.stderr = os.fdopen(2, "w")
-        configure(LogLevel.INFO)
+        log = Logger(LogLevel.INFO)
         for number in range(5_000):
-            get_logger().info("line.written", number=number)
+            log.info("line.written", number=number)
 
     try:
         in_forked_child(talk)
@@ -30,20 +32,42 @@ def test_full_pipe_that_nobody_reads_stops_nobody() -> None:
 
 def test_lines_arrive(tmp_path: Path) -> None:
     """Where there is room, every line is written whole."""
-    log = tmp_path / "log"
+    path = tmp_path / "log"
 
     def talk() -> None:
-        with log.open("w") as file:
+        with path.open("w") as file:
             os.dup2(file.fileno(), 2)
             sys.stderr = os.fdopen(2, "w")
-            configure(LogLevel.INFO, as_json=True)
-            get_logger(pid=1).info("line.written", text="x" * 10_000)
-            get_logger().debug("line.dropped")
+            log = Logger(LogLevel.INFO, as_json=True, pid=1)
+            log.info("line.written", text="x" * 10_000)
+            log.debug("line.dropped")
 
     in_forked_child(talk)
-    (line,) = log.read_text().splitlines()
+    (line,) = path.read_text().splitlines()
     assert '"event": "line.written"' in line
     assert "x" * 10_000 in line
+
+
+def test_what_nobody_reads_loads_nothing() -> None:
+    """A manager that has nothing to say does not load what it would say it with; the first event does."""
+    script = """
+        import sys
+        import stepwell.manager.process
+        from stepwell.telemetry import Logger, LogLevel
+        log = Logger(LogLevel.WARNING, pid=1)
+        log.info("line.dropped")
+        assert "structlog" not in sys.modules
+        try:
+            1 / 0
+        except ZeroDivisionError:
+            log.exception("line.written")
+        assert "structlog" in sys.modules
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    assert "line.written" in told
+    assert "ZeroDivisionError" in told
+    assert "line.dropped" not in told
 
 
 @pytest.mark.parametrize("level", LogLevel)

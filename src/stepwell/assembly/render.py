@@ -6,6 +6,7 @@ and who speaks again is named by initials: what is spent on headings is not ther
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -15,9 +16,10 @@ from stepwell.assembly.candidate import Piece
 from stepwell.assembly.dedupe import TURN
 from stepwell.assembly.depth import CODE, ELLIPSIS
 from stepwell.assembly.question import Key
+from stepwell.assembly.showing import FENCE, fenced, text_of
 
-FENCE: Final = "```"
 _HEADING_CHARS_MAX: Final = 300  # of a source: its end tells more
+_UNFIT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # a name may be meant to confuse a terminal
 
 
 def render(sections: Iterable[str], pieces: Sequence[Piece]) -> str:
@@ -46,7 +48,7 @@ def gap(piece: Piece) -> str:
 
 def shown(piece: Piece) -> str:
     """A piece by itself, with what separates it from the next."""
-    return f"{f'{piece.speaker}: ' if piece.speaker else ''}{piece.text}{_separator(piece)}"
+    return f"{f'{piece.speaker}: ' if piece.speaker else ''}{text_of(piece)}{_separator(piece)}"
 
 
 def are_adjacent(before: Piece, after: Piece) -> bool:
@@ -96,14 +98,11 @@ def _run(pieces: Sequence[Piece], voices: _Voices) -> tuple[tuple[int, int] | No
     speaker = ""
     for piece in pieces:
         is_named = piece.speaker and piece.speaker != speaker
-        parts.append(f"{voices.name(piece.speaker)}: {piece.text}" if is_named else piece.text)
+        text = text_of(piece)
+        parts.append(f"{voices.name(piece.speaker)}: {text}" if is_named else text)
         speaker = piece.speaker
-    text = _separator(pieces[0]).join(parts)
-    if pieces[0].kind == CODE:
-        fence = FENCE
-        while fence in text:
-            fence += "`"
-        text = f"{fence}\n{text}\n{fence}"
+    joined = _separator(pieces[0]).join(parts)
+    text = fenced(joined) if pieces[0].kind == CODE else joined
     return (first[0], last[1]) if first and last and first[0] <= last[1] else None, text
 
 
@@ -120,7 +119,7 @@ def _gap(lines: tuple[int, int] | None) -> str:
 
 def _title(piece: Piece, *, shows_project: bool) -> str:
     """On one line, whatever it is called."""
-    name = " ".join((piece.source or piece.fragment_id).split())
+    name = _UNFIT.sub("?", " ".join((piece.source or piece.fragment_id).split()))
     if len(name) > _HEADING_CHARS_MAX:
         name = ELLIPSIS + name[-_HEADING_CHARS_MAX:]
     return f"{piece.project} {name}" if shows_project else name

@@ -1,80 +1,29 @@
-"""The command line: `stepwell serve`, `workers`, `ingest`, `ask`, `status`, `demo`, `doctor`, `backup`.
-
-Exit codes: 0, done; 1, it failed, or `doctor` found problems; 2, it was asked for wrongly; 74, the data directory that
-`serve` keeps its state in cannot be written; 130, interrupted; 141, nobody reads the output.
-"""
+"""The command line. What there is to say of it is in `commands`, which is read when it is needed."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from importlib import metadata
+from contextlib import suppress
 from typing import Final
 
-from stepwell.cli import ask, assemble, backup, demo, diff, doctor, ingest, serve, status, why, workers
-from stepwell.cli import eval as evaluation
-from stepwell.cli.output import complain, give_up_stdout
-from stepwell.errors import InvalidArgument, StepwellError
-
 FAILED: Final = 1
-MISUSED: Final = 2
 INTERRUPTED: Final = 130  # as a shell says it of SIGINT
-UNREAD: Final = 141  # and of SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the arguments say; without any, what the process was given."""
     try:
-        arguments = _parser().parse_args(argv)
-        code: int = arguments.run(arguments)
-        sys.stdout.flush()
-    except SystemExit as exit_:  # argparse has said why
-        return exit_.code if isinstance(exit_.code, int) else FAILED
-    except StepwellError as error:
-        complain(error.message)
-        return MISUSED if isinstance(error, InvalidArgument) else FAILED
+        from stepwell.cli.commands import run  # noqa: PLC0415 - takes a moment, in which Ctrl-C is no traceback either
+
+        return run(argv)
     except KeyboardInterrupt:
-        complain("interrupted")
-        return INTERRUPTED
-    except BrokenPipeError:
-        give_up_stdout()
-        return UNREAD
-    except OSError as error:  # stdout is a file on a disk that is full, say
-        complain(f"the result cannot be written: {error.strerror or error}")
-        give_up_stdout()
-        return FAILED
+        return _end(INTERRUPTED, "interrupted")
+    except OSError as error:  # no directory for temporary files has room, say
+        return _end(FAILED, f"it cannot be started: {error.strerror or error}")
+
+
+def _end(code: int, text: str) -> int:
+    with suppress(OSError):
+        sys.stderr.write(f"stepwell: {text}\n")
     return code
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="stepwell", description="A multiprocess runtime in which many agents share context, plans and changes."
-    )
-    parser.add_argument("--version", action="version", version=f"stepwell {_version()}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, command in {
-        "assemble": assemble,
-        "why": why,
-        "diff": diff,
-        "eval": evaluation,
-        "serve": serve,
-        "workers": workers,
-        "ingest": ingest,
-        "ask": ask,
-        "status": status,
-        "doctor": doctor,
-        "backup": backup,
-        "demo": demo,
-    }.items():
-        command_parser = commands.add_parser(name, help=command.SUMMARY, description=f"{command.SUMMARY}.")
-        command.add_arguments(command_parser)
-        command_parser.set_defaults(run=command.run)
-    return parser
-
-
-def _version() -> str:
-    try:
-        return metadata.version("stepwell")
-    except metadata.PackageNotFoundError:
-        return "(run from its source, not installed)"

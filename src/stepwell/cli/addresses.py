@@ -10,8 +10,9 @@ from pathlib import Path
 from stepwell.errors import InvalidArgument
 
 
-def add_address(parser: argparse.ArgumentParser, help_: str) -> None:
-    parser.add_argument("--address", metavar="SOCKET", help=help_)
+def add_address(parser: argparse.ArgumentParser, help_: str = "path of the manager's socket") -> None:
+    """Which manager is meant. The option is called as by whoever serves, and as by whoever connects."""
+    parser.add_argument("--connect", "--address", dest="address", metavar="SOCKET", help=help_)
 
 
 def resolve(given: str | None) -> str:

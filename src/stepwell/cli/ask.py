@@ -27,7 +27,7 @@ _SHOWN: Final = 10  # of each strategy's
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("question")
-    add_address(parser, "path of the manager's socket")
+    add_address(parser)
     parser.add_argument("--project", action="append", default=[], metavar="NAME", help="may be given several times")
     parser.add_argument("--strategies", nargs="+", metavar="NAME", help="(default: all that the workers offer)")
     parser.add_argument("--budget", type=int, default=4_000, metavar="TOKENS", help="(default: %(default)s)")

@@ -18,7 +18,9 @@ from stepwell.assembly.receipt import Receipt
 from stepwell.cli import bars
 from stepwell.cli.output import complain
 from stepwell.cli.places import add_place, opened, place_of
+from stepwell.client.client import Client
 from stepwell.client.ingesting import IngestReport
+from stepwell.domain.outline import FILE_KIND
 from stepwell.errors import InvalidArgument
 from stepwell.strategies.base import ContextRequest
 
@@ -68,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
                 components=components,
                 on_progress=on_progress,
             )
+        _complain_of_unknown(client, request, answer)
     if arguments.json:
         sys.stdout.write(f"{msgspec.json.encode(_facts(answer, is_explained=arguments.explain)).decode()}\n")
     else:
@@ -81,6 +84,25 @@ def _complain_of_skipped(report: IngestReport) -> None:
         complain(f"left out {source}: {reason}")
     if report.skipped_count > _SKIPPED:
         complain(f"left out {report.skipped_count - _SKIPPED:,} more")
+
+
+def _complain_of_unknown(client: Client, request: ContextRequest, answer: Answer) -> None:
+    """What was named and is not there: nobody looks for it among what was found instead."""
+    if answer.fragments and not request.kinds and not request.focus:
+        return
+    view = client.view()
+    rows = [row for project in request.projects for row in view.rows(project) if row.kind != FILE_KIND]
+    if not rows:
+        complain(f"nothing is stored in project {request.projects[0]!r}: name another, or a PATH to be read first")
+        return
+    kinds = {row.kind for row in rows}
+    for kind in request.kinds:
+        if kind not in kinds:
+            complain(f"nothing is of kind {kind!r}, only of {', '.join(sorted(kinds))}")
+    names = {f"/{name}" for row in rows for name in (row.source, row.fragment_id)}
+    for focus in request.focus:
+        if not any(name.endswith(f"/{focus}") for name in names):
+            complain(f"nothing is called {focus!r}: give a path as the answer names it, or a fragment's id")
 
 
 def _complain_of_missing(answer: Answer) -> None:

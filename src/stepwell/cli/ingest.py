@@ -28,7 +28,7 @@ _NAMED: Final = 10  # skipped files
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="a directory, or one file")
-    add_address(parser, "path of the manager's socket")
+    add_address(parser)
     parser.add_argument("--project", metavar="NAME", help="(default: as the directory is named)")
     parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
     parser.add_argument("--json", action="store_true", help="one JSON object, for machines; with --watch, a line each")

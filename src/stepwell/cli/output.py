@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from typing import Final
 
 from rich.console import Console
 
+_UNFIT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # the name of a file may be meant to confuse a terminal
 _UNBROKEN: Final = 10_000  # columns, more than a path and its heading: tables fold at the width whatever else is said
 
 
@@ -37,7 +39,7 @@ def say(text: str) -> None:
 def complain(text: str) -> None:
     """One line that says what to do."""
     with contextlib.suppress(OSError):
-        sys.stderr.write(f"stepwell: {' '.join(text.split())}\n")
+        sys.stderr.write(f"stepwell: {_UNFIT.sub('?', ' '.join(text.split()))}\n")
         sys.stderr.flush()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from stepwell.cli.addresses import resolve
+from stepwell.cli.addresses import add_address, resolve
 from stepwell.cli.embedded import embedded
 from stepwell.client.client import Client, connect
 from stepwell.errors import InvalidArgument
@@ -22,12 +22,7 @@ def add_place(parser: argparse.ArgumentParser, *, is_option: bool = False) -> No
         parser.add_argument("--path", metavar="PATH", help=help_)
     else:
         parser.add_argument("path", metavar="PATH", nargs="?", help=help_)
-    parser.add_argument(
-        "--connect",
-        metavar="SOCKET",
-        help="ask the manager that listens there (default: one of its own, which keeps what it knows in the user's "
-        "cache)",
-    )
+    add_address(parser, "of the manager to ask (default: one of its own, which keeps what it knows in your cache)")
     parser.add_argument("--project", metavar="NAME", help="(default: as the directory is named)")
 
 
@@ -51,10 +46,10 @@ class Place(Struct, frozen=True):
 
 def place_of(arguments: argparse.Namespace) -> Place:
     """Where the arguments say, or in this directory."""
-    is_named = arguments.connect is not None and arguments.project is not None and arguments.path is None
+    is_named = arguments.address is not None and arguments.project is not None and arguments.path is None
     path = None if is_named else Path(arguments.path or ".").absolute()
     name = arguments.project or project_name(root_of(path or Path()))
-    address = None if arguments.connect is None else resolve(arguments.connect)
+    address = None if arguments.address is None else resolve(arguments.address)
     return Place(name, path, (path or Path()).resolve(), address)
 
 

@@ -7,7 +7,7 @@ import contextlib
 from typing import Final
 
 from stepwell import limits
-from stepwell.cli.addresses import add_address, resolve
+from stepwell.cli.addresses import resolve
 from stepwell.cli.directories import directory
 from stepwell.cli.output import complain, say
 from stepwell.cli.workers import cores, count
@@ -19,7 +19,7 @@ from stepwell.pool.crew import Crew
 from stepwell.pool.supervisor import PoolSettings
 from stepwell.protocol.messages import ENCODING
 from stepwell.storage.port import Durability
-from stepwell.telemetry import LogLevel, configure
+from stepwell.telemetry import LogLevel
 
 SUMMARY: Final = "Run a manager in the foreground"
 
@@ -33,7 +33,9 @@ _BUDGET: Final = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_address(parser, "path of the socket to listen at, in a directory that only you can enter")
+    parser.add_argument(
+        "--address", metavar="SOCKET", help="path of the socket to listen at, in a directory that only you can enter"
+    )
     parser.add_argument(
         "--workers",
         type=lambda text: 0 if text == "0" else count(text),
@@ -82,7 +84,6 @@ def run(arguments: argparse.Namespace) -> int:
         log_level=LogLevel(arguments.log_level),
         log_json=arguments.json_logs,
     )
-    configure(settings.log_level, as_json=settings.log_json)
     pool = PoolSettings(address=settings.address, workers=arguments.workers, log_level=settings.log_level)
     with contextlib.ExitStack() as stack:
 

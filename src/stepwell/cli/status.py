@@ -30,7 +30,7 @@ _SURVIVED: Final[dict[str, str]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_address(parser, "path of the manager's socket")
+    add_address(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object, for machines")
 
 

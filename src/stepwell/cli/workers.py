@@ -15,7 +15,7 @@ from stepwell import limits
 from stepwell.cli.addresses import resolve
 from stepwell.cli.output import complain
 from stepwell.pool.supervisor import PoolSettings, PoolStatus, Supervisor
-from stepwell.telemetry import LogLevel, configure
+from stepwell.telemetry import LogLevel
 
 SUMMARY: Final = "Add a pool of workers to a running manager"
 
@@ -50,7 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Supervise until Ctrl-C or SIGTERM, which is a good end, or until there is no manager, which is not."""
     level = LogLevel(arguments.log_level)
-    configure(level)
     line = _StatusLine()
     settings = PoolSettings(
         address=resolve(arguments.connect),

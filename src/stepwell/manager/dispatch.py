@@ -13,8 +13,6 @@ import signal
 import time
 from collections import deque
 
-import structlog
-
 from stepwell import limits
 from stepwell.domain.deciding import AnyChange
 from stepwell.domain.task import Task, TaskState, Worker
@@ -36,12 +34,13 @@ from stepwell.protocol.messages import (
     TaskProgressed,
     Work,
 )
+from stepwell.telemetry import Logger
 
 
 class Dispatcher:
     """Who works, who wants to know, and what they have not been told yet."""
 
-    def __init__(self, requests: Requests, sharing: Sharing, log: structlog.typing.FilteringBoundLogger) -> None:
+    def __init__(self, requests: Requests, sharing: Sharing, log: Logger) -> None:
         self._requests = requests
         self._sharing = sharing
         self._log = log

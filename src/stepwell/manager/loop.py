@@ -14,8 +14,6 @@ import time
 from collections.abc import Collection, Mapping
 from typing import assert_never
 
-import structlog
-
 from stepwell import limits
 from stepwell.errors import Busy, ManagerFault, OutcomeUnknown, ProtocolError, StepwellError
 from stepwell.manager.answering import Answering
@@ -48,6 +46,7 @@ from stepwell.protocol.messages import (
     Work,
 )
 from stepwell.storage.port import Kept
+from stepwell.telemetry import Logger
 from stepwell.transport.address import credentials
 from stepwell.transport.peer import Peer
 from stepwell.transport.spin import Spin
@@ -63,7 +62,7 @@ class Loop:
         listener: socket.socket,
         requests: Requests,
         *,
-        log: structlog.typing.FilteringBoundLogger,
+        log: Logger,
         signals: Mapping[int, str] | None = None,
         spin_s: float = limits.SPIN_SECONDS,
     ) -> None:

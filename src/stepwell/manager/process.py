@@ -29,7 +29,7 @@ from stepwell.storage.directory import DataDirectory
 from stepwell.storage.memory import MemoryStore
 from stepwell.storage.port import Durability, Kept, Store
 from stepwell.storage.sqlite import SqliteStore
-from stepwell.telemetry import LogLevel, configure, get_logger
+from stepwell.telemetry import Logger, LogLevel
 from stepwell.transport.address import listen
 
 STORE_FAILED: Final = 74  # EX_IOERR: starting again would not help
@@ -64,7 +64,7 @@ def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
     """Serve until SIGTERM, or until whoever started us is gone."""
     if not (hasattr(select, "epoll") and hasattr(os, "pidfd_open") and hasattr(os, "memfd_create")):
         raise StartFailed("a manager needs Linux (epoll, pidfds, sealed memfds); clients are on the same machine")
-    log = get_logger(pid=os.getpid())
+    log = logger(settings)
     budget = settings.budget_after(TierBudget())  # refused, if it is, before anything is opened
     _raise_descriptor_limit()
     _quieten_collector()
@@ -91,6 +91,11 @@ def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
     log.info("manager.stopped")
 
 
+def logger(settings: Settings) -> Logger:
+    """For what is to be said of this manager."""
+    return Logger(settings.log_level, as_json=settings.log_json, pid=os.getpid())
+
+
 def open_store(settings: Settings) -> Store:
     """Where the state is kept, if anywhere."""
     if settings.data_dir is None:
@@ -111,7 +116,6 @@ def main(encoded: str) -> int:
     """Serve for a `Runtime`, and tell it over the lifeline how starting went."""
     settings = msgspec.json.decode(encoded, type=Settings)
     assert settings.lifeline_fd is not None
-    configure(settings.log_level, as_json=settings.log_json)
     with contextlib.suppress(RuntimeError):  # a daemon has no standard error
         faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C that reaches us all the same is for the program
@@ -121,7 +125,7 @@ def main(encoded: str) -> int:
         except StepwellError as error:
             _tell(lifeline, msgspec.json.encode(Refusal.of(error, 0)))
             if isinstance(error, StoreFailed | StoreDamaged):
-                get_logger(pid=os.getpid()).error("store.failed", reason=error.message)
+                logger(settings).error("store.failed", reason=error.message)
                 return STORE_FAILED
             return 1
     return 0

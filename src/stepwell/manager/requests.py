@@ -6,8 +6,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-import structlog
-
 from stepwell import limits
 from stepwell.domain.commands import Command, Read, Write
 from stepwell.domain.commands.plans import EndSession, ExpireLeases, ForgetPlans, KeepLeases
@@ -41,6 +39,7 @@ from stepwell.protocol.messages import (
     ViewOpened,
 )
 from stepwell.storage.port import Kept
+from stepwell.telemetry import Logger
 
 Asked = Command[Reply] | InvalidArgument
 """A command, or what was wrong with it."""
@@ -68,7 +67,7 @@ class _TimeBudget:
 class Requests:
     """Turns requests into responses, one at a time, in the order in which it is called."""
 
-    def __init__(self, owner: StateOwner, clock: Clock, log: structlog.typing.FilteringBoundLogger) -> None:
+    def __init__(self, owner: StateOwner, clock: Clock, log: Logger) -> None:
         self.owner = owner
         self._clock = clock
         self._log = log

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 
-import structlog
-
 from stepwell import limits
 from stepwell.domain.events import AnyEvent
 from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutOfScope, Refused
@@ -18,6 +16,7 @@ from stepwell.manager.feed import Feed
 from stepwell.manager.guests import Guest
 from stepwell.manager.requests import Requests
 from stepwell.protocol.messages import Events, Missed, Refusal, Rejected, Response, Watch
+from stepwell.telemetry import Logger
 
 
 class _Watcher:
@@ -56,7 +55,7 @@ class _Watcher:
 class Watchers:
     """All that watch."""
 
-    def __init__(self, feed: Feed, requests: Requests, log: structlog.typing.FilteringBoundLogger) -> None:
+    def __init__(self, feed: Feed, requests: Requests, log: Logger) -> None:
         self._feed = feed
         self._requests = requests
         self._log = log

@@ -21,7 +21,7 @@ from stepwell.client.client import Client, connect
 from stepwell.errors import RuntimeLost, StartFailed, StepwellError
 from stepwell.pool.contract import RECYCLED, UNEMPLOYED
 from stepwell.pool.employee import Employee
-from stepwell.telemetry import LogLevel, detached_logger
+from stepwell.telemetry import Logger, LogLevel
 
 _EXPECTED: Final = (0, RECYCLED, UNEMPLOYED)
 _TICK_SECONDS: Final = 1.0
@@ -66,7 +66,7 @@ class Supervisor:
     def __init__(self, settings: PoolSettings, on_change: Callable[[PoolStatus], None] | None = None) -> None:
         self._settings = settings
         self._on_change = on_change or _unheard
-        self._log = detached_logger(settings.log_level, address=settings.address)
+        self._log = Logger(settings.log_level, address=settings.address)
         self._slots = [_Slot() for _ in range(settings.workers)]
         self._restarts = 0
         self._problem = ""

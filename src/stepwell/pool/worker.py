@@ -14,6 +14,7 @@ import math
 import os
 import select
 import socket
+import sys
 import time
 import traceback
 from collections import deque
@@ -61,8 +62,9 @@ def main(encoded: str) -> int:
     """Work until there is no more."""
     settings = msgspec.json.decode(encoded, type=WorkerSettings)
     guard(Limits(parent_pid=settings.parent_pid, max_memory_bytes=settings.max_memory_bytes, nice=settings.nice))
-    configure(settings.log_level)
     registry = _registry(settings)
+    if "structlog" in sys.modules:  # a strategy has brought it along, and means to log
+        configure(settings.log_level)
     # What it says as a worker and what it asks for as a client are numbered apart, and so they are two sessions.
     working, looking = Channel(settings.address, None), Channel(settings.address, None)
     try:

@@ -1,7 +1,10 @@
 """Render: sources, line ranges, and as little besides as can be."""
 
+import pytest
+
 from stepwell.assembly.candidate import Piece
 from stepwell.assembly.render import render
+from stepwell.assembly.showing import closed
 from tests.unit.assembly.support import count
 
 
@@ -53,6 +56,48 @@ def test_little_besides() -> None:
     bodies = [f"this is what was said in turn number {number} ." for number in range(20)]
     pieces = [piece(number, body, source="talk", kind="turn") for number, body in enumerate(bodies)]
     assert count(render([], pieces)) <= sum(map(count, bodies)) + 10
+
+
+@pytest.mark.parametrize(
+    "text, end",
+    [
+        ("a\n```\nb", "\n```"),
+        ("a\n~~~~ python\n~~~\n```", "\n~~~~"),
+        ("a\n```\n```b", "\n```"),
+        ("  ```` x\n```\n", "\n````"),
+        ("a\n```\nb\n```", ""),
+        ("a\n```b```\n    ```", ""),
+        ("```\n~~~\n````  \n", ""),
+        ("", ""),
+    ],
+)
+def test_blocks_end(text: str, end: str) -> None:
+    """What a fragment begins does not go on in the next one."""
+    assert closed(text) == text + end
+    both = [piece(0, text, source="a.md", kind="markdown"), piece(0, "next", source="b.md", kind="markdown")]
+    assert render([], both) == f"### a.md\n{text}{end}\n\n### b.md\nnext"
+
+
+@pytest.mark.parametrize(
+    "body, said",
+    [
+        ('{"role": "user", "content": "What\\nnow?"}', "What\nnow?"),
+        ('{"role": "user", "content": [{"type": "text", "text": "What"}, "now?"]}', "What\nnow?"),
+        ('{"message": {"role": "user", "content": "What now?"}, "at": 3}', "What now?"),
+        ('{"role": "user", "content": [{"type": "picture"}]}', None),
+        ('{"role": "user", "content": ""}', None),
+        ('{"role": "user", "cont', None),
+        ("What {now}?", None),
+    ],
+)
+def test_turns_in_json(body: str, said: str | None) -> None:
+    """What was said is shown, if that is all there is."""
+    assert render([], [piece(0, body, source="talk", kind="turn", speaker="user")]) == f"### talk\nuser: {said or body}"
+
+
+def test_names_that_are_no_text() -> None:
+    """A terminal is not to be told anything by a file's name."""
+    assert render([], [piece(0, "x", source="a\x1b[31m\nb\x9b", kind="text")]) == "### a?[31m b?\nx"
 
 
 def test_fences_hold() -> None:

@@ -58,23 +58,6 @@ def test_question_about_a_directory(tree: Path, capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out)["differences"] == []
 
 
-def test_explained(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every candidate, and what became of it."""
-    assert main(["assemble", "water", str(tree), "--explain", "--kinds", "markdown", *QUICK]) == 0
-    told = capsys.readouterr().out
-    assert "| rank | fragment |" in told
-    assert "kept: " in told
-    assert "budget.py" not in told
-
-
-def test_nothing_is_found(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """That is no error, but it is said."""
-    assert main(["assemble", "water", str(tree), "--kinds", "nothing-is-this", *QUICK]) == 0
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "nothing was found" in told.err
-
-
 def test_one_file(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing else of its directory, whatever was asked before."""
     assert main(["assemble", "budget", str(tree), *QUICK]) == 0
@@ -140,6 +123,39 @@ def test_running_manager(runtime: sw.Runtime, tree: Path, capsys: pytest.Capture
     assert main(["why", "README.md", *connected]) == 0
     assert "is in the answer" in capsys.readouterr().out
     assert not cache_of(tree).exists()
+
+
+def test_explained(runtime: sw.Runtime, tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every candidate, and what became of it."""
+    connected = [str(tree), "--connect", runtime.address]
+    assert main(["assemble", "water", *connected, "--explain", "--kinds", "markdown", *QUICK]) == 0
+    told = capsys.readouterr().out
+    assert "| rank | fragment |" in told
+    assert "kept: " in told
+    assert "budget.py" not in told
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (
+            ["{tree}", "--kinds", "nothing-is-this"],
+            "nothing is of kind 'nothing-is-this', only of code, markdown, text",
+        ),
+        (["{tree}", "--focus", "nobody.py", "--kinds", "code"], "nothing is called 'nobody.py'"),
+        (["{tree}", "--focus", "budget.py", "wells/README.md"], "nothing is called 'wells/README.md'"),
+        (["--project", "nobody-has-this"], "nothing is stored in project 'nobody-has-this'"),
+    ],
+)
+def test_what_is_not_there(
+    runtime: sw.Runtime, tree: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
+    """That is no error, but it is said."""
+    given = [each.replace("{tree}", str(tree)) for each in arguments]
+    assert main(["assemble", "water", *given, "--connect", runtime.address, *QUICK]) == 0
+    complaints = capsys.readouterr().err
+    assert told in complaints
+    assert complaints.count("nothing is ") == 1
 
 
 # What is kept.

@@ -155,8 +155,8 @@ def test_a_place_that_cannot_be_written(data_dir: Path, capsys: pytest.CaptureFi
 def test_a_full_disk_is_1(data_dir: Path, target: Path, limit: int) -> None:
     """The kernel refuses more: it is said, and nothing is left."""
     code = (
-        "import resource, sys; from stepwell.cli import main; "
-        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit})); sys.exit(main(sys.argv[1:]))"
+        "import resource, sys; from stepwell.cli.commands import run; "
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit})); sys.exit(run(sys.argv[1:]))"
     )
     done = run_python(code, "backup", str(target), "--data-dir", str(data_dir))
     assert done.returncode == 1, done

@@ -1,15 +1,18 @@
 """What every command has in common: arguments, exit codes, one-line errors."""
 
 import subprocess
+import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import stepwell as sw
 from stepwell.cli import main, status
 from stepwell.cli.addresses import default_address, resolve
+from stepwell.cli.output import complain
 from tests.unit.cli.support import COMMAND
 
 
@@ -76,6 +79,37 @@ def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     monkeypatch.setattr(status, "run", interrupted)
     assert main(["status"]) == 130
     assert capsys.readouterr().err == "stepwell: interrupted\n"
+
+
+def test_an_interrupt_while_it_is_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The commands are not there yet, but Ctrl-C is answered."""
+
+    class HalfRead(ModuleType):
+        def __getattr__(self, _: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "stepwell.cli.commands", HalfRead("half read"))
+    assert main(["status"]) == 130
+    assert capsys.readouterr().err == "stepwell: interrupted\n"
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_no_room_to_start() -> None:
+    """Not even for what is needed at the beginning: that is said in a line."""
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
+        "from stepwell.cli import main; sys.exit(main(['status']))"
+    )
+    done = subprocess.run([sys.executable, "-B", "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("stepwell: it cannot be started: No usable temporary directory")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_names_in_complaints_are_harmless(capsys: pytest.CaptureFixture[str]) -> None:
+    """A file's name is not to move the cursor of whoever reads that it was left out."""
+    complain("left out a\x1b[2J\r\nb")
+    assert capsys.readouterr().err == "stepwell: left out a?[2J b\n"
 
 
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:

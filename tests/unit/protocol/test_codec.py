@@ -10,11 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
+import stepwell.domain.machine  # noqa: F401 - brings in all that decide
 from stepwell import limits
 from stepwell.domain.commands import AnyCommand, AnyRead, AnyWrite, Command, Housekeeping, Read, Write
 from stepwell.domain.commands.plans import GetPlan
 from stepwell.domain.commands.tiers import EvictLru, GetFragment, GetMetrics, StoreFragment
-from stepwell.domain.machine import DECIDERS
+from stepwell.domain.deciding import DECIDERS
 from stepwell.domain.replies import AnyReply, Reply
 from stepwell.errors import InvalidArgument, ProtocolError, StepwellError
 from stepwell.protocol.codec import Salvaged, decode_from_client, decode_from_manager, encode_frame
