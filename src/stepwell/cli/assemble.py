@@ -17,11 +17,11 @@ from stepwell.assembly.components import named
 from stepwell.assembly.receipt import Receipt
 from stepwell.cli import bars
 from stepwell.cli.output import complain
-from stepwell.cli.places import add_place, opened, place_of
+from stepwell.cli.places import Place, add_place, opened, place_of
 from stepwell.client.client import Client
 from stepwell.client.ingesting import IngestReport
 from stepwell.domain.outline import FILE_KIND
-from stepwell.errors import InvalidArgument
+from stepwell.errors import InvalidArgument, OutcomeUnknown, RuntimeLost
 from stepwell.strategies.base import ContextRequest
 
 SUMMARY: Final = "Assemble the best context for a question"
@@ -56,27 +56,42 @@ def run(arguments: argparse.Namespace) -> int:
     )
     components = dict(map(_component, arguments.component))
     named(components)  # or say now, before anything is started, that there is no such thing
-    with opened(place) as client:
-        if place.path is not None:
-            with bars.reading() as on_reading:
-                report = client.ingest(place.path, on_progress=on_reading)
-            _complain_of_skipped(report)
-        with bars.strategies() as on_progress:
-            answer = client.assemble(
-                request,
-                plan_id=arguments.plan,
-                strategies=arguments.strategies,
-                deadline_s=arguments.deadline,
-                components=components,
-                on_progress=on_progress,
-            )
-        _complain_of_unknown(client, request, answer)
+    try:
+        with opened(place) as client:
+            answer = _ask(client, place, request, components, arguments)
+    except (OutcomeUnknown, RuntimeLost) as error:
+        if place.address is not None:
+            raise
+        complain(f"{error.message}. Once more, and nothing is kept for the next time")
+        with opened(place, is_kept=False) as client:
+            answer = _ask(client, place, request, components, arguments)
     if arguments.json:
         sys.stdout.write(f"{msgspec.json.encode(_facts(answer, is_explained=arguments.explain)).decode()}\n")
     else:
         _print(answer, is_explained=arguments.explain)
     _complain_of_missing(answer)
     return 1 if len(answer.failures) == len(answer.strategies) else 0
+
+
+def _ask(
+    client: Client, place: Place, request: ContextRequest, components: dict[str, str], arguments: argparse.Namespace
+) -> Answer:
+    """After reading what there is to read."""
+    if place.path is not None:
+        with bars.reading() as on_reading:
+            report = client.ingest(place.path, on_progress=on_reading)
+        _complain_of_skipped(report)
+    with bars.strategies() as on_progress:
+        answer = client.assemble(
+            request,
+            plan_id=arguments.plan,
+            strategies=arguments.strategies,
+            deadline_s=arguments.deadline,
+            components=components,
+            on_progress=on_progress,
+        )
+    _complain_of_unknown(client, request, answer)
+    return answer
 
 
 def _complain_of_skipped(report: IngestReport) -> None:

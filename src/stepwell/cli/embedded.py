@@ -41,10 +41,11 @@ def _caches() -> Path:
 
 
 @contextmanager
-def embedded(root: Path, project: str, *, workers: int | None = None) -> Generator[Client]:
+def embedded(root: Path, project: str, *, workers: int | None = None, is_kept: bool = True) -> Generator[Client]:
     """A client of a runtime that knows of a directory what it knew the last time, and ends with the block."""
     with ExitStack() as stack:
-        runtime = stack.enter_context(_kept(cache_of(root), workers, stack))
+        found = _kept(cache_of(root), workers, stack) if is_kept else _start(None, workers)
+        runtime = stack.enter_context(found)
         yield stack.enter_context(runtime.client([project]))
 
 

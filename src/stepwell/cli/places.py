@@ -54,11 +54,11 @@ def place_of(arguments: argparse.Namespace) -> Place:
 
 
 @contextmanager
-def opened(place: Place, *, workers: int | None = None) -> Generator[Client]:
-    """A client that sees that one project."""
+def opened(place: Place, *, workers: int | None = None, is_kept: bool = True) -> Generator[Client]:
+    """A client that sees that one project. A manager of its own keeps what it knows, unless it cannot."""
     if place.address is not None:
         with connect(place.address, [place.project]) as client:
             yield client
         return
-    with embedded(place.root, place.project, workers=workers) as client:
+    with embedded(place.root, place.project, workers=workers, is_kept=is_kept) as client:
         yield client

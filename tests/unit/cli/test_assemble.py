@@ -7,12 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import stepwell as sw
 from stepwell.cli import main
 from stepwell.cli.embedded import cache_of
+from tests.processes import kill
 
 QUICK = ["--strategies", "keyword", "recency"]  # no model has to be loaded for these
 SOURCES = {
@@ -179,6 +181,28 @@ def test_nothing_can_be_kept(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys
     told = capsys.readouterr()
     assert "Water" in told.out
     assert "nothing is kept for the next time" in told.err
+
+
+def test_what_is_kept_breaks_in_the_middle(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The disk fills up, say, and the manager cannot go on: the answer is given all the same."""
+    ingest = sw.Client.ingest
+    killed: list[int] = []
+
+    def ingest_after_an_accident(client: sw.Client, path: Path, **options: Any) -> sw.IngestReport:  # noqa: ANN401
+        if not killed:
+            for file in (cache_of(tree) / "state").glob("stepwell.sqlite*"):
+                file.write_bytes(b"SQLite format 3\x00 but not really" * 100)
+            killed.append(client.status().pid)
+            kill(killed[0])
+        return ingest(client, path, **options)
+
+    monkeypatch.setattr(sw.Client, "ingest", ingest_after_an_accident)
+    assert main(["assemble", "water", str(tree), *QUICK]) == 0
+    told = capsys.readouterr()
+    assert "Water" in told.out
+    assert "Once more, and nothing is kept" in told.err
 
 
 def test_two_at_once(tree: Path) -> None:
