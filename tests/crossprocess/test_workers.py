@@ -182,15 +182,28 @@ def test_tasks_survive_the_manager(tmp_path: Path) -> None:
 TASKS = 10_000 if IS_LONG else 250
 
 
+DEEDS = {
+    "exit": strategies.exiting,
+    "crash": strategies.crashing,
+    "stop": strategies.stopping,
+    "raise": strategies.raising,
+}
+OUTCOMES: dict[str, type[BaseException] | None] = {
+    "raise": sw.TaskFailed,
+    "exit": sw.TaskQuarantined,
+    "crash": sw.TaskQuarantined,
+    "stop": sw.DeadlineExceeded,
+    "work": None,
+}
+"""Of each kind, if nobody else interferes."""
+
+
 def mixed(request: ContextRequest, view: StrategyView, budget: int) -> list[ScoredFragment]:
-    """Does what its query says: mostly its work."""
-    deeds = {
-        "exit": strategies.exiting,
-        "crash": strategies.crashing,
-        "stop": strategies.stopping,
-        "raise": strategies.raising,
-    }
-    deed = deeds.get(request.query.split()[0])
+    """Does what its query says, mostly its work, and writes down that it was done."""
+    kind, number = request.query.split()
+    with Path(request.focus[0]).open("a") as file:
+        file.write(f"{number}\n")
+    deed = DEEDS.get(kind)
     return [*deed(request, view, budget)] if deed else strategies.scored(view, request.query)
 
 
@@ -198,7 +211,7 @@ def count(ended: Counter[int], number: int, _future: Future[StrategyResult]) -> 
     ended[number] += 1
 
 
-def test_storm_of_deaths() -> None:
+def test_storm_of_deaths(tmp_path: Path) -> None:
     """Workers are killed at random: every task has one outcome, and the right one; poison is found after three."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -206,16 +219,16 @@ def test_storm_of_deaths() -> None:
     weights = {"work": 970, "raise": 20, "exit": 2, "crash": 2, "stop": 6}
     kinds = generator.choices([*weights], [*weights.values()], k=TASKS)
     ended: Counter[int] = Counter()
+    killed = 0
     with sw.Runtime.start(workers=2, strategies=[mixed], log_level="error") as runtime:
         with runtime.client(projects=["p"]) as client:
             client.tiers.store(sw.Fragment(fragment_id="a", body="a"))
             futures: list[Future[StrategyResult]] = []
             for number, kind in enumerate(kinds):
-                asked = ContextRequest(projects=("p",), query=f"{kind} {number}")
-                future = client.strategies.submit("mixed", asked, deadline_s=1.0)
+                asked = ContextRequest(projects=("p",), query=f"{kind} {number}", focus=(str(tmp_path / "done"),))
+                future = client.strategies.submit("mixed", asked, deadline_s=2.0)
                 future.add_done_callback(partial(count, ended, number))
                 futures.append(future)
-            killed = 0
             while wait(futures, generator.uniform(0.2, 1.0)).not_done:
                 for pid in runtime.workers[: generator.randrange(2)]:  # there may be none at this moment
                     with contextlib.suppress(ProcessLookupError):
@@ -223,30 +236,29 @@ def test_storm_of_deaths() -> None:
                         killed += 1
             print(f"{killed} killed")
             eventually(lambda: len(ended) == TASKS)
-            assert set(ended.values()) == {1}
-            for number, (kind, future) in enumerate(zip(kinds, futures, strict=True)):
-                check(kind, number, future)
+    assert set(ended.values()) == {1}
+    runs = Counter(map(int, (tmp_path / "done").read_text().split()))
+    hit = [number for number, kind in enumerate(kinds) if not is_as_expected(kind, number, futures[number])]
+    assert len(hit) <= killed
+    again = sum(max(0, runs[number] - 1) for number, kind in enumerate(kinds) if kind in {"work", "raise", "stop"})
+    assert again <= killed
+    poison = [number for number, kind in enumerate(kinds) if kind in {"exit", "crash"} and number not in hit]
+    lost = sum(limits.TASK_DEATHS_MAX - runs[number] for number in poison)
+    assert 0 <= lost <= killed  # a worker that was killed before it had begun
 
 
-def check(kind: str, number: int, future: Future[StrategyResult]) -> None:
-    """What became of a task. Whoever happened to be under way may have been killed, or stopped, with its worker."""
+def is_as_expected(kind: str, number: int, future: Future[StrategyResult]) -> bool:
+    """Whether a task ended as one of its kind does; if not, it was under way in a worker that was killed or stopped."""
     error = future.exception(0)
     if error is None:
-        assert kind == "work"
         assert [each.reason for each in future.result(0).fragments] == [f"work {number}"]
-        return
-    expected = {
-        "raise": (sw.TaskFailed,),
-        "exit": (sw.TaskQuarantined, sw.DeadlineExceeded),
-        "crash": (sw.TaskQuarantined, sw.DeadlineExceeded),
-        "stop": (sw.DeadlineExceeded, sw.TaskQuarantined),
-        "work": (sw.DeadlineExceeded, sw.TaskQuarantined),
-    }
-    assert isinstance(error, expected[kind]), error
     if isinstance(error, sw.TaskQuarantined):
         evidence = error.details["evidence"]
         assert isinstance(evidence, list)
         assert len(evidence) == limits.TASK_DEATHS_MAX
+    outcome = None if error is None else type(error)
+    assert outcome in {OUTCOMES[kind], sw.DeadlineExceeded, sw.TaskQuarantined}
+    return outcome is OUTCOMES[kind]
 
 
 def test_nobody_waits_behind_a_slow_one() -> None:
