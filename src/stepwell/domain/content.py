@@ -136,6 +136,12 @@ class Bodies:
             self.bytes += size
         self.arena_bytes += count.add(tier, 1)
 
+    def add(self, digest: bytes, size: int) -> None:
+        """`retain` of a body that nothing refers to, for hot."""
+        self.counts[digest] = BodyCount(size, size, 1)
+        self.bytes += size
+        self.arena_bytes += size
+
     def release(self, held: Held, tier: Tier) -> None:
         digest, size = held
         count = self.counts[digest]

@@ -14,6 +14,7 @@ from sortedcontainers import SortedDict
 
 from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.ring import Link, Ring
+from stepwell.domain.serials import Serials
 from stepwell.domain.tier import HOT, WARM, Tier
 
 Key = tuple[str, str]
@@ -82,7 +83,10 @@ class _Shelf:
         self.usage = Usage()
 
     def put(self, link: Link[Entry], row: FragmentRow) -> None:
-        self.usage.add(row)
+        usage = self.usage  # its `add`, by hand: this runs twice with every store
+        usage.entries += 1
+        usage.tokens += row.tokens
+        usage.bytes += row.size
         self.ring.append(link)
 
     def take_out(self, link: Link[Entry], row: FragmentRow) -> None:
@@ -98,7 +102,7 @@ class _Project:
     __slots__ = ("by_serial", "shelves")
 
     def __init__(self) -> None:
-        self.by_serial: SortedDict[int, Entry] = SortedDict()
+        self.by_serial: Serials[Entry] = Serials()
         self.shelves = {tier: _Shelf() for tier in Tier}
 
 
@@ -119,6 +123,11 @@ class FragmentTable:
     def tick(self) -> int:
         """The latest moment of use."""
         return self._tick
+
+    @property
+    def hot_tokens(self) -> int:
+        """What hot holds of its budget."""
+        return self._shelves[HOT].usage.tokens
 
     def get(self, key: Key) -> FragmentRow | None:
         entry = self.entries.get(key)
@@ -171,7 +180,7 @@ class FragmentTable:
             by_project.setdefault(row.project, {})[row.serial] = entry
         for name, by_serial in by_project.items():
             self._projects[name] = project = _Project()
-            project.by_serial = SortedDict(by_serial)
+            project.by_serial = Serials(by_serial)
         for entry in entries:
             row = entry.row
             self._shelves[row.tier].put(entry.in_tier, row)
@@ -187,17 +196,16 @@ class FragmentTable:
                 del self._projects[name]
         self._emptied.clear()
 
-    def touch(self, key: Key, now_ms: int) -> None:
+    def touch(self, entry: Entry, now_ms: int) -> None:
         """A read: it bumps recency and count, and nothing else."""
-        entry = self.entries[key]
         self._tick += 1
         entry.tick = self._tick
         entry.touched_at_ms = entry.last_accessed_ms = now_ms
         entry.access_count += 1
         entry.accesses_since_move += 1
-        if self.touched is not None:
-            self.touched[key] = None
         row = entry.row
+        if self.touched is not None:
+            self.touched[row.key] = None
         self._shelves[row.tier].ring.touch(entry.in_tier)
         self._projects[row.project].shelves[row.tier].ring.touch(entry.in_project)
 
@@ -230,8 +238,7 @@ class FragmentTable:
     def created_after(self, project: str, serial: int) -> Iterator[Entry]:
         """A project's fragments in order of creation, beginning behind `serial`."""
         if found := self._projects.get(project):
-            for at in found.by_serial.irange(serial, inclusive=(False, True)):
-                yield found.by_serial[at]
+            yield from found.by_serial.after(serial)
 
     def projects_after(self, name: str, within: Collection[str] | None = None) -> Iterator[str]:
         """The projects that exist by use, in order of name, of some or of all."""

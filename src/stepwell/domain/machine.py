@@ -45,7 +45,7 @@ def decide(state: State, command: Command[Reply], origin: Origin) -> Verdict:
 def evolve(state: State, verdict: Verdict, now_ms: int) -> None:
     """Do what was decided."""
     if verdict.accessed:
-        state.fragments.touch(verdict.accessed, now_ms)
+        state.fragments.touch(state.fragments.entries[verdict.accessed], now_ms)
     for change in verdict.changes:
         state.forwards(change)
 

@@ -73,6 +73,9 @@ class Feed:
         """Take the committed outcomes of one revision."""
         if len(outcomes) == 1:
             changes = outcomes[0].changes
+            if len(changes) == 1 and type(changes[0].after) is FragmentRow:  # as nearly always
+                self._add(_Step(outcomes[0].revision, at_ms, 1, changes))
+                return
         else:
             changes = tuple(chain.from_iterable(outcome.changes for outcome in outcomes))
         if changes:

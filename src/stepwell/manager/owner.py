@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Container, Sequence
-from typing import Final
+from collections.abc import Callable, Container, Sequence
+from typing import Final, cast
 
 from stepwell import limits
-from stepwell.domain import invariants, machine
+from stepwell.domain import invariants, machine, shortcuts
 from stepwell.domain.changeset import EntryRow
 from stepwell.domain.commands import Command, Write
-from stepwell.domain.commands.tiers import EvictLru, RelieveArena, SetBudget
+from stepwell.domain.commands.tiers import EvictLru, GetFragment, RelieveArena, SetBudget, StoreFragment
 from stepwell.domain.deciding import AnyChange, Origin
 from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.invariants import BUDGET
@@ -34,6 +34,9 @@ from stepwell.protocol.handles import CatalogueEnd, Handle
 from stepwell.protocol.messages import Answer
 from stepwell.storage.memory import MemoryStore
 from stepwell.storage.port import Store
+
+_Shortcut = Callable[[Command[Reply], Origin], Answer | None]
+"""Does what is asked if that is simple; None, and nothing is done, if it is not."""
 
 
 class _Here:
@@ -96,6 +99,9 @@ class StateOwner:
         )
         self._catalogues = Catalogues(self._state.fragments, self._bodies)
         self._try_again_at_s = 0.0
+        self._shortcuts = cast(
+            "dict[type[Command[Reply]], _Shortcut]", {GetFragment: self._get, StoreFragment: self._store}
+        )
         self.task_changes: list[AnyChange] = []  # until whoever gives out tasks has seen them
         if self.kept is not None:
             restore_bodies(self.kept, self._state, self._bodies, self.journal)
@@ -117,6 +123,9 @@ class StateOwner:
         """Apply one command, or raise its refusal."""
         self._guard()
         try:
+            shortcut = self._shortcuts.get(type(command))
+            if shortcut is not None and (answer := shortcut(command, origin)) is not None:
+                return answer
             if lengths := command.inline:
                 self._make_room(lengths, origin, is_modest=command.is_modest)
             revision = self._state.revision
@@ -131,6 +140,26 @@ class StateOwner:
             raise
         except Exception as error:
             raise StateBroken(repr(error)) from error
+
+    def _get(self, command: GetFragment, origin: Origin) -> Answer | None:
+        found = shortcuts.get(self._state, command, origin)
+        if found is None:
+            return None
+        digest = found.row.digest
+        return Answer(self._state.revision, found, {digest: self._bodies.handles[digest]})
+
+    def _store(self, command: StoreFragment, origin: Origin) -> Answer | None:
+        if not isinstance(command.body, bytes) or not self._bodies.has_room(len(command.body)):
+            return None
+        outcome = shortcuts.store(self._state, command, origin)
+        if outcome is None:
+            return None
+        self.journal.note((outcome,), origin.now_ms)
+        for digest, body in outcome.bodies.items():
+            self._bodies.take_in(digest, body)
+        if self._catalogues:
+            self._catalogues.note(outcome.changes, outcome.revision)
+        return Answer(outcome.revision, outcome.reply, _NO_HANDLES)
 
     def execute_all(self, commands: Sequence[Write[Reply]], origin: Origin) -> list[Answer]:
         """Apply all commands at one revision, or none and raise."""

@@ -23,6 +23,7 @@ from stepwell.protocol.handles import Handle
 HEADER: Final = struct.Struct("<32sQ")
 _HEADER_BYTES: Final = HEADER.size  # a multiple of 8, so that bodies are aligned
 _PAGE: Final = 4096
+_SMALL_BYTES: Final = 16 * limits.KIB  # of a body that is copied once more, to be written in one step with its header
 _SPARE_SEGMENTS: Final = 2  # emptying one opens at most one to share, and as much again for large bodies
 
 
@@ -70,8 +71,12 @@ class Arena:
         if segment is None or segment.allocated - segment.used < taken:
             segment = self._room(taken)
         start = self._take(segment, taken)
-        segment.write(start, HEADER.pack(digest, length))
-        segment.write(start + _HEADER_BYTES, data)
+        header = HEADER.pack(digest, length)
+        if length <= _SMALL_BYTES:
+            segment.write(start, b"".join((header, data)))
+        else:
+            segment.write(start, header)
+            segment.write(start + _HEADER_BYTES, data)
         return Handle(segment.number, start + _HEADER_BYTES, length, size, packed)
 
     def reserve(self, length: int, *, emptying: bool = False) -> Place:
@@ -111,14 +116,19 @@ class Arena:
         segment = self.segments[place.segment]
         return _allocate(segment, place.offset + place.length, limits.PREPARED_BYTES_PER_TURN)
 
+    def has(self, needed: int) -> bool:
+        """Whether so many bytes can be written as it is."""
+        segment = self._current
+        return segment is not None and segment.allocated - segment.used >= needed
+
     def ensure(self, needed: int) -> None:
         """Make sure that bodies that need so many bytes together will find room, or raise `OutOfRoom`.
 
         `append` cannot fail after this: it comes when the state has changed already.
         """
-        segment = self._current
-        if segment is not None and segment.allocated - segment.used >= needed:  # as nearly always
+        if self.has(needed):  # as nearly always
             return
+        segment = self._current
         if segment is not None and segment.size - segment.used >= needed:
             _allocate(segment, segment.used + needed)
         else:  # what is left of the current one is given up, and one new one takes them all

@@ -64,6 +64,10 @@ class BodyStore:
             needed += record_bytes(length)
         self.arena.ensure(needed)
 
+    def has_room(self, length: int) -> bool:
+        """Whether a body of that length can be kept without further ado."""
+        return self.arena.has(record_bytes(length))
+
     def restore(self, digest: bytes, size: int, packed_bytes: int | None, *, packed: bool) -> None:
         """A body that is in the vault from an earlier time; it comes into memory as it is needed there."""
         if packed_bytes is not None:
@@ -80,11 +84,15 @@ class BodyStore:
             if digest in self.handles:
                 self.follow(digest)
             elif tier := self.counted.tier_of(digest):
-                self.handles[digest] = self.arena.append(digest, body, len(body), packed=False)
-                if self.vault is not None:
-                    self.vault.keep(digest, len(body), body, packed=False)
+                self.take_in(digest, body)
                 if tier is not HOT:
                     self.labour.want(digest)
+
+    def take_in(self, digest: bytes, body: bytes) -> None:
+        """A body that was not there, in the form of hot."""
+        self.handles[digest] = self.arena.append(digest, body, len(body), packed=False)
+        if self.vault is not None:
+            self.vault.keep(digest, len(body), body, packed=False)
 
     def follow(self, digest: bytes) -> None:
         """Something that referred to a body has changed: it may have to go, or to take another form."""

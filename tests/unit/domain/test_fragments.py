@@ -36,7 +36,7 @@ def test_unswap_is_the_inverse_of_swap(earlier: list[Step], later: list[Step]) -
     for each in earlier:
         step(table, *each)
     for key in sorted(table.entries)[::2]:
-        table.touch(key, 7)
+        table.touch(table.entries[key], 7)
     table.settle()
     images = [image(state)]
     done = []
@@ -87,7 +87,7 @@ def test_oldest_of_several_projects_is_one_order() -> None:
     table = FragmentTable()
     for project, name in ("pa", "qb", "pc", "rd", "qe"):
         step(table, project, name, Tier.HOT)
-    table.touch(("p", "a"), 1)
+    table.touch(table.entries["p", "a"], 1)
     assert [entry.row.fragment_id for entry in table.oldest(Tier.HOT, ["q", "p", "zzz"])] == ["b", "c", "e", "a"]
     assert table.usage(Tier.HOT, ["q", "p", "zzz"]) == Usage(4, 8, 12)
     assert list(table.oldest(Tier.HOT, [])) == []
@@ -108,7 +108,7 @@ def test_a_move_keeps_what_reading_left() -> None:
     """Count and time of access go along; the count since the last move starts anew."""
     table = FragmentTable()
     step(table, "p", "a", Tier.WARM)
-    table.touch(("p", "a"), 7)
+    table.touch(table.entries["p", "a"], 7)
     step(table, "p", "a", Tier.HOT)
     entry = table.entries["p", "a"]
     assert (entry.access_count, entry.last_accessed_ms, entry.accesses_since_move) == (1, 7, 0)

@@ -443,6 +443,7 @@ class TestMany:
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(held.owner.bodies.arena, "ensure", full)
+                patch.setattr(held.owner.bodies.arena, "has", lambda _needed: False)
                 with pytest.raises((TierFull, Busy)):
                     held.store("y")
             assert held.owner.catalogues == 0

@@ -1,0 +1,106 @@
+"""A shortcut does what the machine does, or nothing: the same replies, changes and state, whatever came before."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepwell import limits
+from stepwell.domain import machine, shortcuts
+from stepwell.domain.commands import Command
+from stepwell.domain.commands.tiers import (
+    DeleteFragment,
+    DemoteFragment,
+    GetFragment,
+    PromoteFragment,
+    SetBudget,
+    StoreFragment,
+)
+from stepwell.domain.deciding import Origin
+from stepwell.domain.fragment import TierBudget
+from stepwell.domain.machine import Outcome
+from stepwell.domain.replies import Reply
+from stepwell.domain.serials import Serials
+from stepwell.domain.state import State
+from stepwell.domain.tier import Tier
+from stepwell.errors import Refused
+from tests.unit.domain.support import image, origin
+
+projects = st.sampled_from("pq")
+names = st.sampled_from("abcd")
+places = {"project": projects, "fragment_id": names}
+texts = st.sampled_from([b"", b"1", b"22", b"333", b"4444", b"55555"])
+plain = st.builds(StoreFragment, **places, body=texts, tokens=st.integers(1, 4))
+odd = st.builds(
+    StoreFragment,
+    **places,
+    body=texts | st.just(7),  # an upload that nobody has made
+    tokens=st.integers(0, 4),
+    tier=st.sampled_from(Tier),
+    metadata=st.sampled_from([{}, {"k": "v"}, {"k": "v" * limits.METADATA_BYTES_MAX}]),
+    expected_revision=st.sampled_from([None, 0, 1]),
+)
+budgets = st.builds(
+    TierBudget,
+    hot_tokens=st.integers(4, 12),
+    warm_entries=st.integers(1, 4),
+    arena_bytes=st.integers(8, 20),
+    bodies_bytes=st.integers(6, 15),
+    promotion_threshold=st.integers(1, 3),
+)
+others = (st.builds(kind, **places) for kind in (DeleteFragment, PromoteFragment, DemoteFragment))
+gets = st.builds(GetFragment, **places)
+commands = st.one_of(plain, plain, plain, odd, gets, gets, *others, st.builds(SetBudget, budgets))
+scopes = st.sampled_from([None, None, ("p",), ("p", "q")])
+
+
+def general(state: State, command: Command[Reply], asking: Origin) -> Outcome | str:
+    try:
+        return machine.apply(state, command, asking)
+    except Refused as error:
+        return error.kind
+
+
+def short(state: State, command: Command[Reply], asking: Origin) -> Outcome | str:
+    """By the shortcut, if there is one."""
+    outcome: Outcome | None = None
+    if isinstance(command, StoreFragment):
+        outcome = shortcuts.store(state, command, asking)
+    elif isinstance(command, GetFragment) and (found := shortcuts.get(state, command, asking)):
+        outcome = Outcome(found, state.revision)
+    return outcome or general(state, command, asking)
+
+
+@given(budgets, st.lists(st.tuples(commands, scopes), min_size=20, max_size=60))
+def test_the_machine_does_the_same(
+    budget: TierBudget, steps: list[tuple[Command[Reply], tuple[str, ...] | None]]
+) -> None:
+    ones, others = State(budget), State(budget)
+    for number, (command, scope) in enumerate(steps):
+        asking = origin(now_ms=1_000 + number, projects=scope)
+        assert short(ones, command, asking) == general(others, command, asking)
+    assert image(ones) == image(others)
+
+
+def test_metadata_is_no_shortcut() -> None:
+    """It has to be looked at."""
+    command = StoreFragment("p", "a", b"", 1, metadata={"k": "v" * limits.METADATA_BYTES_MAX})
+    state = State()
+    assert shortcuts.store(state, command, origin()) is None
+    assert image(state) == image(State())
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.booleans()), max_size=300), st.integers(-1, 400))
+def test_serials_are_a_sorted_mapping(steps: list[tuple[int, bool]], number: int) -> None:
+    """Also where numbers come in any order, go, and come back."""
+    serials: Serials[int] = Serials({3: 3, 1: 1})
+    model = {1: 1, 3: 3}
+    for at, (each, is_set) in enumerate(steps):
+        if is_set:
+            serials[each] = model[each] = at
+        elif each in model:
+            del serials[each], model[each]
+    assert [*serials] == sorted(model)
+    assert [*serials.after(number)] == [model[each] for each in sorted(model) if each > number]
+    assert len(serials) == len(model)
+    assert all(serials[each] == value for each, value in model.items())
