@@ -32,18 +32,30 @@ class Answering:
             return
         if frame is not None:
             guest.peer.send_frame(frame)
-            return
+        elif all(isinstance(command, Read) for command in message.commands):
+            self._inform(guest, self._requests.respond(message, session, guest.uploads.held))
+        else:
+            self._obey(guest, session, message)
+
+    def _inform(self, guest: Guest, response: Response) -> None:
+        """Answer what can be asked again."""
+        self._sharing.before(guest, response)
+        try:
+            guest.peer.send(response)
+        except InvalidArgument:  # it does not fit
+            guest.peer.send(self._requests.without_answers(response))
+
+    def _obey(self, guest: Guest, session: Session, message: Request | Transaction | Salvaged) -> None:
+        """Do what must not be done twice, and remember what it came to."""
         revision = self._requests.revision
         response = self._requests.respond(message, session, guest.uploads.held)
-        is_read = all(isinstance(command, Read) for command in message.commands)
         frame = _framed(response)
         if frame is None:  # it does not fit, but what was asked is done
             frame = _framed(self._requests.without_answers(response))
             assert frame is not None
-        if not is_read:
-            session.remember(message.request_id, frame)
-            if self._requests.revision != revision:
-                self._journal.remember(session.session_id, message.request_id, frame)
+        session.remember(message.request_id, frame)
+        if self._requests.revision != revision:
+            self._journal.remember(session.session_id, message.request_id, frame)
         self._sharing.before(guest, response)
         guest.peer.send_frame(frame)
 

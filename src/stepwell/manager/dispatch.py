@@ -122,6 +122,9 @@ class Dispatcher:
 
     def dispatch(self) -> list[Guest]:
         """Give out and tell what there is; whoever got something has to be flushed."""
+        owner = self._requests.owner
+        if not (self._workers or self._told or self._ending or self._untold or owner.task_changes):
+            return []  # where nobody works, nothing is due
         busy, self._told = self._told, {}
         for guest in [each for each in self._workers.values() if not each.peer.is_open]:
             self.leave(guest)  # before it is given anything more

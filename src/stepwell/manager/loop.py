@@ -149,7 +149,7 @@ class Loop:
     def _reply(self, guests: Collection[Guest]) -> None:
         """Send what was answered. Nothing is sent anywhere else: so that all of it was committed before."""
         told = (*self._watchers.tell(self._now_s), *self._dispatcher.dispatch())
-        for guest in dict.fromkeys((*guests, *told)):
+        for guest in dict.fromkeys((*guests, *told)) if told else guests:
             self._flush(guest)
 
     def _poll(self) -> list[tuple[int, int]]:

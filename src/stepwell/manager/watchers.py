@@ -104,6 +104,8 @@ class Watchers:
 
     def tell(self, now_s: float) -> list[Guest]:
         """Tell everybody what is next for them, as far as a turn allows. Those who got something have to be flushed."""
+        if not self._queue:
+            return []
         revision = self._requests.revision
         room, idle = limits.EVENTS_TOLD_PER_TURN, 0
         told: list[Guest] = []
