@@ -1,45 +1,86 @@
-"""`python -m benchmarks [--rounds N] [--json FILE]`: the peers, interleaved, with their ratios."""
+"""Everybody side by side, interleaved, with their ratios: tables, and if you like JSON and a chart."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-import msgspec
+from msgspec import Struct
 
-from benchmarks import assembly, bodies, durable, recovery, small, tasks
+from benchmarks import assembly, bodies, chart, durable, lifecycles, pressure, recovery, report, small, tasks
+from benchmarks.section import Section
 
 
-def main() -> int:
-    """Exit code 1 if anything stays behind what it has to reach."""
+class Part(Struct, frozen=True):
+    """One of the works that are measured, whole and as the smallest slice of it that still does everything."""
+
+    whole: Callable[[int], list[Section]]  # given the number of rounds
+    slice: Callable[[int], list[Section]]
+
+
+FEW_CLIENTS = small.Scale(few=2, crowd=3)
+
+PARTS = {
+    "small": Part(small.run, partial(small.run, seconds=0.01, scale=FEW_CLIENTS)),
+    "bodies": Part(bodies.run, partial(bodies.run, reads=2, sizes=bodies.SIZES[:2], readers=2)),
+    "pressure": Part(pressure.run, partial(pressure.run, entries=(100, 300, 1_000), stores=50, batches=5)),
+    "durable": Part(durable.run, partial(durable.run, seconds=0.01, clients=(1, 2))),
+    "tasks": Part(tasks.run, partial(tasks.run, long=2, short=4)),
+    "assembly": Part(assembly.run, partial(assembly.run, sizes=(300,), questions=2)),
+    "lifecycles": Part(lifecycles.run, partial(lifecycles.run, lifecycles=8, records=40, clients=2)),
+    "recovery": Part(recovery.run, partial(recovery.run, fragments=50, events=20)),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code 1 if anything stays behind what it has to reach; a slice is too small to be held to that."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--operations", type=int, default=5_000, help="with small bodies, in each round")
-    parser.add_argument("--reads", type=int, default=300, help="of a large body, by each reader in each round")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of durable writing, by each in each round")
-    parser.add_argument("--json", type=Path, help="also write what was measured to this file")
-    options = parser.parse_args()
-    rates, slow = small.run(options.rounds, options.operations)
-    seconds, costly = bodies.run(options.rounds, options.reads)
-    durable_rates, unsafe = durable.run(options.rounds, options.seconds)
-    task_seconds, idle = tasks.run(options.rounds)
-    openings, late = recovery.run(options.rounds)
-    question_seconds, forgetful = assembly.run(options.rounds)
-    if options.json:
-        measured = {
-            "operations a second": rates,
-            "seconds a read": seconds,
-            "durable records a second": durable_rates,
-            "seconds for all tasks": task_seconds,
-            "directories opened": msgspec.to_builtins(openings),
-            "seconds for a question": question_seconds,
-        }
-        options.json.write_text(json.dumps(measured, indent=2) + "\n")
-    behind = [*slow, *costly, *unsafe, *idle, *late, *forgetful]
+    parser.add_argument("--rounds", type=int, help="in which each has its turn; by default 5, and 1 with --quick")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS], metavar="NAME", help=", ".join(PARTS))
+    parser.add_argument("--quick", action="store_true", help="a small slice of everything, which no goal is held to")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to this file")
+    parser.add_argument("--chart", type=Path, metavar="FILE.svg", help="also draw those that matter most")
+    options = parser.parse_args(arguments)
+    if options.chart and "small" not in options.only:
+        parser.error("the chart is of the part small, which is not among those to be measured")
+    rounds = options.rounds or (1 if options.quick else 5)
+    print(", ".join(f"{name} {version}" for name, version in report.machine().items()))
+    sections: list[Section] = []
+    for name in options.only:
+        measure = PARTS[name].slice if options.quick else PARTS[name].whole
+        for section in measure(rounds):
+            sections.append(section)
+            print()
+            report.show(section)
+            if options.json:  # as it is: whoever breaks it off has what there is
+                options.json.write_bytes(report.encoded(sections))
+    if options.chart:
+        scale = FEW_CLIENTS if options.quick else small.Scale()
+        options.chart.write_text(_chart(sections, scale, rounds))
+    if options.quick:
+        return 0
+    behind = [line for section in sections for line in section.behind()]
     print("\n".join(f"behind: {line}" for line in behind) or "everything wanted was reached")
     return 1 if behind else 0
+
+
+def _chart(sections: list[Section], scale: small.Scale, rounds: int) -> str:
+    """What most programs do: one call after another, alone and beside others, and many at once."""
+    sizes = ((1, scale.alone), (1, scale.few), (scale.large_batch, scale.few))
+    cells = [small.Cell("store", batch, clients) for batch, clients in sizes]
+    panels = [
+        chart.Panel(
+            str(cell).removeprefix("store, ").capitalize(),
+            {"store": str(cell), "get": str(cell).replace("store", "get", 1)},
+        )
+        for cell in cells
+    ]
+    found = report.machine()
+    measured = f"Median of {rounds} rounds on {found['cores']} cores, Python {found['python']}"
+    return chart.drawn("store and get of 1 KiB", panels, sections, [measured])
 
 
 if __name__ == "__main__":

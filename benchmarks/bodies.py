@@ -1,4 +1,4 @@
-"""One large body, read by several processes at once: what it costs each of them to have all of it in its hands.
+"""Large bodies, written once and read by several processes at once: what it costs each of them to have all of one.
 
 A read ends when every page of the body has been touched: whoever only promises the bytes has not read them.
 """
@@ -7,244 +7,161 @@ from __future__ import annotations
 
 import mmap
 import os
-import platform
-import shutil
-import statistics
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Generator, MutableMapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, MutableMapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-
-from msgspec import Struct
-from rich.console import Console
-from rich.table import Table
+from typing import Final
 
 import stepwell as sw
+from benchmarks import redis_server
+from benchmarks.crew import Crew, Deed, Open
+from benchmarks.section import CannotRun, Goal, Section, Turn, in_rounds
 
-BODY_BYTES = 1024 * 1024
-READERS = 4
-_PAGE = 4096
+KIB: Final = 1024
+SIZES: Final = (64 * KIB, 1024 * KIB, 16 * 1024 * KIB)
+READERS: Final = 4
+_PAGE: Final = 4096
 _spawn = get_context("spawn")
 
-Seconds = dict[str, list[float]]
+_MMAP, _SYNC, _REDIS = "plain mmap of a file", "SyncManager dict", "Redis"
+_GET, _VIEW, _STORE = "stepwell, get", "stepwell, in a view", "stepwell, store"
 
-_MMAP, _SYNC, _REDIS = "plain mmap of a file", "SyncManager dict", "Redis GET"
-_PEERS = (_MMAP, _SYNC, _REDIS)
-
-WANTED = {
-    ("stepwell, get", _SYNC): 0.1,
-    ("stepwell, in a view", _SYNC): 0.1,
-    ("stepwell, in a view", _REDIS): 0.1,
-    ("stepwell, in a view", _MMAP): 2.0,
-}
+GOALS = tuple(
+    Goal(f"1,024 KiB, read by {READERS}", contender, "at most", value, peer)
+    for contender, peer, value in ((_GET, _SYNC, 0.1), (_VIEW, _SYNC, 0.1), (_VIEW, _REDIS, 0.1), (_VIEW, _MMAP, 2.0))
+)
 """What a read may cost, as a multiple of a peer's in the same run. A `get` is a request, and counts as an access."""
 
-Where = str | MutableMapping[str, bytes]
 Read = Callable[[], memoryview | bytes]
-Open = Callable[[Where], Read]
-"""Given where the body is, a function that reads it. It runs in the reader's process."""
 
 
-class Place(Struct, frozen=True):
-    """A contender: where its body is, and how it is read there."""
+def _reading(open_body: Callable[..., Read], where: object, size: int, _number: int) -> Deed:
+    """Seconds for one read."""
+    read = open_body(where, size)
 
-    name: str
-    open: Open
-    where: Where
-
-
-class Readers:
-    """Processes that read when they are told to."""
-
-    def __init__(self, place: Place) -> None:
-        self.name = place.name
-        self._pipes: list[Connection] = []
-        self._processes: list[BaseProcess] = []
-        for _ in range(READERS):
-            ours, theirs = _spawn.Pipe()
-            process = _spawn.Process(target=_serve, args=(place.open, place.where, theirs), daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
-
-    def read(self, times: int) -> float:
-        """Seconds for one read, with everybody reading."""
+    def deed(times: float) -> float:
         begun = time.perf_counter()
-        for pipe in self._pipes:
-            pipe.send(times)
-        for pipe in self._pipes:
-            pipe.recv()
-        return (time.perf_counter() - begun) / (times * READERS)
-
-    def close(self) -> None:
-        for pipe, process in zip(self._pipes, self._processes, strict=True):
-            pipe.close()
-            process.join()
-
-
-def _serve(open_body: Open, where: Where, orders: Connection) -> None:
-    read = open_body(where)
-    while True:
-        try:
-            times = orders.recv()
-        except EOFError:
-            return
-        for _ in range(times):
+        for _ in range(int(times)):
             with memoryview(read()) as body:
-                assert len(body) == BODY_BYTES
+                assert len(body) == size
                 bytes(body[::_PAGE])
-        orders.send(None)
+        return (time.perf_counter() - begun) / times
+
+    return deed
 
 
-def _of_stepwell(address: Where) -> Read:
-    tiers = sw.connect(str(address), projects=["p"]).tiers
-    return lambda: tiers.get("body").body
+def _of_stepwell(address: str, size: int) -> Read:
+    tiers = sw.connect(address, projects=["p"]).tiers
+    return lambda: tiers.get(f"body-{size}").body
 
 
-def _of_a_view(address: Where) -> Read:
-    view = sw.connect(str(address), projects=["p"]).view()
+def _of_a_view(address: str, size: int) -> Read:
+    view = sw.connect(address, projects=["p"]).view()
 
     def read() -> memoryview:
-        fragment = view.get("body")
+        fragment = view.get(f"body-{size}")
         assert fragment is not None
         return fragment.body
 
     return read
 
 
-def _of_sync_manager(where: Where) -> Read:
-    assert not isinstance(where, str)
-    return lambda: where["body"]
+def _of_sync_manager(shared: MutableMapping[str, bytes], size: int) -> Read:
+    return lambda: shared[f"body-{size}"]
 
 
-def _of_redis(address: Where) -> Read:
-    import redis  # noqa: PLC0415 - only where there is one
-
-    connection = redis.Redis(unix_socket_path=str(address))
+def _of_redis(address: str, size: int) -> Read:
+    connection = redis_server.connected(address)
 
     def read() -> bytes:
-        body = connection.get("body")
+        body = connection.get(f"body-{size}")
         assert isinstance(body, bytes)
         return body
 
     return read
 
 
-def _of_a_file(path: Where) -> Read:
+def _of_a_file(directory: str, size: int) -> Read:
     def read() -> memoryview:
-        with open(str(path), "rb") as file:  # noqa: PTH123 - a Path would be timed too
-            return memoryview(mmap.mmap(file.fileno(), BODY_BYTES, prot=mmap.PROT_READ))
+        with open(f"{directory}/body-{size}", "rb") as file:  # noqa: PTH123 - a Path would be timed too
+            return memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ))
 
     return read
 
 
+Places = dict[str, tuple[Callable[..., Read], object]]
+Writes = dict[str, Callable[[str, bytes], object]]
+
+
 @contextmanager
-def places() -> Generator[tuple[list[Place], dict[str, str]]]:
-    """Everybody with the same body, and why some could not take part."""
-    body = os.urandom(BODY_BYTES)
+def places() -> Generator[tuple[Places, Writes, dict[str, str]]]:
+    """How everybody reads and where, how everybody writes, and why some could not take part."""
     absent: dict[str, str] = {}
     with ExitStack() as stack:
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="sw-bench-"))
-        file = Path(directory) / "body"
-        file.write_bytes(body)
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sw-bench-")))
         runtime = stack.enter_context(sw.Runtime.start(workers=0))
-        client = stack.enter_context(runtime.client(projects=["p"]))
-        client.tiers.store(sw.Fragment(fragment_id="body", body=body, tokens=1))
+        tiers = stack.enter_context(runtime.client(projects=["p"])).tiers
         shared = stack.enter_context(_spawn.Manager()).dict()
-        shared["body"] = body
-        found = [
-            Place(_MMAP, _of_a_file, str(file)),
-            Place("stepwell, get", _of_stepwell, runtime.address),
-            Place("stepwell, in a view", _of_a_view, runtime.address),
-            Place(_SYNC, _of_sync_manager, shared),
-        ]
+        reads: Places = {
+            _MMAP: (_of_a_file, str(directory)),
+            _GET: (_of_stepwell, runtime.address),
+            _VIEW: (_of_a_view, runtime.address),
+            _SYNC: (_of_sync_manager, shared),
+        }
+        writes: Writes = {
+            _MMAP: lambda name, body: (directory / name).write_bytes(body),
+            _STORE: lambda name, body: tiers.store(sw.Fragment(fragment_id=name, body=body, tokens=1)),
+            _SYNC: shared.__setitem__,
+        }
         try:
-            stack.enter_context(_redis(f"{directory}/redis", body))
-            found.append(Place(_REDIS, _of_redis, f"{directory}/redis"))
-        except (ImportError, OSError) as error:
+            address, _ = stack.enter_context(redis_server.running(directory, "--appendonly", "no"))
+        except CannotRun as error:
             absent[_REDIS] = str(error)
-        yield found, absent
+        else:
+            reads[_REDIS] = _of_redis, address
+            writes[_REDIS] = stack.enter_context(redis_server.connected(address)).set
+        yield reads, writes, absent
 
 
-@contextmanager
-def _redis(address: str, body: bytes) -> Generator[None]:
-    import redis  # noqa: PLC0415 - only where there is one
-
-    server = shutil.which("redis-server")
-    if server is None:
-        raise FileNotFoundError("there is no redis-server: apt-get install redis-server")
-    options = ["--port", "0", "--unixsocket", address, "--save", "", "--appendonly", "no"]
-    process = subprocess.Popen([server, *options], stdout=subprocess.DEVNULL)
-    try:
-        connection = redis.Redis(unix_socket_path=address)
-        until = time.monotonic() + 10
-        while True:
-            try:
-                connection.set("body", body)
-                break
-            except redis.ConnectionError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.01)
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def measure(rounds: int, reads: int) -> tuple[Seconds, dict[str, str]]:
-    """Seconds for one read, of everybody, in rounds in which each has its turn, after one that does not count."""
-    with places() as (found, absent), ExitStack() as stack:
-        contenders = [Readers(place) for place in found]
-        for contender in contenders:
-            stack.callback(contender.close)
-        seconds: Seconds = {contender.name: [] for contender in contenders}
-        for number in range(rounds + 1):
-            for contender in contenders:
-                taken = contender.read(reads)
-                if number:
-                    seconds[contender.name].append(taken)
-    return seconds, absent
+def run(rounds: int, reads: int = 300, sizes: Sequence[int] = SIZES, readers: int = READERS) -> list[Section]:
+    """Microseconds for one write, and for one read with all readers reading; larger bodies are read less often."""
+    with places() as (ways, writes, absent), ExitStack() as stack:
+        opens: dict[str, Open] = {}
+        for size in sizes:
+            for write in writes.values():
+                write(f"body-{size}", os.urandom(size))
+            for contender, (open_body, where) in ways.items():
+                opens[f"{contender}, {size}"] = partial(_reading, open_body, where, size)
+        crew = stack.enter_context(closing(Crew(readers, opens)))
+        turns: dict[tuple[str, str], Turn] = {}
+        for size in sizes:
+            times = max(1, min(reads, reads * SIZES[1] // size))
+            for contender, write in writes.items():
+                turns[f"{size // KIB:,} KiB, written once", contender] = partial(
+                    _written, write, size, max(1, times // 20)
+                )
+            for contender in ways:
+                name = f"{contender}, {size}"
+                turns[f"{size // KIB:,} KiB, read by {readers}", contender] = partial(_read, crew, name, times)
+        figures, failed = in_rounds(rounds, turns)
+    title = "Large bodies: all of one in one's hands"
+    return [Section(title=title, unit="µs", figures=figures, goals=GOALS, absent=absent | failed)]
 
 
-def ratios(seconds: Seconds) -> dict[tuple[str, str], float]:
-    """The median cost of each, as a multiple of each other's."""
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
-    return {(name, peer): medians[name] / medians[peer] for name in medians for peer in medians}
+def _written(write: Callable[[str, bytes], object], size: int, times: int) -> float:
+    """Each is a body that was not there before: nobody may know it already."""
+    bodies = [os.urandom(size) for _ in range(times)]
+    begun = time.perf_counter()
+    for body in bodies:
+        write("written", body)
+    return (time.perf_counter() - begun) / times * 1e6
 
 
-def report(seconds: Seconds, absent: dict[str, str]) -> None:
-    """A table on the terminal."""
-    against = ratios(seconds)
-    table = Table(
-        title=f"{BODY_BYTES // 1024:,} KiB, read by {READERS} processes at once, {os.cpu_count()} cores, "
-        f"Python {platform.python_version()}"
-    )
-    table.add_column("contender")
-    for column in ("median µs", "lowest µs", "highest µs", *(f"of {peer}" for peer in _PEERS if peer in seconds)):
-        table.add_column(column, justify="right")
-    for name, values in seconds.items():
-        cells = [statistics.median(values), min(values), max(values)]
-        shares = [f"{against[name, peer]:.3f}" for peer in _PEERS if peer in seconds]
-        table.add_row(name, *(f"{cell * 1e6:,.1f}" for cell in cells), *shares)
-    Console(width=120).print(table)
-    for name, reason in absent.items():
-        print(f"{name} takes no part: {reason}")
-
-
-def run(rounds: int, reads: int) -> tuple[Seconds, list[str]]:
-    """Measure and report; the seconds, and what costs more than it may."""
-    seconds, absent = measure(rounds, reads)
-    report(seconds, absent)
-    against = ratios(seconds)
-    return seconds, [
-        f"{name} costs {against[name, peer]:.3f} of {peer}, at most {at_most} is wanted"
-        for (name, peer), at_most in WANTED.items()
-        if against.get((name, peer), 0) > at_most
-    ]
+def _read(crew: Crew, name: str, times: int) -> float:
+    """What a read costs when all have their share of the machine: the time of all, by the number of reads."""
+    seconds = crew.do(name, times)
+    return max(seconds) / len(seconds) * 1e6

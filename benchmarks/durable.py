@@ -1,110 +1,70 @@
-"""Records of 1 KiB that survive a loss of power, from several processes at once: who writes how many a second.
+"""Records of 1 KiB that survive, from several processes at once: who writes how many a second.
 
-Everybody's record is acknowledged only when it has been flushed to the same disk. A peer that has two ways of doing
-that takes part with both.
+At `disk` everybody's record is acknowledged only when it has been flushed to the same disk, and survives a loss of
+power. At `process` it is in the hands of the operating system, and survives the end of every process: SQLite does that
+with `synchronous = NORMAL`, Redis with `appendfsync no`. A peer that has two ways of writing takes part with both.
 """
 
 from __future__ import annotations
 
 import os
-import platform
-import shutil
 import sqlite3
-import statistics
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
-
-from msgspec import Struct
-from rich.console import Console
-from rich.table import Table
+from typing import Final, Literal
 
 import stepwell as sw
+from benchmarks import redis_server
+from benchmarks.crew import Crew, Deed, Open
+from benchmarks.section import CannotRun, Figures, Goal, Section, Turn, in_rounds
 
-BODY_BYTES = 1024
-CLIENTS = 8
-OUTSTANDING = 16
-_spawn = get_context("spawn")
+BODY_BYTES: Final = 1024
+CLIENTS: Final = (1, 8, 32)
+OUTSTANDING: Final = 16
 
-Rates = dict[str, list[float]]
+Level = Literal["disk", "process"]
+Write = Callable[[Sequence[str]], None]
 
 _ONE, _MANY = "stepwell, one at a time", f"stepwell, {OUTSTANDING} outstanding"
 _SQLITE, _SQLITE_ALONE = "SQLite, a commit each", "SQLite, a commit each, 1 client"
-_REDIS, _REDIS_MANY = "Redis, appendfsync always", f"Redis, pipelines of {OUTSTANDING}"
+_REDIS, _REDIS_MANY = "Redis, one at a time", f"Redis, pipelines of {OUTSTANDING}"
 
-WANTED = {
-    (_ONE, _SQLITE): 3.0,
-    (_ONE, _SQLITE_ALONE): 3.0,
-    (_MANY, _SQLITE): 8.0,
-    (_MANY, _SQLITE_ALONE): 8.0,
-    (_ONE, _REDIS): 1.0,
-}
-"""What each has to reach, as a multiple of a peer's rate in the same run."""
+_SYNCHRONOUS: Final[dict[Level, str]] = {"disk": "FULL", "process": "NORMAL"}
+_APPENDFSYNC: Final[dict[Level, str]] = {"disk": "always", "process": "no"}
 
-Write = Callable[[Sequence[str]], None]
-Open = Callable[[str], Write]
-"""Given where it is, a function that writes records under these keys. It runs in the client's process."""
-
-
-class Place(Struct, frozen=True):
-    """A contender: where it writes, how, and from how many processes."""
-
-    name: str
-    open: Open
-    where: str
-    clients: int
+GOALS = tuple(
+    Goal("8 clients", contender, "at least", value, peer)
+    for contender, peer, value in (
+        (_ONE, _SQLITE, 3.0),
+        (_ONE, _SQLITE_ALONE, 3.0),
+        (_MANY, _SQLITE, 8.0),
+        (_MANY, _SQLITE_ALONE, 8.0),
+        (_ONE, _REDIS, 1.0),
+    )
+)
+"""What each has to reach at `disk`, as a multiple of a peer's rate in the same run."""
 
 
-class Writers:
-    """Processes that write when they are told to."""
-
-    def __init__(self, place: Place) -> None:
-        self.name = place.name
-        self._pipes: list[Connection] = []
-        self._processes: list[BaseProcess] = []
-        for number in range(place.clients):
-            ours, theirs = _spawn.Pipe()
-            process = _spawn.Process(target=_serve, args=(place.open, place.where, number, theirs), daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
-        for pipe in self._pipes:
-            pipe.recv()
-
-    def write(self, seconds: float) -> float:
-        """Records a second, with everybody writing for so long."""
-        for pipe in self._pipes:
-            pipe.send(seconds)
-        rates: list[float] = [pipe.recv() for pipe in self._pipes]
-        return sum(rates)
-
-    def close(self) -> None:
-        for pipe, process in zip(self._pipes, self._processes, strict=True):
-            pipe.close()
-            process.join()
-
-
-def _serve(open_place: Open, where: str, number: int, orders: Connection) -> None:
-    write = open_place(where)
+def _writing(open_place: Callable[..., Write], where: tuple[str, ...], number: int) -> Deed:
+    """Records a second, for so many seconds."""
+    write = open_place(*where)
     written = 0
-    orders.send(None)
-    while True:
-        try:
-            seconds = orders.recv()
-        except EOFError:
-            return
+
+    def deed(seconds: float) -> float:
+        nonlocal written
         begun, before = time.perf_counter(), written
-        while time.perf_counter() - begun < seconds:
+        while True:
             write([f"{number}-{written + index}" for index in range(OUTSTANDING)])
             written += OUTSTANDING
-        orders.send((written - before) / (time.perf_counter() - begun))
+            taken = time.perf_counter() - begun
+            if taken >= seconds:
+                return (written - before) / taken
+
+    return deed
 
 
 def _body() -> bytes:
@@ -138,21 +98,19 @@ def _to_stepwell_together(address: str) -> Write:
     return write
 
 
-def _to_sqlite(path: str) -> Write:
+def _to_sqlite(path: str, synchronous: str) -> Write:
     db = sqlite3.connect(path, isolation_level=None, timeout=60)
-    db.execute("PRAGMA synchronous = FULL")
+    db.execute(f"PRAGMA synchronous = {synchronous}")
 
     def write(keys: Sequence[str]) -> None:
         for key in keys:
-            db.execute("INSERT INTO records VALUES (?, ?)", (f"{os.getpid()}-{key}", _body()))
+            db.execute("INSERT INTO records VALUES (?, ?)", (key, _body()))
 
     return write
 
 
 def _to_redis(address: str) -> Write:
-    import redis  # noqa: PLC0415 - only where there is one
-
-    connection = redis.Redis(unix_socket_path=address)
+    connection = redis_server.connected(address)
 
     def write(keys: Sequence[str]) -> None:
         for key in keys:
@@ -162,122 +120,82 @@ def _to_redis(address: str) -> Write:
 
 
 def _to_redis_together(address: str) -> Write:
-    import redis  # noqa: PLC0415 - only where there is one
-
-    connection = redis.Redis(unix_socket_path=address)
+    connection = redis_server.connected(address)
 
     def write(keys: Sequence[str]) -> None:
         pipeline = connection.pipeline(transaction=False)
         for key in keys:
-            pipeline.set(key, _body())
+            pipeline.set(f"m{key}", _body())
         pipeline.execute()
 
     return write
 
 
 @contextmanager
-def places() -> Generator[tuple[list[Place], dict[str, str]]]:
+def places(level: Level) -> Generator[tuple[dict[str, Open], dict[str, str]]]:
     """Everybody on the same disk, and why some could not take part."""
     absent: dict[str, str] = {}
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sw-bench-")))
-        budget = sw.TierBudget(hot_tokens=10_000_000)
-        runtime = stack.enter_context(sw.Runtime.start(workers=0, data_dir=directory / "stepwell", budget=budget))
+        runtime = stack.enter_context(
+            sw.Runtime.start(
+                workers=0,
+                data_dir=directory / "stepwell",
+                durability=level,
+                budget=sw.TierBudget(hot_tokens=10_000_000),
+            )
+        )
         database = directory / "peer.sqlite"
-        with sqlite3.connect(database) as db:
+        with closing(sqlite3.connect(database)) as db:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("CREATE TABLE records (key TEXT PRIMARY KEY, body BLOB NOT NULL)")
-        db.close()
-        found = [
-            Place(_ONE, _to_stepwell, runtime.address, CLIENTS),
-            Place(_MANY, _to_stepwell_together, runtime.address, CLIENTS),
-            Place(_SQLITE, _to_sqlite, str(database), CLIENTS),
-            Place(_SQLITE_ALONE, _to_sqlite, str(database), 1),
-        ]
+        found: dict[str, Open] = {
+            _ONE: partial(_writing, _to_stepwell, (runtime.address,)),
+            _MANY: partial(_writing, _to_stepwell_together, (runtime.address,)),
+            _SQLITE: partial(_writing, _to_sqlite, (str(database), _SYNCHRONOUS[level])),
+        }
         try:
-            stack.enter_context(_redis(directory))
-            found.append(Place(_REDIS, _to_redis, f"{directory}/redis", CLIENTS))
-            found.append(Place(_REDIS_MANY, _to_redis_together, f"{directory}/redis", CLIENTS))
-        except (ImportError, OSError) as error:
-            absent[_REDIS] = str(error)
+            durable = ("--appendonly", "yes", "--appendfsync", _APPENDFSYNC[level])
+            address, _ = stack.enter_context(redis_server.running(directory, *durable))
+        except CannotRun as error:
+            absent |= dict.fromkeys((_REDIS, _REDIS_MANY), str(error))
+        else:
+            found[_REDIS] = partial(_writing, _to_redis, (address,))
+            found[_REDIS_MANY] = partial(_writing, _to_redis_together, (address,))
         yield found, absent
 
 
-@contextmanager
-def _redis(directory: Path) -> Generator[None]:
-    import redis  # noqa: PLC0415 - only where there is one
-
-    server = shutil.which("redis-server")
-    if server is None:
-        raise FileNotFoundError("there is no redis-server: apt-get install redis-server")
-    options = ["--port", "0", "--unixsocket", f"{directory}/redis", "--save", "", "--dir", str(directory)]
-    durable = ["--appendonly", "yes", "--appendfsync", "always"]
-    process = subprocess.Popen([server, *options, *durable], stdout=subprocess.DEVNULL)
-    try:
-        connection = redis.Redis(unix_socket_path=f"{directory}/redis")
-        until = time.monotonic() + 10
-        while True:
-            try:
-                connection.ping()
-                break
-            except redis.ConnectionError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.01)
-        yield
-    finally:
-        process.terminate()
-        process.wait()
+def run(rounds: int, seconds: float = 2.0, clients: Sequence[int] = CLIENTS) -> list[Section]:
+    """Records a second of all clients together, at each level."""
+    return [_section(rounds, seconds, clients, level) for level in ("disk", "process")]
 
 
-def measure(rounds: int, seconds: float) -> tuple[Rates, dict[str, str]]:
-    """Records a second of everybody, in rounds in which each has its turn, after one that does not count."""
-    with places() as (found, absent), ExitStack() as stack:
-        contenders = [Writers(place) for place in found]
-        for contender in contenders:
-            stack.callback(contender.close)
-        rates: Rates = {contender.name: [] for contender in contenders}
-        for number in range(rounds + 1):
-            for contender in contenders:
-                rate = contender.write(seconds)
-                if number:
-                    rates[contender.name].append(rate)
-    return rates, absent
-
-
-def ratios(rates: Rates) -> dict[tuple[str, str], float]:
-    """The median rate of each, as a multiple of each other's."""
-    medians = {name: statistics.median(values) for name, values in rates.items()}
-    return {(name, peer): medians[name] / medians[peer] for name in medians for peer in medians}
-
-
-def report(rates: Rates, absent: dict[str, str]) -> None:
-    """A table on the terminal."""
-    against = ratios(rates)
-    peers = [name for name in (_SQLITE, _SQLITE_ALONE, _REDIS, _REDIS_MANY) if name in rates]
-    table = Table(
-        title=f"{BODY_BYTES} bytes, flushed to disk, {CLIENTS} clients, {os.cpu_count()} cores, "
-        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+def _section(rounds: int, seconds: float, clients: Sequence[int], level: Level) -> Section:
+    with places(level) as (found, absent), closing(Crew(max(clients), found)) as crew:
+        turns: dict[tuple[str, str], Turn] = {
+            (_work(count), name): partial(_rate, crew, name, seconds, count) for count in clients for name in found
+        }
+        figures, failed = in_rounds(rounds, turns)
+    whose = f"SQLite synchronous {_SYNCHRONOUS[level]}, Redis appendfsync {_APPENDFSYNC[level]}"
+    return Section(
+        title=f"Records of {BODY_BYTES:,} bytes, durability {level}; {whose}",
+        unit="/s",
+        figures=(*figures, *(_alone(figures) if 8 in clients else ())),
+        goals=GOALS if level == "disk" else (),
+        absent=absent | failed,
     )
-    table.add_column("contender")
-    for column in ("median /s", "lowest /s", "highest /s", *(f"of {peer}" for peer in peers)):
-        table.add_column(column, justify="right")
-    for name, values in rates.items():
-        cells = [statistics.median(values), min(values), max(values)]
-        shares = [f"{against[name, peer]:.2f}" for peer in peers]
-        table.add_row(name, *(f"{cell:,.0f}" for cell in cells), *shares)
-    Console(width=140).print(table)
-    for name, reason in absent.items():
-        print(f"{name} takes no part: {reason}")
 
 
-def run(rounds: int, seconds: float) -> tuple[Rates, list[str]]:
-    """Measure and report; the rates, and who stays behind what it has to reach."""
-    rates, absent = measure(rounds, seconds)
-    report(rates, absent)
-    against = ratios(rates)
-    return rates, [
-        f"{name} has {against[name, peer]:.2f} of the rate of {peer}, {at_least} is wanted"
-        for (name, peer), at_least in WANTED.items()
-        if (name, peer) in against and against[name, peer] < at_least
-    ]
+def _work(clients: int) -> str:
+    return "1 client" if clients == 1 else f"{clients} clients"
+
+
+def _rate(crew: Crew, name: str, seconds: float, clients: int) -> float:
+    return sum(crew.do(name, seconds, clients))
+
+
+def _alone(figures: Iterable[Figures]) -> Iterable[Figures]:
+    """SQLite has one writer at a time, and is quickest with one client: that, too, is what we are compared with."""
+    for each in figures:
+        if (each.work, each.contender) == (_work(1), _SQLITE):
+            yield Figures(GOALS[0].work, _SQLITE_ALONE, each.values)

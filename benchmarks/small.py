@@ -1,86 +1,228 @@
-"""Small bodies, one client: operations a second, one at a time and many at a time."""
+"""`store` and `get` of 1 KiB: how many a second, how long a call takes, and what it costs the manager.
+
+From 1, 4 and 16 client processes, one at a time and in batches of 16 and 100. Every body is new, and stays in memory;
+who is asked for it is another client than the one that stored it. Everybody works for the same time in each round,
+and keeps nothing of it for the next one.
+"""
 
 from __future__ import annotations
 
-import os
-import platform
-import statistics
-import time
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
 
-from rich.console import Console
-from rich.table import Table
+from msgspec import Struct
 
-from benchmarks.contenders import BODY_BYTES, Contender, contenders
+from benchmarks.contenders.base import Contender, Place
+from benchmarks.contenders.everybody import EVERYBODY, LOCKED, REDIS, STEPWELL, SYNC_MANAGER
+from benchmarks.load import Crowd, Effort, Work
+from benchmarks.section import Figures, Goal, Section
 
-Rates = dict[str, dict[str, list[float]]]
-
-WANTED = {
-    ("stepwell, one at a time", "put"): 1.0,
-    ("stepwell, one at a time", "get"): 1.0,
-    ("stepwell, many at a time", "put"): 5.0,
-    ("stepwell, many at a time", "get"): 5.0,
-}
-"""What each has to reach, as a multiple of the SyncManager's rate in the same run."""
+SECONDS: Final = 0.2
+WARM_UP: Final = 0.5  # of the seconds: the round that does not count
+_WORKS: Final[tuple[Work, ...]] = ("store", "get")
 
 
-def measure(peers: Sequence[Contender], rounds: int, operations: int) -> Rates:
-    """Operations a second of everybody, in rounds in which each has its turn, after one that does not count."""
-    rates: Rates = {peer.name: {"put": [], "get": []} for peer in peers}
-    for number in range(rounds + 1):
-        for peer in peers:
-            keys = [f"{peer.name}-{number}-{key}" for key in range(operations)]
-            works: dict[str, Callable[[Sequence[str]], None]] = {"put": peer.put, "get": peer.get}
-            for work, run in works.items():
-                begun = time.perf_counter()
-                run(keys)
-                if number:
-                    rates[peer.name][work].append(operations / (time.perf_counter() - begun))
-    return rates
+class Scale(Struct, frozen=True, kw_only=True):
+    """How many clients there are, and how much each does at once."""
+
+    alone: int = 1
+    few: int = 4
+    crowd: int = 16
+    batch: int = 16
+    large_batch: int = 100
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        return self.alone, self.few, self.crowd
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        return 1, self.batch, self.large_batch
 
 
-def ratios(rates: Rates, base: str) -> dict[tuple[str, str], float]:
-    """The median of each, as a multiple of the base's."""
-    return {
-        (name, work): statistics.median(values) / statistics.median(rates[base][work])
-        for name, by_work in rates.items()
-        for work, values in by_work.items()
-    }
+class Cell(Struct, frozen=True):
+    """One work, as a row of the table names it."""
+
+    work: Work
+    batch: int
+    clients: int
+
+    def __str__(self) -> str:
+        size = "one at a time" if self.batch == 1 else f"batches of {self.batch}"
+        return f"{self.work}, {size}, {self.clients} client{'s' * (self.clients > 1)}"
 
 
-def report(rates: Rates, base: str) -> None:
-    """A table on the terminal."""
-    against = ratios(rates, base)
-    table = Table(title=f"{BODY_BYTES} bytes, 1 client, {os.cpu_count()} cores, Python {platform.python_version()}")
-    for column in ("contender", "work", "median /s", "lowest /s", "highest /s", "ratio", "wanted"):
-        table.add_column(column, justify="left" if column in {"contender", "work"} else "right")
-    for name, by_work in rates.items():
-        for work, values in by_work.items():
-            wanted = WANTED.get((name, work))
-            table.add_row(
-                name,
-                work,
-                f"{statistics.median(values):,.0f}",
-                f"{min(values):,.0f}",
-                f"{max(values):,.0f}",
-                f"{against[name, work]:.2f}",
-                f"{wanted:.0f}" if wanted else "",
-            )
-    Console(width=110).print(table)
+Efforts = dict[tuple[Cell, str], list[Effort]]
+"""By work and contender, one for each round."""
 
 
-def behind(rates: Rates, base: str) -> list[str]:
-    """Who stays behind what it has to reach."""
-    against = ratios(rates, base)
+class Match:
+    """Everybody's services and clients, while they are there."""
+
+    def __init__(self, contenders: Sequence[Contender]) -> None:
+        self.absent: dict[str, str] = {}
+        self.efforts: Efforts = {}
+        self._contenders = contenders
+        self._places: dict[str, Place] = {}
+        self._crowds: dict[str, Crowd] = {}
+
+    def start(self, directory: Path, stack: ExitStack) -> None:
+        """Have everybody ready who can be."""
+        for contender in self._contenders:
+            try:
+                self._places[contender.name] = stack.enter_context(contender.start(directory))
+            except Exception as error:  # noqa: BLE001 - whatever it is, it keeps nobody else from taking part
+                self._exclude(contender, error)
+        stack.callback(self._close)  # clients end before what they are clients of
+
+    def play(self, scale: Scale, seconds: float, *, counts: bool) -> None:
+        """A round: everybody has their turn at each size."""
+        for batch in scale.batches:
+            for clients in scale.clients:
+                for contender in self._contenders:
+                    is_asked = contender.has_batches or batch == 1
+                    if contender.is_threaded:
+                        is_asked = is_asked and clients < scale.crowd
+                    if is_asked and contender.name in self._places:
+                        self._turn(contender, batch, clients, seconds, counts=counts)
+
+    def _turn(self, contender: Contender, batch: int, clients: int, seconds: float, *, counts: bool) -> None:
+        group = contender.name if contender.is_noisy else ""
+        crowd = self._crowds.setdefault(group, Crowd())
+        try:
+            found = crowd.turn(contender, self._places[contender.name], batch, clients, seconds)
+        except Exception as error:  # noqa: BLE001 - see `start`
+            self._exclude(contender, error)
+            self._crowds.pop(group).close()
+            return
+        if counts:
+            for work, effort in found.items():
+                self.efforts.setdefault((Cell(work, batch, clients), contender.name), []).append(effort)
+
+    def _exclude(self, contender: Contender, error: Exception) -> None:
+        """What it has done so far is no figure of all rounds."""
+        self.absent[contender.name] = str(error) or type(error).__name__
+        self._places.pop(contender.name, None)
+        self.efforts = {key: efforts for key, efforts in self.efforts.items() if key[1] != contender.name}
+
+    def _close(self) -> None:
+        for crowd in self._crowds.values():
+            crowd.close()
+
+
+def measure(
+    rounds: int, seconds: float, scale: Scale, contenders: Sequence[Contender]
+) -> tuple[Efforts, dict[str, str]]:
+    """Everybody, in rounds, after one that does not count; and why some could not take part."""
+    match = Match(contenders)
+    with tempfile.TemporaryDirectory(prefix="sw-bench-", ignore_cleanup_errors=True) as directory:
+        with ExitStack() as stack:
+            match.start(Path(directory), stack)
+            for number in range(rounds + 1):
+                match.play(scale, seconds * (1 if number else WARM_UP), counts=number > 0)
+    return match.efforts, match.absent
+
+
+def run(
+    rounds: int,
+    seconds: float = SECONDS,
+    scale: Scale | None = None,
+    contenders: Sequence[Contender] = EVERYBODY,
+) -> list[Section]:
+    """The tables. Everybody works for about so many seconds at each size of each work, in each round."""
+    scale = scale or Scale()
+    efforts, absent = measure(rounds, seconds, scale, contenders)
     return [
-        f"{name} {work}: {against[name, work]:.2f}" for name, work in WANTED if against[name, work] < WANTED[name, work]
+        Section(
+            title="1 KiB: operations, all clients together",
+            unit="/s",
+            figures=tuple(_rates(efforts, scale)),
+            goals=tuple(_rate_goals(scale)),
+            absent=absent,
+        ),
+        Section(title="1 KiB: a call", unit="µs", figures=tuple(_latencies(efforts)), absent=absent),
+        Section(
+            title="1 KiB: the slowest in a hundred calls, as a share of 3 usual ones and 200 µs",
+            unit="x",
+            figures=tuple(_figures(efforts, _tail, lambda cell: cell.clients == scale.crowd)),
+            goals=tuple(
+                Goal(str(Cell(work, batch, scale.crowd)), STEPWELL, "at most", 1.0)
+                for batch in scale.batches
+                for work in _WORKS
+            ),
+            absent=absent,
+        ),
+        Section(
+            title="1 KiB: CPU of the manager's or server's process, for an operation",
+            unit="µs",
+            figures=tuple(_figures(efforts, lambda effort: effort.cpu_us)),
+            goals=tuple(
+                Goal(str(Cell(work, scale.large_batch, scale.few)), STEPWELL, "at most", cpu_us)
+                for work, cpu_us in zip(_WORKS, (8.0, 3.0), strict=True)
+            ),
+            absent=absent,
+        ),
     ]
 
 
-def run(rounds: int, operations: int) -> tuple[Rates, list[str]]:
-    """Measure and report; the rates, and who stays behind."""
-    with contenders() as peers:
-        rates = measure(peers, rounds, operations)
-    base = peers[0].name
-    report(rates, base)
-    return rates, behind(rates, base)
+def _rate_goals(scale: Scale) -> Iterator[Goal]:
+    wanted = (
+        (1, scale.alone, 4.0, SYNC_MANAGER),
+        (1, scale.few, 2.5, SYNC_MANAGER),
+        (1, scale.few, 2.5, REDIS),
+        (scale.large_batch, scale.few, 8.0, SYNC_MANAGER),
+        (scale.large_batch, scale.few, 1.0, REDIS),
+        (scale.large_batch, scale.few, 1.0, LOCKED),
+    )
+    for batch, clients, at_least, peer in wanted:
+        for work in _WORKS:
+            yield Goal(str(Cell(work, batch, clients)), STEPWELL, "at least", at_least, peer)
+
+
+def _rates(efforts: Efforts, scale: Scale) -> Iterator[Figures]:
+    """Who has no batches stands among those who have with what it does one at a time, which is all it can do."""
+    unbatched = {name for cell, name in efforts} - {name for cell, name in efforts if cell.batch > 1}
+    again = {
+        (Cell(cell.work, batch, cell.clients), name): each
+        for (cell, name), each in efforts.items()
+        for batch in scale.batches[1:]
+        if name in unbatched
+    }
+    return _figures(efforts | again, lambda effort: effort.rate)
+
+
+def _latencies(efforts: Efforts) -> Iterator[Figures]:
+    for share, value in (("p50", _p50), ("p99", _p99)):
+        for each in _figures(efforts, value):
+            yield Figures(f"{each.work}, {share}", each.contender, each.values)
+
+
+def _p50(effort: Effort) -> float:
+    return effort.p50_us
+
+
+def _p99(effort: Effort) -> float:
+    return effort.p99_us
+
+
+def _tail(effort: Effort) -> float:
+    return effort.p99_us / (3 * effort.p50_us + 200)
+
+
+def _figures(
+    efforts: Efforts, value: Callable[[Effort], float | None], is_shown: Callable[[Cell], bool] = lambda _: True
+) -> Iterator[Figures]:
+    """In the order of sizes, and then of contenders."""
+    places = [each.name for each in EVERYBODY]
+
+    def place(key: tuple[Cell, str]) -> tuple[int, int, int, int]:
+        cell, name = key
+        return cell.batch, cell.clients, _WORKS.index(cell.work), places.index(name)
+
+    for cell, name in sorted(efforts, key=place):
+        values = tuple(each for each in map(value, efforts[cell, name]) if each is not None)
+        if values and is_shown(cell):
+            yield Figures(str(cell), name, values)

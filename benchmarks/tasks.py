@@ -6,20 +6,20 @@ have it there. A pool of the standard library's kind has to send the body; a wor
 
 from __future__ import annotations
 
+import gc
+import importlib
 import multiprocessing
 import os
-import platform
-import statistics
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import multiprocess
-from rich.console import Console
-from rich.table import Table
 
 import stepwell as sw
+from benchmarks.section import Goal, Section, Turn, in_rounds
 from stepwell.strategies.base import ContextRequest, ScoredFragment, StrategyView
 
 WORKERS = 2
@@ -30,15 +30,12 @@ BODY_BYTES = 1 << 20
 _STEPWELL, _FUNCTIONS = "stepwell, strategies", "stepwell, runtime.executor()"
 _STANDARD, _LOKY, _POOL = "ProcessPoolExecutor", "loky", "multiprocess.Pool"
 
-Seconds = dict[str, dict[str, list[float]]]
 Run = Callable[[int], None]
 """Has so many tasks done, and comes back when all of them are."""
 
 IDEAL_MAX = 1.10
-WANTED = {
-    (work, peer): at_most for work, at_most in (("long", 1.0), ("short", 1 / 3)) for peer in (_STANDARD, _LOKY, _POOL)
-}
-"""What a share of a peer's time the strategies may take, in the same run."""
+SHARES_MAX = {"long": 1.0, "short": 0.333}
+"""What share of a peer's time the strategies may take, in the same run."""
 
 
 def burn(seconds: float) -> float:
@@ -102,8 +99,15 @@ def contenders() -> Generator[tuple[dict[str, dict[str, Run]], dict[str, str]]]:
         except ImportError as error:
             absent[_LOKY] = str(error)
         else:
+            stack.callback(_stop_lokys_tracker)
             found[_LOKY] = _executor(stack.enter_context(loky.ProcessPoolExecutor(WORKERS)).map, body)
         yield found, absent
+
+
+def _stop_lokys_tracker() -> None:
+    """A process that would stay until we end. It has no way out of its own, and starts again when it is needed."""
+    gc.collect()  # what it still keeps account of goes first
+    importlib.import_module("loky.backend.resource_tracker")._resource_tracker._stop()
 
 
 def _executor(mapping: Callable[..., object], body: bytes) -> dict[str, Run]:
@@ -119,61 +123,38 @@ def _exhaust(results: object) -> None:
         pass
 
 
-def measure(rounds: int, long: int = LONG, short: int = SHORT) -> tuple[Seconds, dict[str, str]]:
-    """Seconds of everybody, in rounds in which each has its turn, after one that does not count."""
+def run(rounds: int, long: int = LONG, short: int = SHORT) -> list[Section]:
+    """Seconds until all tasks are done."""
     counts = {"long": long, "short": short}
-    with contenders() as (found, absent):
-        seconds: Seconds = {name: {"long": [], "short": []} for name in found}
-        for number in range(rounds + 1):
-            for name, works in found.items():
-                for work, run_all in works.items():
-                    begun = time.perf_counter()
-                    run_all(counts[work] if number else WORKERS * 4)
-                    if number:
-                        seconds[name][work].append(time.perf_counter() - begun)
-    return seconds, absent
-
-
-def medians(seconds: Seconds) -> dict[tuple[str, str], float]:
-    return {
-        (name, work): statistics.median(values) for name, works in seconds.items() for work, values in works.items()
-    }
-
-
-def report(seconds: Seconds, absent: dict[str, str]) -> None:
-    """A table on the terminal."""
-    found = medians(seconds)
     titles = {
-        "long": f"{LONG} tasks of {LONG_SECONDS * 1000:g} ms",
-        "short": f"{SHORT:,} tasks of {SHORT_SECONDS * 1000:g} ms, each with a body of 1 MiB",
+        "long": f"{long:,} tasks of {LONG_SECONDS * 1000:g} ms",
+        "short": f"{short:,} tasks of {SHORT_SECONDS * 1000:g} ms, each with a body of 1 MiB",
     }
-    for work, title in titles.items():
-        table = Table(title=f"{title}, {WORKERS} workers, {os.cpu_count()} cores, Python {platform.python_version()}")
-        table.add_column("contender")
-        for column in ("median s", "lowest s", "highest s", "of stepwell's"):
-            table.add_column(column, justify="right")
-        for name in seconds:
-            values = seconds[name][work]
-            ratio = found[name, work] / found[_STEPWELL, work]
-            table.add_row(
-                name, *(f"{each:.3f}" for each in (found[name, work], min(values), max(values))), f"{ratio:.2f}"
-            )
-        Console(width=120).print(table)
-    for name, reason in absent.items():
-        print(f"{name} takes no part: {reason}")
+    with contenders() as (found, absent):
+        turns: dict[tuple[str, str], Turn] = {
+            (title, name): partial(_timed, works[work], counts[work])
+            for work, title in titles.items()
+            for name, works in found.items()
+        }
+        figures, failed = in_rounds(rounds, turns)
+    peers = [
+        Goal(titles[work], _STEPWELL, "at most", share, peer)
+        for work, share in SHARES_MAX.items()
+        for peer in (_STANDARD, _LOKY, _POOL)
+    ]
+    ideal = Goal(titles["long"], _STEPWELL, "at most", round(IDEAL_MAX * long * LONG_SECONDS / WORKERS, 4))
+    return [
+        Section(
+            title=f"Tasks that take the processor, {WORKERS} workers",
+            unit="s",
+            figures=figures,
+            goals=(ideal, *peers),
+            absent=absent | failed,
+        )
+    ]
 
 
-def run(rounds: int) -> tuple[Seconds, list[str]]:
-    """Measure and report; the seconds, and who stays behind what it has to reach."""
-    seconds, absent = measure(rounds)
-    report(seconds, absent)
-    found = medians(seconds)
-    ideal = LONG * LONG_SECONDS / WORKERS
-    behind: list[str] = []
-    if found[_STEPWELL, "long"] > IDEAL_MAX * ideal:
-        behind.append(f"long tasks took {found[_STEPWELL, 'long'] / ideal:.2f} of the ideal, {IDEAL_MAX} is wanted")
-    for (work, peer), at_most in WANTED.items():
-        if (peer, work) in found and found[_STEPWELL, work] > at_most * found[peer, work]:
-            share = found[_STEPWELL, work] / found[peer, work]
-            behind.append(f"{work} tasks took {share:.2f} of the time of {peer}, {at_most:.2f} is wanted")
-    return seconds, behind
+def _timed(run_all: Run, count: int) -> float:
+    begun = time.perf_counter()
+    run_all(count)
+    return time.perf_counter() - begun

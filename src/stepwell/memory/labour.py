@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,8 @@ class Labour:
         self._bodies = bodies
         self.on_failure: Callable[[Exception], None] | None = None
         self.incompressible: set[bytes] = set()
-        self._waiting: dict[bytes, None] = {}  # for another form, the longest first
+        # For another form, the longest first. A plain dict would be slower to look into the more it has once held.
+        self._waiting: OrderedDict[bytes, None] = OrderedDict()
         self._in_hand: bytes | None = None  # the one that is being given it
         self._victim: Segment | None = None  # the segment that is being emptied
         self._stuck: dict[bytes, None] = {}  # for want of room
@@ -102,8 +104,7 @@ class Labour:
         arena, files = self._bodies.arena, self._bodies.files
         while True:
             if self._waiting:
-                digest = next(iter(self._waiting))
-                del self._waiting[digest]
+                digest, _ = self._waiting.popitem(last=False)
                 self._in_hand = digest
                 yield from self._reform(digest)
                 self._in_hand = None

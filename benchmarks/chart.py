@@ -1,0 +1,166 @@
+"""A chart for the README: how much everybody does a second, as bars on a logarithmic scale.
+
+It is written as text: an SVG is small, sharp at every size and the same bytes for the same figures. Its colours
+follow the reader's, light or dark, and its letters are those that the reader has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Final
+
+from msgspec import Struct
+
+from benchmarks.section import OURS, Figures, Section
+
+_WIDTH: Final = 760
+_LEFT, _RIGHT = 176, 52  # for names, and for the figures at the ends of bars
+_PLOT: Final = _WIDTH - _LEFT - _RIGHT
+_TOP: Final = 66
+_HEADING, _GAP, _BAR, _ROW_GAP = 38, 16, 10, 6
+_CAPTION_CHARS: Final = 120
+
+_STYLE: Final = """
+    text { font: 12px system-ui, -apple-system, 'Segoe UI', sans-serif; fill: #1f2328; }
+    .title { font-size: 16px; font-weight: 600; }
+    .heading, .ours { font-weight: 600; }
+    .small { font-size: 10px; fill: #59636e; }
+    .grid { stroke: #d1d9e0; stroke-width: 1; }
+    .bar0 { fill: #9aa4af; } .bar1 { fill: #c4ccd4; }
+    .ours0 { fill: #0969da; } .ours1 { fill: #6cb0f7; }
+    @media (prefers-color-scheme: dark) {
+      text { fill: #e6edf3; }
+      .small { fill: #9198a1; }
+      .grid { stroke: #3d444d; }
+      .bar0 { fill: #7d8792; } .bar1 { fill: #565f69; }
+      .ours0 { fill: #4493f8; } .ours1 { fill: #2b68b5; }
+    }
+"""
+
+
+class Panel(Struct, frozen=True):
+    """A group of bars: for each contender one of each of these works, by the words that the legend has for them."""
+
+    heading: str
+    works: Mapping[str, str]
+
+
+class Scale(Struct, frozen=True):
+    """From one power of ten to another."""
+
+    low: int
+    high: int
+
+    def x(self, value: float) -> float:
+        share = (math.log10(value) - self.low) / (self.high - self.low)
+        return _LEFT + _PLOT * share
+
+    def powers(self) -> Iterator[int]:
+        yield from (10**power for power in range(self.low, self.high + 1))
+
+
+def drawn(title: str, panels: Sequence[Panel], sections: Sequence[Section], notes: Sequence[str] = ()) -> str:
+    """The SVG. A panel that nobody has figures for is left out; `ValueError` if that is all of them."""
+    wanted = {work for panel in panels for work in panel.works.values()}
+    drawn_from = [section for section in sections if section.unit == "/s" and wanted & {*_works(section)}]
+    figures = {
+        (each.work, each.contender): each
+        for section in drawn_from
+        for each in section.figures
+        if each.work in wanted and each.median > 0
+    }
+    if not figures:
+        raise ValueError("there is nothing to draw: none of these works was measured")
+    shown = [panel for panel in panels if {*panel.works.values()} & {work for work, _ in figures}]
+    medians = [each.median for each in figures.values()]
+    low = math.floor(math.log10(min(medians)))
+    scale = Scale(low, max(low + 1, math.ceil(math.log10(max(medians)))))
+    body: list[str] = []
+    top = _TOP
+    for panel in shown:
+        lines, top = _panel(panel, figures, scale, top)
+        body += lines
+    absent = dict.fromkeys(name for section in drawn_from for name in section.absent)
+    footer = [*notes, *([f"Absent: {', '.join(absent)}"] if absent else [])]
+    for line in footer:
+        top += 16
+        body.append(_text(16, top, line[:_CAPTION_CHARS], "small"))
+    described = "; ".join(_described(panel, figures) for panel in shown)
+    size = f'viewBox="0 0 {_WIDTH} {top + 16}" width="{_WIDTH}" height="{top + 16}"'
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title desc">',
+            f'  <title id="title">{escape(title)}</title>',
+            f'  <desc id="desc">{escape(described)}</desc>',
+            f"  <style>{_STYLE}  </style>",
+            *(f"  {line}" for line in (*_header(title, shown), *body)),
+            "</svg>\n",
+        ]
+    )
+
+
+def _works(section: Section) -> Iterator[str]:
+    return (each.work for each in section.figures)
+
+
+def _header(title: str, panels: Sequence[Panel]) -> Iterator[str]:
+    yield _text(16, 26, title, "title")
+    x = 16
+    for number, label in enumerate(panels[0].works):
+        for kind in ("ours", "bar"):
+            yield f'<rect class="{kind}{number}" x="{x}" y="37" width="10" height="10" rx="2"/>'
+            x += 13
+        yield _text(x + 3, 46, label, "small")
+        x += 16 + 7 * len(label)
+    yield _text(x, 46, "operations a second, all clients together; each line is ten times the one before", "small")
+
+
+def _panel(panel: Panel, figures: Mapping[tuple[str, str], Figures], scale: Scale, top: int) -> tuple[list[str], int]:
+    """Its lines, and where it ends."""
+    contenders = [*dict.fromkeys(contender for work, contender in figures if work in panel.works.values())]
+    row = _BAR * len(panel.works) + _ROW_GAP
+    first, bottom = top + _HEADING, top + _HEADING + row * len(contenders)
+    lines = [_text(16, top + 14, panel.heading, "heading")]
+    for power in scale.powers():
+        x = scale.x(power)
+        lines.append(f'<line class="grid" x1="{x:.1f}" y1="{first - 4}" x2="{x:.1f}" y2="{bottom}"/>')
+        lines.append(_text(x, first - 8, _short(power), "small", "middle"))
+    for number, contender in enumerate(contenders):
+        y = first + row * number
+        is_ours = contender.startswith(OURS)
+        lines.append(_text(_LEFT - 8, y + (row - _ROW_GAP) / 2 + 4, contender, "ours" if is_ours else "", "end"))
+        for index, work in enumerate(panel.works.values()):
+            if each := figures.get((work, contender)):
+                x, kind = scale.x(each.median), "ours" if is_ours else "bar"
+                lines.append(
+                    f'<rect class="{kind}{index}" x="{_LEFT}" y="{y + index * _BAR}" '
+                    f'width="{x - _LEFT:.1f}" height="{_BAR - 1}" rx="1"/>'
+                )
+                lines.append(_text(x + 4, y + index * _BAR + 8, _short(each.median), "small"))
+    return lines, bottom + _GAP
+
+
+def _described(panel: Panel, figures: Mapping[tuple[str, str], Figures]) -> str:
+    """What it shows, for whoever has it read out."""
+    found = (
+        f"{contender}, {label}: {_short(each.median)} a second"
+        for label, named in panel.works.items()
+        for (work, contender), each in figures.items()
+        if work == named
+    )
+    return f"{panel.heading}: {', '.join(found)}"
+
+
+def _text(x: float, y: float, content: str, style: str = "", anchor: str = "start") -> str:
+    attributes = f' class="{style}"' * bool(style) + f' text-anchor="{anchor}"' * (anchor != "start")
+    return f'<text x="{x:.1f}" y="{y:.1f}"{attributes}>{escape(content)}</text>'
+
+
+def _short(value: float) -> str:
+    """Three digits, of which one is behind the point where there is room."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if value >= 0.9995 * size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g}"

@@ -1,0 +1,1 @@
+"""Who is compared with small bodies, a module for each kind; `everybody` has all of them."""

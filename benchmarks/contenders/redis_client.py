@@ -1,0 +1,56 @@
+"""Redis in memory, by a Unix socket."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks import redis_server
+from benchmarks.contenders.base import Item, Place
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+
+class Commands:
+    """SET and GET, one at a time or in pipelines."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    def put(self, key: str, body: bytes) -> None:
+        self._redis.set(key, body)
+
+    def get(self, key: str) -> int:
+        body = self._redis.get(key)
+        assert isinstance(body, bytes)
+        return len(body)
+
+    def put_many(self, items: Sequence[Item]) -> None:
+        pipeline = self._redis.pipeline(transaction=False)
+        for key, body in items:
+            pipeline.set(key, body)
+        pipeline.execute()
+
+    def get_many(self, keys: Sequence[str]) -> int:
+        pipeline = self._redis.pipeline(transaction=False)
+        for key in keys:
+            pipeline.get(key)
+        return sum(map(len, pipeline.execute()))
+
+    def forget(self, _keys: Sequence[str]) -> None:
+        self._redis.flushdb()
+
+
+@contextmanager
+def start(directory: Path) -> Generator[Place]:
+    with redis_server.running(directory, "--appendonly", "no") as (address, pid):
+        yield Place(address, pid)
+
+
+@contextmanager
+def connect(where: object) -> Generator[Commands]:
+    with redis_server.connected(str(where)) as connection:
+        yield Commands(connection)

@@ -1,0 +1,164 @@
+"""Stores into a full hot tier, so that each demotes another fragment: it must not cost more when there are more.
+
+A runtime for each number of fragments, half of them hot and half of them warm. What is stored is always another body
+for the least recently used: it comes from warm to hot, one goes from hot to warm, and their number stays as it is.
+What a store leaves for later, when the manager is idle, stands beside it: with few fragments most of that is out of
+date before it is done.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import stepwell as sw
+from benchmarks.filling import store_all
+from benchmarks.section import Figures, Goal, Section, Turn, in_rounds
+
+ENTRIES: Final = (1_000, 100_000, 1_000_000)
+STORES: Final = 2_000  # one at a time, in each round
+BATCHES: Final = 200  # in each round: the kernel counts CPU in steps of 10 ms
+BATCH: Final = 100
+BODY_BYTES: Final = 128  # that nothing makes smaller, so that it is known what bodies take
+
+RATIO_MAX: Final = 1.3
+CPU_MORE_US_MAX: Final = 5.0
+OUTSIDE_BYTES_MAX: Final = 1_000.0
+
+_ONE, _MANY, _MEMORY = "one at a time", f"batches of {BATCH}", "outside its body"
+_LATER: Final = f"{_MANY}, left for later"
+_REST_LOOKS, _REST_PAUSE_SECONDS = 10, 0.003
+_REST_SECONDS_MAX: Final = 900.0
+
+
+class Full:
+    """A runtime with so many fragments, and no room for another one in hot."""
+
+    def __init__(self, entries: int, stack: ExitStack) -> None:
+        self.name = f"stepwell, {entries:,} entries"
+        self._entries = entries
+        budget = sw.TierBudget(hot_tokens=entries // 2, warm_entries=entries)
+        self._runtime = stack.enter_context(sw.Runtime.start(workers=0, budget=budget))
+        self._client = stack.enter_context(self._runtime.client(projects=["p"]))
+        self._fragments = self._in_turn()
+        self._later_us = 0.0
+        self._new_bytes = _resident_bytes(self._runtime.pid)
+        store_all(self._client, islice(self._fragments, entries))
+        self._rest()
+
+    def one_at_a_time(self, stores: int) -> float:
+        """Microseconds for a store, as a client sees it: the median."""
+        taken: list[float] = []
+        for fragment in islice(self._fragments, stores):
+            begun = time.perf_counter()
+            self._client.tiers.store(fragment)
+            taken.append(time.perf_counter() - begun)
+        self._rest()
+        return statistics.median(taken) * 1e6
+
+    def in_batches(self, batches: int) -> float:
+        """Microseconds of the manager's CPU for a store, until it is acknowledged."""
+        before, stores = self._cpu_seconds(), 0
+        for _ in range(batches):
+            with self._client.batch() as batch:
+                stored = [batch.tiers.store(fragment) for fragment in islice(self._fragments, BATCH)]
+            stores += sum(map(_is_stored, stored))
+        acknowledged = self._cpu_seconds()
+        self._rest()
+        self._later_us = (self._cpu_seconds() - acknowledged) / stores * 1e6
+        return (acknowledged - before) / stores * 1e6
+
+    def later(self) -> float:
+        """And after that, until the manager was at rest."""
+        return self._later_us
+
+    def outside_bytes(self) -> float:
+        """What a fragment takes of the manager's memory, private and shared, beside its body."""
+        held = self._client.tiers.metrics()
+        assert (held.hot.entries, held.warm.entries) == (self._entries // 2, self._entries - self._entries // 2)
+        grown = _resident_bytes(self._runtime.pid) - self._new_bytes
+        return grown / self._entries - BODY_BYTES
+
+    def _in_turn(self) -> Iterator[sw.Fragment]:
+        """All of them, again and again, each time with another body."""
+        while True:
+            for number in range(self._entries):
+                yield sw.Fragment(fragment_id=f"f{number}", body=os.urandom(BODY_BYTES), tokens=1)
+
+    def _rest(self) -> None:
+        """Until the manager has nothing left to do, and leaves the cores to whoever is next."""
+        until, looks = time.monotonic() + _REST_SECONDS_MAX, 0
+        while looks < _REST_LOOKS:
+            if time.monotonic() > until:
+                raise TimeoutError(f"with {self._entries:,} entries the manager was not at rest in time")
+            state = self._process()[0]  # "R" is one that would run if it had a core
+            looks = looks + 1 if state == "S" else 0
+            time.sleep(_REST_PAUSE_SECONDS)
+
+    def _cpu_seconds(self) -> float:
+        user, system = self._process()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+    def _process(self) -> list[str]:
+        """What the kernel says of it, from its state on."""
+        return Path(f"/proc/{self._runtime.pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def _is_stored(pending: sw.Pending[sw.FragmentPlaced]) -> bool:
+    """A manager on a busy machine may have no time for the end of a batch."""
+    try:
+        return pending.result().tier is sw.Tier.HOT
+    except sw.Busy:
+        return False
+
+
+def _resident_bytes(pid: int) -> int:
+    """The memory that a process has, without the files that it runs from."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return sum(map(int, re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB$", status, re.MULTILINE))) * 1024
+
+
+def run(rounds: int, entries: Sequence[int] = ENTRIES, stores: int = STORES, batches: int = BATCHES) -> list[Section]:
+    """Each number has its turn in each round; it is filled once."""
+    with ExitStack() as stack:
+        full = [Full(count, stack) for count in entries]
+        turns: dict[tuple[str, str], Turn] = {(_ONE, each.name): partial(each.one_at_a_time, stores) for each in full}
+        turns |= {(_MANY, each.name): partial(each.in_batches, batches) for each in full}
+        turns |= {(_LATER, each.name): each.later for each in full}
+        turns |= {(_MEMORY, each.name): each.outside_bytes for each in full}
+        figures, _ = in_rounds(rounds, turns)
+    one, many, later, memory = (
+        [each for each in figures if each.work == work] for work in (_ONE, _MANY, _LATER, _MEMORY)
+    )
+    least, most = full[0].name, full[-1].name
+    more = f"{most}, less {least.removeprefix('stepwell, ')}"
+    differences = tuple(round(high - low, 6) for low, high in zip(many[0].values, many[-1].values, strict=True))
+    title = "Every store demotes another fragment"
+    return [
+        Section(
+            title=f"{title}: a store as its client sees it",
+            unit="µs",
+            figures=tuple(one),
+            goals=(Goal(_ONE, most, "at most", RATIO_MAX, least),),
+        ),
+        Section(
+            title=f"{title}: the manager's CPU for a store",
+            unit="µs",
+            figures=(*many, Figures(_MANY, more, differences), *later),
+            goals=(Goal(_MANY, more, "at most", CPU_MORE_US_MAX),),
+        ),
+        Section(
+            title=f"{title}: the manager's memory for a fragment",
+            unit="bytes",
+            figures=tuple(memory),
+            goals=(Goal(_MEMORY, most, "at most", OUTSIDE_BYTES_MAX),),
+        ),
+    ]
