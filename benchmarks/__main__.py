@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from benchmarks import assembly, bodies, chart, durable, lifecycles, pressure, recovery, report, small, tasks
+from benchmarks import anatomy, assembly, bodies, chart, durable, lifecycles, pressure, recovery, report, small, tasks
 from benchmarks.section import Section
 
 
@@ -25,6 +25,7 @@ FEW_CLIENTS = small.Scale(few=2, crowd=3)
 
 PARTS = {
     "small": Part(small.run, partial(small.run, seconds=0.01, scale=FEW_CLIENTS)),
+    "anatomy": Part(anatomy.run, partial(anatomy.run, frames=2)),
     "bodies": Part(bodies.run, partial(bodies.run, reads=2, sizes=bodies.SIZES[:2], readers=2)),
     "pressure": Part(pressure.run, partial(pressure.run, entries=(100, 300, 1_000), stores=50, batches=5)),
     "durable": Part(durable.run, partial(durable.run, seconds=0.01, clients=(1, 2))),

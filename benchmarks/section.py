@@ -59,10 +59,12 @@ class Section(Struct, frozen=True, kw_only=True):
         return None if ours is None or theirs is None else ours / theirs
 
     def behind(self) -> Iterator[str]:
-        """Where a goal was missed. What nobody could measure is no miss: it is said who was absent, and why."""
+        """Where a goal was missed. What an absent peer would have measured is no miss; what nobody did, is one."""
         for goal in self.goals:
             reached = self.reached(goal)
             if reached is None:
+                if goal.contender not in self.absent and goal.peer not in self.absent:
+                    yield f"{goal.contender}, {goal.work}: it was not measured"
                 continue
             is_missed = reached < goal.value if goal.kind == "at least" else reached > goal.value
             if is_missed:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import assembly, bodies, chart, durable, lifecycles, pressure, recovery, small, tasks
+from benchmarks import anatomy, assembly, bodies, chart, durable, lifecycles, pressure, recovery, small, tasks
 from benchmarks.contenders import managers, ours
 from benchmarks.contenders.base import Contender
 from benchmarks.contenders.everybody import EVERYBODY
@@ -27,6 +27,13 @@ def test_everybody_takes_part_with_small_bodies() -> None:
         assert all(len(each.values) == 1 and min(each.values) > 0 for each in section.figures)
         for goal in section.goals:
             assert section.reached(goal) is not None or {goal.contender, goal.peer} & absent.keys(), goal
+
+
+def test_every_step_of_a_command() -> None:
+    """Of each of both, many at a time and one."""
+    (section,) = anatomy.run(rounds=2, frames=2)
+    _check(section, rounds=2)
+    assert len(section.figures) == 2 * 2 * 3
 
 
 def test_everybody_reads_large_bodies() -> None:
@@ -111,6 +118,8 @@ def test_goals_and_chart() -> None:
     goals = (Goal("put", "stepwell", "at least", 3.0, "<peer>"), Goal("put", "stepwell", "at least", 1.0, "absent"))
     section = Section(title="t", unit="/s", figures=figures, goals=goals, absent={"absent": "why"})
     assert [*section.behind()] == ["stepwell, put: 2 of <peer>, at least 3 is wanted"]
+    misnamed = Section(title="t", unit="/s", figures=figures, goals=(Goal("putt", "stepwell", "at least", 1.0),))
+    assert [*misnamed.behind()] == ["stepwell, putt: it was not measured"]
     panels = [chart.Panel("One at a time", {"store": "put"})]
     svg = chart.drawn("Title", panels, [section])
     assert svg == chart.drawn("Title", panels, [section])

@@ -19,6 +19,7 @@ from stepwell.strategies.base import ContextRequest, ScoredFragment, StrategyVie
 from stepwell.strategies.work import ViewAt, Work, encoder, result_decoder
 from tests import strategies
 from tests.processes import is_alive
+from tests.talkative import talkative
 from tests.waiting import eventually
 
 FRAGMENTS = 20
@@ -166,6 +167,17 @@ def test_poison_is_quarantined_with_the_evidence(mortal: sw.Runtime, name: str, 
         assert isinstance(found, list)
         assert len(found) == limits.TASK_DEATHS_MAX
         assert all(evidence in each for each in found), found
+
+
+def test_what_a_strategy_logs_is_evidence() -> None:
+    """It goes where our own events go, from the level on from which they do."""
+    with sw.Runtime.start(workers=1, strategies=[talkative]) as runtime, runtime.client(projects=["p"]) as client:
+        with pytest.raises(sw.TaskQuarantined) as caught:
+            client.strategies.submit("talkative", ASKED).result(SECONDS)
+    told = str(caught.value.details["evidence"])
+    assert "strategy.said" in told
+    assert "query=what" in told
+    assert "nobody.wants_to_know" not in told
 
 
 def test_cancel_stops_running_work(mortal: sw.Runtime) -> None:

@@ -1,0 +1,87 @@
+"""Where the manager's time for a command goes: decoding it, doing it, encoding the answer.
+
+It is the manager's own code, called in this process, without sockets, turns and other processes: of these, the part
+`small` tells.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from contextlib import closing
+from typing import Final
+
+from benchmarks.section import Figures, Section
+from stepwell import limits
+from stepwell.domain.commands import AnyCommand
+from stepwell.domain.commands.tiers import GetFragment, StoreFragment
+from stepwell.domain.fragment import TierBudget
+from stepwell.manager.owner import Clock, StateOwner
+from stepwell.manager.requests import Requests
+from stepwell.manager.sessions import Session
+from stepwell.protocol.codec import Salvaged, decode_from_client, encode_frame
+from stepwell.protocol.framing import HEADER
+from stepwell.protocol.messages import Answer, Request
+from stepwell.storage.port import SessionRow
+from stepwell.telemetry import Logger, LogLevel
+
+BATCH: Final = 100
+FRAMES: Final = 100  # in each round
+BODY_BYTES: Final = 1024
+
+_PROJECT: Final = "p"
+_ROOM: Final = TierBudget(hot_tokens=100_000_000, arena_bytes=4 * 1024 * limits.MIB)
+_STEPS: Final = ("decoding", "doing it", "encoding")
+
+
+class Bench:
+    """A manager's state and what stands around it, as far as no socket is needed."""
+
+    def __init__(self) -> None:
+        self.owner: Final = StateOwner(_ROOM)
+        self._requests: Final = Requests(self.owner, Clock(), Logger(LogLevel.WARNING))
+        self._session: Final = Session(SessionRow("anatomy", (_PROJECT,), os.getpid(), ""), None)
+        self._next = 0
+
+    def stores_and_gets(self, batch: int) -> dict[str, list[float]]:
+        """Seconds for each step of storing what is new, and of reading it, by the name of the work."""
+        names = [f"f{number}" for number in range(self._next, self._next + batch)]
+        self._next += batch
+        stores = tuple(StoreFragment(_PROJECT, name, os.urandom(BODY_BYTES), 1) for name in names)
+        gets = tuple(GetFragment(_PROJECT, name) for name in names)
+        return {"store": self._passed(stores), "get": self._passed(gets)}
+
+    def close(self) -> None:
+        self.owner.close()
+
+    def _passed(self, commands: tuple[AnyCommand, ...]) -> list[float]:
+        frame = bytearray()
+        encode_frame(Request(1, commands), frame)
+        payload, out, clock = bytes(frame[HEADER.size :]), bytearray(), time.perf_counter
+        begun = clock()
+        message = decode_from_client(payload)
+        decoded = clock()
+        assert isinstance(message, Request | Salvaged)
+        response = self._requests.respond(message, self._session, {})
+        done = clock()
+        encode_frame(response, out)
+        encoded = clock()
+        assert all(isinstance(each, Answer) for each in response.results)
+        return [decoded - begun, done - decoded, encoded - done]
+
+
+def run(rounds: int, frames: int = FRAMES) -> list[Section]:
+    """Microseconds for a command: the median of its frames, in each round."""
+    values: dict[str, list[float]] = {}
+    with closing(Bench()) as bench:
+        for _ in range(rounds + 1):
+            for batch in (BATCH, 1):
+                found = [bench.stores_and_gets(batch) for _ in range(frames)]
+                for work in ("get", "store"):
+                    size = "one at a time" if batch == 1 else f"batches of {batch}"
+                    for step, seconds in zip(_STEPS, zip(*(each[work] for each in found), strict=True), strict=True):
+                        median = statistics.median(seconds) / batch * 1e6
+                        values.setdefault(f"{work}, {size}: {step}", []).append(median)
+    figures = tuple(Figures(work, "stepwell", tuple(each[1:])) for work, each in values.items())  # the first warms up
+    return [Section(title="1 KiB: the manager's own time for a command, alone on a core", unit="µs", figures=figures)]
