@@ -16,10 +16,10 @@ from stepwell.domain.commands.tiers import (
     SetBudget,
     StoreFragment,
 )
-from stepwell.domain.deciding import Origin
+from stepwell.domain.deciding import Origin, RowChanged
 from stepwell.domain.fragment import TierBudget
 from stepwell.domain.machine import Outcome
-from stepwell.domain.replies import Reply
+from stepwell.domain.replies import FragmentPlaced, Reply
 from stepwell.domain.serials import Serials
 from stepwell.domain.state import State
 from stepwell.domain.tier import Tier
@@ -27,7 +27,7 @@ from stepwell.errors import Refused
 from tests.unit.domain.support import image, origin
 
 projects = st.sampled_from("pq")
-names = st.sampled_from("abcd")
+names = st.sampled_from(["a", "b", "c", "d", "", "a\n", "\x7f", "\x80", "e f"])
 places = {"project": projects, "fragment_id": names}
 texts = st.sampled_from([b"", b"1", b"22", b"333", b"4444", b"55555"])
 plain = st.builds(StoreFragment, **places, body=texts, tokens=st.integers(1, 4))
@@ -37,6 +37,7 @@ odd = st.builds(
     body=texts | st.just(7),  # an upload that nobody has made
     tokens=st.integers(0, 4),
     tier=st.sampled_from(Tier),
+    kind=st.sampled_from(["text", "", "a b", "-"]),
     metadata=st.sampled_from([{}, {"k": "v"}, {"k": "v" * limits.METADATA_BYTES_MAX}]),
     expected_revision=st.sampled_from([None, 0, 1]),
 )
@@ -64,8 +65,10 @@ def general(state: State, command: Command[Reply], asking: Origin) -> Outcome | 
 def short(state: State, command: Command[Reply], asking: Origin) -> Outcome | str:
     """By the shortcut, if there is one."""
     outcome: Outcome | None = None
-    if isinstance(command, StoreFragment):
-        outcome = shortcuts.store(state, command, asking)
+    if isinstance(command, StoreFragment) and (row := shortcuts.store(state, command, asking)):
+        assert isinstance(command.body, bytes)
+        placed = FragmentPlaced(row.project, row.fragment_id, row.tier, row.tokens, row.revision, row.digest)
+        outcome = Outcome(placed, row.revision, (RowChanged(None, row),), {row.digest: command.body})
     elif isinstance(command, GetFragment) and (found := shortcuts.get(state, command, asking)):
         outcome = Outcome(found, state.revision)
     return outcome or general(state, command, asking)

@@ -34,15 +34,25 @@ class Entry:
         "touched_at_ms",
     )
 
-    def __init__(self, row: FragmentRow, tick: int) -> None:
+    in_tier: Link[Entry]  # these two from when it is put on its shelves
+    in_project: Link[Entry]
+
+    def __init__(
+        self,
+        row: FragmentRow,
+        tick: int,
+        touched_at_ms: int,
+        last_accessed_ms: int,
+        *,
+        access_count: int = 0,
+        accesses_since_move: int = 0,
+    ) -> None:
         self.row = row
         self.tick = tick  # the order of use, across rings
-        self.touched_at_ms = row.placed_at_ms  # the later of arriving in the tier and being read there
-        self.last_accessed_ms = row.created_at_ms
-        self.access_count = 0
-        self.accesses_since_move = 0
-        self.in_tier: Link[Entry] = Link(self)
-        self.in_project: Link[Entry] = Link(self)
+        self.touched_at_ms = touched_at_ms  # the later of arriving in the tier and being read there
+        self.last_accessed_ms = last_accessed_ms
+        self.access_count = access_count
+        self.accesses_since_move = accesses_since_move
 
     def release(self) -> None:
         """Break the cycle with the links, so that no garbage collector is needed to free what was removed."""
@@ -82,12 +92,12 @@ class _Shelf:
         self.ring: Ring[Entry] = Ring()
         self.usage = Usage()
 
-    def put(self, link: Link[Entry], row: FragmentRow) -> None:
-        usage = self.usage  # its `add`, by hand: this runs twice with every store
+    def put(self, entry: Entry) -> Link[Entry]:
+        row, usage = entry.row, self.usage  # its `add`, by hand: this runs twice with every store
         usage.entries += 1
         usage.tokens += row.tokens
         usage.bytes += row.size
-        self.ring.append(link)
+        return self.ring.append(entry)
 
     def take_out(self, link: Link[Entry], row: FragmentRow) -> None:
         self.usage.remove(row)
@@ -99,9 +109,10 @@ class _Shelf:
 
 
 class _Project:
-    __slots__ = ("by_serial", "shelves")
+    __slots__ = ("by_serial", "name", "shelves")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.by_serial: Serials[Entry] = Serials()
         self.shelves = {tier: _Shelf() for tier in Tier}
 
@@ -129,6 +140,11 @@ class FragmentTable:
         """What hot holds of its budget."""
         return self._shelves[HOT].usage.tokens
 
+    def project_named(self, name: str) -> str | None:
+        """A project's name as all of its rows have it, if it exists: one text for all of them."""
+        project = self._projects.get(name)
+        return project.name if project else None
+
     def get(self, key: Key) -> FragmentRow | None:
         entry = self.entries.get(key)
         return entry.row if entry else None
@@ -145,16 +161,26 @@ class FragmentTable:
             assert old
             self._unlist(old)
             return
+        if old is None:
+            self.add(after)
+            return
         self._tick += 1
-        entry = Entry(after, self._tick)
-        if old:
-            entry.access_count = old.access_count
-            entry.last_accessed_ms = old.last_accessed_ms
-        else:
-            self.next_serial = after.serial + 1
+        entry = Entry(after, self._tick, after.placed_at_ms, old.last_accessed_ms, access_count=old.access_count)
         self._list(entry)
-        self._shelves[after.tier].put(entry.in_tier, after)
-        self._projects[after.project].shelves[after.tier].put(entry.in_project, after)
+        entry.in_tier = self._shelves[after.tier].put(entry)
+        entry.in_project = self._projects[after.project].shelves[after.tier].put(entry)
+
+    def add(self, row: FragmentRow) -> None:
+        """Put in a row that nobody was before, as the most recently used of its tier."""
+        self._tick = tick = self._tick + 1
+        self.next_serial = row.serial + 1
+        tier = row.tier
+        project = self._projects.get(row.project) or self._begin(row.project)
+        entry = Entry(row, tick, row.placed_at_ms, row.created_at_ms)
+        self.entries[row.project, row.fragment_id] = entry
+        project.by_serial[row.serial] = entry
+        entry.in_tier = self._shelves[tier].put(entry)
+        entry.in_project = project.shelves[tier].put(entry)
 
     def unswap(self, before: FragmentRow | None, after: FragmentRow | None) -> None:
         """Undo the latest `swap` that is not yet undone or settled."""
@@ -179,12 +205,11 @@ class FragmentTable:
             self.entries[row.key] = entry
             by_project.setdefault(row.project, {})[row.serial] = entry
         for name, by_serial in by_project.items():
-            self._projects[name] = project = _Project()
-            project.by_serial = Serials(by_serial)
+            self._begin(name).by_serial = Serials(by_serial)
         for entry in entries:
             row = entry.row
-            self._shelves[row.tier].put(entry.in_tier, row)
-            self._projects[row.project].shelves[row.tier].put(entry.in_project, row)
+            entry.in_tier = self._shelves[row.tier].put(entry)
+            entry.in_project = self._projects[row.project].shelves[row.tier].put(entry)
 
     def settle(self) -> None:
         """Forget how to undo: what was swapped stays."""
@@ -255,11 +280,14 @@ class FragmentTable:
 
     def _list(self, entry: Entry) -> None:
         row = entry.row
-        project = self._projects.get(row.project)
-        if project is None:
-            project = self._projects[row.project] = _Project()
+        project = self._projects.get(row.project) or self._begin(row.project)
         self.entries[row.key] = entry
         project.by_serial[row.serial] = entry
+
+    def _begin(self, name: str) -> _Project:
+        """A project exists by use."""
+        project = self._projects[name] = _Project(name)
+        return project
 
     def _unlist(self, entry: Entry) -> None:
         row = entry.row

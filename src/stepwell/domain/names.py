@@ -6,39 +6,39 @@ enforces it on everything that arrives; `checks.check` enforces it on the values
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
 from stepwell import limits
 from stepwell.errors import InvalidArgument
 
+_LABEL: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._/:-]*\Z")
+
 # "\Z", not "$": the latter lets a trailing newline pass.
+_PROJECT_ADVICE: Final = "a project is 1 to 128 letters, digits, '.', '_' and '-', in parts separated by '/'"
+_FRAGMENT_ADVICE: Final = "give 1 to 512 characters, none of them a control character"
+_LABEL_ADVICE: Final = "give 1 to 64 letters, digits and any of '._/:-', beginning with a letter or digit"
+
 ProjectName = Annotated[
     str,
     Meta(
         max_length=128,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*\Z",
-        description="a project is 1 to 128 letters, digits, '.', '_' and '-', in parts separated by '/'",
+        description=_PROJECT_ADVICE,
     ),
 ]
-FragmentId = Annotated[
-    str,
-    Meta(
-        max_length=512,
-        pattern=r"^[^\x00-\x1f\x7f]+\Z",
-        description="give 1 to 512 characters, none of them a control character",
-    ),
-]
-Label = Annotated[
-    str,
-    Meta(
-        max_length=64,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:-]*\Z",
-        description="give 1 to 64 letters, digits and any of '._/:-', beginning with a letter or digit",
-    ),
-]
+FragmentId = Annotated[str, Meta(max_length=512, pattern=r"^[^\x00-\x1f\x7f]+\Z", description=_FRAGMENT_ADVICE)]
+Label = Annotated[str, Meta(max_length=64, pattern=_LABEL.pattern, description=_LABEL_ADVICE)]
+
+# The same, where the patterns are looked at only if the name is not known already: they take longer than all the rest
+# of decoding what is asked most often.
+UncheckedProject = Annotated[str, Meta(max_length=128, description=_PROJECT_ADVICE)]
+UncheckedId = Annotated[str, Meta(max_length=512, description=_FRAGMENT_ADVICE)]
+UncheckedLabel = Annotated[str, Meta(max_length=64, description=_LABEL_ADVICE)]
+
 StrategyName = Annotated[
     str,
     Meta(
@@ -120,6 +120,12 @@ def parse_name(text: str, what: str = "name") -> Name:
 def canonical(text: str, what: str = "name") -> str:
     """The one spelling of a name: with its namespace."""
     return str(parse_name(text, what))
+
+
+@functools.lru_cache(maxsize=1024)
+def known_label(text: str) -> str | None:
+    """A label that is not too long, as one text for all who have it; None if it is none."""
+    return text if _LABEL.match(text) else None
 
 
 def _is_close(text: str) -> bool:

@@ -8,7 +8,7 @@ leaves even the order of eviction as it was, which an `OrderedDict` could not.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -18,10 +18,10 @@ class Link(Generic[T]):
 
     __slots__ = ("after", "before", "value")
 
-    def __init__(self, value: T | None = None) -> None:
+    def __init__(self, value: T | None, before: Link[T], after: Link[T]) -> None:
         self.value = value
-        self.before: Link[T] = self
-        self.after: Link[T] = self
+        self.before = before
+        self.after = after
 
     def take_out(self) -> None:
         """Leave the ring, remembering the place."""
@@ -40,20 +40,20 @@ class Ring(Generic[T]):
     __slots__ = ("_hinge",)
 
     def __init__(self) -> None:
-        self._hinge: Link[T] = Link()
+        nowhere = cast("Link[T]", None)
+        self._hinge: Link[T] = Link(None, nowhere, nowhere)
+        self._hinge.before = self._hinge.after = self._hinge
 
-    def append(self, link: Link[T]) -> None:
-        """Make `link` the most recently used."""
+    def append(self, value: T) -> Link[T]:
+        """Make `value` the most recently used; its place."""
         hinge = self._hinge
         last = hinge.before
-        link.before = last
-        link.after = hinge
-        last.after = link
-        hinge.before = link
+        link = Link(value, last, hinge)
+        last.after = hinge.before = link
+        return link
 
     def touch(self, link: Link[T]) -> None:
         """Make a link of this ring the most recently used."""
-        # `take_out` and `append`, by hand: this runs twice with every read.
         before, after = link.before, link.after
         before.after = after
         after.before = before
@@ -61,8 +61,7 @@ class Ring(Generic[T]):
         last = hinge.before
         link.before = last
         link.after = hinge
-        last.after = link
-        hinge.before = link
+        last.after = hinge.before = link
 
     def __iter__(self) -> Iterator[T]:
         link = self._hinge.after

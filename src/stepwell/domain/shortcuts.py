@@ -3,19 +3,24 @@
 A `get` of a fragment that is hot moves nothing, and a `store` of one that is new, and has room, concerns nobody else.
 Both are decided and done in here in one go, in half of the time. Of whatever is not as simple they know nothing, change
 nothing and give None: then `machine.apply`, which says what is right, has its turn. That the two agree is
-property-tested.
+property-tested. Names are held to their bounds by `machine.apply` too: what exists has been.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from stepwell.domain.commands.tiers import GetFragment, StoreFragment
 from stepwell.domain.content import digest_of
-from stepwell.domain.deciding import Origin, RowChanged
+from stepwell.domain.deciding import Origin
 from stepwell.domain.fragment import FragmentRow
-from stepwell.domain.machine import Outcome
-from stepwell.domain.replies import FragmentFound, FragmentPlaced
+from stepwell.domain.names import known_label
+from stepwell.domain.replies import FragmentFound
 from stepwell.domain.state import State
 from stepwell.domain.tier import HOT
+
+_NO_METADATA: Final[dict[str, str]] = {}
+"""One for all who have none: nobody changes what a row holds."""
 
 
 def get(state: State, command: GetFragment, origin: Origin) -> FragmentFound | None:
@@ -31,20 +36,24 @@ def get(state: State, command: GetFragment, origin: Origin) -> FragmentFound | N
     return FragmentFound(entry.row, origin.now_ms, entry.access_count)
 
 
-def store(state: State, command: StoreFragment, origin: Origin) -> Outcome | None:
-    """A fragment that is new, as its body is, for which nothing has to make room."""
-    project, body = command.project, command.body
+def store(state: State, command: StoreFragment, origin: Origin) -> FragmentRow | None:
+    """The row of a fragment that is new, as its body is, in a project that exists, and for which nothing makes room."""
+    body, tokens, fragment_id = command.body, command.tokens, command.fragment_id
     table, bodies, budget = state.fragments, state.bodies, state.budget
+    project, kind = table.project_named(command.project), known_label(command.kind)
     if (
-        not isinstance(body, bytes)
+        project is None
+        or kind is None
+        or not isinstance(body, bytes)
         or command.tier is not HOT
         or command.metadata
         or command.expected_revision
+        or not fragment_id.isprintable()
         or (origin.projects is not None and project not in origin.projects)
-        or (project, command.fragment_id) in table.entries
+        or (project, fragment_id) in table.entries
     ):
         return None
-    size, tokens = len(body), command.tokens
+    size = len(body)
     if (
         table.hot_tokens + tokens > budget.hot_tokens
         or bodies.bytes + size > budget.bodies_bytes
@@ -56,9 +65,9 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Outcome | Non
     now_ms = origin.now_ms
     row = FragmentRow(
         project,
-        command.fragment_id,
+        fragment_id,
         command.source,
-        command.kind,
+        kind,
         command.detail_depth,
         tokens,
         size,
@@ -68,9 +77,8 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Outcome | Non
         now_ms,
         revision,
         table.next_serial,
-        command.metadata,
+        _NO_METADATA,
     )
-    table.swap(None, row)
+    table.add(row)
     bodies.add(digest, size)
-    placed = FragmentPlaced(project, command.fragment_id, HOT, tokens, revision, digest)
-    return Outcome(placed, revision, (RowChanged(None, row),), {digest: body})
+    return row

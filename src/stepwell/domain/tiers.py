@@ -7,7 +7,7 @@ from itertools import chain, islice
 from msgspec.structs import replace
 
 from stepwell import limits
-from stepwell.domain.checks import check_metadata
+from stepwell.domain.checks import check, check_metadata
 from stepwell.domain.commands.tiers import (
     DeleteFragment,
     DemoteFragment,
@@ -17,6 +17,7 @@ from stepwell.domain.commands.tiers import (
     ListFragments,
     ListProjects,
     LocateBodies,
+    Names,
     PromoteFragment,
     RelieveArena,
     SetBudget,
@@ -51,6 +52,7 @@ from stepwell.errors import Conflict, NotFound, OutOfScope, StepTooLarge, TierFu
 @decides(StoreFragment)
 def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
     """Insert or replace, and keep every budget, in one step."""
+    check(Names(command.project, command.fragment_id, command.kind))
     origin.require((command.project,))
     if command.metadata:
         check_metadata(command.metadata)
@@ -85,6 +87,8 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
 @decides(GetFragment)
 def get(state: State, command: GetFragment, origin: Origin) -> Verdict:
     """A read and an access. It is a write only when it is the access that lifts the fragment."""
+    if (command.project, command.fragment_id) not in state.fragments.entries:
+        check(Names(command.project, command.fragment_id))
     entry = _entry(state, command.project, command.fragment_id, origin)
     changes = _climb(state, entry, origin)
     # The climbing fragment is protected, so that it is the last to move.

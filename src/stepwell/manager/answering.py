@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from stepwell.domain.commands import Read
 from stepwell.errors import InvalidArgument, OutcomeUnknown
 from stepwell.manager.guests import Guest
 from stepwell.manager.journal import Journal
-from stepwell.manager.requests import Requests
+from stepwell.manager.requests import Asked, Requests
 from stepwell.manager.sessions import Session
 from stepwell.manager.sharing import Sharing
 from stepwell.protocol.codec import Salvaged, encode_frame
@@ -32,7 +33,7 @@ class Answering:
             return
         if frame is not None:
             guest.peer.send_frame(frame)
-        elif all(isinstance(command, Read) for command in message.commands):
+        elif _only_reads(message.commands):
             self._inform(guest, self._requests.respond(message, session, guest.uploads.held))
         else:
             self._obey(guest, session, message)
@@ -47,14 +48,14 @@ class Answering:
 
     def _obey(self, guest: Guest, session: Session, message: Request | Transaction | Salvaged) -> None:
         """Do what must not be done twice, and remember what it came to."""
-        revision = self._requests.revision
+        revision = self._journal.revision
         response = self._requests.respond(message, session, guest.uploads.held)
         frame = _framed(response)
         if frame is None:  # it does not fit, but what was asked is done
             frame = _framed(self._requests.without_answers(response))
             assert frame is not None
         session.remember(message.request_id, frame)
-        if self._requests.revision != revision:
+        if self._journal.revision != revision:
             self._journal.remember(session.session_id, message.request_id, frame)
         self._sharing.before(guest, response)
         guest.peer.send_frame(frame)
@@ -91,6 +92,12 @@ class Answering:
                 evicted=evicted,
             )
         )
+
+
+def _only_reads(commands: Sequence[Asked]) -> bool:
+    if len(commands) == 1:  # as mostly: a generator would take longer than what is asked
+        return isinstance(commands[0], Read)
+    return all(isinstance(command, Read) for command in commands)
 
 
 def _framed(response: Response) -> bytes | None:

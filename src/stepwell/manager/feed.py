@@ -16,7 +16,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from stepwell import limits
-from stepwell.domain.deciding import AnyChange
+from stepwell.domain.deciding import AnyChange, RowChanged
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.fragment import FragmentRow
 from stepwell.domain.machine import Outcome
@@ -58,7 +58,7 @@ class Feed:
     def __init__(self, projects_of: ProjectsOf, *, floor: int = 0, archive: Archive | None = None) -> None:
         self._projects_of = projects_of
         self._archive = archive
-        self._steps: deque[_Step] = deque()
+        self._steps: deque[_Step | FragmentRow] = deque()  # the row alone, of a fragment that was new: as nearly always
         self._size = 0
         self._floor = floor  # of what is in memory: every event behind it
 
@@ -71,18 +71,19 @@ class Feed:
 
     def note(self, outcomes: Sequence[Outcome], at_ms: int) -> None:
         """Take the committed outcomes of one revision."""
-        if len(outcomes) == 1:
-            changes = outcomes[0].changes
-            if len(changes) == 1 and type(changes[0].after) is FragmentRow:  # as nearly always
-                self._add(_Step(outcomes[0].revision, at_ms, 1, changes))
-                return
-        else:
-            changes = tuple(chain.from_iterable(outcome.changes for outcome in outcomes))
+        changes = tuple(chain.from_iterable(outcome.changes for outcome in outcomes))
         if changes:
             step = _Step(outcomes[0].revision, at_ms, len(changes), changes)
             if not all(type(change.after or change.before) is FragmentRow for change in changes):
                 self._tell(step)
             self._add(step)
+
+    def note_new(self, row: FragmentRow) -> None:
+        """Take a fragment that was not there before, and was all that happened at its revision."""
+        self._steps.append(row)
+        self._size += 1
+        if self._size > limits.EVENTS_BUFFERED:
+            self._forget()
 
     def publish(self, events: Sequence[AnyEvent]) -> None:
         """Take committed events, of one revision or of several."""
@@ -107,7 +108,9 @@ class Feed:
             events += self._tell(self._steps[at])
         return events, committed
 
-    def _tell(self, step: _Step) -> Sequence[AnyEvent]:
+    def _tell(self, step: _Step | FragmentRow) -> Sequence[AnyEvent]:
+        if isinstance(step, FragmentRow):
+            return events_of((RowChanged(None, step),), step.revision, step.placed_at_ms, self._projects_of)
         if step.changes:
             step.events = events_of(step.changes, step.revision, step.at_ms, self._projects_of)
             step.changes = ()
@@ -116,7 +119,11 @@ class Feed:
     def _add(self, step: _Step) -> None:
         self._steps.append(step)
         self._size += step.size
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let go of the oldest, so that the bound holds."""
         while self._size > limits.EVENTS_BUFFERED:
             oldest = self._steps.popleft()
-            self._size -= oldest.size
+            self._size -= oldest.size if isinstance(oldest, _Step) else 1
             self._floor = oldest.revision

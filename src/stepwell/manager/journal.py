@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from stepwell import limits
+from stepwell.domain.deciding import RowChanged
 from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.machine import Outcome
 from stepwell.domain.state import State
@@ -32,6 +33,11 @@ class Journal:
         self._write_uses_at_s = 0.0
         if self.is_durable:
             state.fragments.touched = {}
+
+    @property
+    def revision(self) -> int:
+        """How far what has happened goes, committed or not."""
+        return self._state.revision
 
     def begin_with(self, budget: TierBudget) -> None:
         """What a store that has nothing yet has to know."""
@@ -57,6 +63,17 @@ class Journal:
             turn.events += events_of(outcome.changes, outcome.revision, now_ms, self._projects_of)
         turn.now_ms = now_ms
         self._is_changed = True
+
+    def note_new(self, row: FragmentRow) -> None:
+        """A fragment is there that was not, and nothing else happened at its revision."""
+        if self.is_durable:
+            change = (RowChanged(None, row),)
+            self._turn.fragments[row.key] = None
+            self._turn.events += events_of(change, row.revision, row.placed_at_ms, self._projects_of)
+            self._turn.now_ms = row.placed_at_ms
+            self._is_changed = True
+        else:
+            self.feed.note_new(row)
 
     def remember(self, session_id: str, request_id: int, frame: bytes) -> None:
         """A request of which something took effect was answered: sent again, it has to get the same answer."""

@@ -139,7 +139,9 @@ class Loop:
         """Do what is asked; whoever may have to be told of it."""
         for fd, events in ready:
             self._attend(fd, events)
-        busy, self._backlog = self._backlog | self._parking.guests, {}
+        busy, self._backlog = self._backlog, {}
+        if self._parking.guests:
+            busy |= self._parking.guests
         for guest in busy.values():
             self._serve(guest)
         if self._now_s >= self._housekeep_at_s:
@@ -148,7 +150,8 @@ class Loop:
 
     def _reply(self, guests: Collection[Guest]) -> None:
         """Send what was answered. Nothing is sent anywhere else: so that all of it was committed before."""
-        told = (*self._watchers.tell(self._now_s), *self._dispatcher.dispatch())
+        told = self._watchers.tell(self._now_s)
+        told += self._dispatcher.dispatch()
         for guest in dict.fromkeys((*guests, *told)) if told else guests:
             self._flush(guest)
 
@@ -157,20 +160,15 @@ class Loop:
 
         Bodies change their form in idle moments; while memory is short, or somebody waits for it, after every turn.
         """
-        is_short = bool(self._parking.guests) or self._bodies.is_pressed
-        has_more = self._backlog or self._watchers.has_more or self._dispatcher.has_more
-        if (is_short and self._requests.owner.work()) or has_more:
+        if (self._parking.guests or self._bodies.is_pressed) and self._requests.owner.work():
             return self._epoll.poll(0)
+        ready = self._epoll.poll(0)
+        if ready or self._backlog or self._watchers.has_more or self._dispatcher.has_more:
+            return ready
         if self._drain_until_s is not None:
             return self._epoll.poll(0.01)
-        if seconds := self._spin.seconds():
-            until_s = time.monotonic() + seconds
-            while time.monotonic() < until_s:
-                if ready := self._epoll.poll(0):
-                    self._spin.hit()
-                    return ready
-                os.sched_yield()  # whoever we wait for may be waiting for this core
-            self._spin.missed()
+        if ready := self._spin.look(self._epoll.poll):
+            return ready
         if self._requests.owner.work():
             return self._epoll.poll(0)
         return self._epoll.poll(
@@ -219,7 +217,7 @@ class Loop:
         """Apply what a peer has sent, a bounded number of commands, or the one request that has more."""
         done = 0
         while done < limits.COMMANDS_PER_TURN:
-            revision = self._requests.revision
+            revision = self._journal.revision
             try:
                 if guest.parked is not None and not self._parking.resume(guest, guest.parked, self._now_s):
                     if guest.uploads.is_preparing:
@@ -234,7 +232,7 @@ class Loop:
                 return
             except Exception as error:  # noqa: BLE001 - a defect outside the state costs its finder alone
                 self._log.exception("peer.met_a_defect", pid=guest.credentials.pid)
-                kind = ManagerFault if self._requests.revision == revision else OutcomeUnknown
+                kind = ManagerFault if self._journal.revision == revision else OutcomeUnknown
                 self._reject(guest, kind(f"your message met a defect ({error!r})"[: limits.ERROR_CHARS_MAX]))
                 return
             if time.monotonic() - self._now_s > limits.TURN_SECONDS_MAX:
@@ -309,7 +307,9 @@ class Loop:
             return
         if was_full and not peer.is_full:  # what it sent while it did not read
             self._backlog[peer.fileno()] = guest
-        interest = (0 if peer.is_full or guest.parked else READ) | (WRITE if peer.outbox else 0)
+        interest = READ
+        if peer.outbox or guest.parked:
+            interest = (0 if peer.is_full or guest.parked else READ) | (WRITE if peer.outbox else 0)
         if interest != guest.interest:
             self._epoll.modify(peer.fileno(), interest)
             guest.interest = interest

@@ -13,16 +13,16 @@ from stepwell.domain import invariants, machine, shortcuts
 from stepwell.domain.changeset import EntryRow
 from stepwell.domain.commands import Command, Write
 from stepwell.domain.commands.tiers import EvictLru, GetFragment, RelieveArena, SetBudget, StoreFragment
-from stepwell.domain.deciding import AnyChange, Origin
+from stepwell.domain.deciding import AnyChange, Origin, RowChanged
 from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.invariants import BUDGET
 from stepwell.domain.machine import Outcome
 from stepwell.domain.queues import TaskTable
 from stepwell.domain.receipt import ReceiptRow
-from stepwell.domain.replies import FragmentsMoved, Reply
+from stepwell.domain.replies import FragmentPlaced, FragmentsMoved, Reply
 from stepwell.domain.state import State
 from stepwell.domain.task import Task
-from stepwell.domain.tier import Tier
+from stepwell.domain.tier import HOT, Tier
 from stepwell.errors import Busy, NotOwner, StepTooLarge, StepwellError, TierFull
 from stepwell.manager.journal import Journal
 from stepwell.manager.recovery import recover, restore_bodies
@@ -151,15 +151,15 @@ class StateOwner:
     def _store(self, command: StoreFragment, origin: Origin) -> Answer | None:
         if not isinstance(command.body, bytes) or not self._bodies.has_room(len(command.body)):
             return None
-        outcome = shortcuts.store(self._state, command, origin)
-        if outcome is None:
+        row = shortcuts.store(self._state, command, origin)
+        if row is None:
             return None
-        self.journal.note((outcome,), origin.now_ms)
-        for digest, body in outcome.bodies.items():
-            self._bodies.take_in(digest, body)
+        self.journal.note_new(row)
+        self._bodies.take_in(row.digest, command.body)
         if self._catalogues:
-            self._catalogues.note(outcome.changes, outcome.revision)
-        return Answer(outcome.revision, outcome.reply, _NO_HANDLES)
+            self._catalogues.note((RowChanged(None, row),), row.revision)
+        placed = FragmentPlaced(row.project, row.fragment_id, HOT, row.tokens, row.revision, row.digest)
+        return Answer(row.revision, placed, _NO_HANDLES)
 
     def execute_all(self, commands: Sequence[Write[Reply]], origin: Origin) -> list[Answer]:
         """Apply all commands at one revision, or none and raise."""

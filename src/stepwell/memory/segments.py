@@ -10,6 +10,7 @@ One on disk is a file without a name, written with `pwrite`; what readers get is
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -19,7 +20,9 @@ from typing import Final, Protocol
 
 from stepwell import limits
 
-_F_SEAL_FUTURE_WRITE: Final = 0x10  # linux/fcntl.h; the standard library has no name for it
+# From linux/fcntl.h and asm/mman.h; the standard library has no names for them.
+_F_SEAL_FUTURE_WRITE: Final = 0x10
+_MADV_POPULATE_WRITE: Final = 23
 _SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _F_SEAL_FUTURE_WRITE
 
 
@@ -80,7 +83,10 @@ class MemorySegment:
 
     def allocate(self, end: int, at_most: int | None = None) -> bool:
         if end > self.allocated:
-            self.allocated += _allocate(self.descriptor, self.allocated, end, self.size, at_most)
+            start = self.allocated
+            self.allocated += _allocate(self.descriptor, start, end, self.size, at_most)
+            with contextlib.suppress(OSError):  # a kernel that does not know it maps page by page, as they are written
+                self._map.madvise(_MADV_POPULATE_WRITE, start, self.allocated - start)
         return end <= self.allocated
 
     def write(self, offset: int, data: bytes | memoryview) -> None:

@@ -20,6 +20,7 @@ _encoder = Encoder()
 _client_messages: Decoder[ClientMessage] = Decoder(ClientMessage)
 _manager_messages: Decoder[ManagerMessage] = Decoder(ManagerMessage)
 
+_NO_HEADER = bytes(HEADER.size)  # until the length is known
 _ROW_BYTES = 2 * limits.KIB
 _HANDLE_BYTES = 128
 
@@ -54,7 +55,7 @@ class Salvaged(Struct, frozen=True):
 def encode_frame(message: Message, out: bytearray) -> None:
     """Append a message to a buffer, as a frame. A message that is too large leaves the buffer as it was."""
     start = len(out)
-    out += bytes(HEADER.size)
+    out += _NO_HEADER
     try:
         _encoder.encode_into(message, out, start + HEADER.size)
     except UnicodeEncodeError as error:
@@ -74,13 +75,12 @@ def encode_frame(message: Message, out: bytearray) -> None:
 
 def size_of(answer: Answer) -> int:
     """About how many bytes an answer takes in a frame. Where nothing varies much, it is not encoded to find out."""
-    match answer.reply:
-        case FragmentPlaced():
-            return _ROW_BYTES
-        case FragmentFound(row) if not row.metadata:
-            return 4 * len(row.source) + _ROW_BYTES
-        case reply:
-            return len(_encoder.encode(reply)) + _HANDLE_BYTES * len(answer.handles)
+    reply = answer.reply
+    if isinstance(reply, FragmentFound) and not reply.row.metadata:  # first what is asked most
+        return 4 * len(reply.row.source) + _ROW_BYTES
+    if isinstance(reply, FragmentPlaced):
+        return _ROW_BYTES
+    return len(_encoder.encode(reply)) + _HANDLE_BYTES * len(answer.handles)
 
 
 def decode_from_manager(payload: bytes | bytearray) -> ManagerMessage:

@@ -193,10 +193,7 @@ def entries(found: Iterable[Sequence[Value]]) -> list[Entry]:
             tick, touched, last, count, since = convert(values[FRAGMENT_COLUMNS:], _Use)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             raise StoreDamaged(f"table fragments, project {values[0]!r}, fragment_id {values[1]!r}: {error}") from error
-        entry = Entry(row, tick)
-        entry.touched_at_ms, entry.last_accessed_ms = touched, last
-        entry.access_count, entry.accesses_since_move = count, since
-        result.append(entry)
+        result.append(Entry(row, tick, touched, last, access_count=count, accesses_since_move=since))
     return result
 
 

@@ -124,7 +124,7 @@ class Connection:
 
     def _next_message(self) -> ManagerMessage:
         while (frame := self._framer.next_frame()) is None:
-            self._look()
+            self._spin.look(self._readable.poll)  # quicker to say no than receiving is
             self._fetch()
         return decode_from_manager(frame)
 
@@ -164,17 +164,6 @@ class Connection:
         if count > len(self._descriptors):
             raise ProtocolError(f"{count} descriptors were announced, {len(self._descriptors)} came")
         return [self._descriptors.popleft() for _ in range(count)]
-
-    def _look(self) -> None:
-        """Look for bytes for a moment, before we go to sleep over them."""
-        if seconds := self._spin.seconds():
-            until = time.perf_counter() + seconds
-            while time.perf_counter() < until:
-                if self._readable.poll(0):  # quicker to say no than receiving is
-                    self._spin.hit()
-                    return
-                os.sched_yield()  # whoever we wait for may be waiting for this core
-            self._spin.missed()
 
     def _receive_some(self) -> int:
         """Wait for bytes; how many came."""

@@ -7,13 +7,18 @@ waits as after the miss before, and after a hit it is back.
 
 from __future__ import annotations
 
-from typing import Final
+import os
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 _LEFT_OUT_MAX: Final = 64
 
 
 class Spin:
-    """How long to look before the next sleep."""
+    """Looks before the next sleep, or does not."""
 
     __slots__ = ("_left_out", "_next_left_out", "_seconds")
 
@@ -22,18 +27,17 @@ class Spin:
         self._left_out = 0
         self._next_left_out = 1
 
-    def seconds(self) -> float:
-        """How long to look this time; 0 is not at all."""
+    def look(self, poll: Callable[[int], list[T]]) -> list[T]:
+        """What `poll(0)` finds within the moment, if anything."""
         if self._left_out:
             self._left_out -= 1
-            return 0.0
-        return self._seconds
-
-    def hit(self) -> None:
-        """It came while we looked."""
-        self._next_left_out = 1
-
-    def missed(self) -> None:
-        """It did not."""
+            return []
+        until_s = time.monotonic() + self._seconds
+        while time.monotonic() < until_s:
+            if found := poll(0):
+                self._next_left_out = 1
+                return found
+            os.sched_yield()  # whoever we wait for may be waiting for this core
         self._left_out = self._next_left_out
         self._next_left_out = min(2 * self._next_left_out, _LEFT_OUT_MAX)
+        return []

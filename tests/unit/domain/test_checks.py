@@ -15,7 +15,7 @@ from stepwell.domain.checks import check, check_metadata, checked, explain, requ
 from stepwell.domain.commands import AnyCommand
 from stepwell.domain.commands.changesets import RecordChange
 from stepwell.domain.commands.plans import DeclareSubplans
-from stepwell.domain.commands.tiers import ListFragments, StoreFragment
+from stepwell.domain.commands.tiers import DeleteFragment, ListFragments, StoreFragment
 from stepwell.domain.names import Identifier
 from stepwell.domain.tier import Tier
 from stepwell.errors import InvalidArgument
@@ -79,8 +79,8 @@ STORED = ("p", "f", b"", 1, "hot", "", "text", 0)
 @pytest.mark.parametrize(
     "kind, fields, message",
     [
-        (StoreFragment, ("a b", "f", b"", 1), r"^project is malformed: a project is 1 to 128 letters"),
-        (StoreFragment, ("p", "", b"", 1), r"^fragment_id is malformed: give 1 to 512 characters"),
+        (DeleteFragment, ("a b", "f"), r"^project is malformed: a project is 1 to 128 letters"),
+        (DeleteFragment, ("p", ""), r"^fragment_id is malformed: give 1 to 512 characters"),
         (StoreFragment, ("p", "f", b"", 0), r"^tokens was refused \(.*>= 1\): tokens are a whole number"),
         (StoreFragment, ("p", "f", b"", -1), r"^tokens was refused"),
         (StoreFragment, ("p", "f", b"", "1"), r"^tokens was refused \(.*got `str`\): tokens are"),

@@ -70,7 +70,7 @@ def put(state: State, plan: Plan) -> None:
 
 def file_twice(state: State) -> None:
     table = state.fragments
-    table._shelves[Tier.WARM].ring.append(type(table.entries["p", "a"].in_tier)(table.entries["p", "a"]))
+    table._shelves[Tier.WARM].ring.append(table.entries["p", "a"])
 
 
 def lose_from_ring(state: State) -> None:

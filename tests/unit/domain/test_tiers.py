@@ -191,6 +191,25 @@ class TestStore:
         world.refuse(command, InvalidArgument, "store what is large as a body")
 
 
+    @pytest.mark.parametrize(
+        "names, problem",
+        [
+            (("a b", "f", "text"), "project is malformed"),
+            (("p", "f\n", "text"), "fragment_id is malformed"),
+            (("p", "", "text"), "fragment_id is malformed"),
+            (("p", "f", "-"), "kind is malformed"),
+        ],
+    )
+    def test_names_are_held_to_their_bounds(self, world: World, names: tuple[str, str, str], problem: str) -> None:
+        """No decoder has looked at their patterns."""
+        project, fragment_id, kind = names
+        world.do(StoreFragment("p", "there", b"1", 1))
+        before = image(world.state)
+        with pytest.raises(InvalidArgument, match=problem):
+            world.do(StoreFragment(project, fragment_id, b"2", 1, kind=kind))
+        assert image(world.state) == before
+
+
 class TestGet:
     """A read, an access, and now and then a climb."""
 
@@ -269,6 +288,11 @@ class TestGet:
             assert world.do(GetFragment("p", "f")).row.tier is Tier.WARM
         monkeypatch.undo()
         assert world.do(GetFragment("p", "f")).row.tier is Tier.HOT
+
+    def test_names_are_held_to_their_bounds(self, world: World) -> None:
+        """What cannot be there is not just missing."""
+        with pytest.raises(InvalidArgument, match="fragment_id is malformed"):
+            world.do(GetFragment("p", "a\nb"))
 
     def test_missing(self, world: World) -> None:
         """A name that nothing has is an error that repeats it."""

@@ -10,7 +10,7 @@ from stepwell import limits
 from stepwell.domain import machine
 from stepwell.domain.commands import Command
 from stepwell.domain.commands.plans import CreateAction, GetPlan, StartPhase, UseAction
-from stepwell.domain.commands.tiers import GetFragment, GetMetrics, ListFragments, StoreFragment
+from stepwell.domain.commands.tiers import DeleteFragment, GetFragment, GetMetrics, ListFragments, StoreFragment
 from stepwell.domain.deciding import DECIDERS, Decider, Origin, Verdict
 from stepwell.domain.plan import Phase, Plan, PlanState, ProjectLink
 from stepwell.domain.replies import FragmentPlaced, PlanFound, Reply
@@ -178,7 +178,7 @@ def test_results_that_fit_in_no_frame_are_unknown_not_refused(stage: Stage, monk
 def test_salvaged_requests_are_answered(stage: Stage) -> None:
     """A bad command in a request is refused, its neighbours happen; in a transaction none does."""
     with joined(stage, "a") as peer:
-        bad = GetFragment("p", "")
+        bad = DeleteFragment("p", "")
         good, refused = ask(stage, peer, store("a"), bad)
         assert isinstance(good, Answer)
         assert isinstance(refused, Refusal)

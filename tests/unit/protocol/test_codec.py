@@ -255,8 +255,8 @@ def problems(message: Salvaged) -> list[str]:
 @pytest.mark.parametrize(
     "command, problem",
     [
-        (["GetFragment", "p", ""], "fragment_id is malformed: give 1 to 512 characters"),
-        (["GetFragment", "p q", "a"], "project is malformed: a project is 1 to 128"),
+        (["DeleteFragment", "p", ""], "fragment_id is malformed: give 1 to 512 characters"),
+        (["DeleteFragment", "p q", "a"], "project is malformed: a project is 1 to 128"),
         (["GetFragment", "p"], "GetFragment"),
         (["StoreFragment", "p", "a", b"", 0], "tokens was refused .*at least 1"),
         (["StoreFragment", "p", "a", b"", 1, "lukewarm"], "tier was refused .*one of hot, warm, cold"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
 
 from stepwell import limits
 from stepwell.domain import replies
+from stepwell.domain.checks import checked
 from stepwell.domain.commands.base import Housekeeping, Read, Write
 from stepwell.domain.fragment import Depth, TierBudget
 from stepwell.domain.names import (
@@ -23,21 +24,33 @@ from stepwell.domain.names import (
     Revision,
     Source,
     Tokens,
+    UncheckedId,
+    UncheckedLabel,
+    UncheckedProject,
     UploadNumber,
 )
 from stepwell.domain.tier import Tier
 
 
-class StoreFragment(Write[replies.FragmentPlaced], frozen=True):
-    """Insert or replace. `expected_revision` 0 means "must not exist"."""
+@checked
+class Names(Struct, frozen=True):
+    """What the names in a command have to be, where the decoder does not look at their patterns."""
 
     project: ProjectName
     fragment_id: FragmentId
+    kind: Label = "text"
+
+
+class StoreFragment(Write[replies.FragmentPlaced], frozen=True):
+    """Insert or replace. `expected_revision` 0 means "must not exist". Its names are still to be checked."""
+
+    project: UncheckedProject
+    fragment_id: UncheckedId
     body: Body | UploadNumber
     tokens: Tokens
     tier: Tier = Tier.HOT
     source: Source = ""
-    kind: Label = "text"
+    kind: UncheckedLabel = "text"
     detail_depth: Depth = 0
     metadata: Metadata = field(default_factory=dict[str, str])
     expected_revision: Revision | None = None
@@ -48,10 +61,10 @@ class StoreFragment(Write[replies.FragmentPlaced], frozen=True):
 
 
 class GetFragment(Read[replies.FragmentFound], frozen=True):
-    """Read, which is an access: the fifth since its last move lifts a fragment one tier."""
+    """Read, which is an access: the fifth since its last move lifts a fragment one tier. Its names are unchecked."""
 
-    project: ProjectName
-    fragment_id: FragmentId
+    project: UncheckedProject
+    fragment_id: UncheckedId
 
 
 class PromoteFragment(Write[replies.FragmentPlaced], frozen=True):
