@@ -190,7 +190,6 @@ class TestStore:
         command = StoreFragment("p", "f", b"", 1, metadata=dict.fromkeys("abc", "x" * 8_000))
         world.refuse(command, InvalidArgument, "store what is large as a body")
 
-
     @pytest.mark.parametrize(
         "names, problem",
         [
