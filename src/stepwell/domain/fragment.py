@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct, field
 
@@ -59,6 +59,10 @@ class Fragment(Struct, frozen=True, kw_only=True):
         """How many bytes it takes in a frame, or beside it, at the most."""
         metadata = 2 * limits.METADATA_BYTES_MAX if self.metadata else 0
         return self._size + 4 * len(self.source) + metadata + 4096
+
+
+NO_METADATA: Final[dict[str, str]] = {}
+"""One for all rows that have none: nobody changes what a row holds."""
 
 
 class FragmentRow(Struct, frozen=True, array_like=True, gc=False):

@@ -8,19 +8,14 @@ property-tested. Names are held to their bounds by `machine.apply` too: what exi
 
 from __future__ import annotations
 
-from typing import Final
-
 from stepwell.domain.commands.tiers import GetFragment, StoreFragment
 from stepwell.domain.content import digest_of
 from stepwell.domain.deciding import Origin
-from stepwell.domain.fragment import FragmentRow
+from stepwell.domain.fragment import NO_METADATA, FragmentRow
 from stepwell.domain.names import known_label
 from stepwell.domain.replies import FragmentFound
 from stepwell.domain.state import State
 from stepwell.domain.tier import HOT
-
-_NO_METADATA: Final[dict[str, str]] = {}
-"""One for all who have none: nobody changes what a row holds."""
 
 
 def get(state: State, command: GetFragment, origin: Origin) -> FragmentFound | None:
@@ -77,7 +72,7 @@ def store(state: State, command: StoreFragment, origin: Origin) -> FragmentRow |
         now_ms,
         revision,
         table.next_serial,
-        _NO_METADATA,
+        NO_METADATA,
     )
     table.add(row)
     bodies.add(digest, size)

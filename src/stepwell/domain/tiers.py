@@ -27,8 +27,9 @@ from stepwell.domain.commands.tiers import (
 )
 from stepwell.domain.deciding import Origin, RowChanged, Verdict, decides
 from stepwell.domain.enforcement import FragmentChanged, Moves, place, relieve, settle
-from stepwell.domain.fragment import FragmentRow, TierBudget
+from stepwell.domain.fragment import NO_METADATA, FragmentRow, TierBudget
 from stepwell.domain.fragments import Entry, Key
+from stepwell.domain.names import known_label
 from stepwell.domain.pages import cursor_number, take
 from stepwell.domain.patterns import glob_matcher
 from stepwell.domain.replies import (
@@ -65,10 +66,10 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
         state.bodies.require_room(((digest, size),), budget.bodies_bytes)
     tier, note = _fitting(budget, command.tier, command.tokens, size)
     row = FragmentRow(
-        project=command.project,
-        fragment_id=command.fragment_id,
+        project=state.fragments.project_named(command.project) or command.project,
+        fragment_id=current.fragment_id if current else command.fragment_id,
         source=command.source,
-        kind=command.kind,
+        kind=known_label(command.kind) or command.kind,
         detail_depth=command.detail_depth,
         tokens=command.tokens,
         size=size,
@@ -78,7 +79,7 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
         created_at_ms=current.created_at_ms if current else origin.now_ms,
         revision=state.revision + 1,
         serial=current.serial if current else state.fragments.next_serial,
-        metadata=command.metadata,
+        metadata=command.metadata or NO_METADATA,
     )
     inline = {digest: command.body} if isinstance(command.body, bytes) else {}
     return Verdict(_placed(row, note), place(state, current, row, origin), bodies=inline)

@@ -65,7 +65,7 @@ class Arena:
 
     def append(self, digest: bytes, data: bytes | memoryview, size: int, packed: bool) -> Handle:  # noqa: FBT001
         """Write a body of that size, packed or not, at once."""
-        length = len(data)
+        length = len(data) if packed else size
         taken = record_bytes(length)
         segment = self._current
         if segment is None or segment.allocated - segment.used < taken:

@@ -90,9 +90,10 @@ class BodyStore:
 
     def take_in(self, digest: bytes, body: bytes) -> None:
         """A body that was not there, in the form of hot."""
-        self.handles[digest] = self.arena.append(digest, body, len(body), packed=False)
+        size = self.counted.counts[digest].size  # the same number for all who keep it
+        self.handles[digest] = self.arena.append(digest, body, size, packed=False)
         if self.vault is not None:
-            self.vault.keep(digest, len(body), body, packed=False)
+            self.vault.keep(digest, size, body, packed=False)
 
     def follow(self, digest: bytes) -> None:
         """Something that referred to a body has changed: it may have to go, or to take another form."""
