@@ -3,10 +3,12 @@
     StepwellError
     ├── Refused                  understood and refused: nothing changed
     │   ├── InvalidArgument      an argument is outside its bounds (also a ValueError)
+    │   │   └── EscapesRoot      a path that leads out of its root, or to what is not part of a tree
     │   ├── OutOfScope           names a project that the session may not touch
     │   ├── NotFound             nothing has that name (also a LookupError)
     │   ├── AlreadyExists        something already has that name
     │   ├── Conflict             somebody changed it first: read again, then decide
+    │   │   └── TreeConflict     files are not what a change expects; `details["paths"]` has each
     │   ├── TierFull             there is no room left: delete, or raise the budget
     │   ├── StepTooLarge         would move more than one step may: do it in parts
     │   ├── Busy                 overloaded now: try again later
@@ -35,6 +37,8 @@
     │   ├── BodyGone             a body of a view was deleted meanwhile (also a LookupError)
     │   ├── ProtocolError        the other side does not speak our protocol
     │   ├── WorkerDied           the process that ran a function ended with it
+    │   ├── TreeFailed           a tree could not be read or written: it is as it was
+    │   ├── ToolMissing          a program that is needed is not installed
     │   └── ManagerFault         a defect inside the manager; nothing changed
     └── NotOwner                 state was used outside the process and thread that own it
 
@@ -85,6 +89,10 @@ class InvalidArgument(Refused, ValueError):
     """An argument is outside its bounds; the message says which bounds."""
 
 
+class EscapesRoot(InvalidArgument):
+    """A path leads out of its root, through a symbolic link, or to what is not part of a tree. Nothing was touched."""
+
+
 class OutOfScope(Refused):
     """The request names a project that its session was not opened for."""
 
@@ -101,6 +109,12 @@ class Conflict(Refused):
     """What the caller expected to find has changed since. Read again, then decide."""
 
     retry = True
+
+
+class TreeConflict(Conflict):
+    """Files are not what a change expects to find. `details` has `paths` and, in the same order, `expected`, `found`."""
+
+    retry = False  # they do not become so by themselves
 
 
 class TierFull(Refused):
@@ -224,6 +238,14 @@ class ProtocolError(RuntimeFault):
 
 class WorkerDied(RuntimeFault):
     """The worker process ended while it ran the function: how far that came is not known, and it is not run again."""
+
+
+class TreeFailed(RuntimeFault):
+    """The file system refused a step. The tree is as it was, or the message says what is left to be done."""
+
+
+class ToolMissing(RuntimeFault):
+    """A program that is needed is not installed, or does not run."""
 
 
 class ManagerFault(RuntimeFault):

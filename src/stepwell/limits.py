@@ -153,6 +153,17 @@ INGEST_PAUSE_SECONDS_MAX: Final = 5.0  # it grows up to this while nothing chang
 INGEST_PAUSE_RATIO: Final = 10.0  # and is so many times as long as the look: watching takes a tenth of a core at most
 INGEST_SKIPPED_MAX: Final = 1_000  # named in a report; those beyond are counted
 
+# Trees.
+TREE_PART_BYTES: Final = MIB  # of a file that are read, hashed or written at once
+TREE_DELTAS_MAX: Final = ENTRIES_PER_PLAN_MAX  # of one transaction: what a plan may have changed
+TREE_LOCK_SECONDS: Final = 60.0  # to wait for whoever changes the same tree: a large change is a matter of seconds
+TREE_LOCK_PAUSE_SECONDS: Final = 0.01  # between two tries
+TREE_LEAVES_MAX: Final = 500_000  # of a tree that is watched for changes: about 200 MB
+TREE_SPOOL_BYTES_MAX: Final = 4 * 1024 * MIB  # of old contents kept beside it, in the directory for temporary files
+TREE_ATTEMPTS_MAX: Final = 5  # at reading a file that somebody writes at the same time
+TREE_NAMED_MAX: Final = 20  # paths in a message; `details` has all of them
+MERGE_SECONDS_MAX: Final = 60.0  # of one file
+
 # Watching.
 WATCHERS_MAX: Final = 64  # each looks at every event
 EVENTS_BUFFERED: Final = 10_000  # in memory, for watchers that are a little behind: about 10 MB

@@ -1,0 +1,86 @@
+"""What earlier processes left at a root: undone, thrown away, or told to whoever knows what to do about it."""
+
+from __future__ import annotations
+
+import os
+
+from stepwell import limits
+from stepwell.errors import TreeConflict
+from stepwell.trees import log as logs
+from stepwell.trees.area import Area, Stage, check_name, failures, locked
+from stepwell.trees.directories import Root
+from stepwell.trees.planning import conflict
+from stepwell.trees.undoing import undo as undo_log
+
+
+def pending(root: str | os.PathLike[str], *, wait_s: float = limits.TREE_LOCK_SECONDS) -> list[tuple[str, bool]]:
+    """Each transaction that came to no end here, and whether it was done: then ask whoever knows, and settle or undo.
+
+    One that was not done is undone by the next transaction at this root, or by `recover`.
+    """
+    with (
+        failures(f"what is pending at {os.fspath(root)!r} cannot be read"),
+        Root(root) as opened,
+        locked(opened, wait_s) as area,
+    ):
+        return [(name, stage is Stage.DONE) for name, stage in area.list() if stage in {Stage.OPEN, Stage.DONE}]
+
+
+def settle(root: str | os.PathLike[str], name: str, *, wait_s: float = limits.TREE_LOCK_SECONDS) -> None:
+    """A done transaction is final: what was kept to go back is removed."""
+    check_name(name)
+    with failures(f"{name!r} cannot be settled"), Root(root) as opened, locked(opened, wait_s) as area:
+        area.spend(name, Stage.DONE)
+
+
+def undo(root: str | os.PathLike[str], name: str, *, wait_s: float = limits.TREE_LOCK_SECONDS) -> None:
+    """A done transaction did not count: the tree becomes what it was before it."""
+    check_name(name)
+    with failures(f"{name!r} cannot be undone"), Root(root) as opened, locked(opened, wait_s) as area:
+        area.move(name, Stage.DONE, Stage.OPEN)
+        take_back(area, name)
+
+
+def recover(root: str | os.PathLike[str], *, wait_s: float = limits.TREE_LOCK_SECONDS) -> None:
+    """Undo what is unfinished, as entering a transaction does."""
+    with failures(f"{os.fspath(root)!r} cannot be recovered"), Root(root) as opened, locked(opened, wait_s) as area:
+        recover_area(area)
+
+
+def recover_area(area: Area) -> None:
+    """Undo what is open, throw away what is of no use; what is done waits. Every one has its turn, then it is told."""
+    conflicts: list[TreeConflict] = []
+    for name, stage in area.list():
+        match stage:
+            case Stage.STAGING | Stage.SPENT:
+                area.remove(name, stage)
+            case Stage.OPEN:
+                try:
+                    take_back(area, name)
+                except TreeConflict as found:
+                    conflicts.append(found)
+            case Stage.DONE | Stage.LEFT:
+                pass
+    if conflicts:
+        raise conflicts[0]
+
+
+def take_back(area: Area, name: str) -> None:
+    """Undo an open transaction, and be done with it."""
+    with area.opened(name, Stage.OPEN) as directory:
+        left = undo_log(area.root, directory, _read(area, name, directory))
+    if not left:
+        area.spend(name, Stage.OPEN)
+        return
+    area.move(name, Stage.OPEN, Stage.LEFT)
+    raise conflict(
+        left,
+        f"{name!r} was undone, except for what somebody changed since, which was left alone "
+        f"(what was there before is in {area.path(name, Stage.LEFT)!r})",
+    )
+
+
+def _read(area: Area, name: str, directory: int) -> logs.Log:
+    descriptor = os.open(logs.NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    with open(descriptor, "rb") as file:
+        return logs.decode(file.read(), f"{area.path(name, Stage.OPEN)}/{logs.NAME}")

@@ -1,0 +1,143 @@
+"""Back to what was before, from the log and what is found: the same for a failure, a crash and a change of mind.
+
+Nothing is remembered about how far the transaction came, or an earlier undoing: every step looks first, so that each
+may have happened already, and the whole may be interrupted and begun again. What is there is
+
+- what was there before: nothing is to be done;
+- what the transaction put there, or nothing: what was there before is put back;
+- anything else: somebody changed it since. It is left alone, and named.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+
+from stepwell.errors import EscapesRoot
+from stepwell.trees import steps
+from stepwell.trees.directories import Found, Root, signature_at
+from stepwell.trees.log import Item, Log, old_name
+from stepwell.trees.planning import Mismatch
+from stepwell.trees.steps import Place
+
+_IN_THE_WAY = (FileNotFoundError, NotADirectoryError, FileExistsError, IsADirectoryError, EscapesRoot)
+"""How a place shows that it is not what the log left: somebody else was there."""
+
+
+def undo(root: Root, directory: int, log: Log) -> list[Mismatch]:
+    """Put everything back, synced; what could not be, because somebody changed it since."""
+    return _Undoing(root, directory, log).run()
+
+
+class _Undoing:
+    def __init__(self, root: Root, directory: int, log: Log) -> None:
+        self._root = root
+        self._directory = directory
+        self._log = log
+        self._left: dict[str, Mismatch] = {}
+
+    def run(self) -> list[Mismatch]:
+        set_modes(self._root, self._log.loosened, stat.S_IRWXU)
+        for item in self._log.items:
+            if item.after and not item.before:
+                self._take_away(item)
+        for raw in reversed(self._log.made):
+            self._unmake(os.fsdecode(raw))
+        for raw, mode in reversed(self._log.removed):
+            self._remake(os.fsdecode(raw), mode)
+        for number, item in enumerate(self._log.items):
+            if item.before:
+                self._put_back(number, item)
+        set_modes(self._root, self._log.removed)
+        set_modes(self._root, self._log.loosened)
+        steps.sync(self._directory, "old")
+        sync_all(self._root, self._log)
+        return [*self._left.values()]
+
+    def _take_away(self, item: Item) -> None:
+        found = self._look(item.path)
+        if found is None or found.is_directory or (found.leaf is None and not found.is_other):
+            return
+        if item.after is None or not item.after.is_met_by(found.leaf):
+            self._leave(item.path, str(item.after), str(found))
+            return
+        with self._root.place(item.path) as place:
+            steps.unlink(place)
+
+    def _unmake(self, path: str) -> None:
+        try:
+            with self._root.place(path) as place:
+                steps.rmdir(place)
+        except (FileNotFoundError, NotADirectoryError, EscapesRoot):
+            pass  # gone, or not made yet
+        except OSError as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                raise
+            self._leave(path, "an empty directory", "a directory with other things in it")
+
+    def _remake(self, path: str, mode: int) -> None:
+        try:
+            with self._root.place(path) as place:
+                steps.mkdir(place, mode | stat.S_IRWXU)
+        except FileExistsError:
+            found = self._look(path)
+            if found is not None and not found.is_directory:
+                self._leave(path, "a directory", str(found))
+        except _IN_THE_WAY:
+            self._leave(path, "a directory", "nothing, and no place for it")
+
+    def _put_back(self, number: int, item: Item) -> None:
+        old = Place(self._directory, old_name(number))
+        kept = signature_at(old)
+        try:
+            with self._root.place(item.path) as place:
+                now = signature_at(place)
+                if kept is not None and now is not None and now.inode == kept.inode:
+                    return  # two names of what was there
+                if self._may_replace(item):
+                    if kept is None:
+                        raise FileNotFoundError
+                    steps.rename(old, place)
+        except _IN_THE_WAY:
+            self._leave(item.path, str(item.before), str(self._look(item.path) or "something behind a link"))
+
+    def _may_replace(self, item: Item) -> bool:
+        found = self._root.look(item.path)
+        if item.before is not None and item.before.is_met_by(found.leaf):
+            return False
+        is_ours = item.after is not None and item.after.is_met_by(found.leaf)
+        is_nothing = found.leaf is None and not found.is_other
+        if not is_ours and not is_nothing:
+            self._leave(item.path, str(item.after or "nothing"), str(found))
+        return is_ours or is_nothing
+
+    def _look(self, path: str) -> Found | None:
+        with suppress(EscapesRoot):
+            return self._root.look(path)
+        return None
+
+    def _leave(self, path: str, expected: str, found: str) -> None:
+        self._left.setdefault(path, Mismatch(path, expected, found))
+
+
+def set_modes(root: Root, modes: tuple[tuple[bytes, int], ...], extra: int = 0) -> None:
+    """Of directories that are still there."""
+    for raw, mode in modes:
+        path = os.fsdecode(raw)
+        with suppress(FileNotFoundError, NotADirectoryError, EscapesRoot):
+            _set_mode(root, path, mode | extra)
+
+
+def _set_mode(root: Root, path: str, mode: int) -> None:
+    with root.directory(path) as descriptor:
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
+            steps.chmod(descriptor, mode, path or ".")
+
+
+def sync_all(root: Root, log: Log) -> None:
+    """Every directory in which a name came, went or was replaced, as far as it is still there."""
+    for path in log.touched:
+        with suppress(FileNotFoundError, NotADirectoryError, EscapesRoot), root.readable(path) as descriptor:
+            steps.sync(descriptor, path or ".")
