@@ -112,7 +112,7 @@ class Conflict(Refused):
 
 
 class TreeConflict(Conflict):
-    """Files are not what a change expects to find. `details` has `paths` and, in the same order, `expected`, `found`."""
+    """Files are not what a change expects. `details` has `paths` and, in the same order, `expected` and `found`."""
 
     retry = False  # they do not become so by themselves
 

@@ -71,7 +71,7 @@ def plan(root: Root, deltas: Iterable[Delta]) -> Plan:
     """What has to be done, or every path at which it cannot be. Nothing is written."""
     by_path = check_deltas(deltas)
     _refuse_links(root, by_path)
-    found = {path: _look(root, path) for path in by_path}
+    found = {path: look_within(root, path) for path in by_path}
     wanted = {path: _wanted(delta, found[path]) for path, delta in by_path.items()}
     is_there = all(is_met(leaf, found[path]) for path, leaf in wanted.items())
     if is_there:
@@ -104,11 +104,12 @@ def _refuse_links(root: Root, by_path: Mapping[str, Delta]) -> None:
                 raise EscapesRoot(f"path {path[:200]!r} leads through the symbolic link {above[:200]!r}")
 
 
-def _look(root: Root, path: str) -> Found:
+def look_within(root: Root, path: str) -> Found:
+    """What is at a path; behind a link, which a change puts there or takes away, there is nothing."""
     try:
         return root.look(path)
     except EscapesRoot:
-        return Found()  # behind a link that this change takes away
+        return Found()
 
 
 def is_met(expected: Leaf | None, found: Found) -> bool:

@@ -40,7 +40,7 @@ from stepwell.trees.directories import Root
 from stepwell.trees.leaf import PERMISSIONS, Delta, Leaf
 from stepwell.trees.log import Item, new_name
 from stepwell.trees.making import DISTURBED, Making
-from stepwell.trees.planning import Mismatch, conflict, is_met, plan
+from stepwell.trees.planning import Mismatch, conflict, is_met, look_within, plan
 from stepwell.trees.recovery import recover_area, take_back
 from stepwell.trees.steps import Place
 
@@ -183,7 +183,7 @@ class TreeTransaction:
     def _verify(self) -> None:
         mismatches: list[Mismatch] = []
         for path, wanted in self._plan.wanted.items():
-            found = self._root.look(path)
+            found = look_within(self._root, path)
             if not is_met(wanted, found):
                 mismatches.append(Mismatch(path, str(wanted or "nothing"), str(found)))
         if mismatches:
