@@ -22,7 +22,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import Final
@@ -99,7 +99,7 @@ class Area:
         self.remove(name, Stage.SPENT)
 
     @contextmanager
-    def opened(self, name: str, stage: Stage) -> Iterator[int]:
+    def opened(self, name: str, stage: Stage) -> Generator[int]:
         """The directory of a transaction."""
         place = self._place(name, stage)
         try:
@@ -125,7 +125,7 @@ class Area:
 
 
 @contextmanager
-def locked(root: Root, wait_s: float) -> Iterator[Area]:
+def locked(root: Root, wait_s: float) -> Generator[Area]:
     """The area of a root, made if need be, for nobody else until the block ends: the lock dies with its process."""
     descriptor = _open_area(root)
     try:
@@ -191,7 +191,7 @@ def _holder(lock: int) -> int | None:
 
 
 @contextmanager
-def failures(doing: str) -> Iterator[None]:
+def failures(doing: str) -> Generator[None]:
     """What the file system refuses, as an error of ours."""
     try:
         yield

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -75,7 +75,7 @@ class Root:
         os.close(self.descriptor)
 
     @contextmanager
-    def directory(self, path: str) -> Iterator[int]:
+    def directory(self, path: str) -> Generator[int]:
         """A directory below the root, opened for going on from there; '' is the root."""
         descriptor = os.dup(self.descriptor)
         try:
@@ -90,7 +90,7 @@ class Root:
             os.close(descriptor)
 
     @contextmanager
-    def readable(self, path: str) -> Iterator[int]:
+    def readable(self, path: str) -> Generator[int]:
         """A directory below the root, opened to be listed, synced or given another mode."""
         with self.directory(path) as descriptor:
             opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=descriptor)
@@ -100,7 +100,7 @@ class Root:
             os.close(opened)
 
     @contextmanager
-    def place(self, path: str) -> Iterator[Place]:
+    def place(self, path: str) -> Generator[Place]:
         """Where a path is: the directory, opened, and the name in it."""
         with self.directory(parent_of(path)) as descriptor:
             yield Place(descriptor, path.rpartition("/")[2])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Final
 
@@ -116,7 +116,7 @@ class Making:
             raise conflict([_written(item)], DISTURBED)
 
     @contextmanager
-    def _place(self, path: str) -> Iterator[Place]:
+    def _place(self, path: str) -> Generator[Place]:
         try:
             with self._root.place(path) as place:
                 yield place
