@@ -80,7 +80,10 @@ class Area:
         """Another state, on disk when this returns."""
         if to is Stage.LEFT:
             self._make_way(name)
-        steps.rename(self._place(name, stage), self._place(name, to))
+        try:
+            steps.rename(self._place(name, stage), self._place(name, to))
+        except FileNotFoundError:
+            raise self._none(name, stage) from None
         self.sync()
 
     def sync(self) -> None:
@@ -105,7 +108,7 @@ class Area:
         try:
             descriptor = os.open(place.name, _DOWN, dir_fd=place.directory)
         except FileNotFoundError:
-            raise NotFound(f"{self.root.path!r} has no transaction {name!r} that is {stage}") from None
+            raise self._none(name, stage) from None
         try:
             yield descriptor
         finally:
@@ -117,6 +120,9 @@ class Area:
 
     def _place(self, name: str, stage: Stage) -> Place:
         return Place(self.descriptor, f"{name}.{stage}")
+
+    def _none(self, name: str, stage: Stage) -> NotFound:
+        return NotFound(f"{self.root.path!r} has no transaction {name!r} that is {stage}: see what is pending")
 
     def _make_way(self, name: str) -> None:
         """Of two that were left under one name, the later one is kept: the earlier had its chance."""

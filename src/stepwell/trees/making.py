@@ -58,7 +58,7 @@ class Making:
                         if error.errno not in steps.UNLINKABLE:
                             raise
                         self._unlinkable.add(number)
-        steps.sync(self._directory, "old")
+        steps.sync(self._directory, "old-*")
         self._compare_old(number for number in range(len(self._log.items)) if number not in self._unlinkable)
 
     def _compare_old(self, numbers: Iterable[int]) -> None:

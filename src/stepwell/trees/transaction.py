@@ -35,7 +35,7 @@ from stepwell.domain.content import digest_of
 from stepwell.errors import AlreadyExists, InvalidArgument, TreeFailed
 from stepwell.trees import log as logs
 from stepwell.trees import steps
-from stepwell.trees.area import Area, Stage, check_name, failures, locked
+from stepwell.trees.area import Area, Stage, check_name, failures, locked, reason_of
 from stepwell.trees.directories import Root
 from stepwell.trees.leaf import PERMISSIONS, Delta, Leaf
 from stepwell.trees.log import Item, new_name
@@ -137,17 +137,26 @@ class TreeTransaction:
     def _give_up(self, error: BaseException | None) -> None:
         """Undo what is not kept. What was left alone is told, with the error that led here as its context."""
         stage, self._stage = self._stage, None
-        if stage is Stage.STAGING:
+        if stage not in {Stage.STAGING, Stage.OPEN}:
+            return
+        try:
+            self._take_back()
+        except OSError as refused:
+            raise TreeFailed(
+                f"{self._name!r} cannot be undone now ({reason_of(refused)}): the next transaction at "
+                f"{self._root.path!r} will try again",
+            ) from (error or refused)
+
+    def _take_back(self) -> None:
+        """From where it really is: what was renamed and could not be synced is further than we know."""
+        actual = {stage for name, stage in self._area.list() if name == self._name}
+        if Stage.STAGING in actual:
             with suppress(OSError):  # it is thrown away by the next transaction
                 self._area.remove(self._name, Stage.STAGING)
-        elif stage is Stage.OPEN:
-            try:
-                take_back(self._area, self._name)
-            except OSError as refused:
-                raise TreeFailed(
-                    f"{self._name!r} cannot be undone now ({refused.strerror}): the next transaction at "
-                    f"{self._root.path!r} will try again",
-                ) from (error or refused)
+            return
+        if Stage.DONE in actual:
+            self._area.move(self._name, Stage.DONE, Stage.OPEN)
+        take_back(self._area, self._name)
 
     def _stage_all(self, area: Area) -> None:
         """New contents and the log, on disk, where they disturb nobody."""
@@ -159,7 +168,7 @@ class TreeTransaction:
                     if item.after:
                         self._stage_one(Place(directory, new_name(number)), item, item.after)
                 steps.write(Place(directory, logs.NAME), logs.encode(self._log), 0o600)
-                steps.sync(directory, "new")
+                steps.sync(directory, "new-*")
         except BaseException as error:
             self._give_up(error)
             raise
@@ -167,9 +176,7 @@ class TreeTransaction:
     def _stage_one(self, place: Place, item: Item, after: Leaf) -> None:
         body = self._read_body(after.digest)
         if digest_of(body) != after.digest:
-            raise InvalidArgument(
-                f"path {item.path[:200]!r}: the body that was given is not the one that has its digest"
-            )
+            raise InvalidArgument(f"path {item.path[:200]!r}: the body that was given has another digest")
         if after.kind == stat.S_IFLNK:
             steps.symlink(bytes(body), place)
         else:

@@ -52,7 +52,7 @@ class _Undoing:
                 self._put_back(number, item)
         set_modes(self._root, self._log.removed)
         set_modes(self._root, self._log.loosened)
-        steps.sync(self._directory, "old")
+        steps.sync(self._directory, "old-*")
         sync_all(self._root, self._log)
         return [*self._left.values()]
 

@@ -5,8 +5,10 @@ import random
 import shutil
 import signal
 import stat
+import traceback
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from stepwell.domain.content import digest_of
@@ -82,7 +84,11 @@ def read(root: Path) -> Tree:
 def kept(root: Path) -> set[str]:
     """What transactions have left in a root."""
     area = root / ".stepwell"
-    return {entry.name for entry in area.iterdir()} - {"lock", ".gitignore"} if area.exists() else set()
+    return (
+        {entry.name for entry in area.iterdir()} - {"lock", ".gitignore", ".gitignore.draft"}
+        if area.exists()
+        else set()
+    )
 
 
 def deltas(before: Tree, after: Tree) -> list[Delta]:
@@ -148,35 +154,69 @@ class Counter:
         self.deeds.append((deed, what))
 
 
-def counted(work: Callable[[], object]) -> list[tuple[str, str]]:
-    """The deeds of something that is done."""
-    steps.on_step = counter = Counter()
+@contextmanager
+def before_each_deed(hook: Callable[[str, str], None]) -> Iterator[None]:
+    """Have something done before each deed."""
+    steps.on_step = hook
     try:
-        work()
+        yield
     finally:
         steps.on_step = steps._nothing
+
+
+def counted(work: Callable[[], object]) -> list[tuple[str, str]]:
+    """The deeds of something that is done."""
+    counter = Counter()
+    with before_each_deed(counter):
+        work()
     return counter.deeds
 
 
 def killed_at(number: int, work: Callable[[], object]) -> bool:
     """Do something in a process that is killed before its deed of that number; False if it has fewer."""
+
+    def mortal() -> None:
+        steps.on_step = Counter(number)
+        work()
+
+    code = outcome(forked(mortal))
+    assert code in {0, -signal.SIGKILL}, "the work itself failed"
+    return code != 0
+
+
+def forked(work: Callable[[], object]) -> int:
+    """The id of a process that does something, and ends."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # threads of the runner do not matter to what is forked
         pid = os.fork()
     if pid == 0:
         status = 1
         try:
-            steps.on_step = Counter(number)
             work()
             status = 0
+        except BaseException:  # noqa: BLE001 there is nobody above
+            traceback.print_exc()
         finally:
             os._exit(status)
-    _, ended = os.waitpid(pid, 0)
-    if os.WIFSIGNALED(ended):
-        assert os.WTERMSIG(ended) == signal.SIGKILL
-        return True
-    assert os.WEXITSTATUS(ended) == 0, "the work itself failed"
-    return False
+    return pid
+
+
+def outcome(pid: int) -> int:
+    """How a process ended, as `subprocess` has it."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def as_nobody(work: Callable[[], object]) -> None:
+    """Do something without the rights of the superuser, to whom no permission is refused."""
+
+    def meek() -> None:
+        if os.getuid() == 0:
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+        work()
+
+    assert outcome(forked(meek)) == 0, "see what it printed"
 
 
 def settle_all(root: Path) -> bool:

@@ -1,6 +1,5 @@
 """A process killed before any of its deeds: what is there afterwards is entirely before or entirely after."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from tests.unit.trees.support import (
     build,
     change,
     counted,
-    discard,
     file,
     killed_at,
     kept,
@@ -47,12 +45,6 @@ AFTER: Tree = {
 }
 
 TREES = 1_000 if IS_LONG else 4
-
-
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)  # a death is no loss of power
-    return tmp_path / "root"
 
 
 def is_whole(root: Path, before: Tree, after: Tree) -> bool:
@@ -138,4 +130,3 @@ def test_death_in_random_trees(root: Path, seed: int) -> None:
         killed_at(generator.randrange(20), lambda: recovery.recover(root))
         settle_all(root)
         is_whole(root, before, after)
-    discard(root)
