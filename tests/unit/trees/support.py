@@ -53,7 +53,7 @@ def build(root: Path, tree: Tree) -> Path:
             place.write_bytes(body)
             place.chmod(mode & 0o777)
         elif stat.S_ISLNK(mode):
-            os.symlink(body, os.fsencode(place))
+            place.symlink_to(os.fsdecode(body))
         else:
             place.mkdir(exist_ok=True)
     return root
@@ -75,7 +75,7 @@ def read(root: Path) -> Tree:
             place = Path(above) / name
             mode = place.lstat().st_mode
             if stat.S_ISLNK(mode):
-                found[os.path.relpath(place, root)] = LINK, os.readlink(os.fsencode(place))
+                found[os.path.relpath(place, root)] = LINK, os.fsencode(place.readlink())
             elif stat.S_ISREG(mode):
                 found[os.path.relpath(place, root)] = mode & (FILE | 0o777), place.read_bytes()
     return found
@@ -142,14 +142,14 @@ def _random_node(generator: random.Random) -> Node:
 
 
 class Counter:
-    """Counts deeds, and may end the process before one of them."""
+    """Counts deeds, and may end the process before one of them, by its number or what it is."""
 
-    def __init__(self, fatal: int | None = None) -> None:
+    def __init__(self, fatal: int | tuple[str, str] | None = None) -> None:
         self.deeds: list[tuple[str, str]] = []
         self._fatal = fatal
 
     def __call__(self, deed: str, what: str) -> None:
-        if len(self.deeds) == self._fatal:
+        if self._fatal in {len(self.deeds), (deed, what)}:
             os.kill(os.getpid(), signal.SIGKILL)
         self.deeds.append((deed, what))
 
@@ -172,11 +172,11 @@ def counted(work: Callable[[], object]) -> list[tuple[str, str]]:
     return counter.deeds
 
 
-def killed_at(number: int, work: Callable[[], object]) -> bool:
-    """Do something in a process that is killed before its deed of that number; False if it has fewer."""
+def killed_at(fatal: int | tuple[str, str], work: Callable[[], object]) -> bool:
+    """Do something in a process that is killed before its deed of that number or kind; False if it has none."""
 
     def mortal() -> None:
-        steps.on_step = Counter(number)
+        steps.on_step = Counter(fatal)
         work()
 
     code = outcome(forked(mortal))

@@ -1,0 +1,104 @@
+"""What earlier processes left: undone, thrown away, told, and never guessed at."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import stepwell as sw
+from stepwell.trees import recovery
+from stepwell.trees.log import Log
+from tests.unit.trees.support import Tree, build, change, file, kept, killed_at, link, read
+from tests.unit.trees.test_deaths import AFTER, BEFORE
+
+
+def died_before_keeping(root: Path, before: Tree = BEFORE, after: Tree = AFTER) -> None:
+    build(root, before)
+    assert killed_at(("rename", "t-1.done"), lambda: change(root, before, after))
+    assert (read(root), kept(root)) == (after, {"t-1.open"})
+
+
+def test_somebody_changed_files_since(root: Path) -> None:
+    """Theirs are left alone and named; the rest is undone; what could not be put back is kept; and it is told once."""
+    died_before_keeping(root)
+    (root / "changed").write_bytes(b"theirs")
+    (root / "new/empty/theirs").write_bytes(b"t")
+    (root / "directory to file").unlink()
+    (root / "directory to file").symlink_to("elsewhere")
+    with pytest.raises(sw.TreeConflict, match="left alone") as raised:
+        change(root, BEFORE, AFTER, "t-2")
+    assert raised.value.details["paths"] == [
+        "changed",
+        "directory to file",
+        "directory to file/x",
+        "new",
+        "new/empty",
+    ]
+    expected = BEFORE | {"changed": file(b"theirs"), "new/empty/theirs": file(b"t")}
+    expected["directory to file"] = link(b"elsewhere")
+    del expected["directory to file/x"]
+    assert read(root) == expected
+    assert kept(root) == {"t-1.left"}
+    recovery.recover(root)
+
+
+def test_somebody_took_directories_away(root: Path) -> None:
+    """What has no place to come back to is named, too."""
+    before: Tree = {"d/e/f": file(b"f"), "d/k": file(b"k")}
+    after: Tree = {"d/k": file(b"k"), "n/m": file(b"m")}
+    died_before_keeping(root, before, after)
+    (root / "d/k").unlink()
+    (root / "d").rmdir()
+    (root / "d").write_bytes(b"theirs")
+    with pytest.raises(sw.TreeConflict) as raised:
+        recovery.recover(root)
+    assert raised.value.details["paths"] == ["d/e", "d/e/f"]
+    assert read(root) == {"d": file(b"theirs")}
+
+
+def test_left_twice(root: Path) -> None:
+    """What was left under the same name before makes way."""
+    before: Tree = {"a": file(b"old")}
+    build(root, before)
+    for body in (b"first", b"second"):
+        (root / "a").write_bytes(b"old")
+        assert killed_at(("rename", "t-1.done"), lambda: change(root, before, {"a": file(b"new")}))
+        (root / "a").write_bytes(body)
+        with pytest.raises(sw.TreeConflict):
+            recovery.recover(root)
+    assert (read(root), kept(root)) == ({"a": file(b"second")}, {"t-1.left"})
+
+
+def test_backups_that_are_gone(root: Path) -> None:
+    """Somebody tidied up: what was there cannot come back, and that is said."""
+    died_before_keeping(root)
+    for old in (root / ".stepwell/t-1.open").glob("old-*"):
+        old.unlink()
+    with pytest.raises(sw.TreeConflict) as raised:
+        recovery.recover(root)
+    paths = raised.value.details["paths"]
+    assert isinstance(paths, list)
+    assert "changed" in paths
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", msgspec.msgpack.encode(Log(99, (), (), (), ()))])
+def test_a_damaged_log(root: Path, data: bytes) -> None:
+    """Nothing is touched, by anybody, until somebody has looked."""
+    died_before_keeping(root)
+    (root / ".stepwell/t-1.open/log").write_bytes(data)
+    for attempt in (recovery.recover, lambda root: change(root, BEFORE, AFTER, "t-2")):
+        with pytest.raises(sw.StoreDamaged):
+            attempt(root)
+    assert read(root) == AFTER
+
+
+def test_what_is_of_no_use(root: Path) -> None:
+    """What was only staged, or is spent, goes; what is nobody's of ours stays."""
+    build(root, {"a": file(b"1")})
+    recovery.recover(root)
+    for name in ("x.staging", "y.spent", "z.else"):
+        (root / ".stepwell" / name).mkdir()
+        (root / ".stepwell" / name / "new-0").touch()
+    recovery.recover(root)
+    assert kept(root) == {"z.else"}
+    assert recovery.pending(root) == []
