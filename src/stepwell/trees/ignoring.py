@@ -41,23 +41,37 @@ def ignored_by_git(directory: int) -> frozenset[str] | None:
 
     That is where there is no git, and where all of it is ignored: a tree may lie in what another repository ignores.
     """
-    listing = ["git", "-c", "core.fsmonitor=false", "ls-files", "-z", "--others"]
-    listing += ["--ignored", "--exclude-standard", "--directory"]
+    listed = _git(directory, ["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"])
+    if listed is None or "./" in listed:
+        return None
+    directories = [name for name in listed if name.endswith("/")]
+    if not directories:
+        return frozenset(listed)
+    # Also listed are directories that are not ignored, with nothing in them now that is not: something may come there.
+    truly = _git(directory, ["check-ignore", "-z", "--stdin"], "\0".join(directories))
+    if truly is None:
+        return None
+    return frozenset(name.rstrip("/") for name in {*listed}.difference(directories).union(truly))
+
+
+def _git(directory: int, arguments: list[str], given: str = "") -> list[str] | None:
+    """The names that git answers with; None if it does not."""
+    command = ["git", "-c", "core.fsmonitor=false", *arguments]
     environment = {key: text for key, text in os.environ.items() if not key.startswith("GIT_")}
     try:
-        listed = subprocess.run(
-            listing,
+        done = subprocess.run(
+            command,
             cwd=f"/proc/self/fd/{directory}",
             env=environment,
-            stdin=subprocess.DEVNULL,
+            input=os.fsencode(given),
             capture_output=True,
             timeout=limits.INGEST_GIT_SECONDS_MAX,
-            check=True,
-        ).stdout
+            check=False,
+        )
     except (OSError, subprocess.SubprocessError):
         return None
-    names = frozenset(os.fsdecode(name).rstrip("/") for name in listed.split(b"\0") if name)
-    return None if "." in names else names
+    is_answer = done.returncode == 0 or (done.returncode == 1 and not done.stderr)  # it may be that none is
+    return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name] if is_answer else None
 
 
 def is_within(path: str, names: frozenset[str] | set[str]) -> bool:

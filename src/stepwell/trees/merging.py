@@ -111,7 +111,7 @@ def merge_text(ours: bytes, base: bytes, theirs: bytes, labels: Labels = LABELS)
         for name, body in zip(LABELS, (ours, base, theirs), strict=True):
             (Path(directory) / name).write_bytes(body)
         named = [part for label in labels for part in ("-L", label)]
-        done = _run(["git", "merge-file", "-p", "-q", *named, *LABELS], directory)
+        done = _run(["git", "merge-file", "-p", *named, *LABELS], directory)
     if done.returncode < 0 or done.returncode > _CONFLICTS_MAX:
         said = done.stderr.decode(errors="replace").strip()
         raise ToolMissing(f"git cannot merge here, and says {said[: limits.ERROR_CHARS_MAX]!r}: install a git that can")

@@ -206,16 +206,21 @@ def outcome(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def as_nobody(work: Callable[[], object]) -> None:
-    """Do something without the rights of the superuser, to whom no permission is refused."""
+def as_nobody(directory: Path, work: Callable[[Path], object]) -> None:
+    """Do something in a directory without the rights of the superuser, to whom no permission is refused.
+
+    The path that is given leads there from where the process is: those above it may be closed to everybody else.
+    """
 
     def meek() -> None:
+        os.chdir(directory)
         if os.getuid() == 0:
             os.setgroups([])
             os.setresgid(65534, 65534, 65534)
             os.setresuid(65534, 65534, 65534)
-        work()
+        work(Path())
 
+    directory.chmod(0o777)
     assert outcome(forked(meek)) == 0, "see what it printed"
 
 

@@ -1,0 +1,108 @@
+"""Trees of any kind: changed and changed back, recorded and applied elsewhere; and texts merged as git merges them."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepwell.trees.leaf import Delta
+from stepwell.trees.merging import merge_text
+from stepwell.trees.recording import Recording
+from stepwell.trees.transaction import TreeTransaction
+from tests.unit.trees.support import (
+    BODIES,
+    EMPTY_DIRECTORY,
+    MODES,
+    NAMES,
+    TARGETS,
+    Node,
+    Tree,
+    build,
+    change,
+    discard,
+    file,
+    kept,
+    link,
+    read,
+    without_nesting,
+)
+
+NODES: st.SearchStrategy[Node] = st.one_of(
+    st.builds(file, st.sampled_from(BODIES) | st.binary(max_size=40), st.sampled_from(MODES)),
+    st.builds(link, st.sampled_from(TARGETS)),
+    st.just(EMPTY_DIRECTORY),
+)
+PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join)
+
+
+def tree_of(nodes: dict[str, Node]) -> Tree:
+    return {path: nodes[path] for path in without_nesting(nodes)}
+
+
+TREES = st.dictionaries(PATHS, NODES, max_size=8).map(tree_of)
+
+
+@contextmanager
+def directory() -> Iterator[Path]:
+    """Where nobody waits for a disk."""
+    with tempfile.TemporaryDirectory() as above, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda _descriptor: None)
+        yield Path(above)
+
+
+@given(TREES, TREES)
+def test_there_and_back(before: Tree, after: Tree) -> None:
+    """A change gives the other tree, and its reverse the first: paths, contents, modes, links, empty directories."""
+    with directory() as above:
+        root = build(above / "root", before)
+        change(root, before, after)
+        assert read(root) == after
+        change(root, after, before)
+        assert (read(root), kept(root)) == (before, set())
+
+
+@given(TREES, TREES)
+def test_recorded_and_applied_to_a_copy(before: Tree, after: Tree) -> None:
+    """What was recorded while one tree became another makes the same of a copy of the first."""
+    with directory() as above:
+        root, copy = build(above / "root", before), build(above / "copy", before)
+        with Recording(root) as recording:
+            for path in root.iterdir():
+                if path.is_dir() and not path.is_symlink():
+                    discard(path)
+                else:
+                    path.unlink()
+            (above / "after").mkdir()
+            for path in build(above / "after", after).iterdir():
+                path.rename(root / path.name)
+            found = recording.differences()
+            deltas = [Delta(each.path, None if each.source_path else each.before, each.after) for each in found]
+            deltas += [Delta(each.source_path, each.before, None) for each in found if each.source_path]
+            with TreeTransaction(copy, "t", deltas, recording.body) as transaction:
+                transaction.go()
+                transaction.keep()
+                transaction.settle()
+        assert read(copy) == read(root) == after
+
+
+LINES = st.lists(st.sampled_from([b"a\n", b"b\n", b"c\n", b"d\n", b"\n", b"e\r\n", b"tail"]), max_size=8)
+TEXTS = LINES.map(b"".join)
+
+
+@given(TEXTS, TEXTS, TEXTS)
+def test_merging_is_what_git_does(ours: bytes, base: bytes, theirs: bytes) -> None:
+    """Byte for byte, and clean when git says so."""
+    with tempfile.TemporaryDirectory() as above:
+        for name, body in (("ours", ours), ("base", base), ("theirs", theirs)):
+            (Path(above) / name).write_bytes(body)
+        done = subprocess.run(
+            ["git", "merge-file", "-p", "ours", "base", "theirs"], cwd=above, capture_output=True, check=False
+        )
+    merged = merge_text(ours, base, theirs)
+    assert (merged.body, merged.is_clean) == (done.stdout, done.returncode == 0)
