@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from stepwell.trees.leaf import Delta
 from stepwell.trees.merging import merge_text
 from stepwell.trees.recording import Recording
-from stepwell.trees.transaction import TreeTransaction
 from tests.unit.trees.support import (
     BODIES,
     EMPTY_DIRECTORY,
@@ -23,8 +22,10 @@ from tests.unit.trees.support import (
     TARGETS,
     Node,
     Tree,
+    apply,
+    bodies,
     build,
-    change,
+    deltas,
     discard,
     file,
     kept,
@@ -61,9 +62,10 @@ def test_there_and_back(before: Tree, after: Tree) -> None:
     """A change gives the other tree, and its reverse the first: paths, contents, modes, links, empty directories."""
     with directory() as above:
         root = build(above / "root", before)
-        change(root, before, after)
+        there = deltas(before, after)
+        apply(root, there, bodies(before, after))
         assert read(root) == after
-        change(root, after, before)
+        apply(root, [each.reverse for each in there], bodies(before, after))
         assert (read(root), kept(root)) == (before, set())
 
 
@@ -82,12 +84,9 @@ def test_recorded_and_applied_to_a_copy(before: Tree, after: Tree) -> None:
             for path in build(above / "after", after).iterdir():
                 path.rename(root / path.name)
             found = recording.differences()
-            deltas = [Delta(each.path, None if each.source_path else each.before, each.after) for each in found]
-            deltas += [Delta(each.source_path, each.before, None) for each in found if each.source_path]
-            with TreeTransaction(copy, "t", deltas, recording.body) as transaction:
-                transaction.go()
-                transaction.keep()
-                transaction.settle()
+            changes = [Delta(each.path, None if each.source_path else each.before, each.after) for each in found]
+            changes += [Delta(each.source_path, each.before, None) for each in found if each.source_path]
+            apply(copy, changes, recording.body)
         assert read(copy) == read(root) == after
 
 

@@ -37,7 +37,7 @@ class Log(Struct, frozen=True, array_like=True):
     items: tuple[Item, ...]
     made: tuple[bytes, ...]  # directories, the highest first
     removed: tuple[tuple[bytes, int], ...]  # directories and their permissions, the lowest first
-    loosened: tuple[tuple[bytes, int], ...]  # read-only directories in which something changes, and their permissions
+    loosened: tuple[tuple[bytes, int], ...]  # read-only directories to be written in, the highest first
 
     @property
     def touched(self) -> list[str]:

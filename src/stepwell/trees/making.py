@@ -44,7 +44,7 @@ class Making:
         self._make()
         self._check()
         self._compare_old(range(len(self._log.items)))
-        set_modes(self._root, self._log.loosened)
+        set_modes(self._root, self._log.loosened[::-1])  # the lowest first, while the way there is open
         sync_all(self._root, self._log)
 
     def _keep_old(self) -> None:

@@ -51,7 +51,7 @@ class _Undoing:
             if item.before:
                 self._put_back(number, item)
         set_modes(self._root, self._log.removed)
-        set_modes(self._root, self._log.loosened)
+        set_modes(self._root, self._log.loosened[::-1])  # the lowest first, while the way there is open
         steps.sync(self._directory, "old-*")
         sync_all(self._root, self._log)
         return [*self._left.values()]

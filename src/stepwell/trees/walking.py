@@ -35,13 +35,7 @@ class Status(Struct, frozen=True, gc=False):
     @classmethod
     def of(cls, status: os.stat_result) -> Status:
         mode = normal_mode(status.st_mode)
-        if stat.S_ISDIR(mode):
-            return cls(mode, 0, 0, 0, 0)
         return cls(mode, status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
-
-    @property
-    def kind(self) -> int:
-        return stat.S_IFMT(self.mode)
 
 
 class Walked(Struct, frozen=True):

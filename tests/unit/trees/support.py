@@ -105,8 +105,13 @@ def bodies(*trees: Tree) -> Callable[[bytes], bytes]:
 
 
 def change(root: Path, before: Tree, after: Tree, name: str = "t-1") -> None:
+    """Make one tree of another."""
+    apply(root, deltas(before, after), bodies(before, after), name)
+
+
+def apply(root: Path, listed: list[Delta], read_body: Callable[[bytes], bytes], name: str = "t-1") -> None:
     """The whole life of a transaction."""
-    with TreeTransaction(root, name, deltas(before, after), bodies(before, after)) as transaction:
+    with TreeTransaction(root, name, listed, read_body) as transaction:
         transaction.go()
         transaction.keep()
         transaction.settle()

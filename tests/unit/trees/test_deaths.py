@@ -1,5 +1,8 @@
 """A process killed before any of its deeds: what is there afterwards is entirely before or entirely after."""
 
+import errno
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,8 +57,11 @@ def is_whole(root: Path, before: Tree, after: Tree) -> bool:
     return found == after
 
 
-def test_death_at_every_step(root: Path) -> None:
+@pytest.mark.parametrize("can_link", [True, False])
+def test_death_at_every_step(root: Path, monkeypatch: pytest.MonkeyPatch, can_link: bool) -> None:  # noqa: FBT001
     """Before `keep` it is undone by the next who comes; after it, it waits to be settled; and both are seen."""
+    if not can_link:
+        monkeypatch.setattr(os, "link", unlinkable)
     total = len(counted(lambda: change(build(root, BEFORE), BEFORE, AFTER)))
     assert read(root) == AFTER
     outcomes: list[tuple[bool, bool]] = []
@@ -66,6 +72,34 @@ def test_death_at_every_step(root: Path) -> None:
         outcomes.append((was_done, is_whole(root, BEFORE, AFTER)))
     assert outcomes == sorted(outcomes, key=lambda each: each[1]), "once after, never before again"
     assert {(False, False), (True, True), (False, True)} == {*outcomes}
+
+
+def unlinkable(*_: object, **__: object) -> None:
+    """As a file system that gives no file a second name."""
+    raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+def test_death_among_read_only_directories(root: Path) -> None:
+    """They are as they were, whoever was killed while they were not."""
+    before: Tree = {"d/e/a": file(b"1"), "d/b": file(b"2"), "gone/x": file(b"x")}
+    after: Tree = {"d/e/a": file(b"3"), "d/new": file(b"4")}
+    modes = {"d/e": 0o500, "d": 0o555, "gone": 0o555}
+
+    def fresh() -> Path:
+        build(root, before)
+        for path, mode in modes.items():
+            (root / path).chmod(mode)
+        return root
+
+    deeds = counted(lambda: change(fresh(), before, after))
+    assert [what for deed, what in deeds if deed == "chmod" and what in modes] == ["d", "d/e", "gone", "d/e", "d"]
+    for number in range(len(deeds)):
+        fresh()
+        assert killed_at(number, lambda: change(root, before, after))
+        settle_all(root)
+        here = {path: mode for path, mode in modes.items() if (root / path).exists()}
+        assert {path: stat.S_IMODE((root / path).stat().st_mode) for path in here} == here
+        assert len(here) == (2 if is_whole(root, before, after) else 3)
 
 
 def test_death_during_recovery(root: Path) -> None:

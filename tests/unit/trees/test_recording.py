@@ -10,6 +10,7 @@ import pytest
 import stepwell as sw
 from stepwell import limits
 from stepwell.domain.content import digest_of
+from stepwell.trees import ignoring
 from stepwell.trees.leaf import DIRECTORY, Leaf
 from stepwell.trees.recording import Difference, Recording, with_moves
 from tests.unit.trees.support import EMPTY_DIRECTORY, FILE, LINK, as_nobody, build, file, leaf, link
@@ -161,6 +162,23 @@ class TestGit:
             (inner / "x.tmp").write_bytes(b"2")
             (inner / ".git/description").write_bytes(b"no")
             assert told(recording) == {"inner/a": "modify"}
+
+    def test_no_git_to_ask(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Not installed, or of no answer: names decide, and more is recorded than need be."""
+        with monkeypatch.context() as patched:
+            patched.setenv("PATH", "/nowhere")
+            with Recording(root) as recording:
+                assert "x.log" in recording._before
+        (root / "build").mkdir()
+        (root / "build/out").write_bytes(b"o")
+        asked = ignoring._git
+        monkeypatch.setattr(
+            ignoring,
+            "_git",
+            lambda fd, words, given="": None if words[0] == "check-ignore" else asked(fd, words, given),
+        )
+        with Recording(root) as recording:
+            assert "build/out" in recording._before
 
     def test_a_root_that_another_repository_ignores(self, root: Path) -> None:
         """Then names decide, or nothing would ever change there."""
