@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Final
@@ -18,7 +17,7 @@ from stepwell.trees.directories import Root, signature_at
 from stepwell.trees.log import Item, new_name, old_name
 from stepwell.trees.planning import Mismatch, Plan, conflict
 from stepwell.trees.steps import Place
-from stepwell.trees.undoing import set_modes, sync_all
+from stepwell.trees.undoing import loosen, sync_all, tighten
 
 DISTURBED: Final = "somebody changed the tree at the same time, and it was put back"
 _MET: Final = frozenset({errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY})
@@ -38,14 +37,14 @@ class Making:
 
     def run(self) -> None:
         """Everything, synced."""
-        set_modes(self._root, self._log.loosened, stat.S_IRWXU)
+        loosen(self._root, self._log.loosened)
         self._keep_old()
         self._remove()
         self._make()
         self._check()
         self._compare_old(range(len(self._log.items)))
-        set_modes(self._root, self._log.loosened[::-1])  # the lowest first, while the way there is open
         sync_all(self._root, self._log)
+        tighten(self._root, self._log.loosened[::-1])
 
     def _keep_old(self) -> None:
         """A second name for everything that goes; where a file may have none, it is moved there when it goes."""

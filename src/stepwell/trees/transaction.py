@@ -109,18 +109,22 @@ class TreeTransaction:
                 self._stage = Stage.OPEN
                 with self._area.opened(self._name, Stage.OPEN) as directory:
                     Making(self._root, directory, self._plan, check).run()
-                self._verify()
+                self._verify(DISTURBED)
         except BaseException as error:
             self._give_up(error)
             raise
 
     def keep(self) -> None:
-        """The tree stays what it is now, though this process may end: until `settle`, it can be undone."""
+        """The tree stays what it is now, though this process may end: until `settle`, it can be undone.
+
+        It is read once more: what was run to prove it may have changed it, and then it proved something else.
+        """
         if self.is_there:
             return
         if self._stage is not Stage.OPEN:
             raise InvalidArgument(f"{self._name!r} has not gone: there is nothing to keep")
         with failures(f"{self._name!r} cannot be kept"):
+            self._verify("the tree is no longer what was made of it, and is not kept")
             self._area.move(self._name, Stage.OPEN, Stage.DONE)
         self._stage = Stage.DONE
 
@@ -187,11 +191,11 @@ class TreeTransaction:
         owner = self._plan.found[path].owner
         return None if owner == (os.geteuid(), os.getegid()) else owner
 
-    def _verify(self) -> None:
+    def _verify(self, what: str) -> None:
         mismatches: list[Mismatch] = []
         for path, wanted in self._plan.wanted.items():
             found = look_within(self._root, path)
             if not is_met(wanted, found):
                 mismatches.append(Mismatch(path, str(wanted or "nothing"), str(found)))
         if mismatches:
-            raise conflict(mismatches, DISTURBED)
+            raise conflict(mismatches, what)

@@ -39,7 +39,7 @@ class _Undoing:
         self._left: dict[str, Mismatch] = {}
 
     def run(self) -> list[Mismatch]:
-        set_modes(self._root, self._log.loosened, stat.S_IRWXU)
+        loosen(self._root, self._log.loosened)
         for item in self._log.items:
             if item.after and not item.before:
                 self._take_away(item)
@@ -50,10 +50,10 @@ class _Undoing:
         for number, item in enumerate(self._log.items):
             if item.before:
                 self._put_back(number, item)
-        set_modes(self._root, self._log.removed)
-        set_modes(self._root, self._log.loosened[::-1])  # the lowest first, while the way there is open
         steps.sync(self._directory, "old-*")
         sync_all(self._root, self._log)
+        tighten(self._root, self._log.removed)
+        tighten(self._root, self._log.loosened[::-1])
         return [*self._left.values()]
 
     def _take_away(self, item: Item) -> None:
@@ -73,9 +73,10 @@ class _Undoing:
         except (FileNotFoundError, NotADirectoryError, EscapesRoot):
             pass  # gone, or not made yet
         except OSError as error:
+            # What somebody else put there, as a program that was run in the tree, keeps it; the leaf that was to be
+            # here, if there was one, will be missed below.
             if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                 raise
-            self._leave(path, "an empty directory", "a directory with other things in it")
 
     def _remake(self, path: str, mode: int) -> None:
         try:
@@ -122,18 +123,32 @@ class _Undoing:
         self._left.setdefault(path, Mismatch(path, expected, found))
 
 
-def set_modes(root: Root, modes: tuple[tuple[bytes, int], ...], extra: int = 0) -> None:
-    """Of directories that are still there."""
+Modes = tuple[tuple[bytes, int], ...]
+"""Directories, and the permissions that are theirs."""
+
+
+def loosen(root: Root, modes: Modes) -> None:
+    """Have directories writable for a time: the highest first, so that there is a way to the others."""
     for raw, mode in modes:
         path = os.fsdecode(raw)
-        with suppress(FileNotFoundError, NotADirectoryError, EscapesRoot):
-            _set_mode(root, path, mode | extra)
+        with suppress(FileNotFoundError, NotADirectoryError, EscapesRoot), root.directory(path) as descriptor:
+            _set_mode(descriptor, mode | stat.S_IRWXU, path)
 
 
-def _set_mode(root: Root, path: str, mode: int) -> None:
-    with root.directory(path) as descriptor:
-        if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
-            steps.chmod(descriptor, mode, path or ".")
+def tighten(root: Root, modes: Modes) -> None:
+    """Give directories that are still there their own permissions: the lowest first, while there is a way to them."""
+    for raw, mode in modes:
+        path = os.fsdecode(raw)
+        with suppress(FileNotFoundError, NotADirectoryError, EscapesRoot), root.readable(path) as descriptor:
+            if _set_mode(descriptor, mode, path):
+                steps.sync(descriptor, path or ".")
+
+
+def _set_mode(descriptor: int, mode: int, path: str) -> bool:
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) == mode:
+        return False
+    steps.chmod(descriptor, mode, path or ".")
+    return True
 
 
 def sync_all(root: Root, log: Log) -> None:

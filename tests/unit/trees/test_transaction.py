@@ -77,6 +77,22 @@ class TestLife:
         with pytest.raises(sw.NotFound):
             end(root, "t-1")
 
+    def test_what_is_run_in_between(self, root: Path) -> None:
+        """What it leaves in new directories keeps them, and hinders nobody; what it does to files is not kept."""
+        build(root, BEFORE)
+        with begun(root, BEFORE, AFTER) as transaction:
+            transaction.go()
+            (root / "new/cache").write_bytes(b"c")
+        assert (read(root), kept(root)) == (BEFORE | {"new/cache": file(b"c")}, set())
+        build(root, BEFORE)
+        with pytest.raises(sw.TreeConflict), begun(root, BEFORE, AFTER) as transaction:
+            transaction.go()
+            (root / "changed").write_bytes(b"formatted")
+            with pytest.raises(sw.TreeConflict, match="is not kept") as raised:
+                transaction.keep()
+            assert raised.value.details["paths"] == ["changed"]
+        assert read(root) == BEFORE | {"changed": file(b"formatted")}
+
     def test_undone_files_are_the_very_same(self, root: Path) -> None:
         """Same inode, and so the same times, owner and attributes."""
         build(root, BEFORE)
