@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, TypeVar
 
 from stepwell import limits
 from stepwell.client.calls import Call, Pending
-from stepwell.client.execution import DeferredExecution, PlanExecutionContext
+from stepwell.client.execution import DeferredExecution, ExecutionCalls
 from stepwell.client.plans import DeferredPlans
 from stepwell.client.session import Session
 from stepwell.client.tiers import DeferredTiers
@@ -17,8 +19,8 @@ from stepwell.errors import InvalidArgument, OutcomeUnknown, StepwellError
 R = TypeVar("R")
 
 
-class Bundle:
-    """Takes calls inside a `with` block and sends them when it ends; an exception in the block sends nothing."""
+class Enlisting:
+    """Takes calls inside a block, which are sent when it ends; an exception in the block sends nothing."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -28,7 +30,7 @@ class Bundle:
         self.tiers = DeferredTiers(session, self)
         self.plans = DeferredPlans(session, self)
 
-    def execution(self, context: PlanExecutionContext) -> DeferredExecution:
+    def execution(self, context: ExecutionCalls) -> DeferredExecution:
         """An execution context, inside this bundle."""
         return DeferredExecution(self._session, self, context)
 
@@ -46,18 +48,20 @@ class Bundle:
     def __len__(self) -> int:
         return len(self._calls)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def is_sent(self, failure: BaseException | None) -> bool:
+        """The block has ended, well or not: whether there is anything to send."""
         self._is_over = True
-        if kind is not None or not self._calls:
-            self._settle_all(InvalidArgument("this was never sent: the `with` block ended in an exception"))
-            return
+        if failure is None and self._calls:
+            return True
+        self._settle_all(InvalidArgument("this was never sent: the `with` block ended in an exception"))
+        return False
+
+    @contextmanager
+    def sending(self) -> Generator[list[tuple[object, int]]]:
+        """Around the sending: the outcomes go in the list, and from there to whoever asks for them."""
+        outcomes: list[tuple[object, int]] = []
         try:
-            outcomes = self._send()
+            yield outcomes
         except StepwellError as failure:
             self._settle_all(failure)
             raise
@@ -67,28 +71,46 @@ class Bundle:
         for pending, (outcome, revision) in zip(self._pending, outcomes, strict=True):
             pending.settle(outcome, revision)
 
-    def _send(self) -> list[tuple[object, int]]:
-        raise NotImplementedError
-
     def _settle_all(self, failure: StepwellError) -> None:
         for pending in self._pending:
             pending.settle(failure)
 
 
-class Batch(Bundle):
-    """Many commands, one frame, one outcome each; not atomic. `pending.result()` gives each, or raises its refusal."""
-
-    def _send(self) -> list[tuple[object, int]]:
-        return [*self._session.perform_each(self._calls)]
-
-
-class Transaction(Bundle):
-    """Writes that take effect together at one revision, or not at all: then the block raises `TransactionAborted`."""
+class EnlistingWrites(Enlisting):
+    """Takes what a transaction can have."""
 
     def enlist(self, call: Call[R]) -> Pending[R]:
         if not isinstance(call.command, Write):
             raise InvalidArgument("a transaction has no reads: read before it, or after")
         return super().enlist(call)
 
-    def _send(self) -> list[tuple[object, int]]:
-        return [*self._session.perform_together(self._calls)]
+
+class Bundle(Enlisting):
+    """A `with` block."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.is_sent(error):
+            with self.sending() as outcomes:
+                outcomes.extend(self._send())
+
+    def _send(self) -> Sequence[tuple[object, int]]:
+        raise NotImplementedError
+
+
+class Batch(Bundle):
+    """Many commands, one frame, one outcome each; not atomic. `pending.result()` gives each, or raises its refusal."""
+
+    def _send(self) -> Sequence[tuple[object, int]]:
+        return self._session.perform_each(self._calls)
+
+
+class Transaction(EnlistingWrites, Bundle):
+    """Writes that take effect together at one revision, or not at all: then the block raises `TransactionAborted`."""
+
+    def _send(self) -> Sequence[tuple[object, int]]:
+        return self._session.perform_together(self._calls)

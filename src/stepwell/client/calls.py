@@ -1,14 +1,15 @@
-"""One definition of each method, three ways to call it: answered at once, deferred in a batch, or in a transaction.
+"""One definition of each method, and four ways to call it: answered, awaited, or deferred, in a batch or a transaction.
 
 A service's method builds a `Call`: a command, and what to make of its answer. `method` turns it into what its
-service needs: on an `Answering` service `store(...)` gives its result, on a `Deferring` one a `Pending` of it.
+service needs: on an `Answering` service `store(...)` gives its result, on an `Awaiting` one what is awaited for it, on
+a `Deferring` one a `Pending` of it.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from msgspec import Struct
@@ -109,6 +110,12 @@ class Enlists(Protocol):
     def enlist(self, call: Call[R]) -> Pending[R]: ...
 
 
+class Awaits(Protocol):
+    """Performs calls for whoever awaits them. `given` is what the call is built from, which may take a while."""
+
+    def perform(self, build: Callable[[], Call[R]], given: Sequence[object]) -> Coroutine[object, None, R]: ...
+
+
 def partly_refused(outcomes: Sequence[object]) -> PartlyRefused:
     """The error for many of which some were refused."""
     refused = [each for each in outcomes if isinstance(each, StepwellError)]
@@ -137,6 +144,14 @@ class Deferring(Service):
         self.bundle = bundle
 
 
+class Awaiting(Service):
+    """A service whose methods are awaited."""
+
+    def __init__(self, session: Session, way: Awaits) -> None:
+        super().__init__(session)
+        self.way = way
+
+
 class method(Generic[P, R]):  # noqa: N801 - it is used as a decorator, like `property`
     """Makes of a function that builds a `Call` a method that performs or defers it."""
 
@@ -156,8 +171,12 @@ class method(Generic[P, R]):  # noqa: N801 - it is used as a decorator, like `pr
     def __get__(self, service: Answering, owner: type) -> Callable[P, R]: ...
     @overload
     def __get__(self, service: Deferring, owner: type) -> Callable[P, Pending[R]]: ...
+    @overload
+    def __get__(self, service: Awaiting, owner: type) -> Callable[P, Coroutine[object, None, R]]: ...
 
-    def __get__(self, service: Service | None, owner: type) -> Self | Callable[P, R] | Callable[P, Pending[R]]:
+    def __get__(
+        self, service: Service | None, owner: type
+    ) -> Self | Callable[P, R] | Callable[P, Pending[R]] | Callable[P, Coroutine[object, None, R]]:
         if service is None:
             return self
         build = self._build
@@ -168,6 +187,13 @@ class method(Generic[P, R]):  # noqa: N801 - it is used as a decorator, like `pr
                 return bundle.enlist(build(service, *args, **kwargs))
 
             return self._bind(service, deferred)
+        if isinstance(service, Awaiting):
+            way = service.way
+
+            async def awaited(*args: P.args, **kwargs: P.kwargs) -> R:
+                return await way.perform(functools.partial(build, service, *args, **kwargs), args)
+
+            return self._bind(service, awaited)
         perform = service.session.perform
 
         def answered(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -126,16 +126,9 @@ class Channel:
                 if errand.uploads or self.mappings.has_released:
                     self.prepare(link, errand)
                 answer = link.exchange(self.errands.message(errand))
-            except RuntimeLost as lost:
+            except (RuntimeLost, OutcomeUnknown) as error:
                 self.connections.discard(link)
-                if not link.is_used:
-                    self._bear(errand, lost)
-            except OutcomeUnknown as unknown:
-                self.connections.discard(link)
-                errand.sent_in = link.generation
-                if "shortage" in unknown.details:  # the manager is there, and would be again
-                    raise
-                self._bear(errand, unknown)
+                self._wait(errand, self.pause_after(errand, link, error))
             except InvalidArgument:  # it could not be encoded, so that nothing was sent; uploads may have been
                 (self.connections.discard if errand.uploads else self.connections.give_back)(link)
                 raise
@@ -155,16 +148,11 @@ class Channel:
             try:
                 link = take()
             except Unreachable as unreachable:
-                if unreachable.is_final or not self.comes_back():
-                    _give_up(errand, unreachable.error)
-                self._bear(errand, unreachable.error)
+                self._wait(errand, self.pause_without(errand, unreachable))
                 continue
             if errand.sent_in is not None and errand.is_expired(link.generation):
                 self.connections.give_back(link)
-                raise SessionExpired(
-                    "the manager has forgotten this session, its leases and whether this request took effect: "
-                    "see what did, and start again what you were working on"
-                )
+                raise expired()
             return link
 
     def comes_back(self) -> bool:
@@ -172,13 +160,31 @@ class Channel:
         welcome = self.connections.welcome
         return welcome is not None and welcome.database is not None and (self.is_kept is None or self.is_kept())
 
-    def _bear(self, errand: Errand, error: StepwellError | OSError) -> None:
-        """An attempt failed. Wait for the moment of the next one, or raise what is known if there should be none."""
+    def pause_after(self, errand: Errand, link: Link, error: RuntimeLost | OutcomeUnknown) -> float:
+        """An attempt failed: how long to wait before the next one. Raises what is known if there should be none."""
+        if isinstance(error, OutcomeUnknown):
+            errand.sent_in = link.generation
+            if "shortage" in error.details:  # the manager is there, and would be again
+                raise error
+        elif link.is_used:  # it had died while idle
+            return 0.0
+        return self._pause_s(errand, error)
+
+    def pause_without(self, errand: Errand, unreachable: Unreachable) -> float:
+        """The same, where there is no connection for an attempt."""
+        if unreachable.is_final or not self.comes_back():
+            give_up(errand, unreachable.error)
+        return self._pause_s(errand, unreachable.error)
+
+    def _pause_s(self, errand: Errand, error: StepwellError | OSError) -> float:
         pause_s = errand.pause_s(comes_back=self.comes_back())
         if pause_s is None:
-            _give_up(errand, error)
+            give_up(errand, error)
+        return pause_s
+
+    def _wait(self, errand: Errand, pause_s: float) -> None:
         if pause_s and self.connections.is_closed_within(pause_s):
-            _give_up(errand, closed().error)
+            give_up(errand, closed().error)
 
     def prepare(self, link: Link, errand: Errand) -> None:
         """Send what comes before a message: which memory we let go of, and the bodies that it refers to."""
@@ -234,7 +240,7 @@ class _Stream:
         if not self._answers:
             assert self._link is not None
             try:
-                self._came(_checked(self._link.receive()))
+                self._came(checked(self._link.receive()))
             except OutcomeUnknown as unknown:
                 if "shortage" in unknown.details:
                     raise
@@ -261,28 +267,49 @@ class _Stream:
 
 
 def _upload(link: Link, number: int, body: LargeBody) -> None:
-    is_modest, body = (True, body.body) if isinstance(body, Modest) else (False, body)
+    offer, body = offer_of(number, body)
     try:
-        answer = _checked(link.exchange(Offer(number, len(body), is_modest)))
+        answer = link.exchange(offer)
     except OutcomeUnknown as error:  # what comes of an offer that no request refers to is nothing
         raise RuntimeLost(error.message) from error
-    if not isinstance(answer, Granted):
-        raise ProtocolError(f"the manager answered an offer with {type(answer).__name__}")
-    if answer.accepted:
+    if is_granted(answer):
         try:
             link.send_body(body)
         except RuntimeLost as gone:
-            _checked(link.last_word(gone))
+            checked(link.last_word(gone))
             raise
 
 
-def _checked(answer: ManagerMessage) -> ManagerMessage:
+def offer_of(number: int, body: LargeBody) -> tuple[Offer, bytes | memoryview]:
+    """What asks for room for a body, and its bytes."""
+    is_modest, content = (True, body.body) if isinstance(body, Modest) else (False, body)
+    return Offer(number, len(content), is_modest), content
+
+
+def is_granted(answer: ManagerMessage) -> bool:
+    """Whether the bytes of an offered body are to be sent."""
+    if not isinstance(checked(answer), Granted):
+        raise ProtocolError(f"the manager answered an offer with {type(answer).__name__}")
+    return isinstance(answer, Granted) and answer.accepted
+
+
+def checked(answer: ManagerMessage) -> ManagerMessage:
+    """An answer, unless the manager has turned us away."""
     if isinstance(answer, Rejected):
         raise answer.refusal.error()
     return answer
 
 
-def _give_up(errand: Errand, error: StepwellError | OSError) -> NoReturn:
+def expired() -> SessionExpired:
+    """What may have taken effect cannot be sent again."""
+    return SessionExpired(
+        "the manager has forgotten this session, its leases and whether this request took effect: "
+        "see what did, and start again what you were working on"
+    )
+
+
+def give_up(errand: Errand, error: StepwellError | OSError) -> NoReturn:
+    """There is no further attempt: raise why, or that nobody knows what came of it."""
     outcome = errand.outcome(error)
     raise outcome from outcome.__cause__
 

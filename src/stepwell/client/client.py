@@ -22,7 +22,7 @@ from stepwell.client.strategies import StrategyService
 from stepwell.client.tasks import OnProgress
 from stepwell.client.tiers import ContextTierService
 from stepwell.client.views import View, Views
-from stepwell.client.watch import Watch, Watches
+from stepwell.client.watch import Watch, Watches, names_of
 from stepwell.errors import InvalidArgument
 from stepwell.protocol.messages import Status
 from stepwell.strategies.base import ContextRequest
@@ -191,11 +191,14 @@ def connect(address: str | os.PathLike[str], projects: Iterable[str] | None = No
 
     `projects` limits the session to those; None is unrestricted, and an empty list is an error.
     """
-    if isinstance(projects, str):
-        raise InvalidArgument(f"projects is a sequence of names: give [{projects!r}]")
-    scope = None if projects is None else tuple(dict.fromkeys(projects))
-    if scope is not None and not scope:
-        raise InvalidArgument("projects is empty: name at least one, or leave it out for an unrestricted session")
-    client = Client(os.fspath(address), scope)
+    client = unconnected(address, projects)
     client.open()
     return client
+
+
+def unconnected(address: str | os.PathLike[str], projects: Iterable[str] | None) -> Client:
+    """A client that has not looked yet whether there is a manager."""
+    scope = names_of(projects)
+    if scope is not None and not scope:
+        raise InvalidArgument("projects is empty: name at least one, or leave it out for an unrestricted session")
+    return Client(os.fspath(address), scope)

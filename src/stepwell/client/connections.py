@@ -20,7 +20,7 @@ from ulid import ULID
 from stepwell import limits
 from stepwell.errors import Busy, OutcomeUnknown, ProtocolError, RuntimeLost, StepwellError
 from stepwell.memory.view import Mappings
-from stepwell.protocol.messages import VERSION, Goodbye, Hello, Rejected, Retired, Segments, Welcome
+from stepwell.protocol.messages import VERSION, Goodbye, Hello, ManagerMessage, Rejected, Retired, Segments, Welcome
 from stepwell.transport.connection import Aside, Connection
 
 
@@ -46,7 +46,7 @@ class Connections:
     """Those of one session: idle, taken by a call, or being opened."""
 
     def __init__(self, address: str, projects: tuple[str, ...] | None, mappings: Mappings) -> None:
-        self._address = address
+        self.address = address
         self._projects = projects
         self._mappings = mappings
         self._on_expiry: list[Callable[[], None]] = []
@@ -63,6 +63,7 @@ class Connections:
         self._waiting = 0
         self._changed = threading.Condition(threading.Lock())
         self._greeting = threading.Lock()
+        self._admitting = threading.Lock()
         self._greeted: Link | None = None
 
     def in_forked_child(self) -> None:
@@ -179,7 +180,7 @@ class Connections:
     def _connect(self, timeout_s: float | None = None) -> Link:
         """Dial, and be welcomed."""
         try:
-            link = Link(self._address, timeout_s, self._aside)
+            link = Link(self.address, timeout_s, self.aside)
         except RuntimeLost as error:
             raise Unreachable(error, is_final=False) from error
         except OSError as error:  # this process has no descriptor left, say
@@ -188,7 +189,7 @@ class Connections:
         try:
             if timeout_s is None:
                 self._require_open()  # or whoever closed us just now would wait for this
-            self._admit(link, self._greet(link))
+            self.admit(link, self._greet(link))
         except BaseException:
             link.close()
             raise
@@ -196,26 +197,30 @@ class Connections:
             self._greeted = None
         return link
 
-    def _greet(self, link: Link) -> Welcome:
-        hello = Hello(VERSION, self.session_id, self._projects, self._mappings.numbers)
+    def _greet(self, link: Link) -> ManagerMessage:
         try:
-            answer = link.exchange(hello)
-        except (RuntimeLost, OutcomeUnknown) as error:
-            self._require_open()
-            lost = RuntimeLost(f"the manager at {self._address!r} went away while greeting")
-            lost.__cause__ = error
-            raise Unreachable(lost, is_final=False) from error
+            return link.exchange(self.hello())
         except StepwellError as error:
-            raise Unreachable(error, is_final=True) from error
-        match answer:
-            case Welcome():
-                return answer
-            case Rejected():
-                refusal = answer.refusal.error()
-                raise Unreachable(refusal, is_final=not isinstance(refusal, Busy))
-            case _:
-                kind = type(answer).__name__
-                raise Unreachable(ProtocolError(f"the manager answered Hello with {kind}"), is_final=True)
+            raise self.ungreeted(error) from error
+
+    def hello(self) -> Hello:
+        """What a new connection begins with."""
+        return Hello(VERSION, self.session_id, self._projects, self._mappings.numbers)
+
+    def ungreeted(self, error: StepwellError) -> Unreachable:
+        """What it means that there was no answer to `hello`."""
+        if self._is_closed:
+            return closed()
+        if not isinstance(error, RuntimeLost | OutcomeUnknown):
+            return Unreachable(error, is_final=True)
+        lost = RuntimeLost(f"the manager at {self.address!r} went away while greeting")
+        lost.__cause__ = error
+        return Unreachable(lost, is_final=False)
+
+    def admit(self, link: Link, answer: ManagerMessage) -> None:
+        """Enter a connection on which `hello` was answered, or raise what is wrong with it. From any thread."""
+        with self._admitting:
+            self._admit(link, _welcomed(answer))
 
     def _admit(self, link: Link, welcome: Welcome) -> None:
         known = self.welcome
@@ -229,7 +234,7 @@ class Connections:
         self.welcome = welcome
         self._mappings.keep_only(welcome.segments)
 
-    def _aside(self, connection: Connection, message: Segments | Retired) -> None:
+    def aside(self, connection: Connection, message: Segments | Retired) -> None:
         """What the manager says between its answers."""
         match message:
             case Segments():
@@ -244,6 +249,18 @@ class Connections:
                 self._mappings.retire(message.segments)
             case _:
                 assert_never(message)
+
+
+def _welcomed(answer: ManagerMessage) -> Welcome:
+    match answer:
+        case Welcome():
+            return answer
+        case Rejected():
+            refusal = answer.refusal.error()
+            raise Unreachable(refusal, is_final=not isinstance(refusal, Busy))
+        case _:
+            kind = type(answer).__name__
+            raise Unreachable(ProtocolError(f"the manager answered Hello with {kind}"), is_final=True)
 
 
 def closed() -> Unreachable:

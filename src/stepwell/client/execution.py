@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 
 from msgspec import Struct
@@ -130,7 +130,7 @@ class ExecutionCalls(Service):
 class DeferredExecution(ExecutionCalls, Deferring):
     """A context inside a batch or a transaction: the same context, its changesets included."""
 
-    def __init__(self, session: Session, bundle: Enlists, context: PlanExecutionContext) -> None:
+    def __init__(self, session: Session, bundle: Enlists, context: ExecutionCalls) -> None:
         super().__init__(session, bundle)
         self.plan_id, self.lease = context.plan_id, context.lease
         self._context = context
@@ -167,22 +167,11 @@ class PlanExecutionContext(ExecutionCalls, Answering):
 
     def summary(self, changeset_id: str) -> ChangeSummary:
         """What a changeset does, in numbers."""
-        entries = [*self.entries(changeset_id)]
-        return ChangeSummary(
-            changeset_id=changeset_id,
-            entries=len(entries),
-            by_operation=dict(Counter(entry.operation for entry in entries)),
-            by_tool=dict(Counter(entry.tool for entry in entries)),
-            paths=tuple(dict.fromkeys(entry.path for entry in entries)),
-        )
+        return summary_of(changeset_id, [*self.entries(changeset_id)])
 
     def diff(self, changeset_id: str) -> str:
         """A unified diff of a changeset, in order of recording. What is not text, or not held, is only named."""
-        return "".join(
-            _entry_diff(entry, page.bodies)
-            for page in self._pages(changeset_id, with_bodies=True)
-            for entry in page.reply.entries
-        )
+        return "".join(map(page_diff, self._pages(changeset_id, with_bodies=True)))
 
     def _pages(self, changeset_id: str, *, with_bodies: bool) -> Iterator[EntryListing]:
         cursor: str | None = None
@@ -192,6 +181,22 @@ class PlanExecutionContext(ExecutionCalls, Answering):
             if page.reply.cursor is None:
                 return
             cursor = page.reply.cursor
+
+
+def summary_of(changeset_id: str, entries: Sequence[EntryRow]) -> ChangeSummary:
+    """What all entries of a changeset come to."""
+    return ChangeSummary(
+        changeset_id=changeset_id,
+        entries=len(entries),
+        by_operation=dict(Counter(entry.operation for entry in entries)),
+        by_tool=dict(Counter(entry.tool for entry in entries)),
+        paths=tuple(dict.fromkeys(entry.path for entry in entries)),
+    )
+
+
+def page_diff(page: EntryListing) -> str:
+    """A page's part of a diff."""
+    return "".join(_entry_diff(entry, page.bodies) for entry in page.reply.entries)
 
 
 def _changeset(answered: Answered[ChangesetFound]) -> Changeset:

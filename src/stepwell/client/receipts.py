@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepwell import limits
-from stepwell.client.calls import Answered, Answering, Call, Modest, method
+from stepwell.client.calls import Answered, Answering, Call, Modest, Service, method
 from stepwell.domain.checks import require_instance
 from stepwell.domain.commands.receipts import GetReceipt, ListReceipts, StoreReceipt
 from stepwell.domain.receipt import check_size
@@ -13,12 +13,8 @@ from stepwell.domain.replies import ReceiptFound, ReceiptPage
 from stepwell.errors import InvalidArgument
 
 
-class ReceiptService(Answering):
-    """Receipts as bytes, safe from any number of threads and processes. The manager never looks into them.
-
-    So many are kept, the newest; a session finds those of which it may see every project. Storing one moves nothing in
-    the tiers: where there is no room for it, it is refused with `TierFull` or `Busy`.
-    """
+class ReceiptCalls(Service):
+    """The calls on receipts; what they give depends on the service that has them."""
 
     @method
     def store(self, receipt_id: str, projects: Sequence[str], title: str, data: bytes) -> Call[str]:
@@ -54,3 +50,11 @@ class ReceiptService(Answering):
     def _read(self, answered: Answered[ReceiptFound]) -> bytes:
         digest = answered.reply.receipt.digest
         return bytes(self.session.bodies.read(digest, answered.handles[digest]))
+
+
+class ReceiptService(ReceiptCalls, Answering):
+    """Receipts as bytes, safe from any number of threads and processes. The manager never looks into them.
+
+    So many are kept, the newest; a session finds those of which it may see every project. Storing one moves nothing in
+    the tiers: where there is no room for it, it is refused with `TierFull` or `Busy`.
+    """

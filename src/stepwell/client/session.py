@@ -64,7 +64,7 @@ class Session:
     def perform(self, call: Call[R]) -> R:
         """Send one command and finish it, or raise its refusal."""
         for _ in range(limits.ASK_AGAIN_MAX):
-            (result,) = _expected(self.channel.exchange(*_request((call,))), 1)
+            (result,) = expected(self.channel.exchange(*request_of((call,))), 1)
             if isinstance(result, Refusal):
                 raise result.error()
             with contextlib.suppress(BodyGone):  # it was moved, and its old place given up, between the answer and now
@@ -73,7 +73,7 @@ class Session:
 
     def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send many commands in one frame: for each its result or its error, and its revision."""
-        results = _expected(self.channel.exchange(*_request(calls)), len(calls))
+        results = expected(self.channel.exchange(*request_of(calls)), len(calls))
         return [self._finished(call, result) for call, result in zip(calls, results, strict=True)]
 
     def perform_many(self, groups: Iterable[Sequence[Call[R]]]) -> Iterator[R | StepwellError]:
@@ -83,37 +83,29 @@ class Session:
         def requests() -> Iterator[tuple[Numbered, Sequence[LargeBody]]]:
             for group in groups:
                 sent.append(group)
-                yield _request(group)
+                yield request_of(group)
 
         for answer in self.channel.stream(requests()):
             calls = sent.popleft()
-            results = _expected(answer, len(calls))
+            results = expected(answer, len(calls))
             for call, result in zip(calls, results, strict=True):
                 yield self._finished(call, result)[0]
 
     def perform_together(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send many commands as one transaction: all results at one revision, or its refusal raised."""
-        uploads: list[LargeBody] = []
-        writes = cast("tuple[AnyWrite, ...]", _commands(calls, uploads))
-        answer = self.channel.exchange(lambda number, answered: Transaction(number, writes, answered), uploads)
-        results = _expected(answer, None)
-        if isinstance(results[0], Refusal):
-            raise results[0].error()
+        results = unanimous(self.channel.exchange(*transaction_of(calls)))
         return [self._finished(call, result) for call, result in zip(calls, results, strict=True)]
 
     def status(self) -> Status:
         """How the manager is."""
-        answer = self.channel.ask(AskStatus)
-        if not isinstance(answer, Status):
-            raise ProtocolError(f"the manager answered with {type(answer).__name__}")
-        return answer
+        return status_in(self.channel.ask(AskStatus))
 
     def open_view(self, projects: tuple[str, ...]) -> ViewOpened:
         """The catalogues of some projects at one revision, or the refusal, raised."""
         answer = self.channel.ask(lambda number: AskView(number, projects))
         if isinstance(answer, ViewOpened):
             return answer
-        (result,) = _expected(answer, 1)
+        (result,) = expected(answer, 1)
         raise result.error() if isinstance(result, Refusal) else ProtocolError("the manager answered with a result")
 
     def _finished(self, call: Call[R], result: Result) -> tuple[R | StepwellError, int]:
@@ -129,7 +121,7 @@ class Session:
             return error, result.revision
 
 
-def _expected(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
+def expected(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
     """The results in an answer, as many as there should be."""
     if not isinstance(answer, Response):
         raise ProtocolError(f"the manager answered with {type(answer).__name__}")
@@ -139,11 +131,33 @@ def _expected(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
     return answer.results
 
 
-def _request(calls: Sequence[Call[R]]) -> tuple[Numbered, Sequence[LargeBody]]:
+def unanimous(answer: ManagerMessage) -> tuple[Result, ...]:
+    """The results of a transaction, or its refusal, raised."""
+    results = expected(answer, None)
+    if isinstance(results[0], Refusal):
+        raise results[0].error()
+    return results
+
+
+def status_in(answer: ManagerMessage) -> Status:
+    """What was asked for with `AskStatus`."""
+    if not isinstance(answer, Status):
+        raise ProtocolError(f"the manager answered with {type(answer).__name__}")
+    return answer
+
+
+def request_of(calls: Sequence[Call[R]]) -> tuple[Numbered, Sequence[LargeBody]]:
     """What makes the request of these calls, and the bodies that go before it."""
     uploads: list[LargeBody] = []
     commands = _commands(calls, uploads)
     return lambda number, answered: Request(number, commands, answered), uploads
+
+
+def transaction_of(calls: Sequence[Call[R]]) -> tuple[Numbered, Sequence[LargeBody]]:
+    """What makes the transaction of these calls, and the bodies that go before it."""
+    uploads: list[LargeBody] = []
+    writes = cast("tuple[AnyWrite, ...]", _commands(calls, uploads))
+    return lambda number, answered: Transaction(number, writes, answered), uploads
 
 
 def _commands(calls: Sequence[Call[R]], uploads: list[LargeBody]) -> tuple[AnyCommand, ...]:

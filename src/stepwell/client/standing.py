@@ -49,7 +49,7 @@ class Standing:
             try:
                 connection = self._connect()
             except RuntimeLost as error:
-                if not self._can_come_back(error):
+                if not comes_back(self._channel, self._lost_at_s, error):
                     self._lost_at_s = None
                     raise
             else:
@@ -106,8 +106,8 @@ class Standing:
         self._connection = connection
         return connection
 
-    def _can_come_back(self, error: RuntimeLost) -> bool:
-        """Whether it is worth trying again. One that was replaced, or told us so in words, does not come back."""
-        assert self._lost_at_s is not None
-        in_time = time.monotonic() < self._lost_at_s + limits.RECONNECT_SECONDS_MAX
-        return in_time and self._channel.comes_back() and error.__cause__ is not None
+
+def comes_back(channel: Channel, lost_at_s: float, error: RuntimeLost) -> bool:
+    """Whether it is worth trying again. One that was replaced, or told us so in words, does not come back."""
+    in_time = time.monotonic() < lost_at_s + limits.RECONNECT_SECONDS_MAX
+    return in_time and channel.comes_back() and error.__cause__ is not None

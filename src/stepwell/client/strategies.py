@@ -42,8 +42,7 @@ class StrategyService:
 
     def list(self) -> StrategiesFound:
         """What is offered, by which workers, and how much is waiting. Chores are no strategies, and left out."""
-        found = self._session.perform(Call(ListStrategies(), lambda answered: answered.reply))
-        return replace(found, offers=tuple(each for each in found.offers if not each.is_chore))
+        return self._session.perform(listing())
 
     def submit(
         self,
@@ -126,6 +125,15 @@ class StrategyService:
             return self._submit(name, merging, terms, on_progress)
 
         return _Merged(asked, merge)
+
+
+def listing() -> Call[StrategiesFound]:
+    """Asks what is offered, chores left out."""
+    return Call(ListStrategies(), lambda answered: _without_chores(answered.reply))
+
+
+def _without_chores(found: StrategiesFound) -> StrategiesFound:
+    return replace(found, offers=tuple(each for each in found.offers if not each.is_chore))
 
 
 class _Merged(Future[StrategyResult]):

@@ -152,37 +152,19 @@ class ContextTierService(TierCalls, Answering):
 
     def store_many(self, fragments: Iterable[Fragment], *, tier: Tier = Tier.HOT) -> Sequence[FragmentPlaced]:
         """Store many, split over frames; not atomic. If some were refused, `PartlyRefused` has every outcome."""
-        groups = ([TierCalls.store.call(self, each, tier=tier) for each in chunk] for chunk in _frames(fragments))
-        outcomes = [*self.session.perform_many(groups)]
-        placed = [outcome for outcome in outcomes if not isinstance(outcome, StepwellError)]
-        if len(placed) < len(outcomes):
-            raise partly_refused(outcomes)
-        return placed
+        groups = ([TierCalls.store.call(self, each, tier=tier) for each in chunk] for chunk in frames(fragments))
+        return all_placed([*self.session.perform_many(groups)])
 
     def get_many(self, fragment_ids: Iterable[str], *, project: str | None = None) -> dict[str, StoredFragment]:
         """Read many, split over frames; not atomic. What does not exist is not in the result."""
-        if isinstance(fragment_ids, str):
-            raise InvalidArgument(f"get_many takes a sequence of ids: give [{fragment_ids!r}]")
-        found: dict[str, StoredFragment] = {}
-        waiting = [*dict.fromkeys(fragment_ids)]
-        while waiting:
+        gathering = Gathering(fragment_ids)
+        while gathering.waiting:
             groups = (
                 [TierCalls.get.call(self, fragment_id, project=project) for fragment_id in chunk]
-                for chunk in _chunks(waiting, limits.STREAM_COMMANDS)
+                for chunk in gathering.chunks()
             )
-            crowded_out: list[str] = []
-            for fragment_id, outcome in zip(waiting, self.session.perform_many(groups), strict=True):
-                match outcome:
-                    case StoredFragment():
-                        found[fragment_id] = outcome
-                    case NotFound():
-                        pass
-                    case Busy():  # the reply was full before it came to this one
-                        crowded_out.append(fragment_id)
-                    case error:
-                        raise error
-            waiting = crowded_out
-        return found
+            gathering.take([*self.session.perform_many(groups)])
+        return gathering.found
 
     def scoped(
         self,
@@ -204,7 +186,45 @@ class ContextTierService(TierCalls, Answering):
             cursor = page.cursor
 
 
-def _frames(fragments: Iterable[Fragment]) -> Iterator[Sequence[Fragment]]:
+class Gathering:
+    """Reading many: what was found, and what is still to be asked for."""
+
+    def __init__(self, fragment_ids: Iterable[str]) -> None:
+        if isinstance(fragment_ids, str):
+            raise InvalidArgument(f"get_many takes a sequence of ids: give [{fragment_ids!r}]")
+        self.waiting: Sequence[str] = [*dict.fromkeys(fragment_ids)]
+        self.found: dict[str, StoredFragment] = {}
+
+    def chunks(self) -> Iterator[Sequence[str]]:
+        """What is waiting, so many at a time as are read in one frame."""
+        size = limits.STREAM_COMMANDS
+        return (self.waiting[start : start + size] for start in range(0, len(self.waiting), size))
+
+    def take(self, outcomes: Sequence[StoredFragment | StepwellError]) -> None:
+        """All that was waiting was asked for. What does not exist is not found; any other refusal is raised."""
+        crowded_out: list[str] = []
+        for fragment_id, outcome in zip(self.waiting, outcomes, strict=True):
+            match outcome:
+                case StoredFragment():
+                    self.found[fragment_id] = outcome
+                case NotFound():
+                    pass
+                case Busy():  # the reply was full before it came to this one
+                    crowded_out.append(fragment_id)
+                case error:
+                    raise error
+        self.waiting = crowded_out
+
+
+def all_placed(outcomes: Sequence[FragmentPlaced | StepwellError]) -> Sequence[FragmentPlaced]:
+    """Where many fragments went, or, if some of them were refused, `PartlyRefused`."""
+    placed = [outcome for outcome in outcomes if not isinstance(outcome, StepwellError)]
+    if len(placed) < len(outcomes):
+        raise partly_refused(outcomes)
+    return placed
+
+
+def frames(fragments: Iterable[Fragment]) -> Iterator[Sequence[Fragment]]:
     """As many at a time as fit in a frame."""
     chunk: list[Fragment] = []
     weight = 0
@@ -217,7 +237,3 @@ def _frames(fragments: Iterable[Fragment]) -> Iterator[Sequence[Fragment]]:
         weight += fragment.weight
     if chunk:
         yield chunk
-
-
-def _chunks(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    return (items[start : start + size] for start in range(0, len(items), size))

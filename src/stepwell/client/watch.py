@@ -14,10 +14,57 @@ from stepwell.client.channel import Channel
 from stepwell.client.standing import Standing
 from stepwell.domain.checks import check
 from stepwell.domain.events import AnyEvent
-from stepwell.errors import EventsMissed, InvalidArgument, ProtocolError
+from stepwell.errors import EventsMissed, InvalidArgument, ProtocolError, StepwellError
 from stepwell.protocol import messages
 from stepwell.protocol.messages import Events, ManagerMessage, Missed, Refusal, Rejected, Response
 from stepwell.transport.connection import Connection
+
+
+class Place:
+    """How far a watch has come: what it has received, and what of it was given out."""
+
+    def __init__(self, since: int | None, projects: tuple[str, ...] | None) -> None:
+        self._projects = projects
+        self._events: deque[AnyEvent] = deque()  # of one frame, not given out yet
+        self._received = since  # a revision: whatever comes next is from behind it; None: from now on
+        self.revision = 0
+        check(self.question())
+
+    def question(self) -> messages.Watch:
+        """What to ask on a new connection."""
+        return messages.Watch(0, self._received, self._projects)
+
+    def accept(self, answer: ManagerMessage) -> None:
+        """It was asked: take what was answered, or raise it."""
+        self._received = _accepted(answer)
+
+    def begin(self) -> None:
+        """It was asked for the first time."""
+        self.revision = self._received or 0
+
+    def give(self) -> AnyEvent | None:
+        """The next event; None if another message is needed for that."""
+        if not self._events:
+            return None
+        event = self._events.popleft()
+        self.revision = self._events[0].revision - 1 if self._events else self._received or 0
+        return event
+
+    def take(self, message: Events | Missed) -> None:
+        """What the manager has told. Raises `EventsMissed`, and goes on behind what is missing."""
+        if isinstance(message, Events):
+            self._events.extend(message.events)
+            self._received = message.revision
+            if not message.events:
+                self.revision = message.revision
+            return
+        missed_from, self._received = self.revision, message.resume
+        self.revision = message.resume
+        raise EventsMissed(
+            f"events behind revision {missed_from} are forgotten: read what you need anew, and go on behind "
+            f"revision {message.resume}",
+            resume=message.resume,
+        )
 
 
 class Watch:
@@ -30,13 +77,8 @@ class Watch:
     _is_closed = True
 
     def __init__(self, channel: Channel, since: int | None, projects: tuple[str, ...] | None) -> None:
-        check(messages.Watch(0, since, projects))
-        self._channel = channel
-        self._projects = projects
+        self._place = Place(since, projects)
         self._standing = Standing(channel, self._greet)
-        self._events: deque[AnyEvent] = deque()  # of one frame, not given out yet
-        self._received = since  # a revision: whatever comes next is from behind it; None: from now on
-        self._revision = 0
         self._using = threading.Lock()
         self._closing = threading.Lock()
         self._is_closed = False
@@ -45,12 +87,12 @@ class Watch:
         except BaseException:
             self.close()
             raise
-        self._revision = self._received or 0
+        self._place.begin()
 
     @property
     def revision(self) -> int:
         """Where to resume: everything up to it has been given out."""
-        return self._revision
+        return self._place.revision
 
     def __iter__(self) -> Self:
         return self
@@ -65,16 +107,14 @@ class Watch:
         """The next event; None if none came in time, or the watch is closed."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._using:
-            while not self._is_closed and not self._events:
+            while not self._is_closed:
+                if (event := self._place.give()) is not None:
+                    return event
                 message = self._standing.receive(until_s)
                 if message is None:
                     return None
                 self._take(message)
-            if self._is_closed:
-                return None
-            event = self._events.popleft()
-            self._revision = self._events[0].revision - 1 if self._events else self._received or 0
-            return event
+            return None
 
     def close(self) -> None:
         """End it. Whoever waits for an event, in whatever thread, gets no more."""
@@ -93,29 +133,15 @@ class Watch:
             self._standing.in_forked_child()
 
     def _take(self, message: ManagerMessage) -> None:
-        match message:
-            case Events():
-                self._events.extend(message.events)
-                self._received = message.revision
-                if not message.events:
-                    self._revision = message.revision
-            case Missed():
-                missed_from, self._received = self._revision, message.resume
-                self._revision = message.resume
-                raise EventsMissed(
-                    f"events behind revision {missed_from} are forgotten: read what you need anew, and go on behind "
-                    f"revision {message.resume}",
-                    resume=message.resume,
-                )
-            case Rejected():
-                self._standing.disconnect()
-                raise message.refusal.error()
-            case _:
-                self._standing.disconnect()
-                raise ProtocolError(f"the manager told a watcher {type(message).__name__}")
+        try:
+            told = told_in(message)
+        except StepwellError:
+            self._standing.disconnect()
+            raise
+        self._place.take(told)
 
     def _greet(self, connection: Connection) -> None:
-        self._received = _accepted(connection.exchange(messages.Watch(0, self._received, self._projects)))
+        self._place.accept(connection.exchange(self._place.question()))
 
     def __enter__(self) -> Self:
         return self
@@ -133,7 +159,18 @@ class Watch:
         raise InvalidArgument("a watch stays in its process: send its client and its revision")
 
     def __repr__(self) -> str:
-        return f"<stepwell.Watch at revision {self._revision}{', closed' if self._is_closed else ''}>"
+        return f"<stepwell.Watch at revision {self.revision}{', closed' if self._is_closed else ''}>"
+
+
+def told_in(message: ManagerMessage) -> Events | Missed:
+    """What the manager has told a watcher, or why it tells no more."""
+    match message:
+        case Events() | Missed():
+            return message
+        case Rejected():
+            raise message.refusal.error()
+        case _:
+            raise ProtocolError(f"the manager told a watcher {type(message).__name__}")
 
 
 def _accepted(answer: ManagerMessage) -> int:
@@ -149,6 +186,13 @@ def _accepted(answer: ManagerMessage) -> int:
             raise ProtocolError(f"the manager answered Watch with {type(answer).__name__}")
 
 
+def names_of(projects: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Which projects, each once; None is all."""
+    if isinstance(projects, str):
+        raise InvalidArgument(f"projects is a sequence of names: give [{projects!r}]")
+    return None if projects is None else tuple(dict.fromkeys(projects))
+
+
 class Watches:
     """A client's watches: they end with it."""
 
@@ -159,10 +203,7 @@ class Watches:
 
     def open(self, since: int | None, projects: Iterable[str] | None) -> Watch:
         """Begin to watch: whatever is committed after this returns is told."""
-        if isinstance(projects, str):
-            raise InvalidArgument(f"projects is a sequence of names: give [{projects!r}]")
-        names = None if projects is None else tuple(dict.fromkeys(projects))
-        watch = Watch(self._channel, since, names)
+        watch = Watch(self._channel, since, names_of(projects))
         self._open.add(watch)
         return watch
 
