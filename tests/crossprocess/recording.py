@@ -16,7 +16,7 @@ from stepwell.protocol.messages import (
     Response,
     Transaction,
 )
-from stepwell.transport.connection import Aside
+from stepwell.transport.wire import Aside
 from tests.crossprocess.history import Operation
 
 history: list[Operation] = []

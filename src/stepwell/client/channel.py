@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
 from stepwell.client.calls import LargeBody, Modest
-from stepwell.client.connections import Connections, Link, Unreachable, closed
+from stepwell.client.connections import Connections, Link, Unreachable, Welcomed, closed
 from stepwell.client.errands import Errand, Errands, Numbered
 from stepwell.domain.checks import check
 from stepwell.errors import InvalidArgument, OutcomeUnknown, ProtocolError, RuntimeLost, SessionExpired, StepwellError
@@ -160,7 +160,7 @@ class Channel:
         welcome = self.connections.welcome
         return welcome is not None and welcome.database is not None and (self.is_kept is None or self.is_kept())
 
-    def pause_after(self, errand: Errand, link: Link, error: RuntimeLost | OutcomeUnknown) -> float:
+    def pause_after(self, errand: Errand, link: Welcomed, error: RuntimeLost | OutcomeUnknown) -> float:
         """An attempt failed: how long to wait before the next one. Raises what is known if there should be none."""
         if isinstance(error, OutcomeUnknown):
             errand.sent_in = link.generation

@@ -13,7 +13,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from ulid import ULID
 
@@ -21,7 +21,8 @@ from stepwell import limits
 from stepwell.errors import Busy, OutcomeUnknown, ProtocolError, RuntimeLost, StepwellError
 from stepwell.memory.view import Mappings
 from stepwell.protocol.messages import VERSION, Goodbye, Hello, ManagerMessage, Rejected, Retired, Segments, Welcome
-from stepwell.transport.connection import Aside, Connection
+from stepwell.transport.connection import Connection
+from stepwell.transport.wire import Aside, Wire
 
 
 class Unreachable(Exception):
@@ -33,13 +34,20 @@ class Unreachable(Exception):
         self.is_final = is_final
 
 
+class Welcomed(Protocol):
+    """A connection on which a session was welcomed, in whatever way one waits on it."""
+
+    generation: int  # of its session
+    is_used: bool  # it has carried a call before, and may have died since
+
+
 class Link(Connection):
     """A connection on which a session was welcomed."""
 
     def __init__(self, address: str, timeout_s: float | None, aside: Aside) -> None:
         super().__init__(address, timeout_s, aside=aside)
-        self.generation = 0  # of its session
-        self.is_used = False  # it has carried a call before, and may have died since
+        self.generation = 0
+        self.is_used = False
 
 
 class Connections:
@@ -217,12 +225,12 @@ class Connections:
         lost.__cause__ = error
         return Unreachable(lost, is_final=False)
 
-    def admit(self, link: Link, answer: ManagerMessage) -> None:
+    def admit(self, link: Welcomed, answer: ManagerMessage) -> None:
         """Enter a connection on which `hello` was answered, or raise what is wrong with it. From any thread."""
         with self._admitting:
             self._admit(link, _welcomed(answer))
 
-    def _admit(self, link: Link, welcome: Welcome) -> None:
+    def _admit(self, link: Welcomed, welcome: Welcome) -> None:
         known = self.welcome
         if known is not None and welcome.epoch != known.epoch:
             gone = RuntimeLost("the manager was replaced by another one, and its state is gone: connect anew")
@@ -234,7 +242,7 @@ class Connections:
         self.welcome = welcome
         self._mappings.keep_only(welcome.segments)
 
-    def aside(self, connection: Connection, message: Segments | Retired) -> None:
+    def aside(self, connection: Wire, message: Segments | Retired) -> None:
         """What the manager says between its answers."""
         match message:
             case Segments():

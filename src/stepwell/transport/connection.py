@@ -1,8 +1,4 @@
-"""The client's end: a blocking connection that carries one request at a time.
-
-Whatever is received may carry descriptors, and a plain `recv` would drop them. They wait here, in the order in which
-they came, for whoever reads the frame that announces them.
-"""
+"""The client's end: a blocking connection that carries one request at a time."""
 
 from __future__ import annotations
 
@@ -12,49 +8,29 @@ import os
 import select
 import socket
 import time
-from array import array
-from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 from stepwell import limits
-from stepwell.errors import OutcomeUnknown, ProtocolError, RuntimeLost
+from stepwell.errors import OutcomeUnknown, RuntimeLost
 from stepwell.protocol.codec import decode_from_manager, encode_frame
-from stepwell.protocol.framing import Framer
 from stepwell.protocol.messages import ClientMessage, ManagerMessage, Retired, Segments
-from stepwell.transport.address import dial
 from stepwell.transport.spin import Spin
+from stepwell.transport.wire import Aside, Wire
 
-# The kernel hands out the descriptors of one `sendmsg` at a time.
-_ANCILLARY_BYTES: Final = socket.CMSG_SPACE(limits.DESCRIPTORS_PER_FRAME_MAX * array("i").itemsize)
-
-# Plain numbers: the operators of an enumeration's flags take longer than receiving does.
-_CLOEXEC: Final = int(socket.MSG_CMSG_CLOEXEC)
-_TRUNCATED: Final = int(socket.MSG_CTRUNC)
+# A plain number: the operators of an enumeration's flags take longer than receiving does.
 _PEEK: Final = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
 
 
-Aside = Callable[["Connection", Segments | Retired], None]
-"""Takes what the manager says between its answers."""
-
-
-class Connection:
+class Connection(Wire):
     """A socket, its frames and its messages. Not thread-safe: whoever has it checked out uses it alone."""
 
     def __init__(self, address: str, timeout_s: float | None = None, *, aside: Aside | None = None) -> None:
+        super().__init__(address, timeout_s)
         self._aside = aside
-        self._socket = dial(address, timeout_s)
-        self._framer = Framer()
         self._out = bytearray()
         self._spin = Spin(limits.SPIN_SECONDS)
-        self._arrived = bytearray(limits.RECEIVE_BYTES_CLIENT)  # kept: allocating it anew costs more than receiving
-        self._buffers = [self._arrived]
-        self._descriptors: deque[int] = deque()  # that came and were not taken: ours to close
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
 
     def exchange(self, message: ClientMessage) -> ManagerMessage:
         """Send and wait for the answer.
@@ -110,10 +86,6 @@ class Connection:
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
             self._feed(size)
 
-    def _feed(self, size: int) -> None:
-        with memoryview(self._arrived) as arrived:
-            self._framer.feed(arrived[:size])
-
     def receive(self) -> ManagerMessage:
         """The next answer. What the manager says between its answers goes to `aside`."""
         while True:
@@ -159,28 +131,6 @@ class Connection:
             raise OutcomeUnknown("the manager went away before it answered: the request may have taken effect")
         self._feed(size)
 
-    def take_descriptors(self, count: int) -> list[int]:
-        """The next descriptors that came, in order, for a frame that announced so many: from now on the caller's."""
-        if count > len(self._descriptors):
-            raise ProtocolError(f"{count} descriptors were announced, {len(self._descriptors)} came")
-        return [self._descriptors.popleft() for _ in range(count)]
-
-    def _receive_some(self) -> int:
-        """Wait for bytes; how many came."""
-        size, ancillary, flags, _ = self._socket.recvmsg_into(self._buffers, _ANCILLARY_BYTES, _CLOEXEC)
-        if ancillary or flags & _TRUNCATED:
-            self._keep_descriptors(ancillary, flags)
-        return size
-
-    def _keep_descriptors(self, ancillary: list[tuple[int, int, bytes]], flags: int) -> None:
-        came = array("i", b"".join(data for _, _, data in ancillary))
-        self._descriptors.extend(came)
-        if flags & _TRUNCATED:
-            self._close_descriptors()
-            raise OutcomeUnknown(
-                "the answer came, but this process has no descriptors left for the shared memory: raise `ulimit -n`",
-                shortage="descriptors",
-            )
 
     def is_stale(self) -> bool:
         """Whether the manager has closed an idle connection. Peeking leaves descriptors where they are."""
@@ -195,12 +145,3 @@ class Connection:
         """From another thread: whoever waits here for the manager waits in vain, and is told so."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Let go of the socket and of every descriptor that nobody took."""
-        self._socket.close()
-        self._close_descriptors()
-
-    def _close_descriptors(self) -> None:
-        while self._descriptors:
-            os.close(self._descriptors.popleft())
