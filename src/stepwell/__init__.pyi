@@ -1,3 +1,4 @@
+from . import aio
 from .assembly.answer import Answer, AnswerFragment, StrategyReport
 from .assembly.receipt import Receipt
 from .client.breaker import BreakerSettings
@@ -239,6 +240,7 @@ __all__ = [
     "ViewedFragment",
     "Watch",
     "WorkerDied",
+    "aio",
     "connect",
     "subplan",
 ]

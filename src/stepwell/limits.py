@@ -172,6 +172,14 @@ EVENTS_TOLD_PER_TURN: Final = 1_000  # to all watchers together: about 2 ms
 WATCHER_OUTBOX_BYTES: Final = 256 * KIB  # past it a watcher gets no more until it reads
 UNTOLD_SECONDS: Final = 0.25  # at most this often a watcher is told that nothing of what happened concerns it
 
+# Clients of an event loop.
+REQUESTS_IN_FLIGHT_MAX: Final = 128  # on one connection: further ones wait their turn, instead of being refused
+UNSENT_BYTES_MAX: Final = MIB  # that wait for the manager to read them: past it nobody adds to them
+UPLOADING_CONNECTIONS_MAX: Final = 4  # each carries the large bodies of one request at a time
+FRAMES_AHEAD_MAX: Final = 16  # that a watch has received and not given out: past it the manager has to wait
+LOOP_THREADS_MAX: Final = 8  # for what takes long, and would hold up the loop
+BUILT_BYTES_MAX: Final = 64 * KIB  # of bodies whose tokens are counted in the loop: about 2 ms; more go to a thread
+
 # The store.
 RECENCY_SECONDS: Final = 10.0  # reads are written down this often: a crash forgets the order of later ones
 RECENCY_ROWS_PER_TURN: Final = 500  # about 2 ms
@@ -238,3 +246,6 @@ assert INLINE_BODY_BYTES_MAX <= RECEIPT_BYTES_MAX <= RECEIPTS_BYTES_MAX, "the la
 assert WATCHER_OUTBOX_BYTES < OUTBOX_BYTES_MAX, "a watcher is never full of events alone, unless of one step"
 assert EVIDENCE_SECONDS < EXECUTOR_GRACE_SECONDS, "nobody gives a task up while its evidence is waited for"
 assert EVENTS_BUFFERED <= EVENTS_KEPT, "what is in memory is in the store too"
+assert REQUESTS_IN_FLIGHT_MAX + UPLOADING_CONNECTIONS_MAX + CONNECTIONS_PER_CLIENT_MAX < REPLIES_REMEMBERED_MAX, (
+    "whatever is in flight when a connection breaks can be sent again"
+)

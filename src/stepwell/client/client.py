@@ -67,6 +67,11 @@ class Client:
         """What this session's leases name as their holder."""
         return self._channel.session_id
 
+    @property
+    def session(self) -> Session:
+        """What its services share; for those that wait in another way."""
+        return self._session
+
     def belongs_to(self, runtime: object, is_kept: Callable[[], bool]) -> None:
         """Keep who started the manager for as long as this client is, and do not wait for one that they let end."""
         self.runtime = runtime

@@ -171,7 +171,11 @@ class PlanExecutionContext(ExecutionCalls, Answering):
 
     def diff(self, changeset_id: str) -> str:
         """A unified diff of a changeset, in order of recording. What is not text, or not held, is only named."""
-        return "".join(map(page_diff, self._pages(changeset_id, with_bodies=True)))
+        return "".join(
+            _entry_diff(entry, page.bodies)
+            for page in self._pages(changeset_id, with_bodies=True)
+            for entry in page.reply.entries
+        )
 
     def _pages(self, changeset_id: str, *, with_bodies: bool) -> Iterator[EntryListing]:
         cursor: str | None = None
@@ -192,11 +196,6 @@ def summary_of(changeset_id: str, entries: Sequence[EntryRow]) -> ChangeSummary:
         by_tool=dict(Counter(entry.tool for entry in entries)),
         paths=tuple(dict.fromkeys(entry.path for entry in entries)),
     )
-
-
-def page_diff(page: EntryListing) -> str:
-    """A page's part of a diff."""
-    return "".join(_entry_diff(entry, page.bodies) for entry in page.reply.entries)
 
 
 def _changeset(answered: Answered[ChangesetFound]) -> Changeset:

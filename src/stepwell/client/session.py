@@ -69,7 +69,7 @@ class Session:
                 raise result.error()
             with contextlib.suppress(BodyGone):  # it was moved, and its old place given up, between the answer and now
                 return call.finish(result)
-        raise BodyGone(f"a body has moved {limits.ASK_AGAIN_MAX} times between an answer and its reading")
+        raise moved_too_often()
 
     def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send many commands in one frame: for each its result or its error, and its revision."""
@@ -129,6 +129,11 @@ def expected(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
         first = answer.results[0]
         raise first.error() if isinstance(first, Refusal) else ProtocolError(f"{len(answer.results)} results came")
     return answer.results
+
+
+def moved_too_often() -> BodyGone:
+    """Whoever compacts is quicker than we are."""
+    return BodyGone(f"a body has moved {limits.ASK_AGAIN_MAX} times between an answer and its reading")
 
 
 def unanimous(answer: ManagerMessage) -> tuple[Result, ...]:

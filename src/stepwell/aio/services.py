@@ -1,0 +1,119 @@
+"""The services of a client, awaited: the same calls, and what is made of several of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
+
+from stepwell import limits
+from stepwell.aio.threads import elsewhere
+from stepwell.aio.way import Way
+from stepwell.client import execution
+from stepwell.client.calls import Awaiting, Call
+from stepwell.client.execution import ChangeSummary, ExecutionCalls, summary_of
+from stepwell.client.fragments import StoredFragment
+from stepwell.client.plans import PlanCalls
+from stepwell.client.receipts import ReceiptCalls
+from stepwell.client.session import Session
+from stepwell.client.tiers import Gathering, TierCalls, all_placed, frames
+from stepwell.domain.changeset import EntryRow
+from stepwell.domain.fragment import Fragment, FragmentRow
+from stepwell.domain.replies import FragmentPlaced
+from stepwell.domain.tier import Tier
+from stepwell.errors import StepwellError
+
+
+class ContextTierService(TierCalls, Awaiting):
+    """Context in tiers. Each method is awaited, and gives what that of `stepwell.ContextTierService` does."""
+
+    way: Way
+
+    async def store_many(self, fragments: Iterable[Fragment], *, tier: Tier = Tier.HOT) -> Sequence[FragmentPlaced]:
+        """Store many, frame after frame; not atomic. If some were refused, `PartlyRefused` has every outcome."""
+        outcomes: list[FragmentPlaced | StepwellError] = []
+        for chunk in frames(fragments):
+            calls = await self.way.built(partial(self._stores, chunk, tier), chunk)
+            outcomes += [outcome for outcome, _ in await self.way.perform_each(calls)]
+        return all_placed(outcomes)
+
+    async def get_many(self, fragment_ids: Iterable[str], *, project: str | None = None) -> dict[str, StoredFragment]:
+        """Read many, frame after frame; not atomic. What does not exist is not in the result."""
+        gathering = Gathering(fragment_ids)
+        while gathering.waiting:
+            outcomes: list[StoredFragment | StepwellError] = []
+            for chunk in gathering.chunks():
+                calls = [TierCalls.get.call(self, fragment_id, project=project) for fragment_id in chunk]
+                outcomes += [outcome for outcome, _ in await self.way.perform_each(calls)]
+            gathering.take(outcomes)
+        return gathering.found
+
+    async def scoped(
+        self,
+        *,
+        project: str | None = None,
+        globs: Sequence[str] = (),
+        tier: Tier | None = None,
+        kind: str | None = None,
+    ) -> AsyncIterator[FragmentRow]:
+        """All fragments that match, page by page, each as it was when its page was read."""
+        cursor: str | None = None
+        while True:
+            page = await self.list(
+                project=project, globs=globs, tier=tier, kind=kind, limit=limits.PAGE_ROWS_MAX, cursor=cursor
+            )
+            for row in page.rows:
+                yield row
+            if page.cursor is None:
+                return
+            cursor = page.cursor
+
+    def _stores(self, chunk: Sequence[Fragment], tier: Tier) -> list[Call[FragmentPlaced]]:
+        return [TierCalls.store.call(self, each, tier=tier) for each in chunk]
+
+
+class PlanLifecycleService(PlanCalls, Awaiting):
+    """Actions and plans. Each method is awaited, and gives what that of `stepwell.PlanLifecycleService` does.
+
+    Of a `start_*` that was cancelled, the lease may have been taken all the same: nobody remembers it then, and it ends
+    by itself.
+    """
+
+
+class ReceiptService(ReceiptCalls, Awaiting):
+    """Receipts. Each method is awaited, and gives what that of `stepwell.ReceiptService` does."""
+
+
+class PlanExecutionContext(ExecutionCalls, Awaiting):
+    """The changes of one execution. Each method is awaited, and gives what `stepwell.PlanExecutionContext` gives.
+
+    Tasks that share one context and open changesets side by side name theirs with `changeset_id=`.
+    """
+
+    def __init__(self, session: Session, way: Way, plan_id: str, lease: int | None) -> None:
+        super().__init__(session, way)
+        self.plan_id = plan_id
+        self.lease = lease
+        self.twin = execution.PlanExecutionContext(session, plan_id, lease)
+        self.threads = way.threads
+
+    @property
+    def context_id(self) -> str:
+        """Its own, and its session's."""
+        return self.twin.context_id
+
+    async def entries(self, changeset_id: str) -> AsyncIterator[EntryRow]:
+        """A changeset's entries in order of recording."""
+        cursor: str | None = None
+        while True:
+            page = await self.page(changeset_id, limit=limits.PAGE_ROWS_MAX, cursor=cursor)
+            for entry in page.reply.entries:
+                yield entry
+            if page.reply.cursor is None:
+                return
+            cursor = page.reply.cursor
+
+    async def summary(self, changeset_id: str) -> ChangeSummary:
+        """What a changeset does, in numbers."""
+        return summary_of(changeset_id, [entry async for entry in self.entries(changeset_id)])
+
+    diff = elsewhere(execution.PlanExecutionContext.diff)

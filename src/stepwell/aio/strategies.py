@@ -1,0 +1,125 @@
+"""Strategies, as a client of an event loop asks for them: each a future of the loop's.
+
+One thread of the client's hears what becomes of all of them, as it does for a blocking client; submitting and
+cancelling is done in the client's threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import AbstractEventLoop
+from asyncio import Future as LoopFuture
+from collections.abc import AsyncIterator, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+
+from stepwell.aio.way import Way
+from stepwell.client import strategies
+from stepwell.client.strategies import listing
+from stepwell.client.tasks import OnProgress
+from stepwell.client.views import View
+from stepwell.domain.replies import StrategiesFound
+from stepwell.errors import StepwellError
+from stepwell.strategies.base import ContextRequest
+from stepwell.strategies.work import StrategyResult
+
+
+class StrategyService:
+    """What the workers can do."""
+
+    def __init__(self, way: Way, twin: strategies.StrategyService) -> None:
+        self._way = way
+        self._twin = twin
+
+    async def list(self) -> StrategiesFound:
+        """What is offered, by which workers, and how much is waiting. Chores are no strategies, and left out."""
+        return await self._way.perform(listing, ())
+
+    async def submit(
+        self,
+        name: str,
+        request: ContextRequest,
+        *,
+        view: View | None = None,
+        budget_tokens: int | None = None,
+        priority: int = 5,
+        deadline_s: float | None = None,
+        parts: int = 1,
+        on_progress: OnProgress | None = None,
+    ) -> LoopFuture[StrategyResult]:
+        """Have a strategy answer a request: `result = await (await client.strategies.submit(name, request))`.
+
+        As `stepwell.StrategyService.submit` does it. What is cancelled, be it this or the future that it gives, is not
+        worked on any more. `on_progress` is called in a thread of the client's.
+        """
+        submit = partial(
+            self._twin.submit,
+            name,
+            request,
+            view=view,
+            budget_tokens=budget_tokens,
+            priority=priority,
+            deadline_s=deadline_s,
+            parts=parts,
+            on_progress=on_progress,
+        )
+        submitting = self._way.threads.start(submit)
+        try:
+            return self._awaitable(await asyncio.wrap_future(submitting))
+        except asyncio.CancelledError:
+            submitting.add_done_callback(_withdraw)  # in its thread
+            raise
+
+    async def map(
+        self,
+        name: str,
+        requests: Iterable[ContextRequest],
+        *,
+        priority: int = 5,
+        deadline_s: float | None = None,
+    ) -> AsyncIterator[StrategyResult]:
+        """The results of many requests, in their order. Leaving it before the end cancels the rest."""
+        futures: list[LoopFuture[StrategyResult]] = []
+        try:
+            for request in requests:
+                futures.append(await self.submit(name, request, priority=priority, deadline_s=deadline_s))  # noqa: PERF401
+            for future in futures:
+                yield await future
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def _awaitable(self, task: Future[StrategyResult]) -> LoopFuture[StrategyResult]:
+        loop = asyncio.get_running_loop()
+        outcome: LoopFuture[StrategyResult] = loop.create_future()
+
+        def withdraw(outcome: LoopFuture[StrategyResult]) -> None:
+            if outcome.cancelled():
+                with suppress(StepwellError):  # the client was closed, which ends all tasks
+                    self._way.threads.start(task.cancel)
+
+        outcome.add_done_callback(withdraw)
+        task.add_done_callback(partial(_tell, loop, outcome))
+        return outcome
+
+
+def _withdraw(submitting: Future[Future[StrategyResult]]) -> None:
+    if not submitting.cancelled() and submitting.exception() is None:
+        submitting.result().cancel()
+
+
+def _tell(loop: AbstractEventLoop, outcome: LoopFuture[StrategyResult], task: Future[StrategyResult]) -> None:
+    with suppress(RuntimeError):  # the loop is over
+        loop.call_soon_threadsafe(_settle, outcome, task)
+
+
+def _settle(outcome: LoopFuture[StrategyResult], task: Future[StrategyResult]) -> None:
+    if outcome.done():
+        return
+    if task.cancelled():
+        outcome.cancel()
+    elif (error := task.exception()) is not None:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(task.result())

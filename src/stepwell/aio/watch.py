@@ -1,0 +1,178 @@
+"""Watching, awaited: an asynchronous iterator over committed events, in order, each once.
+
+There is no task behind it: the loop receives, a bounded number of frames ahead, and whoever awaits the next event takes
+it from there. So cancelling that loses nothing, and nothing is left when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator, Iterable
+from types import TracebackType
+from typing import Self
+from weakref import WeakSet
+
+from stepwell import limits
+from stepwell.aio.channel import Channel
+from stepwell.aio.link import Link
+from stepwell.client.standing import comes_back
+from stepwell.client.watch import Place, names_of, told_in
+from stepwell.domain.events import AnyEvent
+from stepwell.errors import InvalidArgument, OutcomeUnknown, RuntimeLost, StepwellError
+
+
+class Watch:
+    """`async for event in client.watch(): …` goes on until `aclose()`, from any task, or the client's end.
+
+    It begins with the first event that is awaited, or, if that is too late, with `async with client.watch() as watch:`
+    or `watch = await client.watch()`: whatever is committed from then on is told.
+
+    `EventsMissed` is raised where events were forgotten before they were read; iterating on goes on behind them.
+    A connection that breaks is made again, and nothing is told twice; `RuntimeLost` is raised when that fails.
+    """
+
+    _link: Link | None = None
+
+    def __init__(self, channel: Channel, since: int | None, projects: Iterable[str] | None) -> None:
+        self._channel = channel
+        self._place = Place(since, names_of(projects))
+        self._using = asyncio.Lock()
+        self._has_begun = False
+        self._is_closed = False
+
+    @property
+    def revision(self) -> int:
+        """Where to resume: everything up to it has been given out."""
+        return self._place.revision
+
+    async def open(self) -> Self:
+        """Begin."""
+        async with self._using:
+            if not self._is_closed and not self._has_begun:
+                await self._reach()
+        return self
+
+    async def get(self, timeout_s: float | None = None) -> AnyEvent | None:
+        """The next event; None if none came in time, or the watch is closed."""
+        self._channel.require_owner()
+        try:
+            async with asyncio.timeout(timeout_s), self._using:
+                return await self._next()
+        except TimeoutError:
+            return None
+
+    async def aclose(self) -> None:
+        """End it. Whoever awaits an event gets no more."""
+        self._is_closed = True
+        self._disconnect()
+
+    def __await__(self) -> Generator[object, None, Self]:
+        return self.open().__await__()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AnyEvent:
+        event = await self.get()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        link, loop = self._link, self._channel.loop if self._link else None
+        if link is not None and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._channel.discard, link)  # whoever breaks out of a loop closes nothing
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise InvalidArgument("a watch stays in its process: send the address and its revision")
+
+    def __repr__(self) -> str:
+        return f"<stepwell.aio.Watch at revision {self.revision}{', closed' if self._is_closed else ''}>"
+
+    async def _next(self) -> AnyEvent | None:
+        while not self._is_closed:
+            if (event := self._place.give()) is not None:
+                return event
+            link = self._link or await self._reach()
+            if link is None:
+                return None
+            try:
+                message = await link.told()
+            except (OutcomeUnknown, RuntimeLost):
+                self._disconnect()
+                continue
+            try:
+                told = told_in(message)
+            except StepwellError:
+                self._disconnect()
+                raise
+            self._place.take(told)
+        return None
+
+    async def _reach(self) -> Link | None:
+        """Make the connection: for a while if the manager can come back, or else once. None if it was closed."""
+        lost_at_s = time.monotonic()
+        while not self._is_closed:
+            try:
+                return await self._connect()
+            except RuntimeLost as error:
+                if self._is_wanted() and not comes_back(self._channel.twin, lost_at_s, error):
+                    raise
+            await self._channel.is_closed_within(limits.RECONNECT_PAUSE_SECONDS)
+        return None
+
+    def _is_wanted(self) -> bool:
+        """Whether nobody has closed it, meanwhile."""
+        return not self._is_closed
+
+    async def _connect(self) -> Link:
+        link = await self._channel.dial()
+        try:
+            link.listen()
+            self._place.accept(await link.exchange(self._place.question()))
+        except OutcomeUnknown as error:
+            self._channel.discard(link)
+            raise RuntimeLost("the manager went away before it could be asked") from error
+        except BaseException:
+            self._channel.discard(link)
+            raise
+        if not self._has_begun:
+            self._has_begun = True
+            self._place.begin()
+        if self._is_closed:
+            self._channel.discard(link)
+        else:
+            self._link = link
+        return link
+
+    def _disconnect(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            self._channel.discard(link)
+
+
+class Watches:
+    """A client's watches: they end with it."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._open: WeakSet[Watch] = WeakSet()
+
+    def open(self, since: int | None, projects: Iterable[str] | None) -> Watch:
+        """A watch that has not begun."""
+        watch = Watch(self._channel, since, projects)
+        self._open.add(watch)
+        return watch
+
+    async def close(self) -> None:
+        for watch in list(self._open):
+            await watch.aclose()
