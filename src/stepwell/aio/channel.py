@@ -212,12 +212,14 @@ class Channel:
 
     async def _reach(self, errand: Errand) -> Link:
         """The connection that all share. If it has to be made, one of those who need it does."""
-        while (link := self._shared) is None or link.error is not None:
+        link = self._shared
+        if link is None or link.error is not None:
             async with self._dialling:
-                if self._shared is link:
+                link = self._shared
+                if link is None or link.error is not None:
                     if link is not None:
                         self.discard(link)
-                    self._shared = await self._connect()
+                    link = self._shared = await self._connect()
         _check_generation(link, errand)
         return link
 

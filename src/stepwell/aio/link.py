@@ -11,7 +11,6 @@ put in a future whose owner was cancelled at the same moment would be reported a
 from __future__ import annotations
 
 import asyncio
-import socket
 from asyncio import AbstractEventLoop, Future
 from collections import deque
 from collections.abc import Callable
@@ -251,10 +250,6 @@ class Link(Wire):
         if self._is_writing and not self._loop.is_closed():
             self._loop.remove_writer(self._socket)
         self._is_writing = False
-
-    def interrupt(self) -> None:
-        """As if the manager had hung up."""
-        self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def answered(came: ManagerMessage | StepwellError) -> ManagerMessage:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import select
@@ -140,8 +139,3 @@ class Connection(Wire):
             return False
         except OSError:
             return True
-
-    def interrupt(self) -> None:
-        """From another thread: whoever waits here for the manager waits in vain, and is told so."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)

@@ -6,6 +6,7 @@ they came, for whoever reads the frame that announces them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from array import array
@@ -69,6 +70,11 @@ class Wire:
                 "the answer came, but this process has no descriptors left for the shared memory: raise `ulimit -n`",
                 shortage="descriptors",
             )
+
+    def interrupt(self) -> None:
+        """From another thread: whoever waits here for the manager waits in vain, and is told so."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Let go of the socket and of every descriptor that nobody took."""
