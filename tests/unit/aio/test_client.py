@@ -79,8 +79,9 @@ def test_turned_away() -> None:
         run(main(address, sw.ProtocolError))
 
 
-def test_surface(address: str, project: str) -> None:
-    """Tiers, plans, executions, receipts, batches, transactions and views give what those of a blocking client give."""
+def test_surface(address: str, project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiers, plans, executions, receipts and views give what those of a blocking client give, page after page."""
+    monkeypatch.setattr(limits, "PAGE_ROWS_MAX", 200)
 
     async def main(client: aio.Client) -> None:
         await client.tiers.store_many([fragment(f"{number}") for number in range(450)])
@@ -91,9 +92,11 @@ def test_surface(address: str, project: str) -> None:
         context = client.execution(plan.plan_id)
         changeset_id = await context.start_changeset()
         entry = await context.record_change(sw.Change(path="a.py", before=b"old\n", after=b"new\n", tool="edit"))
+        for number in range(250):
+            await context.record_change(sw.Change(path=f"{number}", before=None, after=b"x", tool="touch"))
         await context.close_changeset(changeset_id)
-        assert [each async for each in context.entries(changeset_id)] == [entry]
-        assert (await context.summary(changeset_id)).by_tool == {"edit": 1}
+        assert await anext(aiter(context.entries(changeset_id))) == entry
+        assert (await context.summary(changeset_id)).by_tool == {"edit": 1, "touch": 250}
         assert "+new" in await context.diff(changeset_id)
         assert (await context.get(changeset_id)).state is sw.ChangesetState.CLOSED
         assert await client.receipts.store("r" + plan.plan_id, [project], "title", b"data") == "r" + plan.plan_id
@@ -334,3 +337,8 @@ async def executing(client: aio.Client, name: str, project: str) -> sw.Plan:
     await plans.complete_strategize(plan_id)
     await plans.execute_plan(plan_id)
     return await plans.start_execute(plan_id)
+
+
+def test_parts_of_the_client_are_documented() -> None:
+    """What runs in a thread says what the blocking one says."""
+    assert aio.Client.view.__doc__ == sw.Client.view.__doc__
