@@ -29,7 +29,7 @@ def run(main: Coroutine[object, None, R], *, debug: bool = True) -> R:
     try:
         return asyncio.run(watched(), debug=debug)
     finally:
-        gc.collect()
+        gc.collect(1)  # all that is young
         assert not complaints, complaints
 
 
