@@ -1,6 +1,8 @@
 """Many requests on one connection: each gets its own answer, whoever is cancelled, and whatever becomes of it."""
 
 import asyncio
+import errno
+import socket
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
@@ -183,21 +185,24 @@ def test_what_was_answered_comes_before_what_is_asked_then(address: str, project
 
 
 def test_manager_that_does_not_read(address: str, project: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits to be sent is bounded; both sides go on as soon as one takes something."""
+    """What waits to be sent is bounded, but for one message; both sides go on as soon as one takes something."""
     monkeypatch.setattr(limits, "UNSENT_BYTES_MAX", 10_000)
     body = bytes(60_000)
+    unsent: list[int] = []
+    proper = Link._flush
+
+    def flush(link: Link) -> None:
+        unsent.append(len(link._unsent))
+        proper(link)
+
+    monkeypatch.setattr(Link, "_flush", flush)
 
     async def main(client: aio.Client) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(200):
-                tasks.create_task(store(client, f"{number}", body))
-                if number % 20 == 0:
-                    await ticks(1)
-                    assert client._channel._shared
-                    assert len(client._channel._shared._unsent) < 10_000 + 70_000 * (number + 1)
+        await asyncio.gather(*(store(client, f"{number}", body) for number in range(200)))
         assert len(await client.tiers.get_many([f"{number}" for number in range(200)])) == 200
 
     with_client(main, address, project)
+    assert 10_000 < max(unsent) < 10_000 + 2 * len(body)
 
 
 # The connection breaks.
@@ -390,3 +395,32 @@ def test_full_backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     address = str(tmp_path / "s")
     with listen(address):
         run(main())
+
+
+def test_no_descriptor_for_a_connection(address: str, project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trying again would not change that."""
+
+    def dial(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    async def main(client: aio.Client) -> None:
+        monkeypatch.setattr("stepwell.transport.wire.dial", dial)
+        with pytest.raises(OSError, match="too many open files"):
+            await store(client, "a", LARGE)
+
+    with_client(main, address, project)
+
+
+def test_goodbye_to_somebody_who_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is not waited for, for long; nor is one that has gone."""
+    monkeypatch.setattr(limits, "GOODBYE_SECONDS_MAX", 0.05)
+
+    async def main(address: str) -> None:
+        async with aio.connect(address) as client:
+            link = client._channel._shared
+            assert link
+            link._unsent += bytes(8 * limits.MIB)
+        assert link.error
+
+    with impostor([WELCOME]) as address:
+        run(main(address))

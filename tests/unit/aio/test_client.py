@@ -342,3 +342,20 @@ async def executing(client: aio.Client, name: str, project: str) -> sw.Plan:
 def test_parts_of_the_client_are_documented() -> None:
     """What runs in a thread says what the blocking one says."""
     assert aio.Client.view.__doc__ == sw.Client.view.__doc__
+
+
+def test_cancelled_while_closing(address: str, project: str) -> None:
+    """It goes on, and whoever closes it again waits for the same end."""
+
+    async def main() -> None:
+        for count in range(4):
+            client = await aio.connect(address, projects=[project])
+            await client.view()
+            closing = asyncio.create_task(client.aclose())
+            await ticks(count)
+            closing.cancel()
+            await asyncio.wait([closing])
+            await client.aclose()
+            assert not client._channel._open
+
+    run(main())
