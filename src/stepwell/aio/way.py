@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -26,7 +27,8 @@ class Way:
     def __init__(self, channel: Channel, threads: Threads) -> None:
         self.channel = channel
         self.threads = threads
-        self._has_counted = False  # the first time, a vocabulary is loaded
+        self._has_counted = asyncio.Event()  # the first time, a vocabulary is loaded
+        self._counting = asyncio.Lock()
 
     async def perform(self, build: Callable[[], Call[R]], given: Sequence[object]) -> R:
         """Send one command and finish it, or raise its refusal."""
@@ -36,11 +38,15 @@ class Way:
     async def built(self, build: Callable[[], R], given: Sequence[object]) -> R:
         """What is built from what was given, in a thread if tokens of much text have to be counted for it."""
         size = _text_bytes(given)
-        if not size or (self._has_counted and size <= limits.BUILT_BYTES_MAX):
-            return build()
-        built = await self.threads.run(build)
-        self._has_counted = True
-        return built
+        if size > limits.BUILT_BYTES_MAX:
+            return await self.threads.run(build)
+        if size and not self._has_counted.is_set():
+            async with self._counting:  # those who come meanwhile wait, and need no thread of their own
+                if not self._has_counted.is_set():
+                    built = await self.threads.run(build)
+                    self._has_counted.set()
+                    return built
+        return build()
 
     async def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send many commands in one frame: for each its result or its error, and its revision."""
