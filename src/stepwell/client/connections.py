@@ -69,7 +69,8 @@ class Connections:
         self._open: set[Link] = set()  # idle or not
         self._opening = 0
         self._waiting = 0
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._greeting = threading.Lock()
         self._admitting = threading.Lock()
         self._greeted: Link | None = None
@@ -100,7 +101,7 @@ class Connections:
 
     def take(self) -> Link:
         """A connection for this call alone."""
-        with self._changed:
+        with self._lock:
             while True:
                 if self._is_closed:
                     raise closed()
@@ -128,7 +129,7 @@ class Connections:
     def give_back(self, link: Link) -> None:
         """A call is over: the next one uses its connection again."""
         link.is_used = True
-        with self._changed:
+        with self._lock:
             is_closed = self._is_closed
             if not is_closed and (self._waiting or len(self._idle) < limits.IDLE_CONNECTIONS_MAX):
                 self._idle.append(link)

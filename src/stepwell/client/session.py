@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar, cast
@@ -67,8 +66,10 @@ class Session:
             (result,) = expected(self.channel.exchange(*request_of((call,))), 1)
             if isinstance(result, Refusal):
                 raise result.error()
-            with contextlib.suppress(BodyGone):  # it was moved, and its old place given up, between the answer and now
+            try:
                 return call.finish(result)
+            except BodyGone:  # it was moved, and its old place given up, between the answer and now
+                continue
         raise moved_too_often()
 
     def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:

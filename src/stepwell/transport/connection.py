@@ -13,11 +13,12 @@ from stepwell import limits
 from stepwell.errors import OutcomeUnknown, RuntimeLost
 from stepwell.protocol.codec import decode_from_manager, encode_frame
 from stepwell.protocol.messages import ClientMessage, ManagerMessage, Retired, Segments
-from stepwell.transport.spin import Spin
+from stepwell.transport.spin import Spin, is_crowded
 from stepwell.transport.wire import Aside, Wire
 
-# A plain number: the operators of an enumeration's flags take longer than receiving does.
-_PEEK: Final = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
+# Plain numbers: the operators of an enumeration's flags take longer than receiving does.
+_DONTWAIT: Final = int(socket.MSG_DONTWAIT)
+_PEEK: Final = int(socket.MSG_PEEK | _DONTWAIT)
 
 
 class Connection(Wire):
@@ -27,7 +28,7 @@ class Connection(Wire):
         super().__init__(address, timeout_s)
         self._aside = aside
         self._out = bytearray()
-        self._spin = Spin(limits.SPIN_SECONDS)
+        self._spin = Spin(limits.SPIN_SECONDS, is_crowded)
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
 
@@ -70,7 +71,7 @@ class Connection(Wire):
                 assert out.itemsize == 1, "what was sent is counted in bytes"
                 while sent < len(out):
                     try:
-                        sent += self._socket.send(out[sent:], socket.MSG_DONTWAIT)
+                        sent += self._socket.send(out[sent:], _DONTWAIT)
                     except BlockingIOError:
                         self._make_way()
         except OSError as error:
@@ -129,7 +130,6 @@ class Connection(Wire):
         if not size:
             raise OutcomeUnknown("the manager went away before it answered: the request may have taken effect")
         self._feed(size)
-
 
     def is_stale(self) -> bool:
         """Whether the manager has closed an idle connection. Peeking leaves descriptors where they are."""
