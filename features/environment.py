@@ -11,7 +11,7 @@ from behave.model import Scenario
 from behave.runner import Context
 
 from features.support import expected_failure
-from tests.leaks import no_leaks, private_runtime_directory
+from stepwell.testing.leaks import no_leaks, private_runtime_directory
 
 expected_failure.install()
 

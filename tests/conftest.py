@@ -1,10 +1,7 @@
 import os
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import Phase, settings
-
-from tests.leaks import no_leaks, private_runtime_directory
 
 os.environ["DISABLE_TQDM"] = "1"  # read by bm25s when it is imported: a bar that nobody sees has a thread for ever
 
@@ -20,21 +17,8 @@ settings.register_profile("long", base, max_examples=2_000, stateful_step_count=
 settings.load_profile(os.environ.get("STEPWELL_HYPOTHESIS_PROFILE", "short"))
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _wide_fixtures_leave_nothing() -> Iterator[None]:
-    """A fixture wider than a test is there before the test is looked at, and has to be looked at here."""
-    with private_runtime_directory(), no_leaks():
-        yield
-
-
 @pytest.fixture
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is kept from writing cannot write down either what of it was covered."""
     for name in ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(autouse=True)
-def _each_test_leaves_nothing(_wide_fixtures_leave_nothing: None) -> Iterator[None]:
-    with no_leaks():
-        yield

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import select
 import signal
-import time
 from collections import deque
 
 from stepwell import limits
@@ -207,7 +206,7 @@ class Dispatcher:
                 payload=task.payload,
                 is_ahead=task.is_ahead,
                 revision=self._requests.revision,
-                catalogues=self._requests.owner.see(task.projects, time.monotonic()),
+                catalogues=self._requests.owner.see(task.projects, self._requests.now_s()),
             )
         )
         busy[guest] = None

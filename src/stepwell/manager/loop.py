@@ -84,7 +84,7 @@ class Loop:
         self._watchers = Watchers(self._journal.feed, requests, log)
         self._welcoming = Welcoming(self._sessions, self._sharing, self._journal)
         self._dispatcher = Dispatcher(requests, self._sharing, log)
-        self._started_at_s = self._now_s = time.monotonic()
+        self._started_at_s = self._now_s = requests.now_s()
         self._housekeep_at_s = self._sweep_at_s = self._tidy_at_s = self._now_s
         self._drain_until_s: float | None = None
         self._evicted = 0
@@ -129,7 +129,7 @@ class Loop:
     def turn(self) -> None:
         """One turn: what is ready is read and applied, peer by peer; it is committed; and then the replies go out."""
         ready = self._poll()
-        self._now_s = time.monotonic()
+        self._now_s = self._requests.now_s()
         busy = self._apply(ready)
         self._journal.commit()
         self._reply(busy)
@@ -172,7 +172,7 @@ class Loop:
         if self._requests.owner.work():
             return self._epoll.poll(0)
         return self._epoll.poll(
-            max(0.0, min(self._housekeep_at_s - time.monotonic(), self._requests.seconds_to_deadline))
+            max(0.0, min(self._housekeep_at_s - self._requests.now_s(), self._requests.seconds_to_deadline))
         )
 
     def _attend(self, fd: int, events: int) -> None:
@@ -235,7 +235,7 @@ class Loop:
                 kind = ManagerFault if self._journal.revision == revision else OutcomeUnknown
                 self._reject(guest, kind(f"your message met a defect ({error!r})"[: limits.ERROR_CHARS_MAX]))
                 return
-            if time.monotonic() - self._now_s > limits.TURN_SECONDS_MAX:
+            if self._requests.now_s() - self._now_s > limits.TURN_SECONDS_MAX:
                 break
         self._backlog[guest.peer.fileno()] = guest
 

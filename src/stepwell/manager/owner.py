@@ -63,6 +63,10 @@ class Clock:
         self._latest_ms = max(self._latest_ms, time.time_ns() // 1_000_000)
         return self._latest_ms
 
+    def now_s(self) -> float:
+        """For how long something takes."""
+        return time.monotonic()
+
 
 class StateBroken(BaseException):
     """A defect while the state was changing: what is half changed must not be served, so that nobody may catch this."""

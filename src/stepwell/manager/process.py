@@ -65,7 +65,7 @@ def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
     if not (hasattr(select, "epoll") and hasattr(os, "pidfd_open") and hasattr(os, "memfd_create")):
         raise StartFailed("a manager needs Linux (epoll, pidfds, sealed memfds); clients are on the same machine")
     log = logger(settings)
-    budget = settings.budget_after(TierBudget())  # refused, if it is, before anything is opened
+    settings.budget_after(TierBudget())  # refused, if it is, before anything is opened
     _raise_descriptor_limit()
     _quieten_collector()
     _give_back_memory()
@@ -74,21 +74,34 @@ def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
         signals = stack.enter_context(_signals(settings))
         listener = stack.enter_context(listen(settings.address))
         stack.callback(_remove_socket, settings)
-        store = open_store(settings)
-        stack.callback(store.close)
-        owner = StateOwner(budget, store)
-        stack.callback(owner.close)
-        requests = Requests(owner, Clock(owner.kept.clock_ms if owner.kept else 0), log)
+        requests = stack.enter_context(opened(settings, log))
         loop = Loop(listener, requests, log=log, signals=signals, spin_s=settings.spin_s)
         stack.callback(loop.close)
-        if owner.kept is not None:
-            requests.resume(settings.budget_after(_budget_of(owner.kept)), owner.kept)
-            loop.expect(owner.kept)
-        owner.journal.commit()
+        resume(settings, loop, requests)
         log.info("manager.started", address=settings.address)
         on_ready()
         loop.run()
     log.info("manager.stopped")
+
+
+@contextlib.contextmanager
+def opened(settings: Settings, log: Logger, clock: Callable[[int], Clock] = Clock) -> Generator[Requests]:
+    """The state as it is kept, and what turns requests to it into responses; a clock goes on from the given moment."""
+    with contextlib.ExitStack() as stack:
+        store = open_store(settings)
+        stack.callback(store.close)
+        owner = StateOwner(settings.budget_after(TierBudget()), store)
+        stack.callback(owner.close)
+        yield Requests(owner, clock(owner.kept.clock_ms if owner.kept else 0), log)
+
+
+def resume(settings: Settings, loop: Loop, requests: Requests) -> None:
+    """Go on where an earlier manager ended, if there was one; then it may be served."""
+    owner = requests.owner
+    if owner.kept is not None:
+        requests.resume(settings.budget_after(_budget_of(owner.kept)), owner.kept)
+        loop.expect(owner.kept)
+    owner.journal.commit()
 
 
 def logger(settings: Settings) -> Logger:

@@ -70,6 +70,7 @@ class Requests:
     def __init__(self, owner: StateOwner, clock: Clock, log: Logger) -> None:
         self.owner = owner
         self._clock = clock
+        self.now_s = clock.now_s
         self._log = log
         self.served = 0
 

@@ -69,7 +69,7 @@ def main(encoded: str) -> int:
     working, looking = Channel(settings.address, None), Channel(settings.address, None)
     try:
         with socket.socket(fileno=settings.lifeline_fd) as lifeline:
-            return _Worker(working, looking, registry, lifeline).run()
+            return Worker(working, looking, registry, lifeline).run()
     except (RuntimeLost, OutcomeUnknown):
         return UNEMPLOYED
     finally:
@@ -96,7 +96,9 @@ class _Recycle(Exception):
     """This worker has done enough."""
 
 
-class _Worker:
+class Worker:
+    """Leases one task after the other until it is dismissed."""
+
     def __init__(self, working: Channel, looking: Channel, registry: Registry, lifeline: socket.socket) -> None:
         self._registry = registry
         self._lifeline = lifeline

@@ -5,6 +5,8 @@ A descendant is a child, or a process that inherited our tag in its environment:
 killed has another parent, but still the tag.
 """
 
+from __future__ import annotations
+
 import gc
 import multiprocessing.resource_tracker
 import os
@@ -13,7 +15,7 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -32,6 +34,8 @@ _STANDARD_STREAMS = 2
 
 
 class Resource(NamedTuple):
+    """Something that can be left behind."""
+
     kind: str
     name: str
 
@@ -40,7 +44,7 @@ Snapshot = frozenset[Resource]
 
 
 @contextmanager
-def no_leaks(settle_seconds: float = SETTLE_SECONDS) -> Iterator[None]:
+def no_leaks(settle_seconds: float = SETTLE_SECONDS) -> Generator[None]:
     """Fail if the block leaves behind what was not there before; an error of the block itself comes first."""
     _start_helpers()
     before = _snapshot()
@@ -50,7 +54,7 @@ def no_leaks(settle_seconds: float = SETTLE_SECONDS) -> Iterator[None]:
 
 
 @contextmanager
-def private_runtime_directory() -> Iterator[Path]:
+def private_runtime_directory() -> Generator[Path]:
     """Give this process and its children a place for sockets in which no other test run makes any.
 
     The name is short, because a socket's path is bounded at 107 bytes.
@@ -129,9 +133,10 @@ def _descriptors() -> Iterator[Resource]:
 
 def _socket_directories() -> Iterator[Resource]:
     for parent in {tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", tempfile.gettempdir())}:
-        for name in os.listdir(parent):
-            if name.startswith("stepwell-"):
-                yield Resource("directory", os.path.join(parent, name))
+        with suppress(FileNotFoundError):  # a runtime directory that is only named
+            for name in os.listdir(parent):
+                if name.startswith("stepwell-"):
+                    yield Resource("directory", os.path.join(parent, name))
 
 
 def _shared_memory() -> Iterator[Resource]:

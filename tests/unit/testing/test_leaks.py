@@ -17,7 +17,7 @@ from pathlib import Path
 import multiprocess
 import pytest
 
-from tests.leaks import no_leaks
+from stepwell.testing.leaks import no_leaks
 
 AT_ONCE = 0.05
 """Nothing here ends by itself, so there is nothing to wait for."""

@@ -1,0 +1,110 @@
+"""What pytest gets from stepwell, wherever that is installed: fixtures, a marker and an option.
+
+    stepwell_runtime    a `LocalRuntime`; `@pytest.mark.stepwell_runtime(budget=…)` gives it options
+    stepwell_clock      its `Clock`, which stands still until the test lets it go on
+    no_leaks            as a marker or as a fixture: the test must leave nothing behind
+    stepwell_leak_check = true      in the configuration of pytest: no test may, and neither may the whole run
+
+Nothing happens to tests that ask for none of it, and nothing else of stepwell is imported for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Final, cast
+
+import pytest
+
+if TYPE_CHECKING:
+    from stepwell.testing.clock import Clock
+    from stepwell.testing.runtime import LocalRuntime
+
+_OPTION: Final = "stepwell_leak_check"
+_LEAVES_NOTHING: Final = pytest.StashKey[contextlib.ExitStack]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The option, which is off."""
+    parser.addini(
+        _OPTION, "fail tests that leave processes, threads, descriptors or the like behind", "bool", default=False
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The markers; and, if it was asked for, the check of all that outlives a test."""
+    for marker in (
+        "no_leaks: fail if the test leaves processes, threads, descriptors, sockets or shared memory behind",
+        "stepwell_runtime(**options): with what the fixture of that name makes its LocalRuntime",
+    ):
+        config.addinivalue_line("markers", marker)
+    if config.getini(_OPTION):
+        from stepwell.testing import whole_run  # noqa: PLC0415
+
+        config.pluginmanager.register(whole_run, "stepwell-whole-run")
+
+
+@pytest.fixture
+def no_leaks() -> None:
+    """The test must leave nothing behind, whatever the order of its fixtures: see the hooks below."""
+
+
+@pytest.fixture
+def stepwell_clock() -> Clock:
+    """The time of `stepwell_runtime`."""
+    from stepwell.testing.clock import Clock  # noqa: PLC0415
+
+    return Clock()
+
+
+@pytest.fixture
+def stepwell_runtime(request: pytest.FixtureRequest, stepwell_clock: Clock) -> Generator[LocalRuntime]:
+    """A manager of the test's own. Its clients are closed with it, and a fault that did not happen is an error."""
+    from stepwell.testing.runtime import LocalRuntime  # noqa: PLC0415
+
+    options: dict[str, object] = {"clock": stepwell_clock}
+    for marker in request.node.iter_markers("stepwell_runtime"):
+        options = {**marker.kwargs, **options}
+    with cast("Callable[..., LocalRuntime]", LocalRuntime)(**options) as runtime:
+        yield runtime
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> None:
+    """What a test is held to begins with the first fixture that is its own."""
+    if fixturedef.scope == "function":
+        _begin(request.node)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """It may have none."""
+    _begin(item)
+
+
+def _begin(item: pytest.Item) -> None:
+    if _LEAVES_NOTHING in item.stash or not _is_asked_for(item):
+        return
+    from stepwell.testing import leaks  # noqa: PLC0415
+
+    item.stash[_LEAVES_NOTHING] = stack = contextlib.ExitStack()
+    stack.enter_context(leaks.no_leaks())
+
+
+def _is_asked_for(item: pytest.Item) -> bool:
+    names: tuple[str, ...] | list[str] = getattr(item, "fixturenames", ())
+    return bool(item.config.getini(_OPTION)) or item.get_closest_marker("no_leaks") is not None or "no_leaks" in names
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """It ends when all fixtures that are not wanted any more are gone; an error of theirs comes first."""
+    try:
+        yield
+    except BaseException:
+        item.stash.setdefault(_LEAVES_NOTHING, contextlib.ExitStack()).pop_all()
+        raise
+    stack = item.stash.get(_LEAVES_NOTHING, None)
+    if stack is not None:
+        del item.stash[_LEAVES_NOTHING]
+        stack.close()

@@ -1,0 +1,277 @@
+"""`LocalRuntime`: a manager inside the test's own process, which takes a few milliseconds to start.
+
+It is the manager: the loop, the state, the store and the shared memory of every other, behind a real socket, so that a
+client cannot tell the difference. Only its place is another. It runs in a thread, and not on the caller's own, because
+a call waits in the kernel for its answer: so threads, `asyncio` and other processes can be its clients like anybody
+else's, and nothing in a client knows of it.
+
+Its socket has no name: it is made in a private directory that is gone a moment later, and reached through a descriptor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+from weakref import WeakSet
+
+from msgspec.structs import replace
+
+from stepwell import limits
+from stepwell.client.client import Client, connect
+from stepwell.client.tokens import counter
+from stepwell.domain.checks import require_instance
+from stepwell.domain.fragment import TierBudget
+from stepwell.errors import InvalidArgument, NotOwner, RuntimeFault
+from stepwell.manager import owner
+from stepwell.manager.process import Settings, logger, opened, resume
+from stepwell.storage.port import Durability
+from stepwell.telemetry import LogLevel
+from stepwell.testing.clock import Clock, ManagerClock
+from stepwell.testing.faults import Faults
+from stepwell.testing.loop import Killed, LocalLoop
+from stepwell.testing.mailbox import Mailbox
+from stepwell.transport.address import listen, private_directory
+
+if TYPE_CHECKING:  # most tests need no strategy, and they take as long to import as all else together
+    from stepwell.strategies.registry import Registry
+    from stepwell.testing.worker import LocalWorker
+
+_END_SECONDS_MAX: Final = limits.DRAIN_SECONDS_MAX + 5.0
+
+
+class LocalRuntime:
+    """A manager for one test, and its clients. Safe from any number of threads.
+
+    `clock` is its time, by default that of the machine. `data_dir` keeps its state, so that it comes back from a
+    `kill()`; the kernel has then what was acknowledged, and the disk need not. `strategies` are, besides those that are
+    built in or installed, what its worker offers: a thread of this process that begins with the first task, and does
+    one at a time; with `workers=0` there is none. `faults` has what can go wrong.
+    """
+
+    def __init__(
+        self,
+        *,
+        budget: TierBudget | None = None,
+        clock: Clock | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        strategies: Iterable[object] = (),
+        workers: int = 1,
+        encoding: str | None = None,
+        log_level: LogLevel = LogLevel.WARNING,
+    ) -> None:
+        if workers not in {0, 1}:
+            raise InvalidArgument(f"workers is 0 or 1, not {workers!r}: for more, use stepwell.Runtime.start()")
+        require_instance(budget, (TierBudget, type(None)), "budget is a stepwell.TierBudget")
+        require_instance(clock, (Clock, type(None)), "clock is a stepwell.testing.Clock")
+        if encoding is not None:
+            counter(encoding)  # or say now that there is no such encoding
+        self.faults = Faults()
+        self.restarts = 0
+        self._owner = os.getpid()
+        self._clock = clock
+        self._given = [*strategies]
+        self._registry: Registry | None = self._made_registry() if self._given else None
+        self._has_worker = bool(workers)
+        self._workers: list[LocalWorker] = []
+        self._clients: WeakSet[Client] = WeakSet()
+        self._loop: LocalLoop | None = None
+        self._problem: BaseException | None = None
+        self._is_closed = False
+        self._changed = threading.Condition()
+        self._mailbox = Mailbox()
+        self._listener, self._door = _nameless()
+        self._settings = Settings(
+            address=f"/proc/{self._owner}/fd/{self._door}",
+            budget=budget,
+            encoding=encoding,
+            log_level=log_level,
+            data_dir=None if data_dir is None else str(Path(data_dir).absolute()),
+            durability=Durability.PROCESS,
+        )
+        self._thread = threading.Thread(target=self._run, name="stepwell-local-manager", daemon=True)
+        self._thread.start()
+        self._await_start()
+        if clock is not None:
+            clock.follow(self._catch_up)
+
+    def _await_start(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._loop is not None or self._problem is not None)
+        if self._problem is not None:
+            self._is_closed = True
+            self._end()
+
+    @property
+    def address(self) -> str:
+        """Where the manager listens, for `stepwell.connect`; also in other processes of the same user."""
+        return self._settings.address
+
+    def client(self, projects: Iterable[str] | None = None) -> Client:
+        """A client like any other. It is closed with this runtime, if not before."""
+        client = connect(self.address, projects)
+        client.belongs_to(self, self._is_keeping)
+        self._clients.add(client)
+        return client
+
+    def is_alive(self) -> bool:
+        """Whether there is a manager: it may have been killed."""
+        return self._thread.is_alive()
+
+    def kill(self) -> None:
+        """Let the manager die as at `kill -9`: connections break, and what was not acknowledged is lost.
+
+        With a data directory another one has taken its place when this returns; without one there is none any more.
+        """
+        lives = self.restarts
+        self._mailbox.post(_die)
+        with self._changed:
+            self._changed.wait_for(lambda: self._loop is None or self.restarts > lives)
+
+    def close(self) -> None:
+        """End the manager, its clients and its worker; and fail if a fault that was armed did not happen."""
+        if self._close():
+            self.faults.check()
+
+    def _close(self) -> bool:
+        if self._is_closed or self._owner != os.getpid():  # a forked child has no say in it
+            return False
+        self._is_closed = True
+        if self._clock is not None:
+            self._clock.unfollow(self._catch_up)
+        self.faults.release()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._end)
+            for worker in self._workers:
+                stack.callback(worker.close)
+            for client in [*self._clients]:
+                stack.callback(client.close)
+        return True
+
+    def _end(self) -> None:
+        self._mailbox.post(lambda: self._loop.stop("closed") if self._loop is not None else None)
+        self._thread.join(_END_SECONDS_MAX)
+        os.close(self._door)
+        if self._thread.is_alive():
+            raise RuntimeFault("the manager did not end: it meets no end of what it has to do")
+        if self._problem is not None:
+            raise self._problem
+
+    def _is_keeping(self) -> bool:
+        return self._settings.data_dir is not None and not self._is_closed
+
+    def _catch_up(self) -> None:
+        """Time has passed."""
+        done = self._mailbox.post(lambda: self._loop.catch_up() if self._loop is not None else None)
+        if not done.cancelled():
+            done.result()
+
+    def _run(self) -> None:
+        settings = self._settings
+        try:
+            while True:
+                try:
+                    self._live(settings)
+                except Killed:
+                    if settings.data_dir is None:
+                        return
+                    settings = replace(settings, budget=None, must_exist=True)  # what was chosen since then is kept
+                    continue
+                return
+        except BaseException as error:  # noqa: BLE001 - raised in the test's own thread
+            self._problem = error
+        finally:
+            self._mailbox.close()
+            self._listener.close()
+            with self._changed:
+                self._loop = None
+                self._changed.notify_all()
+
+    def _live(self, settings: Settings) -> None:
+        """One manager, until it is closed or killed."""
+        log = logger(settings)
+        clock = owner.Clock if self._clock is None else partial(ManagerClock, self._clock)
+        with contextlib.ExitStack() as stack:
+            requests = stack.enter_context(opened(settings, log, clock))
+            loop = LocalLoop(self._listener, requests, self._mailbox, self.faults, log)
+            stack.callback(loop.close)
+            loop.faulty.hire = self._hire
+            resume(settings, loop, requests)
+            with self._changed:
+                self.restarts += self._loop is not None
+                self._loop = loop
+                self._changed.notify_all()
+            loop.run()
+
+    def _hire(self) -> bool:
+        """Whether there is a worker, or will be none; from the manager's own thread."""
+        if not self._has_worker or self._is_closed:
+            return True
+        last = self._workers[-1] if self._workers else None
+        if last is not None and (last.is_ready or last.problem is not None):
+            return True
+        if last is None or last.is_over:
+            from stepwell.testing.worker import LocalWorker  # noqa: PLC0415 - see above
+
+            worker = LocalWorker(self.address, self._made_registry, lambda: self._mailbox.post(self._let_in))
+            self.faults.ignored.update(worker.session_ids)
+            self._workers.append(worker)
+        return False
+
+    def _let_in(self) -> None:
+        """A worker can be given work, or cannot any more."""
+        if self._loop is not None:
+            self._loop.let_in()
+            if self._loop.has_queued_tasks:
+                self._hire()
+
+    def _made_registry(self) -> Registry:
+        if self._registry is None:
+            from stepwell.strategies.registry import Registry  # noqa: PLC0415 - see above
+
+            self._registry = Registry()
+            self._registry.load_entry_points()
+            for each in self._given:
+                self._registry.add(each)
+        return self._registry
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise NotOwner("a LocalRuntime stays in its process: send runtime.address and use stepwell.connect")
+
+    def __repr__(self) -> str:
+        return f"<stepwell.testing.LocalRuntime at {self.address!r}>"
+
+
+def _die() -> None:
+    raise Killed
+
+
+def _nameless() -> tuple[socket.socket, int]:
+    """A listener, and the descriptor through which it is found: its name is gone."""
+    directory = private_directory()
+    path = directory / "s"
+    try:
+        listener = listen(str(path))
+        try:
+            return listener, os.open(path, os.O_PATH | os.O_CLOEXEC)
+        finally:
+            path.unlink()
+    finally:
+        directory.rmdir()
