@@ -33,12 +33,14 @@ class Mailbox:
         return done
 
     def work(self) -> None:
-        """Do what was posted. A deed that ends the manager is done when it has."""
-        if not self._posted:
-            return
-        os.eventfd_read(self._wake)
-        while self._posted:
-            deed, done = self._posted.popleft()
+        """Do what was posted. What comes behind a deed that ends the manager is for the next one."""
+        while True:
+            with self._lock:
+                if not self._posted:
+                    return
+                deed, done = self._posted.popleft()
+                if not self._posted:
+                    os.eventfd_read(self._wake)
             try:
                 deed()
             finally:

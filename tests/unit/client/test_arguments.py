@@ -7,6 +7,7 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
+from stepwell.testing import LocalRuntime
 from tests.unit.client.support import act, executing, fragment, refused
 
 Bad = Callable[[sw.Client], object]
@@ -151,7 +152,7 @@ def test_bad_scope_is_refused_before_connecting(projects: str | list[str], advic
         sw.connect("/nowhere", projects=projects)
 
 
-def test_default_project_needs_exactly_one(runtime: sw.Runtime, everything: sw.Client) -> None:
+def test_default_project_needs_exactly_one(runtime: LocalRuntime, everything: sw.Client) -> None:
     """`project=` may be left out only in a session that has exactly one."""
     with runtime.client(projects=["one", "two"]) as two:
         for several in (two, everything):

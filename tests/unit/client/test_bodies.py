@@ -32,6 +32,13 @@ SMALL = TierBudget(arena_bytes=16 * MIB)
 """An arena in which the largest body has no room."""
 
 
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[sw.Runtime]:
+    """A manager in a process of its own, because shared memory is shared with another one."""
+    with sw.Runtime.start(workers=0, log_level="error") as started:
+        yield started
+
+
 def noise(size: int, seed: int = 0) -> bytes:
     """A body that nothing makes smaller."""
     return random.Random(seed).randbytes(size)

@@ -3,6 +3,7 @@
 import os
 import pickle
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,13 @@ from tests.managers import served
 from tests.processes import in_forked_child, run_all
 from tests.unit.client.support import act, executing, fragment, in_threads
 from tests.waiting import eventually
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[sw.Runtime]:
+    """A manager in a process of its own, because forks, pickles and signals are about processes."""
+    with sw.Runtime.start(workers=0, log_level="error") as started:
+        yield started
 
 
 def test_client_is_shared_by_threads(client: sw.Client) -> None:

@@ -27,6 +27,13 @@ FUNCTION = f"def {{}}():\n{BODY}\n"
 TWO = FUNCTION.format("f") + FUNCTION.format("g")
 
 
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[sw.Runtime]:
+    """A manager in a process of its own, because this process is measured."""
+    with sw.Runtime.start(workers=0, log_level="error") as started:
+        yield started
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     path = tmp_path / "root"

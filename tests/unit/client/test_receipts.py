@@ -11,6 +11,7 @@ import stepwell as sw
 from stepwell import limits
 from stepwell.domain.fragment import TierBudget
 from stepwell.limits import KIB, MIB
+from stepwell.testing import LocalRuntime
 from tests.managers import served
 from tests.stores import serving
 from tests.unit.client.proxy import Once, before_answer, proxied
@@ -77,7 +78,7 @@ def test_nothing_moves(client: sw.Client) -> None:
     assert client.tiers.get("a").access_count == 1
 
 
-def test_scope(runtime: sw.Runtime) -> None:
+def test_scope(runtime: LocalRuntime) -> None:
     """A session finds those of which it may see every project, and of others not even how many there are."""
     with (
         runtime.client() as anybody,

@@ -4,6 +4,7 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
+from stepwell.testing import LocalRuntime
 from tests.managers import served
 from tests.peers import LARGE_METADATA
 from tests.unit.client.support import fragment
@@ -108,7 +109,7 @@ def test_long_names_and_large_bodies_do_not_block_each_other(client: sw.Client) 
     assert client.tiers.get_many(names).keys() == set(names)
 
 
-def test_partly_refused_has_every_outcome(runtime: sw.Runtime) -> None:
+def test_partly_refused_has_every_outcome(runtime: LocalRuntime) -> None:
     """Out of scope is refused by the manager, one by one, and the others are stored."""
     with runtime.client(projects=["mine"]) as client:
         fragments = [

@@ -15,6 +15,7 @@ from stepwell.client import views
 from stepwell.limits import MIB
 from stepwell.memory.replay import Find, Replayed, replay
 from stepwell.protocol.handles import CatalogueEnd
+from stepwell.testing import LocalRuntime
 from tests.processes import in_forked_child
 from tests.unit.client.support import fragment, refused
 from tests.waiting import eventually
@@ -333,7 +334,7 @@ class TestMeanwhile:
         assert [(each.fragment_id, each.tier, each.text) for each in view] == before
         assert len(view) == 3
 
-    def test_view_is_of_one_revision(self, runtime: sw.Runtime) -> None:
+    def test_view_is_of_one_revision(self, runtime: LocalRuntime) -> None:
         """Two projects that are written together are never seen apart, and time does not go back."""
         projects = ["both-p", "both-q"]
         finished = threading.Event()
@@ -456,7 +457,7 @@ class TestMeanwhile:
             assert is_mapped(reader, viewed)
             assert viewed.body == NOISE
 
-    def test_closed_client(self, runtime: sw.Runtime) -> None:
+    def test_closed_client(self, runtime: LocalRuntime) -> None:
         """What was read stays; what was not is lost with the client."""
         with runtime.client(projects=["closed"]) as client:
             client.tiers.store_many([fragment("a"), fragment("b")])

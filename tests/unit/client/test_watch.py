@@ -16,6 +16,7 @@ from stepwell.domain.events import FragmentStored
 from stepwell.domain.tier import Tier
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.messages import Events, ManagerMessage, Missed, Refusal, Rejected, Response
+from stepwell.testing import LocalRuntime
 from tests.managers import Stage, served
 from tests.processes import descriptors, in_forked_child
 from tests.unit.client.impostor import WELCOME, Reply, impostor
@@ -200,7 +201,7 @@ def test_what_was_received_is_not_given_out_after_closing(client: sw.Client) -> 
     assert (watch.get(), watch.revision) == (None, begun + 1)
 
 
-def test_it_ends_with_its_client(runtime: sw.Runtime) -> None:
+def test_it_ends_with_its_client(runtime: LocalRuntime) -> None:
     client = runtime.client()
     watch = client.watch()
     client.close()
@@ -263,7 +264,7 @@ def test_connection_that_breaks_is_made_again(client: sw.Client) -> None:
 
 def test_manager_that_is_gone() -> None:
     """What it told last is given out; then it is lost, each time one asks."""
-    with sw.Runtime.start(workers=0) as runtime, sw.connect(runtime.address, ["p"]) as client:
+    with LocalRuntime() as runtime, sw.connect(runtime.address, ["p"]) as client:
         watch = client.watch()
         store(client, "a")
         runtime.close()
