@@ -4,6 +4,7 @@
     stepwell_clock      its `Clock`, which stands still until the test lets it go on
     no_leaks            as a marker or as a fixture: the test must leave nothing behind
     stepwell_leak_check = true      in the configuration of pytest: no test may, and neither may the whole run
+    stepwell_leak_seconds = 3       how long what is ending by itself may take to end
 
 Nothing happens to tests that ask for none of it, and nothing else of stepwell is imported for them.
 """
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
     from stepwell.testing.runtime import LocalRuntime
 
 _OPTION: Final = "stepwell_leak_check"
+_SECONDS: Final = "stepwell_leak_seconds"
 _LEAVES_NOTHING: Final = pytest.StashKey[contextlib.ExitStack]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option, which is off."""
-    parser.addini(
-        _OPTION, "fail tests that leave processes, threads, descriptors or the like behind", "bool", default=False
-    )
+    """The options. By default there is no check."""
+    checks = "fail tests that leave processes, threads, descriptors or the like behind"
+    parser.addini(_OPTION, checks, "bool", default=False)
+    parser.addini(_SECONDS, "how long what a test has left may take to end by itself", default="3")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -76,10 +78,12 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.
         _begin(request.node)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_call(item: pytest.Item) -> None:
-    """It may have none."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """It may have none. A test that fails is not also accused of what its failure has left."""
     _begin(item)
+    with _forgiven(item):
+        yield
 
 
 def _begin(item: pytest.Item) -> None:
@@ -88,7 +92,7 @@ def _begin(item: pytest.Item) -> None:
     from stepwell.testing import leaks  # noqa: PLC0415
 
     item.stash[_LEAVES_NOTHING] = stack = contextlib.ExitStack()
-    stack.enter_context(leaks.no_leaks())
+    stack.enter_context(leaks.no_leaks(float(item.config.getini(_SECONDS))))
 
 
 def _is_asked_for(item: pytest.Item) -> bool:
@@ -96,15 +100,22 @@ def _is_asked_for(item: pytest.Item) -> bool:
     return bool(item.config.getini(_OPTION)) or item.get_closest_marker("no_leaks") is not None or "no_leaks" in names
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """It ends when all fixtures that are not wanted any more are gone; an error of theirs comes first."""
+@contextlib.contextmanager
+def _forgiven(item: pytest.Item) -> Generator[None]:
+    """An error comes first, and what it leaves is not looked for."""
     try:
         yield
     except BaseException:
-        item.stash.setdefault(_LEAVES_NOTHING, contextlib.ExitStack()).pop_all()
+        if (stack := item.stash.get(_LEAVES_NOTHING, None)) is not None:
+            stack.pop_all()
         raise
-    stack = item.stash.get(_LEAVES_NOTHING, None)
-    if stack is not None:
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """It ends when all fixtures that are not wanted any more are gone."""
+    with _forgiven(item):
+        yield
+    if (stack := item.stash.get(_LEAVES_NOTHING, None)) is not None:
         del item.stash[_LEAVES_NOTHING]
         stack.close()

@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
-from weakref import WeakSet
 
 from msgspec.structs import replace
 
@@ -77,10 +76,12 @@ class LocalRuntime:
         self._owner = os.getpid()
         self._clock = clock
         self._given = [*strategies]
-        self._registry: Registry | None = self._made_registry() if self._given else None
+        self._registry: Registry | None = None
+        if self._given:
+            self._made_registry()  # or say now what is no strategy
         self._has_worker = bool(workers)
         self._workers: list[LocalWorker] = []
-        self._clients: WeakSet[Client] = WeakSet()
+        self._clients: list[Client] = []
         self._loop: LocalLoop | None = None
         self._problem: BaseException | None = None
         self._is_closed = False
@@ -117,7 +118,7 @@ class LocalRuntime:
         """A client like any other. It is closed with this runtime, if not before."""
         client = connect(self.address, projects)
         client.belongs_to(self, self._is_keeping)
-        self._clients.add(client)
+        self._clients.append(client)
         return client
 
     def is_alive(self) -> bool:
@@ -150,7 +151,7 @@ class LocalRuntime:
             stack.callback(self._end)
             for worker in self._workers:
                 stack.callback(worker.close)
-            for client in [*self._clients]:
+            for client in self._clients:
                 stack.callback(client.close)
         return True
 
