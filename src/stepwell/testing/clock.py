@@ -49,12 +49,16 @@ class Clock:
             raise InvalidArgument(f"a clock does not go back: {passed.total_seconds():g} s is less than nothing")
         end_ms = self._passed_ms + round(passed.total_seconds() * 1000)
         step_ms = max(int(limits.SWEEP_SECONDS * 1000), (end_ms - self._passed_ms) // _STEPS)
+        self._catch_up()  # what has arrived before has happened before
         while True:
             self._passed_ms = min(self._passed_ms + step_ms, end_ms)
-            for catch_up in [*self._followers]:
-                catch_up()
+            self._catch_up()
             if self._passed_ms >= end_ms:
                 return
+
+    def _catch_up(self) -> None:
+        for catch_up in [*self._followers]:
+            catch_up()
 
     def follow(self, catch_up: Callable[[], None]) -> None:
         """Have something called whenever time has passed."""

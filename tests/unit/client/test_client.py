@@ -12,6 +12,7 @@ import stepwell as sw
 from stepwell import limits
 from stepwell.client.channel import Channel
 from stepwell.protocol.messages import Welcome
+from stepwell.testing import Clock, LocalRuntime
 from tests.managers import served
 from tests.processes import in_forked_child, run_all
 from tests.unit.client.support import act, executing, fragment, in_threads
@@ -177,17 +178,18 @@ def test_lease_survives_a_lost_connection() -> None:
         assert str(client.plans.complete_execute(plan.plan_id).position) == "execute/complete"
 
 
-def test_lease_ends_with_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lease_ends_with_the_grace(stepwell_clock: Clock) -> None:
     """Nobody came back: the plan is queued again, its loss is recorded, its token refused."""
-    monkeypatch.setattr(limits, "SESSION_GRACE_SECONDS", 0.3)
-    with served() as stage, sw.connect(stage.address) as owner, sw.connect(stage.address) as other:
+    with LocalRuntime(clock=stepwell_clock) as local, local.client() as owner, local.client() as other:
         plan = executing(owner, "act", "p")
         assert plan.lease is not None
         token = plan.lease.token
         for connection in owner._channel.connections._open:
             connection._socket.shutdown(2)
+        stepwell_clock.advance(limits.SESSION_GRACE_SECONDS - 1)
         assert other.plans.get_plan(plan.plan_id).state is sw.PlanState.PROCESSING
-        eventually(lambda: other.plans.get_plan(plan.plan_id).state is sw.PlanState.QUEUED)
+        stepwell_clock.advance(1)
+        assert other.plans.get_plan(plan.plan_id).state is sw.PlanState.QUEUED
         found = other.plans.get_plan(plan.plan_id)
         assert (found.attempt, len(found.errors)) == (2, 1)
         with pytest.raises(sw.LeaseLost):

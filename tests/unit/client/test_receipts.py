@@ -14,7 +14,6 @@ from stepwell.limits import KIB, MIB
 from stepwell.testing import LocalRuntime
 from tests.managers import served
 from tests.stores import serving
-from tests.unit.client.proxy import Once, before_answer, proxied
 from tests.unit.client.support import fragment, in_threads, refused
 from tests.unit.memory.support import compressible, noise
 from tests.waiting import eventually
@@ -123,13 +122,13 @@ def test_no_room_is_refused_and_the_caller_goes_on(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [KIB, MIB])
-def test_answer_that_was_lost(size: int) -> None:
+def test_answer_that_was_lost(runtime: LocalRuntime, size: int) -> None:
     """Stored once, whoever asks again."""
-    with served() as stage, proxied(stage.address, Once(before_answer)) as proxy:
-        with sw.connect(proxy.address, projects=["p"]) as client:
-            receipt_id = kept(client, noise(size))
-            assert [row.receipt_id for row in client.receipts.list().receipts] == [receipt_id]
-            assert client.receipts.get(receipt_id) == noise(size)
+    client = runtime.client(projects=["p"])
+    with runtime.faults.drop_reply():
+        receipt_id = kept(client, noise(size))
+    assert [row.receipt_id for row in client.receipts.list().receipts] == [receipt_id]
+    assert client.receipts.get(receipt_id) == noise(size)
 
 
 def test_threads(client: sw.Client) -> None:
