@@ -95,7 +95,8 @@ class Fault:
 
     def check(self) -> None:
         """Fail if it has not happened as often as it should."""
-        assert self.is_over, f"{self} happened {self.hits} times: the requests that it was meant for did not come"
+        if not self.is_over:
+            raise AssertionError(f"{self} happened {self.hits} times: the requests that it was meant for did not come")
 
     def __enter__(self) -> Self:
         return self

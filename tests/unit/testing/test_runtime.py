@@ -1,5 +1,6 @@
 """LocalRuntime: a manager for one test, in the test's own process, that leaves nothing."""
 
+import doctest
 import os
 import pickle
 import threading
@@ -9,11 +10,17 @@ from pathlib import Path
 import pytest
 
 import stepwell as sw
+import stepwell.testing
 from stepwell.errors import NotOwner
 from stepwell.manager.owner import StateBroken
 from stepwell.testing import LocalRuntime
 from tests.processes import in_forked_child
 from tests.unit.client.support import fragment, in_threads
+
+
+def test_the_package_example_is_true() -> None:
+    """The example in the package's docstring gives what it says."""
+    assert doctest.testmod(stepwell.testing) == (0, 4)
 
 
 def test_starts_and_ends_quickly() -> None:

@@ -10,6 +10,7 @@ import pytest
 import stepwell as sw
 from stepwell import limits
 from stepwell.errors import RuntimeFault
+from stepwell.pool.worker import Worker
 from stepwell.strategies.base import StrategyView
 from stepwell.testing import Clock, LocalRuntime
 from tests.strategies import everything, raising, sayings
@@ -125,3 +126,14 @@ def test_one_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
         client.strategies.submit("stubborn", REQUEST)
         stubborn.begun.wait(20)
     stubborn.over.set()
+
+
+def test_one_that_breaks_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a worker that does not come, and why it does not is said at the end."""
+
+    def break_down(_worker: Worker) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Worker, "_join", break_down)
+    with pytest.raises(ZeroDivisionError), LocalRuntime() as runtime:
+        assert runtime.client().strategies.list().offers == ()
