@@ -8,6 +8,7 @@
     │   ├── NotFound             nothing has that name (also a LookupError)
     │   ├── AlreadyExists        something already has that name
     │   ├── Conflict             somebody changed it first: read again, then decide
+    │   │   ├── BrokenChain      changes of one path that do not follow from each other; `details["paths"]`
     │   │   └── TreeConflict     files are not what a change expects; `details["paths"]` has each
     │   ├── TierFull             there is no room left: delete, or raise the budget
     │   ├── StepTooLarge         would move more than one step may: do it in parts
@@ -17,7 +18,9 @@
     │       ├── PlanNotReady     not from this phase and state
     │       ├── ActionUnavailable  archived, or already spent
     │       ├── LeaseLost        somebody else may be working on it now
-    │       ├── NotProven        an entry has no proof that it was applied
+    │       ├── NotProven        an entry has no proof that it was applied, or rolled back
+    │       ├── NotValidated     a required validation has not passed
+    │       ├── MergeConflicts   children changed the same lines; `details["paths"]` are to be resolved
     │       ├── NoActiveChangeset  start one first
     │       └── ChangesetClosed  a closed changeset is immutable
     ├── PartlyRefused            some of many were refused; `.outcomes` has each
@@ -117,6 +120,12 @@ class TreeConflict(Conflict):
     retry = False  # they do not become so by themselves
 
 
+class BrokenChain(Conflict):
+    """A change found something else at its path than the change before it left there. `details["paths"]` says where."""
+
+    retry = False
+
+
 class TierFull(Refused):
     """There is no room left, not even in cold."""
 
@@ -152,7 +161,15 @@ class LeaseLost(PlanError):
 
 
 class NotProven(PlanError):
-    """Not every entry of the plan is proven to be applied."""
+    """Not every entry of the plan is proven to be applied, or to be rolled back."""
+
+
+class NotValidated(PlanError):
+    """A required validation of the plan has no passing result: `details["validations"]` says which."""
+
+
+class MergeConflicts(PlanError):
+    """Children changed the same lines of a file: resolve the conflicts at `details["paths"]` first."""
 
 
 class NoActiveChangeset(PlanError):

@@ -92,6 +92,14 @@ PLAN_RETENTION_MS: Final = 30 * 24 * 60 * 60 * 1000  # an audit comes within a m
 FORGOTTEN_ROWS_PER_STEP_MAX: Final = 2_000  # about 20 ms of the loop
 MAX_PARALLEL: Final = 5
 MAX_PARALLEL_MAX: Final = 50
+SUBPLAN_RETRIES_MAX: Final = 10  # of a child that fails: what fails more often needs another strategy
+CONFLICTS_MAX: Final = 500  # of one merge: they travel with their plan, and each is resolved by a changeset of its own
+VALIDATIONS_MAX: Final = 16  # of an action and of a plan, each
+VALIDATION_ARGUMENTS_MAX: Final = 64
+VALIDATION_ARGUMENT_CHARS_MAX: Final = 4_096
+VALIDATION_SECONDS: Final = 600.0
+VALIDATION_SECONDS_MAX: Final = 24 * 60 * 60.0
+VALIDATION_OUTPUT_CHARS_MAX: Final = 8_000  # the end of it: what failed is said last
 
 # Tasks and strategies.
 STRATEGIES_MAX: Final = 256  # that the workers of a manager offer together
@@ -239,6 +247,10 @@ assert INLINE_BODY_BYTES_MAX < BODY_BYTES_MAX <= ARENA_BYTES * ARENA_LIVE_PERCEN
 assert RECONNECT_SECONDS_MAX <= SESSION_GRACE_SECONDS, "whoever comes back in time finds its session"
 assert SWEEP_MOVES_MAX <= MOVES_PER_STEP_MAX, "a sweep is a step"
 assert HOT_TTL_MS <= WARM_TTL_MS <= COLD_RETENTION_MS, "tiers are ordered"
+assert SUBPLAN_RETRIES_MAX < ATTEMPTS_MAX, "retries that are declared can be made"
+assert CONFLICTS_MAX < CHANGESETS_PER_PLAN_MAX, "every conflict can be resolved, behind the changeset of the merge"
+assert CONFLICTS_MAX * PATH_CHARS_MAX < REPLY_BYTES_MAX, "a plan with its conflicts is one reply"
+assert 2 * VALIDATIONS_MAX * VALIDATION_OUTPUT_CHARS_MAX < REPLY_BYTES_MAX // 4, "and so is one with its validations"
 assert CLOSED_PLANS_MAX < PLANS_MAX, "plans that are over leave room for others"
 assert PLANS_PER_TREE_MAX < FORGOTTEN_ROWS_PER_STEP_MAX, "a tree's plans are forgotten in one step"
 assert RECEIPTS_MAX <= SCAN_ROWS_MAX, "a page of receipts examines all of them at the most"

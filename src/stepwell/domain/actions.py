@@ -17,6 +17,7 @@ from stepwell.domain.patterns import matcher
 from stepwell.domain.plan import Action, ActionState, Argument, ArgumentType, ArgumentValue
 from stepwell.domain.replies import ActionFound, ActionPage, ActionSummary
 from stepwell.domain.state import State
+from stepwell.domain.validation import joined
 from stepwell.errors import ActionUnavailable, AlreadyExists, Busy, InvalidArgument, NotFound
 
 _PYTHON_TYPES: dict[ArgumentType, tuple[type, ...]] = {
@@ -55,6 +56,7 @@ def create_action(state: State, command: CreateAction, origin: Origin) -> Verdic
         uses=0,
         created_at_ms=origin.now_ms,
         revision=state.revision + 1,
+        validations=joined((), command.validations),
     )
     return Verdict(ActionFound(action), (RowChanged(None, action),))
 

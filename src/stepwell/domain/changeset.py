@@ -10,6 +10,7 @@ from msgspec import Struct
 from stepwell import limits
 from stepwell.domain.checks import check, checked, require_instance, utf8
 from stepwell.domain.content import Digest, Held, digest_of
+from stepwell.domain.mode import Mode, check_mode
 from stepwell.domain.names import Label
 from stepwell.domain.tier import Tier
 from stepwell.errors import InvalidArgument
@@ -34,13 +35,19 @@ class ChangesetState(StrEnum):
 
 @checked
 class Change(Struct, frozen=True, kw_only=True):
-    """What you give to `record_change`. `before` and `after` are bytes, a `Digest`, or None for "absent"."""
+    """What you give to `record_change`. `before` and `after` are bytes, a `Digest`, or None for "absent".
+
+    Their modes are as `stat` has them: a regular file with its permissions, a link, whose content is its target, or an
+    empty directory, whose content is b"". None is "not known": what is applied then keeps the mode that it finds.
+    """
 
     path: str
     before: bytes | Digest | None = None
     after: bytes | Digest | None = None
     source_path: str | None = None  # where a move came from
     tool: Label = "unknown"
+    before_mode: Mode | None = None
+    after_mode: Mode | None = None
 
     def __post_init__(self) -> None:
         check(self)
@@ -51,13 +58,17 @@ class Change(Struct, frozen=True, kw_only=True):
                 utf8(path, name)
         for name in ("before", "after"):
             _check_content(name, getattr(self, name))
-        derive_operation(_digest(self.before), _digest(self.after), self.path, self.source_path)
+        before, after = _side(self.before, self.before_mode), _side(self.after, self.after_mode)
+        for name, mode, side in (("before", self.before_mode, before), ("after", self.after_mode, after)):
+            check_mode(mode, side.digest if side else None, name)
+        derive_operation(before, after, self.path, self.source_path)
 
 
-def _digest(content: bytes | Digest | None) -> bytes | None:
+def _side(content: bytes | Digest | None, mode: int | None) -> Content | None:
     if content is None:
         return None
-    return content.value if isinstance(content, Digest) else digest_of(content)
+    digest = content.value if isinstance(content, Digest) else digest_of(content)
+    return Content(digest, None, held=False, mode=mode)
 
 
 def _check_content(name: str, content: object) -> None:
@@ -90,15 +101,15 @@ def _path_problem(path: str) -> str | None:
     return None
 
 
-def derive_operation(before: bytes | None, after: bytes | None, path: str, source_path: str | None) -> Operation:
-    """The operation that the digests show, or why they show none."""
+def derive_operation(before: Content | None, after: Content | None, path: str, source_path: str | None) -> Operation:
+    """The operation that the digests and modes show, or why they show none."""
     if source_path is not None:
         if source_path == path or before is None or after is None:
             raise InvalidArgument(
                 "a move needs another source_path, the content there before it and the content at path after it"
             )
         return Operation.MOVE
-    if before == after:
+    if is_same(before, after):
         raise InvalidArgument(f"path {path[:200]!r}: before and after are the same, so nothing changed")
     if before is None:
         return Operation.CREATE
@@ -111,6 +122,14 @@ class Content(Struct, frozen=True, array_like=True, gc=False):
     digest: bytes
     size: int | None
     held: bool
+    mode: int | None = None  # None: not known
+
+
+def is_same(one: Content | None, other: Content | None) -> bool:
+    """Whether two contents are one, as far as is known: a mode that is not known is any."""
+    if one is None or other is None:
+        return one is other
+    return one.digest == other.digest and (one.mode is None or other.mode is None or one.mode == other.mode)
 
 
 class EntryRow(Struct, frozen=True, array_like=True, gc=False):
@@ -126,6 +145,7 @@ class EntryRow(Struct, frozen=True, array_like=True, gc=False):
     after: Content | None
     tool: str
     recorded_at_ms: int
+    ordinal: int = 0  # its place among all entries of its plan; 0: recorded when nobody counted, before all others
 
     @property
     def before_digest(self) -> Digest | None:

@@ -11,7 +11,6 @@ from stepwell.domain.changeset import (
     Content,
     ContextRow,
     EntryRow,
-    Operation,
     check_path,
     derive_operation,
 )
@@ -25,6 +24,8 @@ from stepwell.domain.commands.changesets import (
 )
 from stepwell.domain.deciding import AnyChange, Origin, RowChanged, Verdict, decides
 from stepwell.domain.leases import find_plan, require_lease
+from stepwell.domain.mode import check_mode
+from stepwell.domain.netting import NetChange, in_order, net_changes
 from stepwell.domain.pages import cursor_number, take
 from stepwell.domain.plan import Phase, Plan
 from stepwell.domain.replies import ChangeRecorded, ChangesetFound, ChangesetPage, EntryPage
@@ -44,24 +45,12 @@ from stepwell.errors import (
 @decides(StartChangeset)
 def start_changeset(state: State, command: StartChangeset, origin: Origin) -> Verdict:
     """Open a changeset and push it on its context's stack."""
-    plan = _executing(state, command.plan_id, command.lease, origin)
-    if state.changesets.get(command.changeset_id):
-        raise AlreadyExists(f"changeset {command.changeset_id!r} exists already")
-    if len(plan.changeset_ids) >= limits.CHANGESETS_PER_PLAN_MAX:
-        raise Busy(f"plan {plan.plan_id!r} has {limits.CHANGESETS_PER_PLAN_MAX} changesets already")
+    plan = require_executing(state, command.plan_id, command.lease, origin)
+    changeset = new_changeset(state, plan, command.changeset_id, command.context_id, origin)
     context = _context(state, command.context_id, plan)
     active = context.active if context else ()
     if len(active) >= limits.ACTIVE_PER_CONTEXT_MAX:
         raise Busy(f"this context has {len(active)} open changesets already: close some")
-    changeset = Changeset(
-        changeset_id=command.changeset_id,
-        plan_id=plan.plan_id,
-        context_id=command.context_id,
-        attempt=plan.attempt,
-        state=ChangesetState.OPEN,
-        entry_count=0,
-        started_at_ms=origin.now_ms,
-    )
     grown = replace(plan, changeset_ids=(*plan.changeset_ids, command.changeset_id))
     pushed = ContextRow(command.context_id, plan.plan_id, (*active, command.changeset_id))
     changes = (RowChanged(None, changeset), RowChanged(plan, grown), RowChanged(context, pushed))
@@ -71,28 +60,23 @@ def start_changeset(state: State, command: StartChangeset, origin: Origin) -> Ve
 @decides(RecordChange)
 def record_change(state: State, command: RecordChange, origin: Origin) -> Verdict:
     """Record into the named changeset, or the context's most recent one: found and used in one step."""
-    plan = _executing(state, command.plan_id, command.lease, origin)
+    plan = require_executing(state, command.plan_id, command.lease, origin)
     changeset = _recordable(state, command, plan)
     check_path(command.path)
     if command.source_path is not None:
         check_path(command.source_path)
-    if state.entries.by_plan.get(plan.plan_id, 0) >= limits.ENTRIES_PER_PLAN_MAX:
-        raise Busy(f"plan {plan.plan_id!r} has {limits.ENTRIES_PER_PLAN_MAX} entries already")
-    before = _content(command.before, command.before_digest, "before", origin)
-    after = _content(command.after, command.after_digest, "after", origin)
-    entry = EntryRow(
-        plan_id=plan.plan_id,
-        changeset_id=changeset.changeset_id,
-        seq=changeset.entry_count + 1,
-        operation=derive_operation(_digest(before), _digest(after), command.path, command.source_path),
+    before = _content(command.before, command.before_digest, command.before_mode, "before", origin)
+    after = _content(command.after, command.after_digest, command.after_mode, "after", origin)
+    entry = new_entry(
+        state,
+        changeset,
+        origin,
         path=command.path,
         source_path=command.source_path,
         before=before,
         after=after,
         tool=command.tool,
-        recorded_at_ms=origin.now_ms,
     )
-    state.bodies.require_room(entry.held, state.budget.bodies_bytes)
     counted = replace(changeset, entry_count=entry.seq)
     bodies = {
         side.digest: body
@@ -106,7 +90,7 @@ def record_change(state: State, command: RecordChange, origin: Origin) -> Verdic
 @decides(EndChangeset)
 def end_changeset(state: State, command: EndChangeset, origin: Origin) -> Verdict:
     """Close or abort. After that it is immutable."""
-    plan = _executing(state, command.plan_id, command.lease, origin)
+    plan = require_executing(state, command.plan_id, command.lease, origin)
     changeset = _open_changeset(state, command.changeset_id, plan, command.context_id)
     how = ChangesetState.ABORTED if command.abort else ChangesetState.CLOSED
     done = replace(changeset, state=how, ended_at_ms=origin.now_ms)
@@ -159,17 +143,69 @@ def require_none_open(state: State, plan: Plan) -> None:
         )
 
 
-def applied_digests(state: State, plan: Plan) -> dict[str, bytes | None]:
-    """What has to be found at each path once the plan is applied; None for "no file"."""
-    found: dict[str, bytes | None] = {}
-    for changeset_id in plan.changeset_ids:
-        changeset = state.changesets.rows[changeset_id]
-        if changeset.state is ChangesetState.CLOSED and changeset.attempt == plan.executed_attempt:
-            for entry in state.entries.of(changeset_id):
-                if entry.operation is Operation.MOVE and entry.source_path is not None:
-                    found[entry.source_path] = None
-                found[entry.path] = entry.after.digest if entry.after else None
-    return found
+def counting(state: State, plan: Plan, attempt: int | None) -> list[Changeset]:
+    """The changesets that count of an attempt: its closed ones, in order of starting, if there is anything in them."""
+    changesets = (state.changesets.rows[changeset_id] for changeset_id in plan.changeset_ids)
+    return [
+        each
+        for each in changesets
+        if each.state is ChangesetState.CLOSED and each.attempt == attempt and each.entry_count
+    ]
+
+
+def net_of(state: State, plan: Plan, attempt: int | None, *, only: str | None = None) -> dict[str, NetChange]:
+    """What the changesets of an attempt come to, for each path or for one."""
+    counted = [state.entries.of(each.changeset_id) for each in counting(state, plan, attempt)]
+    return net_changes(in_order(counted), only=only)
+
+
+def new_changeset(state: State, plan: Plan, changeset_id: str, context_id: str, origin: Origin) -> Changeset:
+    """An open changeset of the plan's present attempt, if there is room for one."""
+    if state.changesets.get(changeset_id):
+        raise AlreadyExists(f"changeset {changeset_id!r} exists already")
+    if len(plan.changeset_ids) >= limits.CHANGESETS_PER_PLAN_MAX:
+        raise Busy(f"plan {plan.plan_id!r} has {limits.CHANGESETS_PER_PLAN_MAX} changesets already")
+    return Changeset(
+        changeset_id=changeset_id,
+        plan_id=plan.plan_id,
+        context_id=context_id,
+        attempt=plan.attempt,
+        state=ChangesetState.OPEN,
+        entry_count=0,
+        started_at_ms=origin.now_ms,
+    )
+
+
+def new_entry(
+    state: State,
+    changeset: Changeset,
+    origin: Origin,
+    *,
+    path: str,
+    source_path: str | None,
+    before: Content | None,
+    after: Content | None,
+    tool: str,
+) -> EntryRow:
+    """The next entry of a changeset, if there is room for it and its bodies."""
+    recorded = state.entries.by_plan.get(changeset.plan_id, 0)
+    if recorded >= limits.ENTRIES_PER_PLAN_MAX:
+        raise Busy(f"plan {changeset.plan_id!r} has {limits.ENTRIES_PER_PLAN_MAX} entries already")
+    entry = EntryRow(
+        plan_id=changeset.plan_id,
+        changeset_id=changeset.changeset_id,
+        seq=changeset.entry_count + 1,
+        operation=derive_operation(before, after, path, source_path),
+        path=path,
+        source_path=source_path,
+        before=before,
+        after=after,
+        tool=tool,
+        recorded_at_ms=origin.now_ms,
+        ordinal=recorded + 1,
+    )
+    state.bodies.require_room(entry.held, state.budget.bodies_bytes)
+    return entry
 
 
 def _open_of(state: State, plan: Plan) -> list[Changeset]:
@@ -184,7 +220,8 @@ def _popped(state: State, changeset: Changeset) -> AnyChange:
     return RowChanged(context, replace(context, active=active) if active else None)
 
 
-def _executing(state: State, plan_id: str, lease: int | None, origin: Origin) -> Plan:
+def require_executing(state: State, plan_id: str, lease: int | None, origin: Origin) -> Plan:
+    """The plan, if the caller holds its lease, it executes, and it may change anything at all."""
     plan = find_plan(state, plan_id, origin)
     require_lease(plan, lease, origin)
     if plan.phase is not Phase.EXECUTE:
@@ -228,14 +265,19 @@ def _find(state: State, changeset_id: str, origin: Origin) -> Changeset:
     return changeset
 
 
-def _digest(side: Content | None) -> bytes | None:
-    return side.digest if side else None
-
-
-def _content(body: bytes | int | None, digest: bytes | None, what: str, origin: Origin) -> Content | None:
+def _content(
+    body: bytes | int | None, digest: bytes | None, mode: int | None, what: str, origin: Origin
+) -> Content | None:
     """One side of a change: bytes that we keep, inline or uploaded, or only their digest."""
     if body is not None and digest is not None:
         raise InvalidArgument(f"{what} is given both as bytes and as a digest: give one")
-    if body is not None:
-        return Content(*origin.held(body), held=True)
-    return Content(digest, None, held=False) if digest is not None else None
+    content = held_content(body, mode, origin) if body is not None else None
+    if digest is not None:
+        content = Content(digest, None, held=False, mode=mode)
+    check_mode(mode, content.digest if content else None, what)
+    return content
+
+
+def held_content(body: bytes | int, mode: int | None, origin: Origin) -> Content:
+    """Bytes that we keep, inline or uploaded."""
+    return Content(*origin.held(body), held=True, mode=mode)

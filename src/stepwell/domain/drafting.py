@@ -12,6 +12,7 @@ from stepwell.domain.deciding import AnyChange, Origin, RowChanged
 from stepwell.domain.lifecycle import START
 from stepwell.domain.plan import ArgumentValue, Invariant, PhaseTimes, Plan, ProjectLink
 from stepwell.domain.state import State
+from stepwell.domain.validation import Validation, joined
 from stepwell.errors import AlreadyExists, Busy, InvalidArgument
 
 
@@ -24,6 +25,8 @@ def draft(
     links: tuple[ProjectLink, ...],
     arguments: Mapping[str, ArgumentValue],
     invariants: tuple[str, ...] = (),
+    validations: tuple[Validation, ...] = (),
+    retries: int = 0,
     parent: Plan | None = None,
 ) -> tuple[tuple[AnyChange, ...], Plan]:
     """A new plan, and the use that it makes of its action."""
@@ -58,5 +61,7 @@ def draft(
         phase=START.phase,
         state=START.state,
         times={str(START.phase): PhaseTimes(queued_at_ms=origin.now_ms)},
+        validations=joined(action.validations, validations),
+        retries_left=retries,
     )
     return (RowChanged(action, replace(action, uses=action.uses + 1)), RowChanged(None, plan)), plan

@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from stepwell.domain.changeset import ChangesetState, Operation
+from stepwell.domain.conflict import Resolution
 from stepwell.domain.fragment import TierBudget
 from stepwell.domain.plan import Phase, PlanState, SubplanMode
 from stepwell.domain.tier import Tier
@@ -147,6 +148,31 @@ class SubplansDeclared(AboutPlan, frozen=True):
     children: int
 
 
+class SubplansMerged(AboutPlan, frozen=True):
+    """What its children changed is its own now, but for what somebody has to choose."""
+
+    children: int
+    changeset_id: str | None
+    conflicts: int
+
+
+class ConflictResolved(AboutPlan, frozen=True):
+    """Somebody chose what a path has; `still_open` are its conflicts that are left."""
+
+    path: str
+    alias: str
+    resolution: Resolution
+    still_open: int
+
+
+class PlanRolledBack(AboutPlan, frozen=True):
+    """What it had changed in its tree is as it was before."""
+
+    action_name: str
+    version: int
+    paths: int
+
+
 class PlanForgotten(AboutPlan, frozen=True):
     """It was over for long enough, and is gone with all that it had."""
 
@@ -193,6 +219,8 @@ class ChangeRecorded(AboutPlan, frozen=True):
     source_path: str | None
     before_digest: bytes | None
     after_digest: bytes | None
+    before_mode: int | None = None
+    after_mode: int | None = None
 
 
 AnyEvent = (
@@ -208,6 +236,9 @@ AnyEvent = (
     | PlanMoved
     | LeaseRenewed
     | SubplansDeclared
+    | SubplansMerged
+    | ConflictResolved
+    | PlanRolledBack
     | PlanForgotten
     | DecisionRecorded
     | DecisionSuperseded

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from stepwell.domain.lifecycle import TERMINAL
-from stepwell.domain.plan import Child, Phase, Plan, PlanState, Position, SubplanMode
+from stepwell.domain.plan import Child, Phase, Plan, PlanState, Position, SubplanMode, Subplans
 from stepwell.domain.state import State
 from stepwell.errors import InvalidArgument, PlanNotReady
 
 _FINISHED = Position(Phase.EXECUTE, PlanState.COMPLETE)  # what it changed is merged into its parent
 _WAITING = Position(Phase.STRATEGIZE, PlanState.QUEUED)
+_BETWEEN = Position(Phase.STRATEGIZE, PlanState.COMPLETE)  # it has a strategy, and nobody who executes it
+_AGAIN = Position(Phase.EXECUTE, PlanState.QUEUED)
+_EXECUTING = Position(Phase.EXECUTE, PlanState.PROCESSING)
 
 
 def children(state: State, plan: Plan) -> list[Plan]:
@@ -30,34 +35,97 @@ def is_finished(plan: Plan) -> bool:
     return plan.position == _FINISHED or plan.position in TERMINAL
 
 
+def has_executed(plan: Plan) -> bool:
+    """Whether a child has changes that count."""
+    return plan.position == _FINISHED
+
+
 def is_running(plan: Plan) -> bool:
-    """Whether a child takes one of its parent's places: begun, and not finished."""
-    return plan.position != _WAITING and not is_finished(plan)
+    """Whether a child takes one of its parent's places: begun, and neither finished nor failed for good."""
+    return plan.position != _WAITING and plan.state is not PlanState.ERRORED and not is_finished(plan)
+
+
+class _Floor(NamedTuple):
+    """How many of a parent's places are taken, and on how many children somebody works."""
+
+    running: int
+    leased: int
+
+
+def _floor(family: list[Plan]) -> _Floor:
+    return _Floor(sum(map(is_running, family)), sum(each.lease is not None for each in family))
 
 
 def require_turn(state: State, plan: Plan) -> None:
-    """Refuse to begin a child before its turn."""
+    """Refuse to begin a child before its turn, or to go on with one that failed while others have its place."""
     parent = state.plans.get(plan.parent_plan_id) if plan.parent_plan_id else None
-    if parent is None or plan.phase is not Phase.STRATEGIZE:
+    if parent is None:
         return
-    if parent.subplans is None or all(child.plan_id != plan.plan_id for child in parent.subplans.children):
-        raise PlanNotReady(f"its parent {parent.plan_id!r} was reverted and disowned it: cancel it")
-    require_parent_executing(state, plan)
-    match parent.subplans.mode:
-        case SubplanMode.SEQUENTIAL:
-            _require_finished(state, _before(parent.subplans.children, plan), "it comes after")
-        case SubplanMode.DEPENDENCY_ORDERED:
-            _require_executed(state, _needed(parent.subplans.children, plan))
-            _require_place(state, parent)
-        case SubplanMode.PARALLEL:
-            _require_place(state, parent)
+    if plan.phase is Phase.STRATEGIZE:
+        if parent.subplans is None or all(child.plan_id != plan.plan_id for child in parent.subplans.children):
+            raise PlanNotReady(f"its parent {parent.plan_id!r} was reverted and disowned it: cancel it")
+        require_parent_executing(state, plan)
+    if parent.subplans is not None:
+        _require_turn(state, parent.subplans, plan, plan.phase, _floor(children(state, parent)))
+
+
+def _require_turn(state: State, subplans: Subplans, plan: Plan, phase: Phase, floor: _Floor) -> None:
+    """Whether a child's phase may start, whatever its parent does meanwhile."""
+    is_first = phase is Phase.STRATEGIZE
+    if subplans.mode is SubplanMode.SEQUENTIAL:
+        if is_first:
+            _require_finished(state, _before(subplans.children, plan), "it comes after")
+        return
+    if is_first and subplans.mode is SubplanMode.DEPENDENCY_ORDERED:
+        _require_executed(state, _needed(subplans.children, plan))
+    # Who executes has had its place since it began, unless it failed in between and others took it.
+    taken = floor.running if is_first else floor.leased
+    if taken >= subplans.max_parallel:
+        raise PlanNotReady(f"{taken} of its siblings are running already, which is max_parallel")
+
+
+def ready(state: State, parent: Plan) -> Iterator[Plan]:
+    """The children, in declared order, that can be begun or gone on with as soon as the parent executes."""
+    family = children(state, parent)
+    floor = _floor(family)
+    for child in family:
+        if parent.subplans and child.position in {_WAITING, _BETWEEN, _AGAIN}:
+            phase = Phase.STRATEGIZE if child.position == _WAITING else Phase.EXECUTE
+            with contextlib.suppress(PlanNotReady):
+                _require_turn(state, parent.subplans, child, phase, floor)
+                yield child
+
+
+def can_begin(parent: Plan, child: Plan) -> bool:
+    """Whether the parent lets it: only what has begun goes on without one that executes."""
+    return child.position != _WAITING or parent.position == _EXECUTING
+
+
+def is_over(state: State, parent: Plan) -> bool:
+    """Whether no child will be ready, unless somebody steps in."""
+    if parent.position in TERMINAL or parent.phase is Phase.APPLY or parent.position == _FINISHED:
+        return True
+    if parent.subplans is None:  # they are yet to be declared
+        return False
+    at_work = any(child.lease for child in children(state, parent))
+    return not at_work and next(ready(state, parent), None) is None
 
 
 def require_parent_executing(state: State, plan: Plan) -> None:
     """Refuse to let a child begin, or begin anew, behind the back of a parent that counts on it as it is."""
     parent = state.plans.get(plan.parent_plan_id) if plan.parent_plan_id else None
-    if parent is not None and parent.position != Position(Phase.EXECUTE, PlanState.PROCESSING):
+    if parent is not None and parent.position != _EXECUTING:
         raise PlanNotReady(f"its parent {parent.plan_id!r} is {parent.position}, not executing")
+
+
+def require_unmerged(state: State, plan: Plan) -> None:
+    """Refuse to take back a child whose changes are its parent's by now."""
+    parent = state.plans.get(plan.parent_plan_id) if plan.parent_plan_id else None
+    if parent is not None and parent.merged is not None and plan.plan_id in parent.merged.children:
+        raise PlanNotReady(
+            f"what plan {plan.plan_id!r} changed is merged into its parent: revert or cancel {parent.plan_id!r}",
+            plan_id=parent.plan_id,
+        )
 
 
 def require_children_finished(state: State, plan: Plan) -> None:
@@ -112,10 +180,3 @@ def _require_executed(state: State, plan_ids: list[str]) -> None:
         other = state.plans.rows[plan_id]
         if other.position != _FINISHED:
             raise PlanNotReady(f"it depends on {plan_id!r}, which is {other.position}", plan_id=plan_id)
-
-
-def _require_place(state: State, parent: Plan) -> None:
-    assert parent.subplans is not None
-    running = sum(map(is_running, children(state, parent)))
-    if running >= parent.subplans.max_parallel:
-        raise PlanNotReady(f"{running} of its siblings are running already, which is max_parallel")

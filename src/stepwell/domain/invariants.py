@@ -11,14 +11,16 @@ from itertools import pairwise
 from typing import Final
 
 from stepwell import limits
-from stepwell.domain.changeset import ChangesetState
+from stepwell.domain.changeset import ChangesetState, derive_operation
 from stepwell.domain.content import Bodies
 from stepwell.domain.fragments import Usage
 from stepwell.domain.lifecycle import POSITIONS, TERMINAL
+from stepwell.domain.mode import check_mode
 from stepwell.domain.names import canonical
 from stepwell.domain.plan import Phase, PlanState, Position
 from stepwell.domain.state import State
 from stepwell.domain.tier import Tier
+from stepwell.domain.validation import missing
 
 Invariant = Callable[[State], Iterator[str]]
 
@@ -273,6 +275,84 @@ def entries_are_numbered_without_gaps(state: State) -> Iterator[str]:
             yield f"{changeset.changeset_id} holds another's entry"
     if +by_plan != +Counter(state.entries.by_plan):
         yield "entries by plan differ"
+
+
+@invariant
+def entries_are_in_order_of_recording(state: State) -> Iterator[str]:
+    """Those of one plan that were counted have numbers of their own, which grow within each changeset."""
+    for plan in state.plans:
+        numbers: set[int] = set()
+        for changeset_id in plan.changeset_ids:
+            counted = [entry.ordinal for entry in state.entries.of(changeset_id) if entry.ordinal]
+            if counted != sorted({*counted}) or not numbers.isdisjoint(counted):
+                yield f"{changeset_id} of {plan.plan_id}"
+            numbers.update(counted)
+
+
+@invariant
+def merges_are_of_children(state: State) -> Iterator[str]:
+    """What is merged executed and stays so, in declared order; conflicts are of the merge, and none is left behind."""
+    for plan in state.plans:
+        merged = plan.merged
+        if merged is None:
+            if plan.conflicts:
+                yield f"{plan.plan_id} has conflicts of no merge"
+            continue
+        declared = [child.plan_id for child in plan.subplans.children] if plan.subplans else []
+        if list(merged.children) != [each for each in declared if each in merged.children]:
+            yield f"{plan.plan_id} merged {merged.children}"
+        if plan.position not in TERMINAL and any(
+            state.plans.rows[each].position != Position(Phase.EXECUTE, PlanState.COMPLETE) for each in merged.children
+        ):
+            yield f"{plan.plan_id} merged a child that has not executed"
+        if not {conflict.plan_id for conflict in plan.conflicts} <= {*merged.children}:
+            yield f"{plan.plan_id} has a conflict with nobody"
+        if plan.open_conflicts and plan.position not in _UNRESOLVED:
+            yield f"{plan.plan_id} is {plan.position} with open conflicts"
+
+
+_UNRESOLVED: Final = {
+    Position(Phase.EXECUTE, state) for state in (PlanState.PROCESSING, PlanState.ERRORED, PlanState.CANCELLED)
+}
+
+
+@invariant
+def contents_of_conflicts_are_held(state: State) -> Iterator[str]:
+    """Whoever has to choose can read what there is to choose from, as long as the plans are there."""
+    for plan in state.plans:
+        for conflict in plan.conflicts if plan.position not in TERMINAL else ():
+            for side in (conflict.base, conflict.ours, conflict.theirs, conflict.chosen):
+                if side is not None and side.digest not in state.bodies:
+                    yield f"{conflict.path} of {plan.plan_id}"
+
+
+@invariant
+def endings_agree_with_positions(state: State) -> Iterator[str]:
+    """Who was applied is applied, with every required validation; only what was applied is rolled back."""
+    for plan in state.plans:
+        at = plan.state
+        if plan.applied and (at is not PlanState.APPLIED or missing(plan.validations, plan.applied.validations)):
+            yield f"{plan.plan_id} is {plan.position}, and was applied"
+        if plan.rolled_back and at is not PlanState.APPLIED:
+            yield f"{plan.plan_id} is {plan.position}, and was rolled back"
+        for ending in (plan.applied, plan.constrained):
+            if ending and not 0 < ending.attempt <= plan.attempt:
+                yield f"{plan.plan_id} ended in attempt {ending.attempt} of {plan.attempt}"
+        if not 0 <= plan.retries_left <= (limits.SUBPLAN_RETRIES_MAX if plan.parent_plan_id else 0):
+            yield f"{plan.plan_id} has {plan.retries_left} retries left"
+        if len({each.name for each in plan.validations}) < len(plan.validations):
+            yield f"{plan.plan_id} has two validations of one name"
+
+
+@invariant
+def entries_change_leaves(state: State) -> Iterator[str]:
+    """Their sides are files, links or empty directories, and their operation is what these show."""
+    for entries in state.entries.by_changeset.values():
+        for entry in entries:
+            for side in (entry.before, entry.after):
+                check_mode(side.mode if side else None, side.digest if side else None, entry.path)
+            if derive_operation(entry.before, entry.after, entry.path, entry.source_path) is not entry.operation:
+                yield f"{entry.path} of {entry.changeset_id} is no {entry.operation}"
 
 
 @invariant

@@ -1,4 +1,4 @@
-"""The life of a plan, as data: three tables from (event, position) to position.
+"""The life of a plan, as data: four tables from (event, position) to position.
 
 What is not in a table is illegal. The exhaustive test and the diagram in ARCHITECTURE.md come from them.
 """
@@ -35,6 +35,7 @@ class PlanEvent(StrEnum):
     LOSE_LEASE = "lose_lease"
     RETRY_PLAN = "retry_plan"
     REVERT_PLAN = "revert_plan"
+    ROLL_BACK_PLAN = "roll_back_plan"
 
 
 Table = Mapping[tuple[PlanEvent, Position], Position]
@@ -81,4 +82,9 @@ REVERSION: Table = {
 }
 """Back to the beginning, as another attempt."""
 
-LEGAL: Table = {**PROGRESS, **RETRY, **REVERSION}
+_APPLIED = Position(Phase.APPLY, PlanState.APPLIED)
+
+UNDOING: Table = {(PlanEvent.ROLL_BACK_PLAN, _APPLIED): _APPLIED}
+"""What was applied is undone. It was applied all the same: the plan is over, and stays where it is."""
+
+LEGAL: Table = {**PROGRESS, **RETRY, **REVERSION, **UNDOING}

@@ -12,14 +12,27 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from stepwell import limits
-from stepwell.domain import actions, changesets, decisions, plans, receipts, retention, subplans, tasks, tiers
+from stepwell.domain import (
+    actions,
+    applying,
+    changesets,
+    decisions,
+    merging,
+    plans,
+    ready,
+    receipts,
+    retention,
+    subplans,
+    tasks,
+    tiers,
+)
 from stepwell.domain.commands import Command, Fleeting, Upkeep, Write
 from stepwell.domain.deciding import DECIDERS, AnyChange, Origin, Verdict
 from stepwell.domain.replies import AnyReply, Reply
 from stepwell.domain.state import State
 from stepwell.errors import ManagerFault, Refused, StepTooLarge, TransactionAborted
 
-RULES = (actions, changesets, decisions, plans, receipts, retention, subplans, tasks, tiers)
+RULES = (actions, applying, changesets, decisions, merging, plans, ready, receipts, retention, subplans, tasks, tiers)
 """The modules whose functions decide; importing them registers those."""
 
 

@@ -10,7 +10,10 @@ from msgspec import Meta, Struct
 
 from stepwell import limits
 from stepwell.domain.checks import check, checked, require_instance
+from stepwell.domain.conflict import Merge, MergeConflict
+from stepwell.domain.ending import Applied, Constrained, RolledBack
 from stepwell.domain.names import Identifier, Label, ProjectName, Text
+from stepwell.domain.validation import Validation
 from stepwell.errors import InvalidArgument
 
 ArgumentValue = str | int | float | bool
@@ -86,6 +89,7 @@ class Action(Struct, frozen=True, array_like=True):
     uses: int
     created_at_ms: int
     revision: int
+    validations: tuple[Validation, ...] = ()
 
     @property
     def key(self) -> str:
@@ -172,7 +176,19 @@ class SubplanMode(StrEnum):
 
 
 class MergeStrategy(StrEnum):
-    """How the children's changes come together in their parent."""
+    """How the children's changes come together in their parent, path by path and in declared order.
+
+    Each child's change of a path is three contents: `base`, what the child found; `theirs`, what it left; and `ours`,
+    what is merged so far. Where `ours` is still `base`, `theirs` is taken, by every strategy. Where it is not:
+
+    - `git_three_way`: the edits are merged as `git merge-file` does. Those that overlap, that are no text, or of which
+      one side is gone, are a conflict, kept in the parent with all three contents until somebody resolves it.
+    - `sequential_apply`: nothing is merged line by line. A child that did not find what those before it left is a
+      conflict, kept likewise.
+    - `fail_on_conflict`: as `git_three_way`, but a conflict refuses the whole merge, and nothing of it is recorded.
+    - `last_wins`: as `git_three_way`, but of edits that overlap those of the later child are taken, and of what is no
+      text or gone the later child's whole content. There are no conflicts.
+    """
 
     GIT_THREE_WAY = "git_three_way"
     SEQUENTIAL_APPLY = "sequential_apply"
@@ -196,6 +212,7 @@ class Subplans(Struct, frozen=True, array_like=True):
     fail_fast: bool
     merge: MergeStrategy
     children: tuple[Child, ...]
+    retries: int = 0  # of each child that fails, before it counts as failed
 
 
 class PhaseTimes(Struct, frozen=True, array_like=True):
@@ -235,6 +252,13 @@ class Plan(Struct, frozen=True, array_like=True):
     reversion_count: int = 0
     last_checkpoint_id: str | None = None
     subplans: Subplans | None = None
+    validations: tuple[Validation, ...] = ()  # the action's, then its own
+    retries_left: int = 0  # how often it is queued again, of itself, when it fails
+    merged: Merge | None = None  # its children's changes, in its present attempt at executing
+    conflicts: tuple[MergeConflict, ...] = ()  # of that merge, in declared order
+    applied: Applied | None = None
+    constrained: Constrained | None = None
+    rolled_back: RolledBack | None = None
 
     @property
     def key(self) -> str:
@@ -243,6 +267,16 @@ class Plan(Struct, frozen=True, array_like=True):
     @property
     def position(self) -> Position:
         return Position(self.phase, self.state)
+
+    @property
+    def rolled_back_at_ms(self) -> int | None:
+        """When what it had changed was undone; None: it was not."""
+        return self.rolled_back.at_ms if self.rolled_back else None
+
+    @property
+    def open_conflicts(self) -> tuple[MergeConflict, ...]:
+        """What somebody has to resolve before it can go on."""
+        return tuple(conflict for conflict in self.conflicts if conflict.is_open)
 
     @property
     def ended_at_ms(self) -> int | None:

@@ -8,13 +8,11 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.changeset import ChangesetState
-from stepwell.domain.changesets import applied_digests, ended, require_none_open
+from stepwell.domain.changesets import ended, require_none_open
 from stepwell.domain.commands.plans import (
     AdvancePlan,
     CancelPlan,
-    CompleteApply,
     CompletePhase,
-    ConstrainApply,
     EndSession,
     ExpireLeases,
     FailPhase,
@@ -30,22 +28,27 @@ from stepwell.domain.commands.plans import (
 from stepwell.domain.deciding import AnyChange, Origin, RowChanged, Verdict, decides
 from stepwell.domain.decisions import superseded
 from stepwell.domain.drafting import draft
-from stepwell.domain.family import require_children_finished, require_parent_executing, require_turn
-from stepwell.domain.leases import find_plan, grant, require_lease
+from stepwell.domain.family import require_children_finished, require_parent_executing, require_turn, require_unmerged
+from stepwell.domain.leases import find_plan, require_lease
 from stepwell.domain.lifecycle import PlanEvent
+from stepwell.domain.merging import require_merged, require_resolved
 from stepwell.domain.pages import take
 from stepwell.domain.plan import Phase, Plan
 from stepwell.domain.progress import (
     cancelled,
     children_cancelled,
+    held,
     lost,
+    moved,
     require_version,
     siblings_cancelled,
+    started,
+    steps_taken,
     transition,
 )
 from stepwell.domain.replies import LeasesKept, PlanFound, PlanPage, PlanSummary, SessionEnded
 from stepwell.domain.state import State
-from stepwell.errors import InvalidArgument, NotProven, PlanNotReady
+from stepwell.errors import InvalidArgument, PlanNotReady
 
 _ADVANCE = {Phase.EXECUTE: PlanEvent.EXECUTE_PLAN, Phase.APPLY: PlanEvent.APPLY_PLAN}
 
@@ -61,6 +64,7 @@ def use_action(state: State, command: UseAction, origin: Origin) -> Verdict:
         links=command.project_links,
         arguments=command.arguments,
         invariants=command.invariants,
+        validations=command.validations,
     )
     return Verdict(PlanFound(plan), changes)
 
@@ -82,6 +86,7 @@ def list_plans(state: State, command: ListPlans, origin: Origin) -> Verdict:
             command.phase in {None, plan.phase}
             and command.state in {None, plan.state}
             and command.parent_plan_id in {None, plan.parent_plan_id}
+            and command.rolled_back in {None, plan.rolled_back is not None}
             and origin.sees(plan.projects)
         ),
     )
@@ -93,11 +98,11 @@ def start_phase(state: State, command: StartPhase, origin: Origin) -> Verdict:
     """Of all who call, the first takes the lease; the others find the plan processing."""
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
-    started = transition(
-        plan, PlanEvent(f"start_{command.phase}"), origin.now_ms, lease=grant(state, plan, origin, command.lease_ms)
-    )
+    if plan.phase is not command.phase:
+        transition(plan, PlanEvent(f"start_{command.phase}"), origin.now_ms)  # which says what is legal instead
+    begun = started(state, plan, origin, command.lease_ms)
     require_turn(state, plan)
-    return _verdict(plan, started)
+    return moved(plan, begun)
 
 
 @decides(CompletePhase)
@@ -105,47 +110,27 @@ def complete_phase(state: State, command: CompletePhase, origin: Origin) -> Verd
     """Strategize or execute is done, its children and changesets too."""
     if command.phase is Phase.APPLY:
         raise InvalidArgument("completing apply needs proof: use complete_apply(plan_id, proof=...)")
-    plan = _held(state, command.plan_id, command.lease, command.expected_version, origin)
+    plan = held(state, command.plan_id, command.lease, command.expected_version, origin)
     completed = transition(plan, PlanEvent(f"complete_{command.phase}"), origin.now_ms)
     if command.phase is Phase.EXECUTE:
         require_children_finished(state, plan)
         require_none_open(state, plan)
+        require_merged(state, plan)
         completed = replace(completed, executed_attempt=plan.attempt)
-    return _verdict(plan, completed)
-
-
-@decides(CompleteApply)
-def complete_apply(state: State, command: CompleteApply, origin: Origin) -> Verdict:
-    """Applied, if the digest found at each path is the one that the changesets lead to."""
-    plan = _held(state, command.plan_id, command.lease, command.expected_version, origin)
-    applied = transition(plan, PlanEvent.COMPLETE_APPLY, origin.now_ms)
-    missing = sorted(
-        path
-        for path, digest in applied_digests(state, plan).items()
-        if path not in command.proof or command.proof[path] != digest
-    )
-    if missing:
-        raise NotProven(
-            f"plan {plan.plan_id!r}: {len(missing)} paths are not proven to be applied; the first is {missing[0]!r}",
-            paths=missing[:100],
-        )
-    return _verdict(plan, applied)
-
-
-@decides(ConstrainApply)
-def constrain_apply(state: State, command: ConstrainApply, origin: Origin) -> Verdict:
-    """A required validation failed: kept with its reason, to be reverted or cancelled."""
-    plan = _held(state, command.plan_id, command.lease, command.expected_version, origin)
-    return _verdict(plan, transition(plan, PlanEvent.CONSTRAIN_APPLY, origin.now_ms, error=command.reason))
+    return moved(plan, completed)
 
 
 @decides(FailPhase)
 def fail_phase(state: State, command: FailPhase, origin: Origin) -> Verdict:
-    """The error is appended; `retry_plan`, `revert_plan` and `cancel_plan` lead out."""
-    plan = _held(state, command.plan_id, command.lease, command.expected_version, origin)
+    """The error is appended; `retry_plan`, `revert_plan` and `cancel_plan` lead out. A child may have retries left."""
+    plan = held(state, command.plan_id, command.lease, command.expected_version, origin)
     failed = transition(plan, PlanEvent(f"fail_{command.phase}"), origin.now_ms, error=command.error)
-    others = siblings_cancelled(state, plan, origin)
-    return _verdict(plan, failed, *ended(state, plan, ChangesetState.ABORTED, origin.now_ms), *others)
+    aborted = ended(state, plan, ChangesetState.ABORTED, origin.now_ms)
+    if not plan.retries_left or plan.attempt >= limits.ATTEMPTS_MAX:
+        return moved(plan, failed, *aborted, *siblings_cancelled(state, plan, origin))
+    retried = transition(failed, PlanEvent.RETRY_PLAN, origin.now_ms)
+    retried = replace(retried, retries_left=plan.retries_left - 1)
+    return Verdict(PlanFound(retried), (*steps_taken([plan, failed, retried]), *aborted))
 
 
 @decides(AdvancePlan)
@@ -158,7 +143,8 @@ def advance_plan(state: State, command: AdvancePlan, origin: Origin) -> Verdict:
         raise InvalidArgument("a plan advances to execute or apply; revert_plan leads back to strategize")
     if event is PlanEvent.APPLY_PLAN and plan.parent_plan_id is not None:
         raise PlanNotReady(f"plan {plan.plan_id!r} is a child: what it changed is applied with its parent")
-    return _verdict(plan, transition(plan, event, origin.now_ms))
+    require_resolved(plan)
+    return moved(plan, transition(plan, event, origin.now_ms))
 
 
 @decides(RenewLease)
@@ -168,7 +154,7 @@ def renew_lease(state: State, command: RenewLease, origin: Origin) -> Verdict:
     lease = require_lease(plan, command.lease, origin)
     later = max(lease.expires_at_ms, origin.now_ms + command.lease_ms)
     renewed = transition(plan, PlanEvent.RENEW_LEASE, origin.now_ms, lease=replace(lease, expires_at_ms=later))
-    return _verdict(plan, replace(renewed, version=plan.version))  # a heartbeat makes nobody stale
+    return moved(plan, replace(renewed, version=plan.version))  # a heartbeat makes nobody stale
 
 
 @decides(RetryPlan)
@@ -179,7 +165,7 @@ def retry_plan(state: State, command: RetryPlan, origin: Origin) -> Verdict:
     retried = transition(plan, PlanEvent.RETRY_PLAN, origin.now_ms)
     if plan.attempt >= limits.ATTEMPTS_MAX:
         raise PlanNotReady(f"plan {plan.plan_id!r} had {plan.attempt} attempts: revert or cancel it")
-    return _verdict(plan, retried)
+    return moved(plan, retried)
 
 
 @decides(RevertPlan)
@@ -189,9 +175,10 @@ def revert_plan(state: State, command: RevertPlan, origin: Origin) -> Verdict:
     require_version(plan, command.expected_version)
     reverted = transition(plan, PlanEvent.REVERT_PLAN, origin.now_ms, error=f"reverted: {command.reason}")
     require_parent_executing(state, plan)
+    require_unmerged(state, plan)
     if plan.reversion_count >= limits.REVERSIONS_MAX:
         raise PlanNotReady(f"plan {plan.plan_id!r} was reverted {plan.reversion_count} times: cancel it")
-    return _verdict(
+    return moved(
         plan,
         replace(reverted, executed_attempt=None, subplans=None),
         *superseded(state, plan, origin.now_ms),
@@ -206,6 +193,7 @@ def cancel_plan(state: State, command: CancelPlan, origin: Origin) -> Verdict:
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
     transition(plan, PlanEvent.CANCEL_PLAN, origin.now_ms)
+    require_unmerged(state, plan)
     changes = cancelled(state, plan, origin, command.reason)
     after = changes[0].after
     assert isinstance(after, Plan)
@@ -243,18 +231,6 @@ def _all_lost(state: State, plans: list[Plan], origin: Origin, why: str) -> Verd
     return Verdict(SessionEnded(tuple(plan.plan_id for plan in plans)), tuple(changes))
 
 
-def _held(state: State, plan_id: str, lease: int | None, expected: int | None, origin: Origin) -> Plan:
-    """The plan, if the caller holds its lease and saw its latest version."""
-    plan = find_plan(state, plan_id, origin)
-    require_lease(plan, lease, origin)
-    require_version(plan, expected)
-    return plan
-
-
-def _verdict(before: Plan, after: Plan, *others: AnyChange) -> Verdict:
-    return Verdict(PlanFound(after), (RowChanged(before, after), *others))
-
-
 def _summary(plan: Plan) -> PlanSummary:
     return PlanSummary(
         plan_id=plan.plan_id,
@@ -264,4 +240,5 @@ def _summary(plan: Plan) -> PlanSummary:
         attempt=plan.attempt,
         version=plan.version,
         parent_plan_id=plan.parent_plan_id,
+        rolled_back=plan.rolled_back is not None,
     )

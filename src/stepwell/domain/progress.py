@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.changeset import ChangesetState
 from stepwell.domain.changesets import ended
-from stepwell.domain.deciding import AnyChange, Origin, RowChanged
+from stepwell.domain.deciding import AnyChange, Origin, RowChanged, Verdict
 from stepwell.domain.family import children, descendants, is_finished
+from stepwell.domain.leases import find_plan, grant, require_lease
 from stepwell.domain.lifecycle import LEGAL, RETRY, REVERSION, TERMINAL, PlanEvent
-from stepwell.domain.plan import Lease, PhaseTimes, Plan, PlanFault, PlanState, Position
+from stepwell.domain.plan import Lease, Phase, PhaseTimes, Plan, PlanFault, PlanState, Position
+from stepwell.domain.replies import PlanFound
 from stepwell.domain.state import State
 from stepwell.errors import Conflict, PlanNotReady
 
@@ -42,6 +45,8 @@ def transition(
             state=str(plan.state),
         )
     again = (event, plan.position) in RETRY or (event, plan.position) in REVERSION
+    # What was merged is merged no longer when a plan executes once more.
+    anew = again and (plan.phase is Phase.EXECUTE or target.phase is Phase.STRATEGIZE)
     fault = PlanFault(now_ms, plan.phase, plan.attempt, error) if error is not None else None
     return replace(
         plan,
@@ -54,7 +59,42 @@ def transition(
         fence=lease.token if lease else plan.fence,
         errors=(*plan.errors, fault) if fault else plan.errors,
         reversion_count=plan.reversion_count + ((event, plan.position) in REVERSION),
+        merged=None if anew else plan.merged,
+        conflicts=() if anew else plan.conflicts,
     )
+
+
+def held(state: State, plan_id: str, lease: int | None, expected: int | None, origin: Origin) -> Plan:
+    """The plan, if the caller holds its lease and saw its latest version."""
+    plan = find_plan(state, plan_id, origin)
+    require_lease(plan, lease, origin)
+    require_version(plan, expected)
+    return plan
+
+
+def moved(before: Plan, after: Plan, *others: AnyChange) -> Verdict:
+    """The verdict that a plan is another now, and what that takes along."""
+    return Verdict(PlanFound(after), (RowChanged(before, after), *others))
+
+
+def started(state: State, plan: Plan, origin: Origin, lease_ms: int) -> Plan:
+    """A queued plan, processing under a lease of the caller's."""
+    return transition(plan, PlanEvent(f"start_{plan.phase}"), origin.now_ms, lease=grant(state, plan, origin, lease_ms))
+
+
+def brought_to_execute(state: State, plan: Plan, origin: Origin, lease_ms: int) -> list[Plan]:
+    """The steps from strategize, at work or complete, to execute under a lease of the caller's; the plan first."""
+    steps = [plan]
+    if plan.state is PlanState.PROCESSING:
+        steps.append(transition(steps[-1], PlanEvent.COMPLETE_STRATEGIZE, origin.now_ms))
+    steps.append(transition(steps[-1], PlanEvent.EXECUTE_PLAN, origin.now_ms))
+    steps.append(started(state, steps[-1], origin, lease_ms))
+    return steps
+
+
+def steps_taken(steps: list[Plan]) -> tuple[AnyChange, ...]:
+    """Each step as a change of its own, so that whoever watches is told of each."""
+    return tuple(RowChanged(before, after) for before, after in pairwise(steps))
 
 
 def lost(state: State, plan: Plan, origin: Origin, why: str) -> list[AnyChange]:

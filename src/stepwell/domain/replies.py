@@ -159,6 +159,20 @@ class PlanSummary(Struct, frozen=True, array_like=True):
     attempt: int
     version: int
     parent_plan_id: str | None
+    rolled_back: bool = False
+
+
+class ReadyStarted(Reply, frozen=True):
+    """A child that is the caller's now, under its `lease`; or none, and whether it is worth waiting for one.
+
+    `is_over`: nobody works on any, and none will be ready unless somebody steps in. `errored` are those that failed for
+    good: `retry_plan`, `revert_plan` or `cancel_plan` leads out. Until then the event to wait for is a `PlanMoved` of
+    this parent's children.
+    """
+
+    plan: Plan | None
+    is_over: bool
+    errored: tuple[str, ...] = ()
 
 
 class PlanPage(Reply, frozen=True):
@@ -317,6 +331,7 @@ AnyReply = (
     | ActionFound
     | ActionPage
     | PlanFound
+    | ReadyStarted
     | PlanPage
     | DecisionRecorded
     | DecisionPage

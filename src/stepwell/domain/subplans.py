@@ -30,17 +30,19 @@ def declare_subplans(state: State, command: DeclareSubplans, origin: Origin) -> 
     _require_size(state, plan, command.children)
     grown = replace(
         plan,
-        subplans=Subplans(command.mode, command.max_parallel, command.fail_fast, command.merge, family),
+        subplans=Subplans(
+            command.mode, command.max_parallel, command.fail_fast, command.merge, family, command.retries
+        ),
     )
-    changes = (RowChanged(plan, grown), *_births(state, plan, command.children, origin))
+    changes = (RowChanged(plan, grown), *_births(state, plan, command, origin))
     return Verdict(PlanFound(grown), changes)
 
 
-def _births(state: State, plan: Plan, specs: tuple[SubplanSpec, ...], origin: Origin) -> list[AnyChange]:
+def _births(state: State, plan: Plan, command: DeclareSubplans, origin: Origin) -> list[AnyChange]:
     """The new plans; several uses of one action become one change of its row."""
     actions: dict[str, RowChanged[Action]] = {}
     births: list[AnyChange] = []
-    for spec in specs:
+    for spec in command.children:
         (use, birth), _ = draft(
             state,
             origin,
@@ -48,6 +50,7 @@ def _births(state: State, plan: Plan, specs: tuple[SubplanSpec, ...], origin: Or
             action_name=spec.action_name,
             links=spec.project_links or plan.project_links,
             arguments=spec.arguments,
+            retries=command.retries,
             parent=plan,
         )
         assert isinstance(use.before, Action)

@@ -18,6 +18,7 @@ from stepwell.domain.events import (
     ChangeRecorded,
     ChangesetEnded,
     ChangesetStarted,
+    ConflictResolved,
     DecisionRecorded,
     DecisionSuperseded,
     FragmentDeleted,
@@ -28,7 +29,9 @@ from stepwell.domain.events import (
     PlanCreated,
     PlanForgotten,
     PlanMoved,
+    PlanRolledBack,
     SubplansDeclared,
+    SubplansMerged,
 )
 from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.plan import Action, ActionState, Decision, Plan
@@ -128,6 +131,11 @@ def _plan(change: RowChanged[Plan], moment: _Moment) -> AnyEvent | None:
             after.phase,
             after.state,
         )
+    if after.rolled_back is not None and before.rolled_back is None:
+        paths = after.rolled_back.paths
+        return PlanRolledBack(
+            moment.revision, moment.at_ms, after.plan_id, after.projects, after.action_name, after.version, paths
+        )
     if after.version != before.version:
         return _plan_moved(before, after, moment)
     if after.lease is not None and after.lease != before.lease:
@@ -138,6 +146,17 @@ def _plan(change: RowChanged[Plan], moment: _Moment) -> AnyEvent | None:
     if after.subplans is not None and after.subplans != before.subplans:
         mode, children = after.subplans.mode, len(after.subplans.children)
         return SubplansDeclared(moment.revision, moment.at_ms, after.plan_id, after.projects, mode, children)
+    return _merge(before, after, moment)
+
+
+def _merge(before: Plan, after: Plan, moment: _Moment) -> AnyEvent | None:
+    facts = (moment.revision, moment.at_ms, after.plan_id, after.projects)
+    if after.merged is not None and before.merged is None:
+        merged = after.merged
+        return SubplansMerged(*facts, len(merged.children), merged.changeset_id, len(after.conflicts))
+    for was, now in zip(before.conflicts, after.conflicts, strict=True):
+        if was.is_open and now.resolution is not None:
+            return ConflictResolved(*facts, now.path, now.alias, now.resolution, len(after.open_conflicts))
     return None  # it has more, or less, of what has events of its own
 
 
@@ -207,6 +226,8 @@ def _entry(change: RowChanged[EntryRow], moment: _Moment) -> AnyEvent | None:
         after.source_path,
         after.before.digest if after.before else None,
         after.after.digest if after.after else None,
+        after.before.mode if after.before else None,
+        after.after.mode if after.after else None,
     )
 
 

@@ -50,7 +50,7 @@ from stepwell.domain.task import Death, Offered, TaskFault, TaskState
 from stepwell.errors import Detail, StepwellError, revive
 from stepwell.protocol.handles import CatalogueEnd, Handle
 
-VERSION: Final = 5
+VERSION: Final = 6
 
 ENCODING: Final = "o200k_base"
 """In which tokens are counted, unless somebody says otherwise."""

@@ -98,10 +98,10 @@ RECEIPTS: Final = RowTable("receipts", ReceiptRow, ("receipt_id",))
 
 
 class _Entries:
-    """Entries of changesets: each side is three columns, so that a digest can be looked for."""
+    """Entries of changesets: each side is four columns, so that a digest can be looked for."""
 
     name = "entries"
-    put = _insert("entries", 14)
+    put = _insert("entries", 17)
     delete = "DELETE FROM entries WHERE changeset_id = ? AND seq = ?"
     select = "SELECT * FROM entries ORDER BY changeset_id, seq"
 
@@ -117,11 +117,14 @@ class _Entries:
             *_side(row.after),
             row.tool,
             row.recorded_at_ms,
+            row.before.mode if row.before else None,
+            row.after.mode if row.after else None,
+            row.ordinal,
         )
 
     def row(self, values: Sequence[Value]) -> EntryRow:
-        (*head, source_path, b1, b2, b3, a1, a2, a3, tool, recorded_at_ms) = values
-        fields = (*head, source_path, _content(b1, b2, b3), _content(a1, a2, a3), tool, recorded_at_ms)
+        (*head, b1, b2, b3, a1, a2, a3, tool, recorded_at_ms, b4, a4, ordinal) = values
+        fields = (*head, _content(b1, b2, b3, b4), _content(a1, a2, a3, a4), tool, recorded_at_ms, ordinal)
         try:
             return msgspec.convert(fields, EntryRow)
         except msgspec.MsgspecError as error:
@@ -132,8 +135,8 @@ def _side(content: Content | None) -> Values:
     return (None, None, None) if content is None else (content.digest, content.size, int(content.held))
 
 
-def _content(digest: Value, size: Value, held: Value) -> tuple[Value, Value, bool] | None:
-    return None if digest is None else (digest, size, bool(held))
+def _content(digest: Value, size: Value, held: Value, mode: Value) -> tuple[Value, Value, bool, Value] | None:
+    return None if digest is None else (digest, size, bool(held), mode)
 
 
 ENTRIES: Final = _Entries()

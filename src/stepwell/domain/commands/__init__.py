@@ -8,11 +8,12 @@ from stepwell.domain.commands.base import Command, Fleeting, Housekeeping, Read,
 from stepwell.domain.commands.changesets import ChangesetRead, ChangesetWrite
 from stepwell.domain.commands.plans import PlanRead, PlanWrite
 from stepwell.domain.commands.receipts import ReceiptRead, ReceiptWrite
+from stepwell.domain.commands.subplans import SubplanWrite
 from stepwell.domain.commands.tasks import TaskFleeting, TaskRead
 from stepwell.domain.commands.tiers import TierRead, TierWrite
 
 AnyRead = TierRead | PlanRead | ChangesetRead | ReceiptRead | TaskRead
-AnyWrite = TierWrite | PlanWrite | ChangesetWrite | ReceiptWrite
+AnyWrite = TierWrite | PlanWrite | SubplanWrite | ChangesetWrite | ReceiptWrite
 AnyCommand = AnyRead | AnyWrite | TaskFleeting
 
 __all__ = ["AnyCommand", "AnyRead", "AnyWrite", "Command", "Fleeting", "Housekeeping", "Read", "Upkeep", "Write"]

@@ -9,6 +9,7 @@ from msgspec import Meta
 from stepwell import limits
 from stepwell.domain import replies
 from stepwell.domain.commands.base import Read, Write
+from stepwell.domain.mode import Mode
 from stepwell.domain.names import Body, Cursor, Identifier, Label, PageLimit, Positive, RawDigest, UploadNumber
 
 PathText = Annotated[
@@ -39,6 +40,8 @@ class RecordChange(Write[replies.ChangeRecorded], frozen=True):
     source_path: PathText | None = None
     tool: Label = "unknown"
     changeset_id: Identifier | None = None
+    before_mode: Mode | None = None
+    after_mode: Mode | None = None
 
     @property
     def inline(self) -> tuple[int, ...]:

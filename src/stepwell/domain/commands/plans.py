@@ -19,6 +19,7 @@ from stepwell.domain.plan import (
     ProjectLink,
     SubplanMode,
 )
+from stepwell.domain.validation import Validation, ValidationResult
 
 NameText = Annotated[str, Meta(min_length=1, max_length=200, description="a name has 1 to 200 characters")]
 LeaseMs = Annotated[
@@ -32,6 +33,18 @@ LeaseMs = Annotated[
 Proof = Annotated[
     dict[str, RawDigest | None],
     Meta(max_length=limits.ENTRIES_PER_PLAN_MAX, description="give the digest now found at each path"),
+]
+
+
+Validations = Annotated[
+    tuple[Validation, ...], Meta(max_length=limits.VALIDATIONS_MAX, description="give at most 16 validations")
+]
+ValidationResults = Annotated[
+    tuple[ValidationResult, ...],
+    Meta(max_length=2 * limits.VALIDATIONS_MAX, description="give one result for each validation that was run"),
+]
+RootText = Annotated[
+    str, Meta(max_length=limits.PATH_CHARS_MAX, description="a root is a path of at most 4096 characters")
 ]
 
 
@@ -54,6 +67,7 @@ class CreateAction(Write[replies.ActionFound], frozen=True):
     automation_profile: Label | None = None
     reusable: bool = True
     read_only: bool = False
+    validations: Validations = ()
 
 
 class GetAction(Read[replies.ActionFound], frozen=True):
@@ -91,6 +105,7 @@ class UseAction(Write[replies.PlanFound], frozen=True):
     project_links: ProjectLinks
     arguments: ArgumentValues = field(default_factory=dict[str, ArgumentValue])
     invariants: Annotated[tuple[Sentence, ...], Meta(max_length=64, description="give at most 64 invariants")] = ()
+    validations: Validations = ()
 
 
 class GetPlan(Read[replies.PlanFound], frozen=True):
@@ -107,6 +122,7 @@ class ListPlans(Read[replies.PlanPage], frozen=True):
     parent_plan_id: Identifier | None = None
     limit: PageLimit = 100
     cursor: Cursor | None = None
+    rolled_back: bool | None = None
 
 
 class StartPhase(Write[replies.PlanFound], frozen=True):
@@ -134,6 +150,8 @@ class CompleteApply(Write[replies.PlanFound], frozen=True):
     lease: Positive | None
     proof: Proof
     expected_version: Positive | None = None
+    validations: ValidationResults = ()
+    root: RootText = ""
 
 
 class ConstrainApply(Write[replies.PlanFound], frozen=True):
@@ -142,6 +160,16 @@ class ConstrainApply(Write[replies.PlanFound], frozen=True):
     plan_id: Identifier
     lease: Positive | None
     reason: Sentence
+    expected_version: Positive | None = None
+    validations: ValidationResults = ()
+
+
+class RollBackPlan(Write[replies.PlanFound], frozen=True):
+    """What an applied plan changed is undone, and `proof` has the digest now found at each path."""
+
+    plan_id: Identifier
+    reason: Sentence
+    proof: Proof
     expected_version: Positive | None = None
 
 
@@ -223,6 +251,9 @@ class DeclareSubplans(Write[replies.PlanFound], frozen=True):
     ] = limits.MAX_PARALLEL
     fail_fast: bool = False
     merge: MergeStrategy = MergeStrategy.GIT_THREE_WAY
+    retries: Annotated[
+        int, Meta(ge=0, le=limits.SUBPLAN_RETRIES_MAX, description="retries are a number from 0 to 10")
+    ] = 0
 
 
 class RecordDecision(Write[replies.DecisionRecorded], frozen=True):
@@ -279,6 +310,7 @@ PlanWrite = (
     | CompletePhase
     | CompleteApply
     | ConstrainApply
+    | RollBackPlan
     | FailPhase
     | AdvancePlan
     | RenewLease

@@ -54,14 +54,12 @@ class PlanExecutionContext:
         return iter([*self._changesets[changeset_id]])
 
     def _entry(self, changeset_id: str, seq: int, change: Change) -> EntryRow:
-        before, after = _side(change.before), _side(change.after)
+        before, after = _side(change.before, change.before_mode), _side(change.after, change.after_mode)
         return EntryRow(
             plan_id=self.plan_id,
             changeset_id=changeset_id,
             seq=seq,
-            operation=derive_operation(
-                before.digest if before else None, after.digest if after else None, change.path, change.source_path
-            ),
+            operation=derive_operation(before, after, change.path, change.source_path),
             path=change.path,
             source_path=change.source_path,
             before=before,
@@ -71,7 +69,7 @@ class PlanExecutionContext:
         )
 
 
-def _side(given: bytes | Digest | None) -> Content | None:
+def _side(given: bytes | Digest | None, mode: int | None) -> Content | None:
     if isinstance(given, Digest):
-        return Content(given.value, None, held=False)
-    return None if given is None else Content(digest_of(given), len(given), held=True)
+        return Content(given.value, None, held=False, mode=mode)
+    return None if given is None else Content(digest_of(given), len(given), held=True, mode=mode)
