@@ -9,14 +9,17 @@ from .client.execution import ChangeSummary, PlanExecutionContext
 from .client.executor import DefaultStrategyExecutor, Execution
 from .client.fragments import StoredFragment, ViewedFragment
 from .client.ingesting import IngestReport
-from .client.plans import PlanLifecycleService, subplan
+from .client.plans import PlanLifecycleService
 from .client.receipts import ReceiptService
 from .client.strategies import StrategyService
+from .client.subplans import subplan
 from .client.tiers import ContextTierService
 from .client.views import View
 from .client.watch import Watch
-from .domain.changeset import Change, Changeset, ChangesetState, EntryRow, Operation
+from .domain.changeset import Change, Changeset, ChangesetState, Content, EntryRow, Operation
+from .domain.conflict import ConflictState, Merge, MergeConflict, Resolution
 from .domain.content import Digest
+from .domain.ending import Applied, Constrained, RolledBack
 from .domain.events import (
     ActionArchived,
     ActionCreated,
@@ -26,6 +29,7 @@ from .domain.events import (
     ChangeRecorded,
     ChangesetEnded,
     ChangesetStarted,
+    ConflictResolved,
     DecisionRecorded,
     DecisionSuperseded,
     FragmentDeleted,
@@ -36,9 +40,12 @@ from .domain.events import (
     PlanCreated,
     PlanForgotten,
     PlanMoved,
+    PlanRolledBack,
     SubplansDeclared,
+    SubplansMerged,
 )
 from .domain.fragment import Fragment, FragmentRow, TierBudget
+from .domain.netting import NetChange
 from .domain.plan import (
     Action,
     ActionState,
@@ -63,14 +70,17 @@ from .domain.replies import (
     FragmentsMoved,
     Note,
     PlanPage,
+    ReadyStarted,
     ReceiptPage,
     TierMetrics,
 )
 from .domain.tier import Tier
+from .domain.validation import Validation, ValidationResult
 from .errors import (
     ActionUnavailable,
     AlreadyExists,
     BodyGone,
+    BrokenChain,
     Busy,
     ChangesetClosed,
     CircuitOpen,
@@ -82,10 +92,12 @@ from .errors import (
     LeaseLost,
     ManagerFault,
     MemoryExceeded,
+    MergeConflicts,
     NoActiveChangeset,
     NotFound,
     NotOwner,
     NotProven,
+    NotValidated,
     OutcomeUnknown,
     OutOfScope,
     PartlyRefused,
@@ -128,11 +140,13 @@ __all__ = [
     "Answer",
     "AnswerFragment",
     "AnyEvent",
+    "Applied",
     "Argument",
     "ArgumentType",
     "Batch",
     "BodyGone",
     "BreakerSettings",
+    "BrokenChain",
     "BudgetChanged",
     "Busy",
     "Change",
@@ -147,6 +161,10 @@ __all__ = [
     "CircuitOpen",
     "Client",
     "Conflict",
+    "ConflictResolved",
+    "ConflictState",
+    "Constrained",
+    "Content",
     "ContextRequest",
     "ContextTierService",
     "DeadlineExceeded",
@@ -178,11 +196,16 @@ __all__ = [
     "ManagerFault",
     "MemoryExceeded",
     "MemoryUsage",
+    "Merge",
+    "MergeConflict",
+    "MergeConflicts",
     "MergeStrategy",
+    "NetChange",
     "NoActiveChangeset",
     "NotFound",
     "NotOwner",
     "NotProven",
+    "NotValidated",
     "Note",
     "Operation",
     "OutOfScope",
@@ -199,14 +222,18 @@ __all__ = [
     "PlanMoved",
     "PlanNotReady",
     "PlanPage",
+    "PlanRolledBack",
     "PlanState",
     "ProjectLink",
     "ProtocolError",
+    "ReadyStarted",
     "Receipt",
     "ReceiptPage",
     "ReceiptRow",
     "ReceiptService",
     "Refused",
+    "Resolution",
+    "RolledBack",
     "Runtime",
     "RuntimeFault",
     "RuntimeLost",
@@ -225,6 +252,7 @@ __all__ = [
     "StrategyService",
     "SubplanMode",
     "SubplansDeclared",
+    "SubplansMerged",
     "TaskFailed",
     "TaskQuarantined",
     "Tier",
@@ -236,6 +264,8 @@ __all__ = [
     "TransactionAborted",
     "TreeConflict",
     "TreeFailed",
+    "Validation",
+    "ValidationResult",
     "View",
     "ViewedFragment",
     "Watch",

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from io import StringIO
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 from ulid import ULID
 
 from stepwell import limits
 from stepwell.client.calls import Answered, Answering, Call, Deferring, Enlists, Service, method
+from stepwell.client.diffs import entry_diff
 from stepwell.client.session import Session
-from stepwell.domain.changeset import Change, Changeset, Content, EntryRow, Operation
+from stepwell.domain.changeset import Change, Changeset, ChangesetState, EntryRow, Operation
 from stepwell.domain.checks import require_instance
 from stepwell.domain.commands.changesets import (
     EndChangeset,
@@ -24,8 +22,12 @@ from stepwell.domain.commands.changesets import (
     RecordChange,
     StartChangeset,
 )
+from stepwell.domain.commands.plans import GetPlan
+from stepwell.domain.commands.tiers import LocateBodies
 from stepwell.domain.content import Digest
-from stepwell.domain.replies import ChangesetFound, ChangesetPage, EntryPage
+from stepwell.domain.netting import NetChange, in_order, net_changes
+from stepwell.domain.replies import BodiesLocated, ChangesetFound, ChangesetPage, EntryPage
+from stepwell.errors import NotFound
 
 
 class ChangeSummary(Struct, frozen=True):
@@ -86,6 +88,8 @@ class ExecutionCalls(Service):
             source_path=change.source_path,
             tool=change.tool,
             changeset_id=changeset_id,
+            before_mode=change.before_mode,
+            after_mode=change.after_mode,
         )
         return Call(command, lambda answered: answered.reply.entry, large)
 
@@ -117,6 +121,16 @@ class ExecutionCalls(Service):
         """A page of entries. `entries` follows the cursor."""
         command = ListEntries(changeset_id, limit, cursor, with_bodies)
         return Call(command, self._listing)
+
+    @method
+    def body(self, digest: bytes) -> Call[memoryview]:
+        """The bytes of a content that is held, of an entry or of a conflict."""
+        return Call(LocateBodies((digest,)), self._located)
+
+    def _located(self, answered: Answered[BodiesLocated]) -> memoryview:
+        for digest, handle in answered.handles.items():
+            return self.session.bodies.read(digest, handle)
+        raise NotFound("nothing refers to that body any more, or only its digest was recorded")
 
     def _listing(self, answered: Answered[EntryPage]) -> EntryListing:
         read = self.session.bodies.read
@@ -169,10 +183,30 @@ class PlanExecutionContext(ExecutionCalls, Answering):
         """What a changeset does, in numbers."""
         return summary_of(changeset_id, [*self.entries(changeset_id)])
 
+    def net_changes(self) -> dict[str, NetChange]:
+        """What the plan does to a tree, by path: its closed changesets, of the attempt that executed or is executing.
+
+        Changes of a path that do not follow from each other are refused, with `BrokenChain`.
+        """
+        plan = self.session.perform(Call(GetPlan(self.plan_id), lambda answered: answered.reply.plan))
+        attempt = plan.attempt if plan.executed_attempt is None else plan.executed_attempt
+        counted = [each for each in self.changesets() if (each.state, each.attempt) == (ChangesetState.CLOSED, attempt)]
+        return net_changes(in_order([[*self.entries(each.changeset_id)] for each in counted]))
+
+    def changesets(self) -> Iterator[Changeset]:
+        """All changesets of the plan, of all contexts and attempts, in order of starting."""
+        cursor: str | None = None
+        while True:
+            page = self.list(limit=limits.PAGE_ROWS_MAX, cursor=cursor)
+            yield from page.changesets
+            if page.cursor is None:
+                return
+            cursor = page.cursor
+
     def diff(self, changeset_id: str) -> str:
         """A unified diff of a changeset, in order of recording. What is not text, or not held, is only named."""
         return "".join(
-            _entry_diff(entry, page.bodies)
+            entry_diff(entry, page.bodies)
             for page in self._pages(changeset_id, with_bodies=True)
             for entry in page.reply.entries
         )
@@ -208,40 +242,3 @@ def _body(content: bytes | Digest | None) -> bytes | None:
 
 def _digest(content: bytes | Digest | None) -> bytes | None:
     return content.value if isinstance(content, Digest) else None
-
-
-def _entry_diff(entry: EntryRow, bodies: Mapping[bytes, memoryview]) -> str:
-    """One file's part of a diff, as git writes it, and so as `git apply` reads it."""
-    old, new = _quoted("a", entry.source_path or entry.path), _quoted("b", entry.path)
-    header = f"diff --git {old} {new}\n"
-    if entry.before is None:
-        header, old = f"{header}new file mode 100644\n", "/dev/null"
-    if entry.after is None:
-        header, new = f"{header}deleted file mode 100644\n", "/dev/null"
-    if entry.source_path is not None:
-        header += f"rename from {_quoted('', entry.source_path)}\nrename to {_quoted('', entry.path)}\n"
-    before, after = _lines(entry.before, bodies), _lines(entry.after, bodies)
-    if before is None or after is None:
-        return f"{header}Binary files {old} and {new} differ\n"
-    return header + "".join(
-        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-        for line in difflib.unified_diff(before, after, old, new)
-    )
-
-
-def _quoted(side: str, path: str) -> str:
-    """A path in a diff: one with quotes or control characters in it must not look like a line of the diff."""
-    named = f"{side}/{path}" if side else path
-    return named if named.isprintable() and not {'"', "\\"} & {*named} else json.dumps(named)
-
-
-def _lines(side: Content | None, bodies: Mapping[bytes, memoryview]) -> list[str] | None:
-    """A side's lines, ended by newlines alone; None when it is not text, or its bytes are not held."""
-    if side is None:
-        return []
-    body = bodies.get(side.digest)
-    try:
-        text = None if body is None else str(body, "utf-8")
-        return None if text is None or "\0" in text else [*StringIO(text, newline="\n")]
-    except UnicodeDecodeError:
-        return None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ulid import ULID
 
 from stepwell import limits
-from stepwell.client.calls import Answered, Answering, Call, Deferring, Service, method
+from stepwell.client.calls import Answering, Call, Deferring, method
+from stepwell.client.planning import links_of, plan_of
+from stepwell.client.subplans import SubplanCalls
 from stepwell.domain.checks import require_instance
-from stepwell.domain.commands import Command
 from stepwell.domain.commands.plans import (
     AdvancePlan,
     ArchiveAction,
@@ -18,7 +19,6 @@ from stepwell.domain.commands.plans import (
     CompletePhase,
     ConstrainApply,
     CreateAction,
-    DeclareSubplans,
     FailPhase,
     GetAction,
     GetPlan,
@@ -29,8 +29,8 @@ from stepwell.domain.commands.plans import (
     RenewLease,
     RetryPlan,
     RevertPlan,
+    RollBackPlan,
     StartPhase,
-    SubplanSpec,
     UseAction,
 )
 from stepwell.domain.content import Digest
@@ -39,17 +39,16 @@ from stepwell.domain.plan import (
     Argument,
     ArgumentValue,
     Decision,
-    MergeStrategy,
     Phase,
     Plan,
     PlanState,
     ProjectLink,
-    SubplanMode,
 )
-from stepwell.domain.replies import ActionPage, DecisionPage, PlanFound, PlanPage
+from stepwell.domain.replies import ActionPage, DecisionPage, PlanPage
+from stepwell.domain.validation import Validation, ValidationResult
 
 
-class PlanCalls(Service):
+class PlanCalls(SubplanCalls):
     """The calls on actions and plans; what they give depends on the service that has them."""
 
     @method
@@ -70,6 +69,7 @@ class PlanCalls(Service):
         automation_profile: str | None = None,
         reusable: bool = True,
         read_only: bool = False,
+        validations: Sequence[Validation] = (),
     ) -> Call[Action]:
         """Create a template. An existing name is refused with `AlreadyExists`, never overwritten."""
         command = CreateAction(
@@ -87,6 +87,7 @@ class PlanCalls(Service):
             automation_profile=automation_profile,
             reusable=reusable,
             read_only=read_only,
+            validations=tuple(validations),
         )
         return Call(command, lambda answered: answered.reply.action)
 
@@ -113,21 +114,23 @@ class PlanCalls(Service):
         projects: Sequence[str | ProjectLink],
         arguments: Mapping[str, ArgumentValue] | None = None,
         invariants: Sequence[str] = (),
+        validations: Sequence[Validation] = (),
     ) -> Call[Plan]:
-        """Make a plan of an action: strategize/queued."""
+        """Make a plan of an action: strategize/queued. Its validations come after those of the action."""
         command = UseAction(
             plan_id=str(ULID()),
             action_name=name,
-            project_links=_links(projects),
+            project_links=links_of(projects),
             arguments=dict(arguments or {}),
             invariants=tuple(invariants),
+            validations=tuple(validations),
         )
-        return Call(command, _plan)
+        return Call(command, plan_of)
 
     @method
     def get_plan(self, plan_id: str) -> Call[Plan]:
         """A plan as it is now."""
-        return Call(GetPlan(plan_id), _plan)
+        return Call(GetPlan(plan_id), plan_of)
 
     @method
     def list_plans(
@@ -136,11 +139,12 @@ class PlanCalls(Service):
         phase: Phase | None = None,
         state: PlanState | None = None,
         parent_plan_id: str | None = None,
+        rolled_back: bool | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> Call[PlanPage]:
         """A page of plans in order of id, which is the order of time."""
-        command = ListPlans(phase, state, parent_plan_id, limit, cursor)
+        command = ListPlans(phase, state, parent_plan_id, limit, cursor, rolled_back)
         return Call(command, lambda answered: answered.reply)
 
     @method
@@ -184,21 +188,53 @@ class PlanCalls(Service):
         plan_id: str,
         *,
         proof: Mapping[str, Digest | None],
+        validations: Sequence[ValidationResult] = (),
+        root: str = "",
         lease: int | None = None,
         expected_version: int | None = None,
     ) -> Call[Plan]:
-        """Applied, if `proof`, the digest now found at each path (None: no file), covers every entry."""
-        for digest in proof.values():
-            require_instance(digest, (Digest, type(None)), "a proof has the Digest found at each path, or None")
-        found = {path: digest.value if digest else None for path, digest in proof.items()}
-        return self._finish(CompleteApply(plan_id, self._lease(plan_id, lease), found, expected_version))
+        """Applied, if `proof`, the digest now found at each path (None: no file), covers every entry.
+
+        Every required validation has a result that passed. Called again with the same `lease=`, it gives the same plan.
+        """
+        command = CompleteApply(
+            plan_id=plan_id,
+            lease=self._lease(plan_id, lease),
+            proof=_proven(proof),
+            expected_version=expected_version,
+            validations=tuple(validations),
+            root=root,
+        )
+        return self._finish(command)
 
     @method
     def constrain_apply(
-        self, plan_id: str, reason: str, *, lease: int | None = None, expected_version: int | None = None
+        self,
+        plan_id: str,
+        reason: str,
+        *,
+        validations: Sequence[ValidationResult] = (),
+        lease: int | None = None,
+        expected_version: int | None = None,
     ) -> Call[Plan]:
-        """A required validation failed."""
-        return self._finish(ConstrainApply(plan_id, self._lease(plan_id, lease), reason, expected_version))
+        """A required validation failed, and nothing of the plan is in the tree."""
+        token = self._lease(plan_id, lease)
+        return self._finish(ConstrainApply(plan_id, token, reason, expected_version, tuple(validations)))
+
+    @method
+    def roll_back(
+        self,
+        plan_id: str,
+        reason: str = "",
+        *,
+        proof: Mapping[str, Digest | None],
+        expected_version: int | None = None,
+    ) -> Call[Plan]:
+        """What an applied plan changed is undone, if `proof` has, at each path, what was there before it.
+
+        It needs no lease: nobody works on an applied plan. A second call changes nothing, and gives the same.
+        """
+        return Call(RollBackPlan(plan_id, reason, _proven(proof), expected_version), plan_of)
 
     @method
     def fail_strategize(
@@ -224,22 +260,22 @@ class PlanCalls(Service):
     @method
     def execute_plan(self, plan_id: str, *, expected_version: int | None = None) -> Call[Plan]:
         """Queue the execution of a plan whose strategy is complete."""
-        return Call(AdvancePlan(plan_id, Phase.EXECUTE, expected_version), _plan)
+        return Call(AdvancePlan(plan_id, Phase.EXECUTE, expected_version), plan_of)
 
     @method
     def apply_plan(self, plan_id: str, *, expected_version: int | None = None) -> Call[Plan]:
         """Queue the application of a plan whose execution is complete."""
-        return Call(AdvancePlan(plan_id, Phase.APPLY, expected_version), _plan)
+        return Call(AdvancePlan(plan_id, Phase.APPLY, expected_version), plan_of)
 
     @method
     def renew_lease(self, plan_id: str, *, lease: int | None = None, lease_ms: int = limits.LEASE_MS) -> Call[Plan]:
         """Keep a held lease for longer."""
-        return Call(RenewLease(plan_id, self._lease(plan_id, lease), lease_ms), _plan)
+        return Call(RenewLease(plan_id, self._lease(plan_id, lease), lease_ms), plan_of)
 
     @method
     def retry_plan(self, plan_id: str, *, expected_version: int | None = None) -> Call[Plan]:
         """An errored phase once more, as another attempt."""
-        return Call(RetryPlan(plan_id, expected_version), _plan)
+        return Call(RetryPlan(plan_id, expected_version), plan_of)
 
     @method
     def revert_plan(self, plan_id: str, reason: str, *, expected_version: int | None = None) -> Call[Plan]:
@@ -250,30 +286,6 @@ class PlanCalls(Service):
     def cancel_plan(self, plan_id: str, reason: str = "", *, expected_version: int | None = None) -> Call[Plan]:
         """End a plan and everybody below it, for good. What it changed stays readable."""
         return self._finish(CancelPlan(plan_id, reason, expected_version))
-
-    @method
-    def declare_subplans(
-        self,
-        plan_id: str,
-        children: Sequence[SubplanSpec],
-        *,
-        mode: SubplanMode = SubplanMode.PARALLEL,
-        max_parallel: int = limits.MAX_PARALLEL,
-        fail_fast: bool = False,
-        merge: MergeStrategy = MergeStrategy.GIT_THREE_WAY,
-        lease: int | None = None,
-    ) -> Call[Plan]:
-        """Make the children of an executing plan; `subplan()` describes one."""
-        command = DeclareSubplans(
-            plan_id=plan_id,
-            lease=self._lease(plan_id, lease),
-            children=tuple(children),
-            mode=mode,
-            max_parallel=max_parallel,
-            fail_fast=fail_fast,
-            merge=merge,
-        )
-        return Call(command, _plan)
 
     @method
     def record_decision(
@@ -305,15 +317,6 @@ class PlanCalls(Service):
         """A page of a plan's decisions, superseded ones included."""
         return Call(ListDecisions(plan_id, limit, cursor), lambda answered: answered.reply)
 
-    def _lease(self, plan_id: str, given: int | None) -> int | None:
-        return self.session.lease(plan_id, given)
-
-    def _start(self, command: StartPhase) -> Call[Plan]:
-        return Call(command, _remembering(self.session.leases))
-
-    def _finish(self, command: Command[PlanFound]) -> Call[Plan]:
-        return Call(command, _forgetting(self.session.leases))
-
     def _fail(
         self, plan_id: str, phase: Phase, error: str, lease: int | None, expected_version: int | None
     ) -> Call[Plan]:
@@ -335,47 +338,7 @@ class PlanLifecycleService(PlanCalls, Answering):
     """
 
 
-def subplan(
-    action_name: str,
-    *,
-    alias: str,
-    arguments: Mapping[str, ArgumentValue] | None = None,
-    projects: Sequence[str | ProjectLink] = (),
-    depends_on: Sequence[str] = (),
-) -> SubplanSpec:
-    """Describe a child for `declare_subplans`. Without projects, it works on its parent's."""
-    return SubplanSpec(
-        alias=alias,
-        plan_id=str(ULID()),
-        action_name=action_name,
-        arguments=dict(arguments or {}),
-        project_links=_links(projects),
-        depends_on=tuple(depends_on),
-    )
-
-
-def _links(projects: Sequence[str | ProjectLink]) -> tuple[ProjectLink, ...]:
-    given = (projects,) if isinstance(projects, str) else projects
-    return tuple(each if isinstance(each, ProjectLink) else ProjectLink(each) for each in given)
-
-
-def _plan(answered: Answered[PlanFound]) -> Plan:
-    return answered.reply.plan
-
-
-def _remembering(leases: dict[str, int]) -> Callable[[Answered[PlanFound]], Plan]:
-    def finish(answered: Answered[PlanFound]) -> Plan:
-        plan = answered.reply.plan
-        if plan.lease is not None:
-            leases[plan.plan_id] = plan.lease.token
-        return plan
-
-    return finish
-
-
-def _forgetting(leases: dict[str, int]) -> Callable[[Answered[PlanFound]], Plan]:
-    def finish(answered: Answered[PlanFound]) -> Plan:
-        leases.pop(answered.reply.plan.plan_id, None)
-        return answered.reply.plan
-
-    return finish
+def _proven(proof: Mapping[str, Digest | None]) -> dict[str, bytes | None]:
+    for digest in proof.values():
+        require_instance(digest, (Digest, type(None)), "a proof has the Digest found at each path, or None")
+    return {path: digest.value if digest else None for path, digest in proof.items()}

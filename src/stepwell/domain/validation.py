@@ -77,6 +77,14 @@ class ValidationResult(Struct, frozen=True, array_like=True):
     duration_ms: Annotated[int, Meta(ge=0, description="a duration is a whole number of milliseconds")]
     output: Output = ""
 
+    @classmethod
+    def of(
+        cls, validation: Validation, exit_code: int | None, duration_ms: int, output: bytes, *, timed_out: bool = False
+    ) -> ValidationResult:
+        """What became of a validation, with as much of the end of its output as is kept."""
+        text = output.decode(errors="replace")[-limits.VALIDATION_OUTPUT_CHARS_MAX :]
+        return cls(validation.name, validation.command, exit_code, timed_out, duration_ms, text)
+
     @property
     def passed(self) -> bool:
         """Whether it ended with 0, in time."""

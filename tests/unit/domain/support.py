@@ -32,7 +32,7 @@ from stepwell.domain.commands.tiers import StoreFragment
 from stepwell.domain.deciding import Origin
 from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.fragments import Entry
-from stepwell.domain.plan import Argument, Phase, Plan, ProjectLink, SubplanMode
+from stepwell.domain.plan import Argument, MergeStrategy, Phase, Plan, ProjectLink, SubplanMode
 from stepwell.domain.replies import AnyReply, FragmentPlaced, Reply
 from stepwell.domain.ring import Ring
 from stepwell.domain.state import State
@@ -262,11 +262,16 @@ class World:
         fail_fast: bool = False,
         needs: dict[str, tuple[str, ...]] | None = None,
         plan_id: str = "plan",
+        retries: int = 0,
+        merge: MergeStrategy = MergeStrategy.GIT_THREE_WAY,
     ) -> Plan:
         """Children whose id is their alias."""
         specs = tuple(SubplanSpec(child, child, "act", depends_on=(needs or {}).get(child, ())) for child in children)
+        lease = self.lease(plan_id)
         return self.do(
-            DeclareSubplans(plan_id, self.lease(plan_id), specs, mode, max_parallel, fail_fast=fail_fast)
+            DeclareSubplans(
+                plan_id, lease, specs, mode, max_parallel, fail_fast=fail_fast, merge=merge, retries=retries
+            )
         ).plan
 
     # Changesets.
@@ -297,6 +302,16 @@ class World:
             changeset_id=changeset_id,
         )
         return self.do(command).entry.changeset_id
+
+    def change(
+        self, path: str, before: bytes | None, after: bytes | None, *, plan_id: str = "plan", name: str = ""
+    ) -> str:
+        """A closed changeset with one change, under its path's name unless given another."""
+        changeset_id = name or f"{plan_id}-{path.partition('.')[0]}"
+        self.open(changeset_id, changeset_id, plan_id)
+        self.record(path, before=before, after=after, context_id=changeset_id, plan_id=plan_id)
+        self.do(EndChangeset(plan_id, changeset_id, self.lease(plan_id), changeset_id))
+        return changeset_id
 
     def end(self, changeset_id: str = "cs", *, abort: bool = False, plan_id: str = "plan") -> Changeset:
         return self.do(EndChangeset(plan_id, "ctx", self.lease(plan_id), changeset_id, abort=abort)).changeset

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stepwell import limits
-from stepwell.domain.changeset import Change, Operation, check_path, derive_operation
+from stepwell.domain.changeset import Change, Content, Operation, check_path, derive_operation
 from stepwell.domain.content import Digest
 from stepwell.errors import InvalidArgument
 
@@ -58,6 +58,10 @@ def test_accepted_path_stays_below_its_root(path: str) -> None:
     assert path
 
 
+def side(digest: bytes | None, mode: int | None = None) -> Content | None:
+    return None if digest is None else Content(digest, None, held=False, mode=mode)
+
+
 @pytest.mark.parametrize(
     "before, after, source_path, expected",
     [
@@ -70,7 +74,7 @@ def test_accepted_path_stays_below_its_root(path: str) -> None:
 )
 def test_operation(before: bytes | None, after: bytes | None, source_path: str | None, expected: Operation) -> None:
     """It is what the digests show, never what a tool is called."""
-    assert derive_operation(before, after, "to", source_path) is expected
+    assert derive_operation(side(before), side(after), "to", source_path) is expected
 
 
 @pytest.mark.parametrize(
@@ -86,7 +90,7 @@ def test_operation(before: bytes | None, after: bytes | None, source_path: str |
 def test_no_operation(before: bytes | None, after: bytes | None, source_path: str | None, message: str) -> None:
     """Digests that show no change, or half a move, are refused."""
     with pytest.raises(InvalidArgument, match=message):
-        derive_operation(before, after, "to", source_path)
+        derive_operation(side(before), side(after), "to", source_path)
 
 
 def test_change() -> None:

@@ -94,7 +94,7 @@ def test_every_row_is_told_of() -> None:
 @pytest.mark.parametrize("kind", get_args(ev.AnyEvent), ids=lambda kind: kind.__name__)
 def test_names_are_past_participles_and_fields_small(kind: type[Struct]) -> None:
     """Whatever happened has happened; when, and at which revision, comes first."""
-    assert kind.__name__.endswith("ed") or kind is ev.PlanForgotten
+    assert kind.__name__.endswith("ed") or kind in {ev.PlanForgotten, ev.PlanRolledBack}
     assert kind.__struct_fields__[:2] == ("revision", "at_ms")
     assert not {"body", "description", "question", "rationale", "metadata", "source_text"} & {*kind.__struct_fields__}
 

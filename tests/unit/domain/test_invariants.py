@@ -7,18 +7,30 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain import invariants
-from stepwell.domain.changeset import ChangesetState
-from stepwell.domain.commands.plans import CancelPlan, RecordDecision
+from stepwell.domain.changeset import ChangesetState, Content, Operation
+from stepwell.domain.commands.plans import (
+    AdvancePlan,
+    CancelPlan,
+    CompleteApply,
+    CreateAction,
+    RecordDecision,
+    RollBackPlan,
+    UseAction,
+)
 from stepwell.domain.commands.receipts import StoreReceipt
+from stepwell.domain.commands.subplans import ConflictFound, RecordMerge
 from stepwell.domain.content import BodyCount, digest_of
+from stepwell.domain.ending import Applied, Constrained
 from stepwell.domain.fragment import TierBudget
 from stepwell.domain.invariants import INVARIANTS
 from stepwell.domain.plan import Action, Child, Decision, Lease, Phase, Plan, PlanState
 from stepwell.domain.state import State
 from stepwell.domain.tier import Tier
-from tests.unit.domain.support import World, image
+from stepwell.domain.validation import Validation, ValidationResult
+from tests.unit.domain.support import LINKS, World, image
 
 Damage = Callable[[State], None]
+TESTS = Validation("tests", ("pytest",))
 
 
 @pytest.fixture
@@ -39,6 +51,23 @@ def state() -> State:
     world.record("b.py")
     world.open("cs2", "ctx")
     world.open("cs3", "kids", "kid")
+    world.use("merged")
+    world.execute("merged")
+    world.declare("first", "second", plan_id="merged")
+    for child in ("first", "second"):
+        world.execute(child)
+        world.change("a.py", b"base", child.encode(), plan_id=child)
+        world.complete(child)
+    world.change("a.py", b"base", b"first", plan_id="merged")
+    found = (ConflictFound("a.py", "second"),)
+    world.do(RecordMerge("merged", world.lease("merged"), ("first", "second"), "merged-a", found))
+    world.do(CreateAction("checked", "", "", "planner", "coder", validations=(TESTS,)))
+    world.do(UseAction("applied", "checked", LINKS))
+    world.finish("applied")
+    world.do(AdvancePlan("applied", Phase.APPLY))
+    passed = (ValidationResult.of(TESTS, 0, 1, b""),)
+    world.do(CompleteApply("applied", world.start("applied"), {}, validations=passed))
+    world.do(RollBackPlan("applied", "", {}))
     world.do(RecordDecision("plan", "d1", world.lease(), "q", "c"))
     world.do(RecordDecision("plan", "d2", world.lease(), "q", "c", parent_id="d1"))
     for name in ("r1", "r2"):
@@ -59,8 +88,46 @@ def decision_of(state: State, decision_id: str) -> Decision:
 
 
 def action_of(state: State) -> Action:
-    (action,) = state.actions
+    action = state.actions.get("local/act")
+    assert action is not None
     return action
+
+
+def changed(plan_id: str, **fields: object) -> Damage:
+    """A plan that has something else in some fields."""
+    return lambda state: put(state, replace(plan_of(state, plan_id), **fields))
+
+
+def entry_with(**fields: object) -> Damage:
+    """A changeset whose second entry has something else in some fields."""
+
+    def damage(state: State) -> None:
+        entries = state.entries.by_changeset["cs1"]
+        entries[1] = replace(entries[1], **fields)
+
+    return damage
+
+
+def ordinal_of_another_changeset(state: State) -> None:
+    entries = state.entries.by_changeset
+    entries["cs2"] = [replace(entries["cs1"][0], changeset_id="cs2")]
+
+
+def merge_with(**fields: object) -> Damage:
+    def damage(state: State) -> None:
+        merged = plan_of(state, "merged").merged
+        assert merged is not None
+        put(state, replace(plan_of(state, "merged"), merged=replace(merged, **fields)))
+
+    return damage
+
+
+def conflict_with(**fields: object) -> Damage:
+    def damage(state: State) -> None:
+        (conflict,) = plan_of(state, "merged").conflicts
+        put(state, replace(plan_of(state, "merged"), conflicts=(replace(conflict, **fields),)))
+
+    return damage
 
 
 def put(state: State, plan: Plan) -> None:
@@ -394,6 +461,37 @@ DAMAGES: dict[str, list[Damage]] = {
         miscount_entries_of_a_changeset,
         entry_of_another,
         miscount_entries_of_a_plan,
+    ],
+    "entries_are_in_order_of_recording": [
+        entry_with(ordinal=1),
+        entry_with(ordinal=-1),
+        ordinal_of_another_changeset,
+    ],
+    "merges_are_of_children": [
+        changed("merged", merged=None),
+        merge_with(children=("second", "first")),
+        merge_with(children=("first", "nobody")),
+        merge_with(children=("first",)),
+        changed("first", state=PlanState.CANCELLED),
+        changed("merged", state=PlanState.COMPLETE),
+    ],
+    "contents_of_conflicts_are_held": [
+        conflict_with(ours=Content(digest_of(b"nobody's"), 1, held=True)),
+        conflict_with(chosen=Content(digest_of(b"nobody's"), 1, held=True)),
+    ],
+    "endings_agree_with_positions": [
+        changed("applied", state=PlanState.CONSTRAINED),
+        changed("applied", applied=None, state=PlanState.CONSTRAINED),
+        changed("applied", applied=Applied(1, 1, "alice", 0, "")),
+        changed("plan", constrained=Constrained(1, 2, "alice", "")),
+        changed("plan", retries_left=1),
+        changed("kid", retries_left=limits.SUBPLAN_RETRIES_MAX + 1),
+        changed("plan", validations=(TESTS, TESTS)),
+    ],
+    "entries_change_leaves": [
+        entry_with(after=Content(digest_of(b"new"), 3, held=True, mode=0o644)),
+        entry_with(operation=Operation.DELETE),
+        entry_with(after=None),
     ],
     "receipts_are_in_order_and_summed": [
         miscount_receipt_bytes,

@@ -18,6 +18,7 @@ from stepwell.domain.commands.plans import (
     RenewLease,
     RetryPlan,
     RevertPlan,
+    RollBackPlan,
     StartPhase,
 )
 from stepwell.domain.lifecycle import (
@@ -28,6 +29,7 @@ from stepwell.domain.lifecycle import (
     REVERSION,
     START,
     TERMINAL,
+    UNDOING,
     PlanEvent,
 )
 from stepwell.domain.plan import Phase, PlanState, Position
@@ -47,6 +49,7 @@ COMMANDS: Mapping[PlanEvent, type[Command[PlanFound]]] = {
     PlanEvent.CANCEL_PLAN: CancelPlan,
     PlanEvent.RETRY_PLAN: RetryPlan,
     PlanEvent.REVERT_PLAN: RevertPlan,
+    PlanEvent.ROLL_BACK_PLAN: RollBackPlan,
 }
 """The command of each event; losing a lease is nobody's command."""
 
@@ -71,6 +74,8 @@ def command_for(event: PlanEvent, lease: int | None) -> Command[PlanFound]:
         return ConstrainApply("plan", lease, "a test failed")
     if kind is RenewLease:
         return RenewLease("plan", lease)
+    if kind is RollBackPlan:
+        return RollBackPlan("plan", "it broke the build", {})
     if kind is RevertPlan:
         return RevertPlan("plan", "wrong way")
     return CancelPlan("plan") if kind is CancelPlan else RetryPlan("plan")
@@ -116,11 +121,12 @@ def test_every_position_can_be_reached() -> None:
     assert len(POSITIONS) == 16
 
 
-def test_three_tables_are_separate() -> None:
-    """Progress, retry and reversion share no row, and together they are all that is legal."""
-    for one, other in combinations((PROGRESS, RETRY, REVERSION), 2):
+def test_four_tables_are_separate() -> None:
+    """Progress, retry, reversion and undoing share no row, and together they are all that is legal."""
+    tables = (PROGRESS, RETRY, REVERSION, UNDOING)
+    for one, other in combinations(tables, 2):
         assert not one.keys() & other.keys()
-    assert len(LEGAL) == len(PROGRESS) + len(RETRY) + len(REVERSION)
+    assert len(LEGAL) == sum(map(len, tables))
 
 
 def test_every_event_is_legal_somewhere() -> None:
@@ -135,8 +141,11 @@ def test_tables_stay_within_the_positions() -> None:
 
 
 def test_only_terminal_positions_are_dead_ends() -> None:
-    """There is a way out of everything else: an errored plan too."""
-    assert set(POSITIONS) - {source for _, source in LEGAL} == TERMINAL
+    """There is a way out of everything else: an errored plan too. Undoing is none: a plan that is over stays over."""
+    leading_out = {source for table in (PROGRESS, RETRY, REVERSION) for _, source in table}
+    assert set(POSITIONS) - leading_out == TERMINAL
+    assert all(source == target for (_, source), target in UNDOING.items())
+    assert {source for _, source in UNDOING} <= TERMINAL
 
 
 def test_reversion_goes_to_the_start_only() -> None:

@@ -315,11 +315,14 @@ class TestApply:
         applying.do(CompleteApply("plan", applying.lease(), PROOF))
 
     def test_double_apply(self, applying: World) -> None:
-        """Applied is the end."""
+        """Applied is the end. Who applied it, and asks again with its lease, is told the same; nobody else is."""
         lease = applying.lease()
-        applying.do(CompleteApply("plan", lease, PROOF))
-        applying.refuse(CompleteApply("plan", lease, PROOF), LeaseLost, "apply/applied.*is over")
-        applying.refuse(RevertPlan("plan", "x"), PlanNotReady, "it has ended")
+        plan = applying.do(CompleteApply("plan", lease, PROOF)).plan
+        applying.now_ms += 1
+        assert applying.do(CompleteApply("plan", lease, {})).plan == plan
+        applying.refuse(CompleteApply("plan", lease - 1, PROOF), LeaseLost, "apply/applied.*is over")
+        applying.refuse(CompleteApply("plan", None, PROOF), PlanNotReady, "nobody is working on it")
+        applying.refuse(RevertPlan("plan", "x"), PlanNotReady, "apply/applied; from there: roll_back_plan$")
 
     def test_constrained(self, applying: World) -> None:
         """The reason is kept; revert and cancel lead out."""

@@ -11,6 +11,7 @@ from stepwell.domain.commands.plans import (
     DeclareSubplans,
     FailPhase,
     GetAction,
+    RetryPlan,
     StartPhase,
     SubplanSpec,
 )
@@ -190,17 +191,28 @@ class TestTurn:
         world.start("c")
 
     def test_parallel(self, world: World) -> None:
-        """A cap on how many run, not on how many there are; an errored one keeps its place."""
+        """A cap on how many run, not on how many there are; who has a strategy keeps its place."""
         world.declare("a", "b", "c", max_parallel=2)
         world.start("c")
         world.start("a")
         world.refuse(start("b"), PlanNotReady, "2 of its siblings are running already, which is max_parallel")
-        world.fail("a")
-        world.refuse(start("b"), PlanNotReady, "which is max_parallel")
         world.complete("c")
         world.refuse(start("b"), PlanNotReady, "which is max_parallel")
         world.do(CancelPlan("a"))
         world.start("b")
+
+    def test_who_failed_gives_up_its_place(self, world: World) -> None:
+        """The others go on without it; and it, when it is retried, as soon as there is a place again."""
+        world.declare("a", "b", "c", max_parallel=1)
+        world.execute("a")
+        world.fail("a")
+        world.start("b")
+        world.do(RetryPlan("a"))
+        again = StartPhase("a", Phase.EXECUTE)
+        world.refuse(again, PlanNotReady, "1 of its siblings are running already, which is max_parallel")
+        world.do(CancelPlan("b"))
+        world.refuse(start("c"), PlanNotReady, "which is max_parallel")  # the place is kept for who has begun
+        world.do(again)
 
     def test_dependency_ordered(self, world: World) -> None:
         """What it depends on first, and then a place."""

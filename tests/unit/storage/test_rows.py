@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from stepwell.domain.changeset import Changeset, ChangesetState, Content, ContextRow, EntryRow, Operation
 from stepwell.domain.commands.plans import CreateAction, UseAction
+from stepwell.domain.conflict import ConflictState, Merge, MergeConflict, Resolution
 from stepwell.domain.content import digest_of
+from stepwell.domain.ending import Applied, Constrained, RolledBack
 from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.plan import (
     Action,
@@ -35,6 +38,7 @@ from stepwell.domain.plan import (
 )
 from stepwell.domain.receipt import ReceiptRow
 from stepwell.domain.replies import KeptRow
+from stepwell.domain.validation import Validation, ValidationResult
 from stepwell.errors import InvalidArgument, StoreDamaged
 from stepwell.storage import rows
 from stepwell.storage.directory import DATABASE
@@ -48,14 +52,21 @@ ARGUMENTS = (
     Argument(name="count", type=ArgumentType.INTEGER, default=3, minimum=-2.5, maximum=1e300, position=64),
     Argument(name="flag", type=ArgumentType.BOOLEAN, default=False),
 )
+VALIDATIONS = (Validation("tests", ("pytest", "-q", TEXT)), Validation("lint", ("ruff",), 0.5, required=False))
+RESULTS = (
+    ValidationResult("tests", ("pytest", "-q", TEXT), 0, timed_out=False, duration_ms=17, output=TEXT),
+    ValidationResult("lint", ("ruff",), None, timed_out=True, duration_ms=500),
+)
 ACTION = Action(
     "local/act", TEXT, "", "planner", "coder", None, None, None, None, (), (), None, reusable=True, read_only=False,
     state=ActionState.AVAILABLE, uses=0, created_at_ms=NOON_MS, revision=1,
 )  # fmt: skip
 FULL_ACTION = Action(
     "srv:space/act", "", TEXT, "a", "b", "c", "d", "e", "f", ARGUMENTS, (TEXT, ""), "profile", reusable=False,
-    read_only=True, state=ActionState.ARCHIVED, uses=2**53, created_at_ms=0, revision=2**62,
+    read_only=True, state=ActionState.ARCHIVED, uses=2**53, created_at_ms=0, revision=2**62, validations=VALIDATIONS,
 )  # fmt: skip
+DIGEST = digest_of(b"x")
+SIDE = Content(DIGEST, 1, held=True, mode=0o100755)
 PLAN = Plan(
     "plan", None, "plan", 0, "local/act", "", "", {}, (), (), read_only=False, created_at_ms=NOON_MS,
     phase=Phase.STRATEGIZE, state=PlanState.QUEUED, times={},
@@ -71,10 +82,19 @@ FULL_PLAN = Plan(
     changeset_ids=("a", "b"), decision_ids=("d",), reversion_count=1, last_checkpoint_id="d",
     subplans=Subplans(
         SubplanMode.DEPENDENCY_ORDERED, 2, fail_fast=True, merge=MergeStrategy.LAST_WINS,
-        children=(Child("kid", "one"), Child("kid-2", "two", ("one",))),
+        children=(Child("kid", "one"), Child("kid-2", "two", ("one",))), retries=3,
     ),
+    validations=VALIDATIONS, retries_left=2, merged=Merge(3, 1, ("kid", "kid-2"), None),
+    conflicts=(
+        MergeConflict(TEXT, "kid", "one", SIDE, None, SIDE),
+        MergeConflict(
+            "a", "kid-2", "two", None, SIDE, SIDE, ConflictState.RESOLVED, Resolution.BODY,
+            Content(DIGEST, 0, held=True), 7,
+        ),
+    ),
+    applied=Applied(1, 2, "session", 3, "/a/root", RESULTS), constrained=Constrained(1, 2, "session", TEXT, RESULTS),
+    rolled_back=RolledBack(1, "session", TEXT, 3),
 )  # fmt: skip
-DIGEST = digest_of(b"x")
 ENTRY = EntryRow("plan", "a", 1, Operation.CREATE, "a.py", None, None, Content(DIGEST, 1, held=True), "tool", 1)
 ROWS: list[KeptRow] = [
     TierBudget(),
@@ -90,6 +110,7 @@ ROWS: list[KeptRow] = [
     Changeset("a", "plan", "context", 1, ChangesetState.OPEN, 0, 1),
     Changeset("b", "plan", "context", 2, ChangesetState.ABORTED, 3, 1, 2),
     ENTRY,
+    EntryRow("plan", "a", 4, Operation.MODIFY, "run.sh", None, replace(SIDE, mode=0o100644), SIDE, "t", 2, 2**40),
     EntryRow("plan", "a", 2, Operation.DELETE, TEXT.strip(), None, Content(DIGEST, None, held=False), None, "t", 2),
     EntryRow(
         "plan", "b", 3, Operation.MOVE, "c.py", "b.py", Content(DIGEST, 0, held=True), Content(DIGEST, 5, held=False),
@@ -113,12 +134,18 @@ TABLES: list[tuple[str, tuple[str, ...]]] = [
     ),
     (
         "entries",
-        tuple(
-            column
-            for field in EntryRow.__struct_fields__
-            for column in (
-                [f"{field}_{part}" for part in Content.__struct_fields__] if field in {"before", "after"} else [field]
-            )
+        (
+            *(
+                column
+                for field in EntryRow.__struct_fields__
+                for column in (
+                    [f"{field}_{part}" for part in ("digest", "size", "held")]
+                    if field in {"before", "after"}
+                    else [field]
+                )
+                if column != "ordinal"
+            ),
+            *("before_mode", "after_mode", "ordinal"),
         ),
     ),
 ]
