@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from stepwell.domain.changesets import net_of
 from stepwell.domain.commands import Command, Write
 from stepwell.domain.commands.changesets import EndChangeset, RecordChange, StartChangeset
 from stepwell.domain.commands.plans import (
@@ -20,11 +21,13 @@ from stepwell.domain.commands.plans import (
     StartPhase,
     UseAction,
 )
+from stepwell.domain.content import digest_of
 from stepwell.domain.deciding import Origin
 from stepwell.domain.fragment import TierBudget
 from stepwell.domain.plan import Phase, ProjectLink
 from stepwell.domain.replies import ChangeRecorded, Reply
 from stepwell.domain.state import State
+from stepwell.errors import BrokenChain
 from tests.property.support import AgainstModel, Refusal, content
 
 PLANS = ("one", "two")
@@ -40,6 +43,8 @@ class Book:
     attempt: int
     state: str = "open"
     entries: list[tuple[str, bytes | None, bytes | None]] = field(default_factory=list)
+    modes: list[tuple[int | None, int | None]] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -93,9 +98,15 @@ class Stacks:
             name = self.stacks[command.context_id][-1]
         book = self.open_book(command.plan_id, command.context_id, name)
         before, after = (None if side is None else content(side) for side in (command.before, command.after))
-        if ".." in command.path or before == after:
+        modes = command.before_mode, command.after_mode
+        if ".." in command.path or (before == after and (None in modes or modes[0] == modes[1])):
             raise Refusal("InvalidArgument")
+        for side, mode in zip((before, after), modes, strict=True):
+            if mode is not None and (side is None or mode == 0o644 or (mode == 0o040000 and side)):
+                raise Refusal("InvalidArgument")
         book.entries.append((command.path, before, after))
+        book.modes.append(modes)
+        book.numbers.append(sum(len(each.entries) for each in self.books.values() if each.plan == book.plan))
         if sum(map(len, self.bodies())) > BYTES_MAX:
             raise Refusal("TierFull")
 
@@ -134,12 +145,63 @@ class Stacks:
             if book.plan == plan and book.state == "open":
                 self.end(name, book, "aborted")
 
+    def net(self, plan: str) -> object:
+        """What a plan's closed changesets come to: its entries in their order, walked through path by path."""
+        entries = [
+            (number, path, (before, modes[0]), (after, modes[1]))
+            for book in self.books.values()
+            if (book.plan, book.state, book.attempt) == (plan, "closed", self.attempt[plan])
+            for number, (path, before, after), modes in zip(book.numbers, book.entries, book.modes, strict=True)
+        ]
+        tree: dict[str, tuple[bytes | None, int | None]] = {}
+        first: dict[str, bytes | None] = {}
+        broken = set()
+        for _, path, before, after in sorted(entries, key=lambda each: each[0]):
+            first.setdefault(path, before[0])
+            body, mode = tree.get(path, before)
+            if body != before[0] or (None not in {mode, before[1]} and mode != before[1]):
+                broken.add(path)
+            known = before[1] if mode is None else mode
+            keeps = after[0] is not None and (known != 0o040000 or after[0] == b"")
+            tree[path] = after[0], after[1] if after[1] is not None or not keeps else known
+        if broken:
+            return sorted(broken)
+        return {path: (first[path], *tree[path]) for path in first}
+
+    def net_in(self, state: State, plan_id: str) -> object:
+        plan = state.plans.get(plan_id)
+        if plan is None:
+            return {}
+        bodies = {
+            digest_of(body): body
+            for book in self.books.values()
+            for _, *sides in book.entries
+            for body in sides
+            if body is not None
+        }
+        try:
+            net = net_of(state, plan, plan.attempt)
+        except BrokenChain as error:
+            return error.details["paths"]
+        return {
+            path: (
+                bodies[each.before.digest] if each.before else None,
+                bodies[each.after.digest] if each.after else None,
+                each.after.mode if each.after else None,
+            )
+            for path, each in net.items()
+        }
+
     def view(self) -> object:
         return (
             {
-                name: (book.plan, book.context, book.attempt, book.state, [path for path, *_ in book.entries])
+                name: (
+                    (book.plan, book.context, book.attempt, book.state),
+                    ([path for path, *_ in book.entries], book.modes, book.numbers),
+                )
                 for name, book in self.books.items()
             },
+            {plan: self.net(plan) for plan in PLANS},
             {context: names for context, names in self.stacks.items() if names},
             sum(map(len, self.bodies())),
         )
@@ -148,14 +210,19 @@ class Stacks:
         return (
             {
                 each.changeset_id: (
-                    each.plan_id,
-                    each.context_id,
-                    each.attempt,
-                    each.state,
-                    [entry.path for entry in state.entries.of(each.changeset_id)],
+                    (each.plan_id, each.context_id, each.attempt, each.state),
+                    (
+                        [entry.path for entry in state.entries.of(each.changeset_id)],
+                        [
+                            (entry.before and entry.before.mode, entry.after and entry.after.mode)
+                            for entry in state.entries.of(each.changeset_id)
+                        ],
+                        [entry.ordinal for entry in state.entries.of(each.changeset_id)],
+                    ),
                 )
                 for each in state.changesets
             },
+            {plan: self.net_in(state, plan) for plan in PLANS},
             {context.context_id: list(context.active) for context in state.contexts},
             state.bodies.bytes,
         )
@@ -163,6 +230,7 @@ class Stacks:
 
 CONTEXTS = st.sampled_from(["x", "y", "z"])
 CONTENTS = st.sampled_from([None, b"", b"a", b"bbbb", b"c" * 9, b"d" * 20, b"e" * 25, 1, 2, 3])
+MODES = st.sampled_from([None] * 6 + [0o100644, 0o100755, 0o120000, 0o040000, 0o644])
 PATHS = st.sampled_from(["a.py", "b/c.py", "../d.py"])
 
 
@@ -197,7 +265,18 @@ class ChangesetMachine(AgainstModel):
             case "record":
                 named = data.draw(st.none() | st.none() | st.sampled_from(names))
                 path, before, after = data.draw(st.tuples(PATHS, CONTENTS, CONTENTS))
-                return RecordChange(plan, context, token, path, before, after, changeset_id=named)
+                modes = data.draw(st.tuples(MODES, MODES))
+                return RecordChange(
+                    plan,
+                    context,
+                    token,
+                    path,
+                    before,
+                    after,
+                    changeset_id=named,
+                    before_mode=modes[0],
+                    after_mode=modes[1],
+                )
             case _:
                 return EndChangeset(
                     plan, context, token, data.draw(st.sampled_from(names)), abort=data.draw(st.booleans())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
@@ -23,13 +24,16 @@ from stepwell.domain.commands.plans import (
     RenewLease,
     RetryPlan,
     RevertPlan,
+    RollBackPlan,
     StartPhase,
     SubplanSpec,
     UseAction,
 )
+from stepwell.domain.commands.subplans import ProceedPlan, RecordMerge, ResolveConflict, StartReady
+from stepwell.domain.conflict import Resolution
 from stepwell.domain.deciding import Origin
 from stepwell.domain.plan import Phase, ProjectLink, SubplanMode
-from stepwell.domain.replies import PlansForgotten, Reply
+from stepwell.domain.replies import PlansForgotten, ReadyStarted, Reply
 from stepwell.domain.state import State
 from tests.property.support import AgainstModel, Refusal
 
@@ -54,6 +58,9 @@ class Sheet:
     mode: str = ""
     places: int = 0
     fail_fast: bool = False
+    retries: int = 0
+    merged: list[str] | None = None
+    undone: bool = False
     ended_at_ms: int | None = None
 
     @property
@@ -73,14 +80,21 @@ class Sheet:
         return self.ended or self.executed
 
     @property
-    def begun(self) -> bool:
-        return (self.phase, self.state) != ("strategize", "queued")
+    def running(self) -> bool:
+        return (self.phase, self.state) != ("strategize", "queued") and not self.finished and self.state != "errored"
 
     def go(self, phase: str, state: str, *, again: bool = False, error: bool = False) -> None:
         self.phase, self.state, self.lease = phase, state, None
         self.version += 1
         self.attempt += again
         self.errors += error
+        if again and phase != "apply":
+            self.merged = None
+
+    def grant(self, origin: Origin, lease_ms: int, revision: int) -> None:
+        self.go(self.phase, "processing")
+        self.fence = revision if revision > self.fence else self.fence + 1
+        self.lease = (self.fence, origin.session_id, origin.now_ms + lease_ms)
 
 
 @dataclass
@@ -143,9 +157,7 @@ class Sheets:
                 plan = self.seen(plan_id, version)
                 self.require((plan.phase, plan.state) == (phase, "queued"))
                 self.require_turn(plan_id, plan)
-                plan.go(phase, "processing")
-                plan.fence = revision if revision > plan.fence else plan.fence + 1
-                plan.lease = (plan.fence, origin.session_id, origin.now_ms + lease_ms)
+                plan.grant(origin, lease_ms, revision)
             case CompletePhase(plan_id, phase, token, version):
                 if phase is APPLY:
                     raise Refusal("InvalidArgument")
@@ -153,29 +165,103 @@ class Sheets:
                 self.require(plan.phase == phase)
                 self.require(phase is STRATEGIZE or all(self.plans[each].finished for each in plan.children))
                 plan.go(phase, "complete")
-            case CompleteApply(plan_id, token, _, version):
-                plan = self.held(plan_id, token, version, origin)
-                self.require(plan.phase == "apply")
-                plan.go("apply", "applied")
-            case ConstrainApply(plan_id, token, _, version):
-                plan = self.held(plan_id, token, version, origin)
-                self.require(plan.phase == "apply")
-                plan.go("apply", "constrained", error=True)
             case FailPhase(plan_id, phase, token, _, version):
                 plan = self.held(plan_id, token, version, origin)
                 self.require(plan.phase == phase)
-                plan.go(phase, "errored", error=True)
-                parent = self.plans[plan.parent] if plan.parent else None
-                if parent and parent.fail_fast:
-                    self.cancel_unfinished([each for each in parent.children if each != plan_id])
+                self.fail(plan_id, plan)
             case RenewLease(plan_id, token, lease_ms):
                 plan = self.held(plan_id, token, None, origin)
                 assert plan.lease is not None
                 plan.lease = (*plan.lease[:2], max(plan.lease[2], origin.now_ms + lease_ms))
             case DeclareSubplans():
                 self.declare(command, origin)
+            case StartReady(plan_id, lease_ms, straight):
+                self.start_ready(self.seen(plan_id, None), lease_ms, origin, revision, straight=straight)
+            case ProceedPlan(plan_id, token, lease_ms, version):
+                plan = self.held(plan_id, token, version, origin)
+                self.require(plan.phase == "strategize")
+                self.proceed(plan, lease_ms, origin, revision)
+            case CompleteApply() | ConstrainApply() | RollBackPlan():
+                self.end(command, origin)
+            case RecordMerge() | ResolveConflict():
+                self.merge(command, origin)
             case _:
                 self.steer(command)
+
+    def fail(self, plan_id: str, plan: Sheet) -> None:
+        plan.go(plan.phase, "errored", error=True)
+        parent = self.plans[plan.parent] if plan.parent else None
+        if plan.retries:
+            plan.go(plan.phase, "queued", again=True)
+            plan.retries -= 1
+        elif parent and parent.fail_fast:
+            self.cancel_unfinished([each for each in parent.children if each != plan_id])
+
+    def proceed(self, plan: Sheet, lease_ms: int, origin: Origin, revision: int) -> None:
+        plan.go("strategize", "complete")
+        plan.go("execute", "queued")
+        plan.grant(origin, lease_ms, revision)
+
+    def ready(self, parent: Sheet) -> list[str]:
+        return [each for each in parent.children if self.is_ready(each, self.plans[each])]
+
+    def is_ready(self, plan_id: str, plan: Sheet) -> bool:
+        if (plan.phase, plan.state) not in {
+            ("strategize", "queued"),
+            ("strategize", "complete"),
+            ("execute", "queued"),
+        }:
+            return False
+        begun = copy.copy(plan)
+        begun.phase = "strategize" if (plan.phase, plan.state) == ("strategize", "queued") else "execute"
+        try:
+            self.require_turn(plan_id, begun)
+        except Refusal:
+            return False
+        return True
+
+    def start_ready(self, parent: Sheet, lease_ms: int, origin: Origin, revision: int, *, straight: bool) -> None:
+        for plan_id in self.ready(parent)[:1]:
+            plan = self.plans[plan_id]
+            if plan.state == "complete":
+                plan.go("execute", "queued")
+            first = plan.phase == "strategize"
+            plan.grant(origin, lease_ms, revision)
+            if straight and first:
+                self.proceed(plan, lease_ms, origin, revision)
+
+    def end(self, command: CompleteApply | ConstrainApply | RollBackPlan, origin: Origin) -> None:
+        plan = self.seen(command.plan_id, None)
+        if isinstance(command, RollBackPlan):
+            if not plan.undone:
+                self.seen(command.plan_id, command.expected_version)
+                self.require(plan.state == "applied")
+                plan.go("apply", "applied")
+                plan.undone = True
+            return
+        ending = "applied" if isinstance(command, CompleteApply) else "constrained"
+        if plan.state == ending and command.lease == plan.fence:
+            return
+        self.held(command.plan_id, command.lease, command.expected_version, origin)
+        self.require(plan.phase == "apply")
+        plan.go("apply", ending, error=ending == "constrained")
+
+    def merge(self, command: RecordMerge | ResolveConflict, origin: Origin) -> None:
+        """Nobody changes anything here, so that nothing is ever in conflict."""
+        plan = self.held(command.plan_id, command.lease, None, origin)
+        self.require(plan.phase == "execute")
+        if isinstance(command, ResolveConflict):
+            raise Refusal("NotFound")
+        self.require(bool(plan.children))
+        if plan.merged is not None:
+            raise Refusal("AlreadyExists")
+        self.require(all(self.plans[each].finished for each in plan.children))
+        if [*command.children] != [each for each in plan.children if self.plans[each].executed]:
+            raise Refusal("Conflict")
+        plan.merged = [*command.children]
+
+    def require_unmerged(self, plan_id: str, plan: Sheet) -> None:
+        self.require(plan.parent is None or plan_id not in (self.plans[plan.parent].merged or []))
 
     def steer(self, command: Command[Reply]) -> None:
         match command:
@@ -195,6 +281,7 @@ class Sheets:
                 plan = self.seen(plan_id, version)
                 self.require(plan.phase != "strategize" and not plan.ended and plan.reversions < 3)
                 self.require(plan.parent is None or self.plans[plan.parent].executing)
+                self.require_unmerged(plan_id, plan)
                 plan.go("strategize", "queued", again=True, error=True)
                 plan.reversions += 1
                 self.cancel_unfinished(plan.children)
@@ -202,6 +289,7 @@ class Sheets:
             case CancelPlan(plan_id, _, version):
                 plan = self.seen(plan_id, version)
                 self.require(not plan.ended)
+                self.require_unmerged(plan_id, plan)
                 self.cancel(plan_id, error=False)
             case _:
                 raise AssertionError(command)
@@ -227,17 +315,21 @@ class Sheets:
             raise Refusal("PlanNotReady")
 
     def require_turn(self, plan_id: str, plan: Sheet) -> None:
-        if plan.parent is None or plan.phase != "strategize":
+        if plan.parent is None:
             return
         parent = self.plans[plan.parent]
-        self.require(plan_id in parent.children and parent.executing)
+        if plan.phase == "execute":
+            at_work = sum(self.plans[each].lease is not None for each in parent.children)
+            self.require(parent.mode in {"", "sequential"} or at_work < parent.places)
+            return
+        self.require(plan.phase != "apply" and plan_id in parent.children and parent.executing)
         siblings = [self.plans[each] for each in parent.children]
         elder = siblings[: parent.children.index(plan_id)]
         if parent.mode == "sequential":
             self.require(all(each.finished for each in elder))
         else:
             self.require(parent.mode == "parallel" or all(each.executed for each in elder[-1:]))
-            self.require(sum(each.begun and not each.finished for each in siblings) < parent.places)
+            self.require(sum(each.running for each in siblings) < parent.places)
 
     def declare(self, command: DeclareSubplans, origin: Origin) -> None:
         plan = self.held(command.plan_id, command.lease, None, origin)
@@ -251,7 +343,7 @@ class Sheets:
         plan.children = names
         plan.mode, plan.places, plan.fail_fast = str(command.mode), command.max_parallel, command.fail_fast
         for name in names:
-            self.plans[name] = Sheet(parent=command.plan_id)
+            self.plans[name] = Sheet(parent=command.plan_id, retries=command.retries)
 
     def cancel(self, plan_id: str, *, error: bool) -> None:
         plan = self.plans[plan_id]
@@ -270,6 +362,7 @@ class Sheets:
             plan_id: (
                 (each.parent, each.phase, each.state, each.version, each.attempt, each.reversions),
                 (each.errors, each.lease, each.fence, each.children),
+                (each.retries, each.merged, each.undone),
             )
             for plan_id, each in self.plans.items()
         }
@@ -283,6 +376,11 @@ class Sheets:
                     plan.lease and (plan.lease.token, plan.lease.session_id, plan.lease.expires_at_ms),
                     plan.fence,
                     [child.plan_id for child in plan.subplans.children] if plan.subplans else [],
+                ),
+                (
+                    plan.retries_left,
+                    [*plan.merged.children] if plan.merged else None,
+                    plan.rolled_back is not None,
                 ),
             )
             for plan in state.plans
@@ -316,7 +414,10 @@ class PlanMachine(AgainstModel):
                 CompletePhase(plan_id, phase, token, version),
                 CompleteApply(plan_id, token, {}, version),
                 self.family(data, plan_id, token),
+                ProceedPlan(plan_id, token, 1_000, version),
+                self.merged(data, plan_id, token),
             ],
+            "applied": [RollBackPlan(plan_id, "x", {}, version)],
             "complete": [AdvancePlan(plan_id, ahead, version)] * 3,
             "errored": [RetryPlan(plan_id, version)] * 2,
         }
@@ -329,6 +430,10 @@ class PlanMachine(AgainstModel):
             AdvancePlan(plan_id, ahead, version),
             RevertPlan(plan_id, "x", version),
             CancelPlan(plan_id, "", version),
+            StartReady(plan_id, 700, data.draw(st.booleans())),
+            ProceedPlan(plan_id, token, 700, version),
+            RollBackPlan(plan_id, "x", {}, version),
+            ResolveConflict(plan_id, token, "a", "cs", Resolution.ACCEPT_OURS),
         ]
         return data.draw(st.sampled_from(due.get(plan.state, []) * 3 + anything))
 
@@ -349,7 +454,14 @@ class PlanMachine(AgainstModel):
             mode,
             data.draw(st.integers(1, 2)),
             fail_fast=data.draw(st.booleans()),
+            retries=data.draw(st.integers(0, 2)),
         )
+
+    def merged(self, data: st.DataObject, plan_id: str, token: int | None) -> RecordMerge:
+        """As it should be, more often than not."""
+        plan = self.model.plans.get(plan_id, Sheet())
+        executed = [each for each in plan.children if self.model.plans[each].executed]
+        return RecordMerge(plan_id, token, tuple(data.draw(st.sampled_from([executed] * 3 + [plan.children[::-1]]))))
 
     def pick(self, data: st.DataObject) -> str:
         return data.draw(st.sampled_from([*self.model.plans, "root", "nobody"]))
@@ -364,6 +476,42 @@ class PlanMachine(AgainstModel):
         plan_id = self.pick(data)
         for _ in range(4):
             self.both(self.command(data, plan_id), self.origin())
+
+    @rule(data=st.data(), session=st.sampled_from(["alice", "bob"]), straight=st.booleans())
+    def work_on_what_is_ready(self, data: st.DataObject, session: str, *, straight: bool) -> None:
+        """What a caller without luck is told is so: nothing happens until somebody steps in, or it is worth waiting."""
+        plan_id = self.pick(data)
+        before = self.model.plans.get(plan_id, Sheet())
+        had = [(each, self.model.plans[each].state) for each in before.children]
+        reply = self.both(StartReady(plan_id, 1_000, straight), self.origin(session))
+        if not isinstance(reply, ReadyStarted):
+            return
+        assert [*reply.errored] == [each for each, state in had if state == "errored"]
+        if reply.plan is not None:
+            sheet = self.model.plans[reply.plan.plan_id]
+            assert (sheet.lease, reply.plan.lease and reply.plan.lease.session_id) == (sheet.lease, session)
+            assert dict(had)[reply.plan.plan_id] in {"queued", "complete"}
+            return
+        parent = self.model.plans[plan_id]
+        at_work = any(state == "processing" for _, state in had)
+        past = parent.ended or parent.phase == "apply" or parent.executed
+        if past or (parent.executing and parent.children):
+            assert reply.is_over == (past or not at_work)
+
+    @rule(data=st.data())
+    def bring_children_through(self, data: st.DataObject) -> None:
+        """One after another as they become ready, some of them failing; then they are merged."""
+        plan_id = self.pick(data)
+        for _ in range(4):
+            reply = self.both(StartReady(plan_id, 1_000, straight=True), self.origin())
+            if not isinstance(reply, ReadyStarted) or reply.plan is None:
+                break
+            child = reply.plan.plan_id
+            if data.draw(st.sampled_from([True, True, False])):
+                self.both(CompletePhase(child, EXECUTE, self.token(child)), self.origin())
+            else:
+                self.both(FailPhase(child, EXECUTE, self.token(child), "x"), self.origin())
+        self.both(self.merged(data, plan_id, self.token(plan_id)), self.origin())
 
     def token(self, plan_id: str) -> int | None:
         lease = self.model.plans.get(plan_id, Sheet()).lease
@@ -389,6 +537,8 @@ class PlanMachine(AgainstModel):
         self.both(AdvancePlan(plan_id, APPLY), self.origin())
         self.both(StartPhase(plan_id, APPLY, 1_000), self.origin())
         self.both(CompleteApply(plan_id, self.token(plan_id), {}), self.origin())
+        if data.draw(st.booleans()):
+            self.both(RollBackPlan(plan_id, "x", {}), self.origin("bob"))
 
     @rule(data=st.data(), size=st.integers(1, 4))
     def transact(self, data: st.DataObject, size: int) -> None:
