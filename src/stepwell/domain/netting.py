@@ -48,22 +48,19 @@ def in_order(changesets: Sequence[Sequence[EntryRow]]) -> list[EntryRow]:
 def net_changes(entries: Iterable[EntryRow], *, only: str | None = None) -> dict[str, NetChange]:
     """What the entries, in order, come to, by path in the order of their first; or `BrokenChain`, with every path.
 
-    With `only`, nothing but that path is looked at.
+    With `only` it is that path's net change, if it has one; whether others follow does not matter then.
     """
-    first: dict[str, Content | None] = {}
-    last: dict[str, Content | None] = {}
-    broken: dict[str, None] = {}
-    for path, before, after in chain.from_iterable(map(_links, entries)):
-        if only is not None and path != only:
-            continue
-        if path not in first:
-            first[path] = found = before
-        else:
-            left = last[path]
-            if not is_same(left, before):
-                broken[path] = None
-            found = _known(left, before)
-        last[path] = _kept(found, after)
+    chains = _Chains()
+    first, last = chains.first, chains.last
+    for entry in entries:
+        path = entry.path
+        if path in first or entry.source_path is not None:
+            chains.follow(entry)
+        else:  # most paths are changed once, and a plan may have very many
+            first[path] = before = entry.before
+            after = entry.after
+            last[path] = after if before is None or before.mode is None else _kept(before, after)
+    broken = [path for path in chains.broken if only in {None, path}]
     if broken:
         paths = sorted(broken)
         raise BrokenChain(
@@ -71,17 +68,38 @@ def net_changes(entries: Iterable[EntryRow], *, only: str | None = None) -> dict
             "what one left there is not what the next one found; revert the plan, and record what is there",
             paths=paths[:100],
         )
-    return {path: NetChange(path, before, last[path]) for path, before in first.items()}
+    return {path: NetChange(path, before, last[path]) for path, before in first.items() if only is None or path == only}
 
 
-_Link = tuple[str, Content | None, Content | None]
+class _Chains:
+    """What was found at each path at first, and left there at last."""
 
+    __slots__ = ("broken", "first", "last")
 
-def _links(entry: EntryRow) -> tuple[_Link, ...]:
-    if entry.source_path is None:
-        return ((entry.path, entry.before, entry.after),)
-    # What is moved keeps its mode, unless the move says otherwise.
-    return (entry.source_path, entry.before, None), (entry.path, None, _kept(entry.before, entry.after))
+    def __init__(self) -> None:
+        self.first: dict[str, Content | None] = {}
+        self.last: dict[str, Content | None] = {}
+        self.broken: set[str] = set()
+
+    def follow(self, entry: EntryRow) -> None:
+        """Add a link to the chain of its path, and of the path that it moves from."""
+        if entry.source_path is None:
+            found = self._found(entry.path, entry.before)
+        else:
+            found = self._found(entry.source_path, entry.before)
+            self.last[entry.source_path] = None
+            self._found(entry.path, None)
+        self.last[entry.path] = _kept(found, entry.after)
+
+    def _found(self, path: str, before: Content | None) -> Content | None:
+        """What is at a path, from whoever left it and whoever found it."""
+        if path not in self.first:
+            self.first[path] = before
+            return before
+        left = self.last[path]
+        if not is_same(left, before):
+            self.broken.add(path)
+        return _known(left, before)
 
 
 def _known(left: Content | None, found: Content | None) -> Content | None:

@@ -171,3 +171,76 @@ def test_constrained_apply(client: sw.Client) -> None:
     client.plans.apply_plan(plan_id)
     client.plans.start_apply(plan_id)
     assert str(client.plans.constrain_apply(plan_id, "tests fail").position) == "apply/constrained"
+
+
+def test_constrained_apply_keeps_what_was_run(client: sw.Client) -> None:
+    """The results of validations are with the plan, for whoever looks later."""
+    project = (client.projects or ("",))[0]
+    tests, lint = sw.Validation("tests", ("pytest",)), sw.Validation("lint", ("ruff",), required=False)
+    plans = client.plans
+    plans.create_action(
+        "validated",
+        description="",
+        definition_of_done="",
+        strategy_actor="planner",
+        execution_actor="coder",
+        validations=[tests],
+    )
+    plan = plans.use_action("validated", projects=[project], validations=[lint])
+    assert (plan.validations, plans.get_action("validated").validations) == ((tests, lint), (tests,))
+    plans.start_strategize(plan.plan_id)
+    plans.proceed(plan.plan_id)
+    plans.complete_execute(plan.plan_id)
+    plans.apply_plan(plan.plan_id)
+    plans.start_apply(plan.plan_id)
+    with pytest.raises(sw.NotValidated):
+        plans.complete_apply(plan.plan_id, proof={})
+    failed = sw.ValidationResult.of(tests, 1, 20, b"1 failed")
+    plans.constrain_apply(plan.plan_id, "tests fail", validations=[failed])
+    constrained = plans.get_plan(plan.plan_id).constrained
+    assert constrained is not None
+    assert (constrained.reason, constrained.validations) == ("tests fail", (failed,))
+
+
+def test_applied_and_rolled_back(client: sw.Client, context: sw.PlanExecutionContext) -> None:
+    """What a plan comes to, its end, and its undoing; each outcome is kept, and given again."""
+    plans, plan_id = client.plans, context.plan_id
+    for change in (
+        sw.Change(path="a", before=b"1", after=b"2", before_mode=0o100644, after_mode=0o100755),
+        sw.Change(path="b", source_path="a", before=b"2", after=b"2"),
+    ):
+        changeset_id = context.start_changeset()
+        context.record_change(change)
+        context.close_changeset(changeset_id)
+    aborted = context.start_changeset()
+    context.record_change(sw.Change(path="c", after=b"3"))
+    context.abort_changeset(aborted)
+    net = context.net_changes()
+    assert [(each.path, each.after and each.after.mode) for each in net.values()] == [("a", None), ("b", 0o100755)]
+    assert bytes(context.body(sw.Digest.of(b"1").value)) == b"1"
+    with pytest.raises(sw.NotFound, match="nothing refers to that body"):
+        context.body(sw.Digest.of(b"never seen").value)
+    plans.complete_execute(plan_id)
+    assert context.net_changes() == net
+    plans.apply_plan(plan_id)
+    started = plans.start_apply(plan_id)
+    assert started.lease is not None
+    proof = {path: sw.Digest(each.after.digest) if each.after else None for path, each in net.items()}
+    plan = plans.complete_apply(plan_id, proof=proof, root="/somewhere")
+    assert plan.applied is not None
+    assert (plan.applied.paths, plan.applied.root) == (2, "/somewhere")
+    assert plans.complete_apply(plan_id, proof=proof, lease=started.lease.token) == plan
+    assert plans.list_plans(rolled_back=True).plans == ()
+    with pytest.raises(sw.NotProven):
+        plans.roll_back(plan_id, proof=proof)
+    undone = plans.roll_back(plan_id, "not what we wanted", proof={"a": sw.Digest.of(b"1"), "b": None})
+    assert undone.rolled_back_at_ms is not None
+    assert plans.roll_back(plan_id, "again", proof={}) == undone
+    assert [each.plan_id for each in plans.list_plans(rolled_back=True).plans] == [plan_id]
+
+
+def test_changesets_follow_the_pages(context: sw.PlanExecutionContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a page has come as one sequence."""
+    ids = [context.start_changeset() for _ in range(5)]
+    monkeypatch.setattr(limits, "PAGE_ROWS_MAX", 2)
+    assert [each.changeset_id for each in context.changesets()] == ids

@@ -13,8 +13,10 @@ from stepwell.domain.changeset import ChangesetState, Operation
 from stepwell.domain.commands import Command, Write
 from stepwell.domain.commands.changesets import EndChangeset, RecordChange, StartChangeset
 from stepwell.domain.commands.plans import (
+    AdvancePlan,
     ArchiveAction,
     CancelPlan,
+    CompleteApply,
     DeclareSubplans,
     EndSession,
     FailPhase,
@@ -23,11 +25,13 @@ from stepwell.domain.commands.plans import (
     RenewLease,
     RetryPlan,
     RevertPlan,
+    RollBackPlan,
     StartPhase,
     SubplanSpec,
     UseAction,
 )
 from stepwell.domain.commands.receipts import StoreReceipt
+from stepwell.domain.commands.subplans import ConflictFound, RecordMerge, ResolveConflict, StartReady
 from stepwell.domain.commands.tiers import (
     DeleteFragment,
     DemoteFragment,
@@ -37,6 +41,7 @@ from stepwell.domain.commands.tiers import (
     SetBudget,
     StoreFragment,
 )
+from stepwell.domain.conflict import Resolution
 from stepwell.domain.content import digest_of
 from stepwell.domain.deciding import RowChanged
 from stepwell.domain.fragment import TierBudget
@@ -289,6 +294,82 @@ def test_changesets(executing: Told) -> None:
     assert executing.told(EndChangeset("plan", "ctx", lease, "cs")) == [
         ev.ChangesetEnded(executing.state.revision, NOON_MS, "plan", ("p",), "cs", ChangesetState.CLOSED, 1)
     ]
+
+
+def test_steps_of_one_command_are_told_one_by_one(executing: Told) -> None:
+    """Whoever watches sees every position that a plan went through."""
+    executing.do(DeclareSubplans("plan", executing.lease(), (SubplanSpec("kid", "kid", "act"),), retries=1))
+
+    def positions(*commands: Command[Reply]) -> list[tuple[str, str, int]]:
+        told = executing.told(*commands)
+        assert all(isinstance(event, ev.PlanMoved) and event.parent_plan_id == "plan" for event in told)
+        return [(event.phase, event.state, event.attempt) for event in told if isinstance(event, ev.PlanMoved)]
+
+    assert positions(StartReady("plan", straight=True)) == [
+        ("strategize", "processing", 1),
+        ("strategize", "complete", 1),
+        ("execute", "queued", 1),
+        ("execute", "processing", 1),
+    ]
+    assert positions(FailPhase("kid", Phase.EXECUTE, executing.lease("kid"), "no")) == [
+        ("execute", "errored", 1),
+        ("execute", "queued", 2),
+    ]
+    assert positions(StartReady("plan")) == [("execute", "processing", 2)]
+    assert executing.told(StartReady("plan")) == []
+
+
+def test_merge(executing: Told) -> None:
+    """That it was made, and each choice, with the change that it made."""
+    executing.declare("one", "two")
+    for child in ("one", "two"):
+        executing.execute(child)
+        executing.change("a.py", None, child.encode(), plan_id=child)
+        executing.complete(child)
+    executing.change("a.py", None, b"one")
+    lease = executing.lease()
+    found = (ConflictFound("a.py", "two"),)
+    assert executing.told(RecordMerge("plan", lease, ("one", "two"), "plan-a", found)) == [
+        ev.SubplansMerged(executing.state.revision, NOON_MS, "plan", ("p",), 2, "plan-a", 1)
+    ]
+    started, recorded, ended, resolved = executing.told(
+        ResolveConflict("plan", lease, "a.py", "cs", Resolution.ACCEPT_THEIRS)
+    )
+    facts = (executing.state.revision, NOON_MS, "plan", ("p",))
+    assert started == ev.ChangesetStarted(*facts, "cs", "cs", 1)
+    assert isinstance(recorded, ev.ChangeRecorded)
+    assert (recorded.before_digest, recorded.after_digest) == (digest_of(b"one"), digest_of(b"two"))
+    assert ended == ev.ChangesetEnded(*facts, "cs", ChangesetState.CLOSED, 1)
+    assert resolved == ev.ConflictResolved(*facts, "a.py", "two", Resolution.ACCEPT_THEIRS, 0)
+
+
+def test_rolled_back(executing: Told) -> None:
+    """Once, with what it decided."""
+    executing.do(RecordDecision("plan", "d", executing.lease(), "which?", "this", "because"))
+    executing.change("a.py", None, b"x")
+    executing.complete()
+    executing.do(AdvancePlan("plan", Phase.APPLY))
+    executing.do(CompleteApply("plan", executing.start(), {"a.py": digest_of(b"x")}))
+    rolled_back = RollBackPlan("plan", "no", {"a.py": None})
+    told = executing.told(rolled_back)
+    facts = (executing.state.revision, NOON_MS, "plan", ("p",))
+    assert told == [
+        ev.PlanRolledBack(*facts, "local/act", executing.plan().version, 1),
+        ev.DecisionSuperseded(*facts, "d"),
+    ]
+    assert executing.told(rolled_back) == []
+
+
+def test_modes_are_told(executing: Told) -> None:
+    """A change of mode alone, too."""
+    lease = executing.lease()
+    executing.open()
+    change = RecordChange(
+        "plan", "ctx", lease, "run", before=b"x", after=b"x", before_mode=0o100644, after_mode=0o100755
+    )
+    (recorded,) = executing.told(change)
+    assert isinstance(recorded, ev.ChangeRecorded)
+    assert (recorded.operation, recorded.before_mode, recorded.after_mode) == (Operation.MODIFY, 0o100644, 0o100755)
 
 
 def test_forgotten(executing: Told) -> None:

@@ -1,24 +1,38 @@
 """The right to work on a plan: one holder, one token, one end."""
 
+from collections.abc import Callable
+
 import pytest
 
 from stepwell import limits
 from stepwell.domain import machine
+from stepwell.domain.commands import Write
+from stepwell.domain.commands.changesets import EndChangeset, RecordChange, StartChangeset
 from stepwell.domain.commands.plans import (
     AdvancePlan,
+    CancelPlan,
+    CompleteApply,
     CompletePhase,
+    ConstrainApply,
+    DeclareSubplans,
     EndSession,
     ExpireLeases,
     FailPhase,
     GetPlan,
+    RecordDecision,
     RenewLease,
     RetryPlan,
     RevertPlan,
+    RollBackPlan,
     StartPhase,
+    SubplanSpec,
     UseAction,
 )
+from stepwell.domain.commands.subplans import ConflictFound, ProceedPlan, RecordMerge, ResolveConflict
+from stepwell.domain.conflict import Resolution
+from stepwell.domain.content import digest_of
 from stepwell.domain.plan import Lease, Phase, PlanState, ProjectLink
-from stepwell.domain.replies import PlanFound
+from stepwell.domain.replies import PlanFound, Reply
 from stepwell.errors import Busy, LeaseLost, NotFound, PlanNotReady
 from tests.unit.domain.support import NOON_MS, World
 
@@ -230,3 +244,106 @@ def test_find(world: World) -> None:
     world.do(UseAction("wide", "act", (ProjectLink("p"), ProjectLink("q"))))
     world.refuse(GetPlan("wide"), NotFound, "there is no plan 'wide'", projects={"q"})
     assert world.do(GetPlan("plan"), projects={"p", "q"}).plan == world.plan()
+
+
+def lost_in_execute() -> World:
+    """A parent whose children are finished, merged but for a conflict, with an open changeset, and a lease to lose."""
+    world = World()
+    world.use()
+    world.execute()
+    world.declare("first", "second")
+    for child in ("first", "second"):
+        world.execute(child)
+        world.change("a.py", b"base", child.encode(), plan_id=child)
+        world.complete(child)
+    world.change("a.py", b"base", b"first")
+    return world
+
+
+def lost_in_apply() -> World:
+    """A plan that is being applied."""
+    world = World()
+    world.use()
+    world.execute()
+    world.change("a.py", None, b"x")
+    world.complete()
+    world.do(AdvancePlan("plan", Phase.APPLY))
+    world.start()
+    return world
+
+
+def merged(token: int) -> RecordMerge:
+    return RecordMerge("plan", token, ("first", "second"), "plan-a", (ConflictFound("a.py", "second"),))
+
+
+STALE: dict[str, Callable[[int], Write[Reply]]] = {
+    "start a changeset": lambda token: StartChangeset("plan", "ctx", "new", token),
+    "record": lambda token: RecordChange("plan", "ctx", token, "b.py", after=b"late"),
+    "record by name": lambda token: RecordChange("plan", "ctx", token, "b.py", after=b"late", changeset_id="cs"),
+    "close": lambda token: EndChangeset("plan", "ctx", token, "cs"),
+    "abort": lambda token: EndChangeset("plan", "ctx", token, "cs", abort=True),
+    "complete": lambda token: CompletePhase("plan", Phase.EXECUTE, token),
+    "fail": lambda token: FailPhase("plan", Phase.EXECUTE, token, "late"),
+    "renew": lambda token: RenewLease("plan", token),
+    "decide": lambda token: RecordDecision("plan", "d", token, "which?", "this"),
+    "declare": lambda token: DeclareSubplans("plan", token, (SubplanSpec("kid", "kid", "act"),)),
+    "proceed": lambda token: ProceedPlan("plan", token),
+    "merge": lambda token: RecordMerge("plan", token, ("first", "second")),
+    "resolve": lambda token: ResolveConflict("plan", token, "a.py", "new", Resolution.ACCEPT_THEIRS),
+}
+"""What a worker does while it executes, with its token."""
+
+AFTERWARDS = ["nobody took it back", "taken back", "another has it"]
+
+
+def goes_by(world: World, what: str) -> None:
+    """The lease is over; whether somebody noticed must not matter to whoever had it."""
+    world.now_ms += limits.LEASE_MS
+    if what != "nobody took it back":
+        world.do(ExpireLeases())
+    if what == "another has it":
+        world.start(session="bob")
+
+
+@pytest.mark.parametrize("what", AFTERWARDS)
+@pytest.mark.parametrize("deed", STALE)
+def test_who_stood_still_for_too_long_can_do_nothing(deed: str, what: str) -> None:
+    """Paused past its lease and continued, a worker neither records nor ends, merges nor resolves anything."""
+    world = lost_in_execute()
+    token = world.lease()
+    world.open()
+    if deed == "resolve":
+        world.do(merged(token))
+    goes_by(world, what)
+    world.refuse(STALE[deed](token), LeaseLost, f"lease {token} is over; stop working on it")
+
+
+@pytest.mark.parametrize("what", AFTERWARDS)
+def test_who_stood_still_while_it_applied(what: str) -> None:
+    """What it did to the tree is not proven by it any more, nor constrained, nor rolled back: it is not applied."""
+    world = lost_in_apply()
+    token = world.lease()
+    goes_by(world, what)
+    proof: dict[str, bytes | None] = {"a.py": digest_of(b"x")}
+    over = f"lease {token} is over; stop working on it"
+    world.refuse(CompleteApply("plan", token, proof), LeaseLost, over)
+    world.refuse(ConstrainApply("plan", token, "late"), LeaseLost, over)
+    world.refuse(FailPhase("plan", Phase.APPLY, token, "late"), LeaseLost, over)
+    world.refuse(RollBackPlan("plan", "late", {"a.py": None}), PlanNotReady, "roll_back_plan is not legal")
+
+
+def test_who_was_cancelled_from_above_can_do_nothing() -> None:
+    """A child's token ends with its parent."""
+    world = World()
+    world.use()
+    world.execute()
+    world.declare("kid")
+    token = world.execute("kid")
+    world.open("cs", "ctx", "kid")
+    world.do(CancelPlan("plan"))
+    for command in (
+        RecordChange("kid", "ctx", token, "a.py", after=b"late"),
+        EndChangeset("kid", "ctx", token, "cs"),
+        CompletePhase("kid", Phase.EXECUTE, token),
+    ):
+        world.refuse(command, LeaseLost, "is over; stop working on it")

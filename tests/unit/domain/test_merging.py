@@ -88,7 +88,7 @@ def left(world: World, path: str = "a.py") -> bytes:
     world.do(AdvancePlan("plan", Phase.APPLY))
     lease = world.start()
     for body in (b"one", b"two", b"three", b"mine", b"later"):
-        proof = {"a.py": digest_of(body), "own.py": digest_of(b"own")}
+        proof: dict[str, bytes | None] = {"a.py": digest_of(body), "own.py": digest_of(b"own")}
         try:
             world.do(CompleteApply("plan", lease, proof))
         except PlanError:

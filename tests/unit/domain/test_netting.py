@@ -99,6 +99,13 @@ def test_modes_have_to_follow_too() -> None:
         net_changes([entry("x", None, side(b"a", REGULAR)), entry("x", side(b"a", EXECUTABLE), A)])
 
 
+def test_what_is_moved_keeps_its_mode() -> None:
+    """Also one that only an earlier change knew."""
+    made, moved = entry("old", None, side(b"a", EXECUTABLE)), entry("new", A, B, "old")
+    for only in (None, "new"):
+        assert net_changes([made, moved], only=only)["new"] == NetChange("new", None, side(b"b", EXECUTABLE))
+
+
 def test_what_was_a_directory_does_not_make_one_of_a_file() -> None:
     """A mode is kept where it can be: there is no directory with content."""
     assert net_changes([entry("x", side(b"", DIRECTORY), A)])["x"].after == A

@@ -102,7 +102,7 @@ class TestStartReady:
 
     def test_dependency_ordered(self, world: World) -> None:
         """What it depends on first; without that it is never ready, and whoever waits for it is told so."""
-        needs = {"a": ("b",), "c": ("a",)}
+        needs: dict[str, tuple[str, ...]] = {"a": ("b",), "c": ("a",)}
         world.declare("a", "b", "c", mode=SubplanMode.DEPENDENCY_ORDERED, needs=needs)
         assert [given(world), given(world)] == ["b", None]
         world.complete("b")
