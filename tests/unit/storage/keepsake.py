@@ -41,6 +41,8 @@ FRAGMENTS: Final = {  # in the order of their use within each tier
     "in parts": (Tier.COLD, noise(2_500, 1)),
 }
 CHANGE: Final = (b"before\n", b"after\n")
+MODES: Final = (0o100644, 0o100755)
+MODES_SINCE: Final = 5  # entries of earlier versions do not know them, nor in which order they were recorded
 RECEIPTS: Final = {"first": b"the bytes of a receipt", "second": b""}  # in the order of their storing
 RECEIPTS_SINCE: Final = 4  # files of earlier versions have none
 SESSION: Final = SessionRow("session", ("p", "q/r"), 1, "boot/1", 4)
@@ -64,7 +66,19 @@ def keep_some(made: Reign) -> None:
     lease = execute_plan(made, "plan")
     made.do(RecordDecision("plan", "decision", lease, "which?", "this", "because", checkpoint=True))
     made.do(StartChangeset("plan", "context", "changeset", lease))
-    made.do(RecordChange("plan", "context", lease, "a.py", *CHANGE, tool="editor"))
+    before_mode, after_mode = MODES
+    made.do(
+        RecordChange(
+            "plan",
+            "context",
+            lease,
+            "a.py",
+            *CHANGE,
+            tool="editor",
+            before_mode=before_mode,
+            after_mode=after_mode,
+        )
+    )
     for name, data in RECEIPTS.items():
         made.do(StoreReceipt(name, ("q/r", "p"), f"which {name}? 🐟", data), NOON_MS + 7)
     made.journal.welcome(SESSION)

@@ -48,7 +48,7 @@ def test_everything_in_it_is_found(file: Path, tmp_path: Path) -> None:
         with reign(tmp_path, durability=Durability.DISK) as made:
             assert invariants.check(made.owner._state) == []
             fragments_are_there(made)
-            plan_is_there(made)
+            plan_is_there(made, knows_modes=int(file.stem) >= keepsake.MODES_SINCE)
             receipts_are_there(made, keepsake.RECEIPTS if int(file.stem) >= keepsake.RECEIPTS_SINCE else {})
             found = made.owner.kept
             assert found is not None
@@ -72,7 +72,7 @@ def fragments_are_there(made: Reign) -> None:
     assert (used.access_count, used.touched_at_ms, used.last_accessed_ms) == (2, NOON_MS + 5, NOON_MS + 5)
 
 
-def plan_is_there(made: Reign) -> None:
+def plan_is_there(made: Reign, *, knows_modes: bool) -> None:
     state = made.owner._state
     assert [action.name for action in state.actions] == ["local/act"]
     (plan,) = state.plans
@@ -82,8 +82,10 @@ def plan_is_there(made: Reign) -> None:
     assert (decision.question, decision.choice, decision.rationale) == ("which?", "this", "because")
     (entry,) = state.entries.of("changeset")
     assert (entry.path, entry.tool) == ("a.py", "editor")
-    for side, body in zip((entry.before, entry.after), keepsake.CHANGE, strict=True):
+    assert entry.ordinal == knows_modes
+    for side, body, mode in zip((entry.before, entry.after), keepsake.CHANGE, keepsake.MODES, strict=True):
         assert side is not None
+        assert side.mode == (mode if knows_modes else None)
         assert body_of(made, side.digest, len(body)) == body
 
 
