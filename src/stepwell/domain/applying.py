@@ -23,7 +23,7 @@ from stepwell.domain.progress import held, moved, require_version, transition
 from stepwell.domain.replies import PlanFound
 from stepwell.domain.state import State
 from stepwell.domain.validation import check_results, missing
-from stepwell.errors import NotProven, NotValidated
+from stepwell.errors import NotProven, NotValidated, PlanNotReady
 
 
 @decides(CompleteApply)
@@ -67,6 +67,8 @@ def roll_back_plan(state: State, command: RollBackPlan, origin: Origin) -> Verdi
     require_version(plan, command.expected_version)
     undone = transition(plan, PlanEvent.ROLL_BACK_PLAN, origin.now_ms)
     net = net_of(state, plan, plan.executed_attempt)
+    if plan.applied is not None and len(net) != plan.applied.paths:
+        raise PlanNotReady(f"plan {plan.plan_id!r} is being forgotten: not all that it changed is known any more")
     _require_proof(plan, {path: change.before for path, change in net.items()}, command.proof, "rolled back")
     ending = RolledBack(origin.now_ms, origin.session_id, command.reason, len(net))
     return moved(

@@ -61,12 +61,11 @@ def require_turn(state: State, plan: Plan) -> None:
     parent = state.plans.get(plan.parent_plan_id) if plan.parent_plan_id else None
     if parent is None:
         return
+    if parent.subplans is None or all(child.plan_id != plan.plan_id for child in parent.subplans.children):
+        raise PlanNotReady(f"its parent {parent.plan_id!r} was reverted and disowned it: cancel it")
     if plan.phase is Phase.STRATEGIZE:
-        if parent.subplans is None or all(child.plan_id != plan.plan_id for child in parent.subplans.children):
-            raise PlanNotReady(f"its parent {parent.plan_id!r} was reverted and disowned it: cancel it")
         require_parent_executing(state, plan)
-    if parent.subplans is not None:
-        _require_turn(state, parent.subplans, plan, plan.phase, _floor(children(state, parent)))
+    _require_turn(state, parent.subplans, plan, plan.phase, _floor(children(state, parent)))
 
 
 def _require_turn(state: State, subplans: Subplans, plan: Plan, phase: Phase, floor: _Floor) -> None:

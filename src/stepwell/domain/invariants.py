@@ -318,9 +318,10 @@ _UNRESOLVED: Final = {
 
 @invariant
 def contents_of_conflicts_are_held(state: State) -> Iterator[str]:
-    """Whoever has to choose can read what there is to choose from, as long as the plans are there."""
+    """Whoever has to choose can read what there is to choose from, until the whole tree is over."""
     for plan in state.plans:
-        for conflict in plan.conflicts if plan.position not in TERMINAL else ():
+        is_over = state.plans.rows[plan.root_plan_id].position in TERMINAL
+        for conflict in () if is_over else plan.conflicts:
             for side in (conflict.base, conflict.ours, conflict.theirs, conflict.chosen):
                 if side is not None and side.digest not in state.bodies:
                     yield f"{conflict.path} of {plan.plan_id}"

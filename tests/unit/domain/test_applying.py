@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from stepwell import limits
 from stepwell.domain.commands.plans import (
     AdvancePlan,
     CompleteApply,
     ConstrainApply,
     CreateAction,
     DeclareSubplans,
+    ForgetPlans,
     ListDecisions,
     ListPlans,
     RecordDecision,
@@ -166,6 +168,13 @@ class TestRollBack:
     def test_not_applied(self, world: World) -> None:
         """There is nothing to undo."""
         world.refuse(RollBackPlan("plan", "", BEFORE), PlanNotReady, "roll_back_plan is not legal .* apply/processing")
+
+    def test_half_forgotten(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Half of a tree put back would be neither the one nor the other."""
+        apply(world)
+        monkeypatch.setattr(limits, "FORGOTTEN_ROWS_PER_STEP_MAX", 4)
+        assert world.do(ForgetPlans(0, 0)).more
+        world.refuse(RollBackPlan("plan", "", BEFORE), PlanNotReady, "is being forgotten: not all that it changed")
 
     def test_version_and_scope(self, world: World) -> None:
         """As for any other step."""

@@ -13,6 +13,7 @@ from stepwell.domain.commands.plans import (
     CompleteApply,
     CompletePhase,
     EndSession,
+    ForgetPlans,
     RevertPlan,
 )
 from stepwell.domain.commands.subplans import ConflictFound, RecordMerge, ResolveConflict
@@ -348,3 +349,44 @@ class TestResolve:
         """A changeset has an id of its own."""
         command = ResolveConflict("plan", world.lease(), "a.py", "merged", THEIRS)
         world.refuse(command, AlreadyExists, "changeset 'merged' exists already")
+
+
+def test_forgotten_bit_by_bit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree that is over loses its contents before its plans, also below a child that merged."""
+    world.do(resolve(world, THEIRS))
+    world.do(resolve(world, OURS))
+    assert left(world) == b"two"
+    monkeypatch.setattr(limits, "FORGOTTEN_ROWS_PER_STEP_MAX", 5)
+    steps = 1
+    while world.do(ForgetPlans(0, 0)).more:
+        steps += 1
+    assert steps > 3
+    assert len(world.state.plans) == 0
+
+
+def test_nested_conflicts_are_forgotten_with_their_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child with conflicts of its own is complete for ever; its bodies go when its root is over."""
+    world = World()
+    world.use()
+    world.execute()
+    world.declare("mid")
+    world.execute("mid")
+    world.declare("one", "two", plan_id="mid")
+    for child in ("one", "two"):
+        world.execute(child)
+        world.change("a.py", None, child.encode(), plan_id=child)
+        world.complete(child)
+    world.change("a.py", None, b"one", plan_id="mid")
+    found = (ConflictFound("a.py", "two"),)
+    world.do(RecordMerge("mid", world.lease("mid"), ("one", "two"), "mid-a", found))
+    world.do(ResolveConflict("mid", world.lease("mid"), "a.py", "chosen", OURS))
+    world.complete("mid")
+    world.change("a.py", None, b"one")
+    world.do(RecordMerge("plan", world.lease(), ("mid",), "plan-a"))
+    world.complete()
+    world.do(AdvancePlan("plan", Phase.APPLY))
+    world.do(CompleteApply("plan", world.start(), {"a.py": digest_of(b"one")}))
+    monkeypatch.setattr(limits, "FORGOTTEN_ROWS_PER_STEP_MAX", 5)
+    while world.do(ForgetPlans(0, 0)).more:
+        assert world.plan("mid").conflicts
+    assert len(world.state.plans) == 0
