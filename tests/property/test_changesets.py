@@ -291,6 +291,36 @@ class ChangesetMachine(AgainstModel):
                 book = self.model.books[reply.entry.changeset_id]
                 assert (reply.entry.seq, reply.entry.path) == (len(book.entries), book.entries[-1][0])
 
+    @rule(data=st.data(), plan=st.sampled_from(PLANS), size=st.integers(1, 5))
+    def two_at_once(self, data: st.DataObject, plan: str, size: int) -> None:
+        """Changes of one file, recorded by turns into two changesets, most of them fitting; then both count."""
+        token, contexts = self.model.lease[plan], ("left", "right")
+        self.births += 1
+        names = {context: f"{context}-{self.births}" for context in contexts}
+        for context, name in names.items():
+            self.both(StartChangeset(plan, f"{plan}-{context}", name, token), self.origin())
+        body, mode = data.draw(st.tuples(st.sampled_from([None, b"", b"a"]), st.just(None)))
+        for _ in range(size):
+            context = data.draw(st.sampled_from(contexts))
+            after = data.draw(st.sampled_from([None, b"", b"a", b"bbbb"]))
+            after_mode = data.draw(st.sampled_from([None, 0o100644, 0o100755])) if after is not None else None
+            found = data.draw(st.sampled_from([body] * 5 + [b"bbbb"]))
+            before_mode = data.draw(st.sampled_from([None, mode])) if found is not None and found == body else None
+            change = RecordChange(
+                plan,
+                f"{plan}-{context}",
+                token,
+                "shared.py",
+                found,
+                after,
+                before_mode=before_mode,
+                after_mode=after_mode,
+            )
+            if self.both(change, self.origin()) is not None:
+                body, mode = after, after_mode
+        for context, name in names.items():
+            self.both(EndChangeset(plan, f"{plan}-{context}", token, name), self.origin())
+
     @rule(data=st.data(), size=st.integers(1, 5))
     def transact(self, data: st.DataObject, size: int) -> None:
         self.both_at_once([self.command(data) for _ in range(size)], self.origin())

@@ -480,7 +480,7 @@ class PlanMachine(AgainstModel):
     @rule(data=st.data(), session=st.sampled_from(["alice", "bob"]), straight=st.booleans())
     def work_on_what_is_ready(self, data: st.DataObject, session: str, *, straight: bool) -> None:
         """What a caller without luck is told is so: nothing happens until somebody steps in, or it is worth waiting."""
-        plan_id = self.pick(data)
+        plan_id = self.pick_parent(data)
         before = self.model.plans.get(plan_id, Sheet())
         had = [(each, self.model.plans[each].state) for each in before.children]
         reply = self.both(StartReady(plan_id, 1_000, straight), self.origin(session))
@@ -500,18 +500,46 @@ class PlanMachine(AgainstModel):
 
     @rule(data=st.data())
     def bring_children_through(self, data: st.DataObject) -> None:
-        """One after another as they become ready, some of them failing; then they are merged."""
-        plan_id = self.pick(data)
-        for _ in range(4):
+        """One after another as they become ready, some of them failing; then they are merged, and somebody meddles."""
+        self.bring_through(data, self.pick_parent(data))
+
+    def bring_through(self, data: st.DataObject, plan_id: str) -> None:
+        for _ in range(6):
             reply = self.both(StartReady(plan_id, 1_000, straight=True), self.origin())
             if not isinstance(reply, ReadyStarted) or reply.plan is None:
                 break
             child = reply.plan.plan_id
-            if data.draw(st.sampled_from([True, True, False])):
+            if data.draw(st.sampled_from([False, True, True])):
                 self.both(CompletePhase(child, EXECUTE, self.token(child)), self.origin())
             else:
                 self.both(FailPhase(child, EXECUTE, self.token(child), "x"), self.origin())
+                if data.draw(st.booleans()):
+                    self.both(RetryPlan(child), self.origin())
         self.both(self.merged(data, plan_id, self.token(plan_id)), self.origin())
+        for child in self.model.plans.get(plan_id, Sheet()).children[:1]:
+            failed = FailPhase(plan_id, EXECUTE, self.token(plan_id), "x")
+            meddling: list[Write[Reply]] = [failed, RevertPlan(child, "x"), CancelPlan(child)]
+            self.both(data.draw(st.sampled_from(meddling)), self.origin())
+            self.both(RetryPlan(plan_id), self.origin())
+
+    @precondition(lambda self: len(self.model.plans) < 16)
+    @rule(data=st.data())
+    def raise_a_family(self, data: st.DataObject) -> None:
+        """A root with children that nobody has begun, which chance seldom finds."""
+        self.births += 1
+        plan_id = f"plan-{self.births}"
+        self.both(UseAction(plan_id, "act", LINKS), self.origin())
+        self.both(StartPhase(plan_id, STRATEGIZE, 1_000), self.origin())
+        self.both(ProceedPlan(plan_id, self.token(plan_id), 1_000), self.origin())
+        self.both(self.family(data, plan_id, self.token(plan_id)), self.origin())
+        if data.draw(st.booleans()):
+            self.both(StartReady(plan_id, 1_000, straight=data.draw(st.booleans())), self.origin("bob"))
+        if data.draw(st.booleans()):
+            self.bring_through(data, plan_id)
+
+    def pick_parent(self, data: st.DataObject) -> str:
+        parents = [name for name, plan in self.model.plans.items() if plan.children]
+        return data.draw(st.sampled_from(parents * 3 + ["root"]))
 
     def token(self, plan_id: str) -> int | None:
         lease = self.model.plans.get(plan_id, Sheet()).lease
