@@ -13,7 +13,7 @@ from stepwell import limits
 from stepwell.errors import OutcomeUnknown, RuntimeLost
 from stepwell.protocol.codec import decode_from_manager, encode_frame
 from stepwell.protocol.messages import ClientMessage, ManagerMessage, Retired, Segments
-from stepwell.transport.spin import Spin, is_crowded
+from stepwell.transport.spin import Spin
 from stepwell.transport.wire import Aside, Wire
 
 # Plain numbers: the operators of an enumeration's flags take longer than receiving does.
@@ -28,7 +28,7 @@ class Connection(Wire):
         super().__init__(address, timeout_s)
         self._aside = aside
         self._out = bytearray()
-        self._spin = Spin(limits.SPIN_SECONDS, is_crowded)
+        self._spin = Spin(limits.SPIN_SECONDS)
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
 

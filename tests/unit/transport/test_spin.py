@@ -1,11 +1,10 @@
 """Looking again before sleeping is done where it helps, and left out where it does not."""
 
 from itertools import count
-from pathlib import Path
 
 import pytest
 
-from stepwell.transport.spin import Spin, is_crowded
+from stepwell.transport.spin import Spin
 
 
 class _Polled:
@@ -69,37 +68,3 @@ def test_misses_leave_it_out_ever_longer(polled: _Polled) -> None:
     assert polled.looks == looks, "left out once, as after a first miss"
     looking.look(polled.poll)
     assert polled.looks > looks
-
-
-def test_in_a_crowd_nobody_looks(polled: _Polled) -> None:
-    """Each that looks would keep from working whoever it waits for. It is asked now and then, and ever more seldom."""
-    asked = 0
-
-    def crowded() -> bool:
-        nonlocal asked
-        asked += 1
-        return True
-
-    looking = Spin(1.0, crowded)
-    for _ in range(1 + 64 + 1 + 128):
-        assert looking.look(polled.poll) == []
-    assert (polled.looks, asked) == (0, 2)
-
-
-def test_once_the_crowd_is_gone_it_looks_again(polled: _Polled) -> None:
-    answers = iter([True, False])
-    looking = Spin(1.0, lambda: next(answers, False))
-    polled.found = ["it"]
-    assert [looking.look(polled.poll) for _ in range(66)] == [[]] * 65 + [["it"]]
-
-
-def test_a_crowd_is_more_than_there_are_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where the kernel does not say how many want to run, nobody does."""
-    loadavg = tmp_path / "loadavg"
-    monkeypatch.setattr("stepwell.transport.spin._loadavg", loadavg)
-    monkeypatch.setattr("stepwell.transport.spin._cores", 3)
-    assert not is_crowded()
-    loadavg.write_text("9.00 9.00 9.00 3/101 777\n")
-    assert not is_crowded()
-    loadavg.write_text("0.00 0.00 0.00 4/101 777\n")
-    assert is_crowded()
