@@ -53,15 +53,15 @@ _MANAGER = "manager"
 class _TimeBudget:
     """Seconds of this thread's own work: being kept from working by others is not held against a request."""
 
-    __slots__ = ("_until_s", "_work_until_s")
+    __slots__ = ("_work_until_s", "until_s")
 
     def __init__(self, seconds: float) -> None:
-        self._until_s = time.monotonic() + seconds
+        self.until_s = time.monotonic() + seconds  # on the wall: the cheaper clock to ask, and never behind
         self._work_until_s = time.thread_time() + seconds
 
     def is_spent(self) -> bool:
-        # The clock on the wall is the cheaper one to ask, and never behind.
-        return time.monotonic() > self._until_s and time.thread_time() > self._work_until_s
+        """To be asked when the clock on the wall says so."""
+        return time.thread_time() > self._work_until_s
 
 
 class Requests:
@@ -212,14 +212,15 @@ class Requests:
         carried = 0
         has_reads = any(isinstance(command, Read) for command in commands)
         budget = _TimeBudget(limits.REQUEST_SECONDS_MAX)
+        until_s, one, monotonic = budget.until_s, self._one, time.monotonic
         for command in commands:
             if carried >= limits.REPLY_BYTES_MAX and isinstance(command, Read):
                 result: Result = self._refusal(Busy("the reply is full: ask for the rest again"), origin)
-            elif budget.is_spent():
+            elif monotonic() > until_s and budget.is_spent():
                 result = self._refusal(Busy("this batch has taken its time: send the rest again"), origin)
             else:
-                result = self._one(command, origin)
-            if has_reads and isinstance(result, Answer):
+                result = one(command, origin)
+            if has_reads:
                 carried += size_of(result)
             results.append(result)
         return tuple(results)

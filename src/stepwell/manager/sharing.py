@@ -33,10 +33,12 @@ class Sharing:
 
     def before(self, guest: Guest, response: Response) -> None:
         """Send what a response needs, and what its session should know by now."""
+        known = guest.known
         for result in response.results:
             if isinstance(result, Answer) and result.handles:
                 for handle in result.handles.values():
-                    self.lend(guest, handle)
+                    if handle.segment not in known:
+                        self.lend(guest, handle)
         self.notify(guest)
 
     def lend(self, guest: Guest, handle: Handle) -> None:

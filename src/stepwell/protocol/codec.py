@@ -14,7 +14,15 @@ from stepwell.domain.commands import AnyCommand, Command
 from stepwell.domain.replies import FragmentFound, FragmentPlaced, Reply
 from stepwell.errors import InvalidArgument, ProtocolError
 from stepwell.protocol.framing import HEADER
-from stepwell.protocol.messages import Answer, ClientMessage, ManagerMessage, Message, RequestId, Transaction
+from stepwell.protocol.messages import (
+    ClientMessage,
+    ManagerMessage,
+    Message,
+    Refusal,
+    RequestId,
+    Result,
+    Transaction,
+)
 
 _encoder = Encoder()
 _client_messages: Decoder[ClientMessage] = Decoder(ClientMessage)
@@ -73,14 +81,16 @@ def encode_frame(message: Message, out: bytearray) -> None:
     HEADER.pack_into(out, start, length)
 
 
-def size_of(answer: Answer) -> int:
-    """About how many bytes an answer takes in a frame. Where nothing varies much, it is not encoded to find out."""
-    reply = answer.reply
+def size_of(result: Result) -> int:
+    """About how many bytes a result takes in a frame. Where nothing varies much, it is not encoded to find out."""
+    if isinstance(result, Refusal):
+        return 0
+    reply = result.reply
     if isinstance(reply, FragmentFound) and not reply.row.metadata:  # first what is asked most
         return 4 * len(reply.row.source) + _ROW_BYTES
     if isinstance(reply, FragmentPlaced):
         return _ROW_BYTES
-    return len(_encoder.encode(reply)) + _HANDLE_BYTES * len(answer.handles)
+    return len(_encoder.encode(reply)) + _HANDLE_BYTES * len(result.handles)
 
 
 def decode_from_manager(payload: bytes | bytearray) -> ManagerMessage:
