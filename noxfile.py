@@ -14,6 +14,9 @@ nox.options.sessions = ["lint", "typecheck", "unit_tests", "integration_tests", 
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 COVERAGE_DATA = Path(".coverage-data")
+WIDER = {"tests": ("tests", "typecheck"), "coverage": ("tests", "typecheck")}  # groups that have all of a group
+installed: dict[str, str] = {}  # by group, where it was installed in this run
+
 # Tests mostly wait: for processes to start, and for the disk.
 PARALLEL = f"--numprocesses={min(2 * (os.cpu_count() or 1), 8)}"
 
@@ -21,16 +24,16 @@ PARALLEL = f"--numprocesses={min(2 * (os.cpu_count() or 1), 8)}"
 @nox.session
 def lint(session: nox.Session) -> None:
     """Style, format and the import rule."""
-    install(session, "lint")
-    session.run("ruff", "check", *session.posargs)
-    session.run("ruff", "format", "--check")
-    session.run("lint-imports", "--no-cache")
+    prepare(session, "lint")
+    run(session, ["ruff", "check", *session.posargs])
+    run(session, ["ruff", "format", "--check"])
+    run(session, ["lint-imports", "--no-cache"])
 
 
 @nox.session
 def typecheck(session: nox.Session) -> None:
     """Mypy and pyright, which find different things."""
-    install(session, "typecheck")
+    prepare(session, "typecheck")
     paths = session.posargs or existing(PYPROJECT["tool"]["mypy"]["files"])
     side_by_side(session, ["mypy", *paths], ["pyright", *session.posargs])
 
@@ -38,62 +41,76 @@ def typecheck(session: nox.Session) -> None:
 @nox.session
 def unit_tests(session: nox.Session) -> None:
     """Unit, property and architecture tests, and the features; or what pytest is told after `--`."""
-    install(session, "tests")
+    prepare(session, "tests")
     if session.posargs:  # as they are: their coverage would pass for that of all
-        session.run("pytest", *session.posargs)
+        run(session, ["pytest", *session.posargs])
         return
     side_by_side(session, measuring(), ["behave", "features"])
-    session.run("pytest", PARALLEL, "tests/architecture", "tests/property")
+    run(session, ["pytest", PARALLEL, "tests/architecture", "tests/property"])
 
 
 @nox.session
 def integration_tests(session: nox.Session) -> None:
     """Real processes, and faults done to them; or what pytest is told after `--`."""
-    install(session, "tests")
+    prepare(session, "tests")
     if session.posargs:
-        session.run("pytest", *session.posargs)
+        run(session, ["pytest", *session.posargs])
         return
     # The pools that the benchmark is compared with have semaphores with names, which everybody's leak check would see.
     alone = "tests/crossprocess/test_benchmarks.py"
-    session.run("pytest", PARALLEL, "tests/crossprocess", "tests/faults", f"--ignore={alone}")
-    session.run("pytest", alone)
+    run(session, ["pytest", PARALLEL, "tests/crossprocess", "tests/faults", f"--ignore={alone}"])
+    run(session, ["pytest", alone])
 
 
 @nox.session
 def coverage_report(session: nox.Session) -> None:
     """Branch coverage by the unit tests, and by the managers that they start; measures what is not yet measured."""
     if is_measured():
-        session.install(*nox.project.dependency_groups(PYPROJECT, "coverage"))
+        prepare(session, "coverage")
     else:
-        install(session, "tests")
-        session.run(*measuring())
-    session.run("coverage", "combine", "--keep", "--quiet", str(COVERAGE_DATA / "unit_tests"))
-    session.run("coverage", "report", *session.posargs)
+        prepare(session, "tests")
+        run(session, measuring())
+    run(session, ["coverage", "combine", "--keep", "--quiet", str(COVERAGE_DATA / "unit_tests")])
+    run(session, ["coverage", "report", *session.posargs])
 
 
 @nox.session
 def soak(session: nox.Session) -> None:
     """What has no natural end, for an hour: examples, commands, kills of managers and workers; or what follows `--`."""
-    install(session, "tests")
+    prepare(session, "tests")
     paths = [
         "tests/property",
         *(f"tests/crossprocess/test_{name}.py" for name in ("kills", "memory", "storm", "workers")),
     ]
     long = {"STEPWELL_HYPOTHESIS_PROFILE": "long"}
-    session.run("pytest", "-o", "faulthandler_timeout=0", *(session.posargs or paths), env=long)
+    run(session, ["pytest", "-o", "faulthandler_timeout=0", *(session.posargs or paths)], env=long)
 
 
 @nox.session
 def benchmark(session: nox.Session) -> None:
     """Time the peers side by side; the README's figures come from here."""
-    install(session, "benchmark")
+    prepare(session, "benchmark")
     for contender in nox.project.dependency_groups(PYPROJECT, "contenders"):
         session.install(contender, success_codes=[0, 1, 2])  # the benchmark says who is absent
-    session.run("python", "-m", "benchmarks", *session.posargs)
+    run(session, ["python", "-m", "benchmarks", *session.posargs])
 
 
-def install(session: nox.Session, group: str) -> None:
-    session.install("--editable", ".", *nox.project.dependency_groups(PYPROJECT, group))
+def prepare(session: nox.Session, group: str) -> None:
+    """Have what a group names: in an environment of this run that has it all, or else in the session's own."""
+    for wider in WIDER.get(group, ()):
+        if wider in installed:
+            session.env["PATH"] = f"{installed[wider]}{os.pathsep}{os.environ['PATH']}"
+            return
+    package = [] if group == "coverage" else ["--editable", "."]
+    session.install(*package, *nox.project.dependency_groups(PYPROJECT, group))
+    installed[group] = session.bin
+
+
+def run(session: nox.Session, command: list[str], *, silent: bool = False, env: dict[str, str] | None = None) -> None:
+    """Run what `prepare` has made sure of."""
+    paths = session.env.get("PATH") or session.bin
+    program = shutil.which(command[0], path=paths)
+    session.run(program or command[0], *command[1:], silent=silent, env=env, external=True)
 
 
 def measuring() -> list[str]:
@@ -109,9 +126,9 @@ def measuring() -> list[str]:
 def side_by_side(session: nox.Session, *commands: list[str]) -> None:
     """Each leaves a core to the other. What the later ones print is only seen if they fail."""
     with ThreadPoolExecutor() as threads:
-        runs = [threads.submit(session.run, *command, silent=number > 0) for number, command in enumerate(commands)]
-    for run in runs:
-        run.result()
+        runs = [threads.submit(run, session, command, silent=number > 0) for number, command in enumerate(commands)]
+    for each in runs:
+        each.result()
 
 
 def is_measured() -> bool:
