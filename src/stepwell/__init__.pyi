@@ -5,10 +5,13 @@ from .client.breaker import BreakerSettings
 from .client.bundle import Batch, Transaction
 from .client.calls import Pending
 from .client.client import Client, connect
+from .client.crews import WorkContext, WorkDone
 from .client.execution import ChangeSummary, PlanExecutionContext
 from .client.executor import DefaultStrategyExecutor, Execution
 from .client.fragments import StoredFragment, ViewedFragment
 from .client.ingesting import IngestReport
+from .client.merging import ConflictSides
+from .client.plandiffs import PlanChanges
 from .client.plans import PlanLifecycleService
 from .client.receipts import ReceiptService
 from .client.strategies import StrategyService
@@ -162,6 +165,7 @@ __all__ = [
     "Client",
     "Conflict",
     "ConflictResolved",
+    "ConflictSides",
     "ConflictState",
     "Constrained",
     "Content",
@@ -214,6 +218,7 @@ __all__ = [
     "Pending",
     "Phase",
     "Plan",
+    "PlanChanges",
     "PlanCreated",
     "PlanError",
     "PlanExecutionContext",
@@ -269,6 +274,8 @@ __all__ = [
     "View",
     "ViewedFragment",
     "Watch",
+    "WorkContext",
+    "WorkDone",
     "WorkerDied",
     "aio",
     "connect",

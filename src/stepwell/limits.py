@@ -94,6 +94,12 @@ MAX_PARALLEL: Final = 5
 MAX_PARALLEL_MAX: Final = 50
 SUBPLAN_RETRIES_MAX: Final = 10  # of a child that fails: what fails more often needs another strategy
 CONFLICTS_MAX: Final = 500  # of one merge: they travel with their plan, and each is resolved by a changeset of its own
+MERGED_ENTRIES: Final = 400  # recorded at once: about 10 ms of the loop, and never too many uploads
+MERGED_BYTES: Final = 4 * MIB  # of their bodies, unless one is larger
+DIFFED_AT_ONCE: Final = 200  # paths of a plan: their bodies are mapped together
+HEARTBEAT_SECONDS_MAX: Final = 2.0  # until somebody who works on a plan is told that it is not theirs any more
+WORK_LOOK_SECONDS: Final = 5.0  # at most, while nothing is ready: a lost connection must not leave anybody waiting
+WORK_PAUSE_SECONDS: Final = 0.25  # between two looks, for those for whom there is no room among the watchers
 VALIDATIONS_MAX: Final = 16  # of an action and of a plan, each
 VALIDATION_ARGUMENTS_MAX: Final = 64
 VALIDATION_ARGUMENT_CHARS_MAX: Final = 4_096
@@ -248,6 +254,9 @@ assert RECONNECT_SECONDS_MAX <= SESSION_GRACE_SECONDS, "whoever comes back in ti
 assert SWEEP_MOVES_MAX <= MOVES_PER_STEP_MAX, "a sweep is a step"
 assert HOT_TTL_MS <= WARM_TTL_MS <= COLD_RETENTION_MS, "tiers are ordered"
 assert SUBPLAN_RETRIES_MAX < ATTEMPTS_MAX, "retries that are declared can be made"
+assert MERGED_ENTRIES + 3 <= BATCH_COMMANDS_MAX, "entries recorded at once, with their beginning and end, are a batch"
+assert 2 * MERGED_ENTRIES <= UPLOADS_PER_REQUEST_MAX, "and so are their bodies"
+assert MERGED_BYTES + 2 * INLINE_BODY_BYTES_MAX < FRAME_BYTES_MAX // 2, "and one frame"
 assert CONFLICTS_MAX < CHANGESETS_PER_PLAN_MAX, "every conflict can be resolved, behind the changeset of the merge"
 assert CONFLICTS_MAX * PATH_CHARS_MAX < REPLY_BYTES_MAX, "a plan with its conflicts is one reply"
 assert 2 * VALIDATIONS_MAX * VALIDATION_OUTPUT_CHARS_MAX < REPLY_BYTES_MAX // 4, "and so is one with its validations"

@@ -8,7 +8,7 @@ from functools import partial
 from stepwell import limits
 from stepwell.aio.threads import elsewhere
 from stepwell.aio.way import Way
-from stepwell.client import execution
+from stepwell.client import execution, plans
 from stepwell.client.calls import Awaiting, Call
 from stepwell.client.execution import ChangeSummary, ExecutionCalls, summary_of
 from stepwell.client.fragments import StoredFragment
@@ -78,6 +78,17 @@ class PlanLifecycleService(PlanCalls, Awaiting):
     by itself.
     """
 
+    def __init__(self, session: Session, way: Way) -> None:
+        super().__init__(session, way)
+        self.twin = plans.PlanLifecycleService(session)
+        self.threads = way.threads
+
+    work_on = elsewhere(plans.PlanLifecycleService.work_on)
+    """Work on the children of a plan: `stepwell.PlanLifecycleService.work_on`, in a thread, in which `run` is called.
+
+    Cancelled, it goes on there to its end: give it a `wait_s`, or cancel the plan.
+    """
+
 
 class ReceiptService(ReceiptCalls, Awaiting):
     """Receipts. Each method is awaited, and gives what that of `stepwell.ReceiptService` does."""
@@ -117,3 +128,10 @@ class PlanExecutionContext(ExecutionCalls, Awaiting):
         return summary_of(changeset_id, [entry async for entry in self.entries(changeset_id)])
 
     diff = elsewhere(execution.PlanExecutionContext.diff)
+    net_changes = elsewhere(execution.PlanExecutionContext.net_changes)
+    merge_children = elsewhere(execution.PlanExecutionContext.merge_children)
+    resolve = elsewhere(execution.PlanExecutionContext.resolve)
+    conflict_sides = elsewhere(execution.PlanExecutionContext.conflict_sides)
+    conflict_text = elsewhere(execution.PlanExecutionContext.conflict_text)
+    plan_diff = elsewhere(execution.PlanExecutionContext.plan_diff)
+    plan_summary = elsewhere(execution.PlanExecutionContext.plan_summary)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from msgspec import Struct
 from ulid import ULID
 
 from stepwell import limits
+from stepwell.client import merging, plandiffs
 from stepwell.client.calls import Answered, Answering, Call, Deferring, Enlists, Service, method
 from stepwell.client.diffs import entry_diff
+from stepwell.client.merging import ConflictSides
+from stepwell.client.plandiffs import PlanChanges
 from stepwell.client.session import Session
 from stepwell.domain.changeset import Change, Changeset, ChangesetState, EntryRow, Operation
 from stepwell.domain.checks import require_instance
@@ -26,6 +30,7 @@ from stepwell.domain.commands.plans import GetPlan
 from stepwell.domain.commands.tiers import LocateBodies
 from stepwell.domain.content import Digest
 from stepwell.domain.netting import NetChange, in_order, net_changes
+from stepwell.domain.plan import Plan
 from stepwell.domain.replies import BodiesLocated, ChangesetFound, ChangesetPage, EntryPage
 from stepwell.errors import NotFound
 
@@ -188,10 +193,62 @@ class PlanExecutionContext(ExecutionCalls, Answering):
 
         Changes of a path that do not follow from each other are refused, with `BrokenChain`.
         """
+        return net_changes(self.recorded())
+
+    def recorded(self) -> Sequence[EntryRow]:
+        """The entries that `net_changes` is made of, in order of recording."""
         plan = self.session.perform(Call(GetPlan(self.plan_id), lambda answered: answered.reply.plan))
         attempt = plan.attempt if plan.executed_attempt is None else plan.executed_attempt
         counted = [each for each in self.changesets() if (each.state, each.attempt) == (ChangesetState.CLOSED, attempt)]
-        return net_changes(in_order([[*self.entries(each.changeset_id)] for each in counted]))
+        return in_order([[*self.entries(each.changeset_id)] for each in counted])
+
+    def of(self, plan_id: str) -> PlanExecutionContext:
+        """A context of another plan in the same session, a child's say, to read what was recorded there."""
+        return PlanExecutionContext(self.session, plan_id)
+
+    def merge_children(self) -> Plan:
+        """Make what finished children changed the plan's own: one changeset, and conflicts for somebody to resolve.
+
+        Path by path, in declared order, by the plan's `MergeStrategy`; what comes of it depends on what they recorded,
+        and on nothing else. It is all recorded or nothing is, and a merge that was interrupted is made again by another
+        call; once made, another call gives the same. With `fail_on_conflict` it raises `MergeConflicts`.
+        """
+        return merging.merge_children(self)
+
+    def resolve(
+        self,
+        path: str,
+        *,
+        accept: Literal["ours", "theirs"] | None = None,
+        body: bytes | None = None,
+        mode: int | None = None,
+        alias: str | None = None,
+    ) -> Plan:
+        """Choose for the first open conflict of a path: what is merged so far, what the child left, or a body.
+
+        Conflicts of one path come in declared order, and what is chosen is `ours` for the next: nobody's work is
+        passed over unseen. `alias` is the child's, to be sure.
+        """
+        return merging.resolve(self, path, accept=accept, body=body, mode=mode, alias=alias)
+
+    def conflict_sides(self, path: str) -> ConflictSides:
+        """The first open conflict of a path, with the bytes of both sides and what git makes of them."""
+        return merging.sides_of(self, path)
+
+    def conflict_text(self, path: str) -> str:
+        """The first open conflict of a path as git writes it, between markers: to be edited, and given as `body`."""
+        return merging.text_of(self, path)
+
+    def plan_diff(self, *, paths: Sequence[str] = (), tools: Sequence[str] = ()) -> str:
+        """A unified diff of what the whole plan comes to, in order of path, moves found; git applies it.
+
+        `paths` are globs, as in `tiers.list`; with `tools` it has the paths that one of those has changed.
+        """
+        return plandiffs.plan_diff(self, paths, tools)
+
+    def plan_summary(self) -> PlanChanges:
+        """What the whole plan comes to, in numbers."""
+        return plandiffs.plan_summary(self)
 
     def changesets(self) -> Iterator[Changeset]:
         """All changesets of the plan, of all contexts and attempts, in order of starting."""

@@ -8,6 +8,7 @@ from ulid import ULID
 
 from stepwell import limits
 from stepwell.client.calls import Answering, Call, Deferring, method
+from stepwell.client.crews import Agent, Run, WorkDone
 from stepwell.client.planning import links_of, plan_of
 from stepwell.client.subplans import SubplanCalls
 from stepwell.domain.checks import require_instance
@@ -336,6 +337,27 @@ class PlanLifecycleService(PlanCalls, Answering):
     wins and the other gets a typed refusal. Actions are everybody's; plans are seen by sessions that may see all
     their projects.
     """
+
+    def work_on(
+        self,
+        parent_plan_id: str,
+        run: Run,
+        *,
+        straight: bool = True,
+        lease_ms: int = limits.LEASE_MS,
+        wait_s: float | None = None,
+    ) -> WorkDone:
+        """Work on the children of a plan, as one of any number of agents, until everything is over.
+
+        `run(plan, context)` is called for each child that this agent is given, under its lease, which is renewed
+        meanwhile. When it returns, the child is complete; when it raises, the child has failed, with what was raised.
+        A child that is taken away, cancelled say, raises `LeaseLost` from whatever `run` does with its context, and
+        from `context.check()`; it is neither completed nor failed then. Without `straight`, `run` is called for a
+        child's strategy too, and `plan.phase` says which it is.
+
+        While nothing is ready it waits for what the others do, at most for `wait_s` at a time.
+        """
+        return Agent(self.session, parent_plan_id, run, lease_ms, straight=straight).work(wait_s)
 
 
 def _proven(proof: Mapping[str, Digest | None]) -> dict[str, bytes | None]:

@@ -10,6 +10,8 @@ What is decided without looking inside:
 
 Modes merge by themselves, in the same way; where both sides changed a mode differently, that is a conflict, and ours
 stays.
+
+Where theirs is said to win there is no conflict: what would be one is theirs, of texts only the lines in question.
 """
 
 from __future__ import annotations
@@ -64,8 +66,24 @@ class MergedText(Struct, frozen=True):
     is_clean: bool
 
 
-def merge(ours: Version | None, base: Version | None, theirs: Version | None, labels: Labels = LABELS) -> Merged:
+def merge(
+    ours: Version | None,
+    base: Version | None,
+    theirs: Version | None,
+    labels: Labels = LABELS,
+    *,
+    theirs_wins: bool = False,
+) -> Merged:
     """One version of three; None is a side that has no file."""
+    merged = _merge(ours, base, theirs, labels, theirs_wins=theirs_wins)
+    if merged.is_clean or not theirs_wins:
+        return merged
+    return Merged(theirs, is_clean=True)
+
+
+def _merge(
+    ours: Version | None, base: Version | None, theirs: Version | None, labels: Labels, *, theirs_wins: bool
+) -> Merged:
     if theirs in (ours, base):
         return Merged(ours, is_clean=True)
     if ours == base:
@@ -74,11 +92,13 @@ def merge(ours: Version | None, base: Version | None, theirs: Version | None, la
         return Merged(ours or theirs, is_clean=False, reason="one side deleted it, and the other changed it")
     if not ours.is_file or not theirs.is_file:
         return Merged(ours, is_clean=False, reason="both sides changed what is not a file on both")
-    return _merge_files(ours, base if base and base.is_file else None, theirs, labels)
+    return _merge_files(ours, base if base and base.is_file else None, theirs, labels, theirs_wins=theirs_wins)
 
 
-def _merge_files(ours: Version, base: Version | None, theirs: Version, labels: Labels) -> Merged:
+def _merge_files(ours: Version, base: Version | None, theirs: Version, labels: Labels, *, theirs_wins: bool) -> Merged:
     mode, is_same_mode = merge_modes(ours.mode, base.mode if base else None, theirs.mode)
+    if theirs_wins and not is_same_mode:
+        mode, is_same_mode = theirs.mode, True
     reason = "" if is_same_mode else "both sides changed its mode"
     old = base.body if base else None
     if theirs.body in (ours.body, old):
@@ -88,7 +108,7 @@ def _merge_files(ours: Version, base: Version | None, theirs: Version, labels: L
     elif not all(side.is_text for side in (ours, base, theirs) if side):
         body, reason = ours.body, "both sides changed it, and it is binary"
     else:
-        text = merge_text(ours.body, old or b"", theirs.body, labels)
+        text = merge_text(ours.body, old or b"", theirs.body, labels, theirs_wins=theirs_wins)
         body, reason = text.body, reason if text.is_clean else "both sides changed the same lines"
     return Merged(Version(body, mode), is_clean=not reason, reason=reason)
 
@@ -103,7 +123,9 @@ def merge_modes(ours: int | None, base: int | None, theirs: int | None) -> tuple
     return (theirs, True) if ours == before else (ours, False)
 
 
-def merge_text(ours: bytes, base: bytes, theirs: bytes, labels: Labels = LABELS) -> MergedText:
+def merge_text(
+    ours: bytes, base: bytes, theirs: bytes, labels: Labels = LABELS, *, theirs_wins: bool = False
+) -> MergedText:
     """What `git merge-file` makes of three texts, untouched by anybody's configuration."""
     if any("\0" in label or "\n" in label for label in labels):
         raise InvalidArgument("a label of a merge is one line: it stands behind a conflict marker")
@@ -111,7 +133,8 @@ def merge_text(ours: bytes, base: bytes, theirs: bytes, labels: Labels = LABELS)
         for name, body in zip(LABELS, (ours, base, theirs), strict=True):
             (Path(directory) / name).write_bytes(body)
         named = [part for label in labels for part in ("-L", label)]
-        done = _run(["git", "merge-file", "-p", *named, *LABELS], directory)
+        favoured = ["--theirs"] if theirs_wins else []
+        done = _run(["git", "merge-file", "-p", *favoured, *named, *LABELS], directory)
     if done.returncode < 0 or done.returncode > _CONFLICTS_MAX:
         said = done.stderr.decode(errors="replace").strip()
         raise ToolMissing(f"git cannot merge here, and says {said[: limits.ERROR_CHARS_MAX]!r}: install a git that can")
