@@ -52,9 +52,10 @@ class Heartbeat:
         self._thread.join()
 
     def _run(self) -> None:
-        pause_s = min(self._lease_s / 3, limits.HEARTBEAT_SECONDS_MAX)
+        usual_s = pause_s = min(self._lease_s / 3, limits.HEARTBEAT_SECONDS_MAX)
         while not self._is_over.wait(pause_s):
             asked_at_s = time.monotonic()
+            pause_s = usual_s / 4  # if it is no answer
             try:
                 self._session.perform(Call(self._command, plan_of))
             except Busy:
@@ -65,3 +66,4 @@ class Heartbeat:
             except StepwellError:  # nobody there, for now: what counts is whether the lease outlives that
                 continue
             self._held_until_s = asked_at_s + self._lease_s
+            pause_s = usual_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
+from stepwell.client.calls import Call
 from stepwell.client.session import Session
 from stepwell.testing import LocalRuntime
 from tests.unit.client.families import Work, declared, family, record, tree
@@ -394,17 +396,17 @@ class TestParts:
     def test_interrupted(self, client: sw.Client, monkeypatch: pytest.MonkeyPatch, *, kept_open: bool) -> None:
         """What was sent counts for nothing, and the next call begins anew."""
         context = family(client, self.WORKS)
-        together, sent = Session.perform_together, []
+        together, perform = Session.perform_together, Session.perform
+        parts: list[int] = []
 
-        def breaking(session: Session, calls: list[object]) -> object:
-            if len(sent) == 2:
+        def breaking(session: Session, calls: Sequence[Call[object]]) -> list[tuple[object, int]]:
+            if len(parts) == 2:
                 if kept_open:
                     monkeypatch.setattr(Session, "perform", lambda *_: 1 / 0)
                 raise KeyboardInterrupt
-            sent.append(calls)
-            return together(session, calls)
+            parts.append(len(calls))
+            return [*together(session, calls)]
 
-        perform = Session.perform
         monkeypatch.setattr(Session, "perform_together", breaking)
         with pytest.raises((KeyboardInterrupt, ZeroDivisionError)):
             context.merge_children()

@@ -99,3 +99,16 @@ def test_what_git_refuses() -> None:
         merge_text(b"a\0", b"b\n", b"c\n")
     with pytest.raises(sw.InvalidArgument, match="one line"):
         merge_text(b"", b"", b"", ("a\nb", "", ""))
+
+
+def test_theirs_wins() -> None:
+    """There is no conflict then: of texts only the lines that overlap are theirs, of all else everything."""
+    ours = Version(b"one\n2\n3\n4\n5\n6\n", stat.S_IFREG | 0o600)
+    theirs = Version(b"ONE\n2\n3\n4\nfive\n", stat.S_IFREG | 0o755)
+    both = Version(b"ONE\n2\n3\n4\nfive\n", stat.S_IFREG | 0o755)
+    assert merge(ours, BASE, theirs, theirs_wins=True) == Merged(both, is_clean=True)
+    first, last = Version(b"one\n2\n3\n4\n5\n"), Version(b"ONE\n2\n3\n4\nfive\n")
+    assert merge(first, BASE, last, theirs_wins=True).version == Version(last.body)
+    for ours_is, theirs_is in ((OURS, None), (None, OURS), (BINARY, OURS), (OURS, LINK), (LINK, OURS)):
+        assert merge(ours_is, BASE, theirs_is, theirs_wins=True) == Merged(theirs_is, is_clean=True)
+    assert merge(OURS, BASE, THEIRS, theirs_wins=True) == merge(OURS, BASE, THEIRS)
