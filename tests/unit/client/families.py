@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import stepwell as sw
+from stepwell import limits
 from tests.unit.client.support import executing
 
 Given = bytes | tuple[bytes, int] | None
@@ -35,9 +36,10 @@ def family(
     *,
     merge: sw.MergeStrategy = sw.MergeStrategy.GIT_THREE_WAY,
     own: Work | None = None,
+    lease_ms: int = limits.LEASE_MS,
 ) -> sw.PlanExecutionContext:
     """The context of a parent whose children, in declared order, have done their work."""
-    parent = declared(client, [*works], merge=merge)
+    parent = declared(client, [*works], merge=merge, lease_ms=lease_ms)
     context = client.execution(parent.plan_id)
     if own:
         record(context, own, "parent")
@@ -62,10 +64,11 @@ def declared(
     fail_fast: bool = False,
     retries: int = 0,
     needs: Mapping[str, Sequence[str]] | None = None,
+    lease_ms: int = limits.LEASE_MS,
 ) -> sw.Plan:
     """A plan that this client executes, and its children."""
     project = (client.projects or ("p",))[0]
-    parent = executing(client, f"act-{client.status().revision}", project)
+    parent = executing(client, f"act-{client.status().revision}", project, lease_ms)
     children = [
         sw.subplan(parent.action_name, alias=alias, depends_on=(needs or {}).get(alias, ())) for alias in aliases
     ]

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 import stepwell as sw
+from stepwell import limits
 
 
 def fragment(fragment_id: str = "a", body: str | bytes | memoryview = b"body", tokens: int = 1) -> sw.Fragment:
@@ -22,14 +23,14 @@ def act(client: sw.Client, name: str) -> str:
     return action.name
 
 
-def executing(client: sw.Client, name: str, project: str) -> sw.Plan:
+def executing(client: sw.Client, name: str, project: str, lease_ms: int = limits.LEASE_MS) -> sw.Plan:
     """A plan that this client is executing."""
     plans = client.plans
     plan_id = plans.use_action(act(client, name), projects=[project]).plan_id
     plans.start_strategize(plan_id)
     plans.complete_strategize(plan_id)
     plans.execute_plan(plan_id)
-    return plans.start_execute(plan_id)
+    return plans.start_execute(plan_id, lease_ms=lease_ms)
 
 
 @contextmanager

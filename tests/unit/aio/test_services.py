@@ -1,0 +1,50 @@
+"""What is made of several calls, awaited: children worked on and merged, a plan's diff."""
+
+from __future__ import annotations
+
+import pytest
+
+import stepwell as sw
+from stepwell import aio
+from tests.loops import with_client
+from tests.unit.client.families import record
+
+
+def test_children(address: str, project: str) -> None:
+    """Agents work in threads of the client; the rest gives what its blocking twin gives."""
+
+    async def main(client: aio.Client) -> None:
+        plans = client.plans
+        action = await plans.create_action(
+            f"aio-{project}".lower()[:60],
+            description="",
+            definition_of_done="",
+            strategy_actor="planner",
+            execution_actor="coder",
+        )
+        plan_id = (await plans.use_action(action.name, projects=[project])).plan_id
+        await plans.start_strategize(plan_id)
+        await plans.proceed(plan_id)
+        names = ("first", "second")
+        declared = await plans.declare_subplans(plan_id, [sw.subplan(action.name, alias=name) for name in names])
+        assert declared.subplans is not None
+        aliases = {child.plan_id: child.alias for child in declared.subplans.children}
+
+        def run(plan: sw.Plan, context: sw.WorkContext) -> None:
+            record(context, {"f": (b"base\n", aliases[plan.plan_id].encode() + b"\n")}, "editor")
+
+        done = await plans.work_on(plan_id, run)
+        assert (done.completed, done.is_over) == (tuple(aliases), True)
+        context = client.execution(plan_id)
+        assert len((await context.merge_children()).open_conflicts) == 1
+        assert (await context.conflict_sides("f")).theirs == b"second\n"
+        assert await context.conflict_text("f") == "<<<<<<< ours\nfirst\n=======\nsecond\n>>>>>>> theirs (second)\n"
+        with pytest.raises(sw.MergeConflicts):
+            await plans.complete_execute(plan_id)
+        assert (await context.resolve("f", accept="theirs")).open_conflicts == ()
+        assert [*await context.net_changes()] == ["f"]
+        assert (await context.plan_diff(tools=["editor"])).endswith("-base\n+second\n")
+        assert (await context.plan_summary()).by_tool == {"editor": 1, "merge": 1}
+        await plans.complete_execute(plan_id)
+
+    with_client(main, address, project)
