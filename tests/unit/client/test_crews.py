@@ -216,6 +216,25 @@ def test_lease_that_was_lost_is_not_completed(client: sw.Client) -> None:
     assert (len(done.lost), len(done.completed), len(done.failed)) == (1, 1, 0)
 
 
+def test_children_of_children(client: sw.Client) -> None:
+    """An agent may be a parent itself: what its children did is merged into it, and then into its own parent."""
+    parent = declared(client, ["outer"])
+
+    def inner(plan: sw.Plan, context: sw.WorkContext) -> None:
+        record(context, {f"{plan.plan_id}.txt": (None, b"x")})
+
+    def outer(plan: sw.Plan, context: sw.WorkContext) -> None:
+        children = [sw.subplan(parent.action_name, alias=alias) for alias in "ab"]
+        client.plans.declare_subplans(plan.plan_id, children, lease=context.lease)
+        assert len(client.plans.work_on(plan.plan_id, inner).completed) == 2
+        context.merge_children()
+
+    assert len(client.plans.work_on(parent.plan_id, outer).completed) == 1
+    context = client.execution(parent.plan_id)
+    context.merge_children()
+    assert len(tree(context)) == 2
+
+
 def when_waiting(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]) -> None:
     """Have something done when an agent has found nothing, and is about to wait."""
     wait, deeds = Agent._wait, [deed]

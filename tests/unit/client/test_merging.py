@@ -191,6 +191,27 @@ def test_back_where_it_was_is_what_is_shown(client: sw.Client) -> None:
     assert tree(context) == {"f": (b"z", None)}
 
 
+def test_moves_and_tools(client: sw.Client) -> None:
+    """A move that nobody else touched is one in the parent's diff; what was taken whole is still its tool's."""
+    plan = declared(client, ["mover", "other"])
+    for change in (
+        sw.Change(path="new", source_path="old", before=BASE, after=BASE, tool="git-mv"),
+        sw.Change(path="f", after=b"x", tool="editor"),
+    ):
+        child = client.plans.start_ready(plan.plan_id, straight=True).plan
+        assert child is not None
+        context = client.execution(child.plan_id)
+        changeset_id = context.start_changeset()
+        context.record_change(change)
+        context.close_changeset(changeset_id)
+        client.plans.complete_execute(child.plan_id)
+    parent = client.execution(plan.plan_id)
+    parent.merge_children()
+    assert {entry.path: entry.tool for entry in parent.recorded()} == {"f": "editor", "new": "git-mv", "old": "git-mv"}
+    assert "rename from old\nrename to new\n" in parent.plan_diff()
+    assert parent.plan_summary().by_tool == {"editor": 1, "git-mv": 2}
+
+
 class TestStrategies:
     """What is done where children disagree is declared with them."""
 
