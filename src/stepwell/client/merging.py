@@ -93,7 +93,10 @@ def merge_children(context: PlanExecutionContext) -> Plan:
         changeset_id=f"{_MARK}{ULID()}",
         conflicts=tuple(ConflictFound(path, child) for path, child in joining.conflicts),
     )
-    return _record(context, joining, strategy, merged)
+    try:
+        return _record(context, joining, strategy, merged)
+    except AlreadyExists:  # another thread of ours was quicker
+        return plan_as_it_is(context, context.plan_id)
 
 
 def resolve(
@@ -209,10 +212,7 @@ def _record(context: PlanExecutionContext, joining: Joining, strategy: MergeStra
     try:
         return sending.send(changes)
     except TransactionAborted as error:
-        cause = str(error.details.get("cause"))
-        if cause == AlreadyExists.__name__:  # another thread of ours was quicker
-            return plan_as_it_is(context, context.plan_id)
-        raise revive(cause, error.message, {"plan_id": context.plan_id}) from error
+        raise revive(str(error.details.get("cause")), error.message, {"plan_id": context.plan_id}) from error
 
 
 class _Sending:

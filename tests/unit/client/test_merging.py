@@ -451,6 +451,23 @@ def test_threads_that_merge_at_once(client: sw.Client) -> None:
     assert len([each for each in context.changesets() if each.entry_count]) == 1
 
 
+@pytest.mark.parametrize("before_reading", [False, True])
+def test_somebody_was_quicker(client: sw.Client, monkeypatch: pytest.MonkeyPatch, *, before_reading: bool) -> None:
+    """A merge that another thread made meanwhile is the one that is given, whether or not it is in what was read."""
+    context = family(client, edits("f", ONE, TWO))
+    other = client.execution(context.plan_id)
+    name = "net_changes" if before_reading else "of"
+    reading = getattr(context, name)
+
+    def read_late(*arguments: str) -> object:
+        other.merge_children()
+        return reading(*arguments)
+
+    monkeypatch.setattr(context, name, read_late)
+    assert context.merge_children() == other.merge_children()
+    assert [each.state for each in other.changesets()] == [sw.ChangesetState.CLOSED]
+
+
 def test_text_that_is_not_utf8(client: sw.Client) -> None:
     """Has its bytes, marked, and no text."""
     context = family(client, {"a": {"f": (None, b"\xff\n")}, "b": {"f": (None, b"\xfe\n")}})
