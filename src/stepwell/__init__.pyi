@@ -4,6 +4,7 @@ from .assembly.receipt import Receipt
 from .client.breaker import BreakerSettings
 from .client.bundle import Batch, Transaction
 from .client.calls import Pending
+from .client.capturing import Captured
 from .client.client import Client, connect
 from .client.crews import WorkContext, WorkDone
 from .client.execution import ChangeSummary, PlanExecutionContext
@@ -152,6 +153,7 @@ __all__ = [
     "BrokenChain",
     "BudgetChanged",
     "Busy",
+    "Captured",
     "Change",
     "ChangeRecorded",
     "ChangeSummary",

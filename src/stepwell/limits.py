@@ -178,6 +178,15 @@ TREE_ATTEMPTS_MAX: Final = 5  # at reading a file that somebody writes at the sa
 TREE_NAMED_MAX: Final = 20  # paths in a message; `details` has all of them
 MERGE_SECONDS_MAX: Final = 60.0  # of one file
 
+# Applying.
+APPLY_WAIT_SECONDS: Final = (
+    600.0  # for whoever applies the same plan, or changes the same tree: as long as a validation
+)
+APPLY_LOOK_SECONDS: Final = 1.0  # of waiting, before it is looked again whether there is something to wait for
+APPLY_TOLD_MAX: Final = 3  # attempts to tell the manager what became of a tree, where an answer was lost
+HEARTBEATS_PER_LEASE: Final = 3  # so that one may be lost
+VALIDATION_LOOK_SECONDS: Final = 0.25  # until a validation whose lease was lost is stopped
+
 # Watching.
 WATCHERS_MAX: Final = 64  # each looks at every event
 EVENTS_BUFFERED: Final = 10_000  # in memory, for watchers that are a little behind: about 10 MB

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Literal
 
 from msgspec import Struct
 from ulid import ULID
 
 from stepwell import limits
-from stepwell.client import merging, plandiffs
+from stepwell.client import applying, capturing, merging, plandiffs, rolling_back
 from stepwell.client.calls import Answered, Answering, Call, Deferring, Enlists, Service, method
+from stepwell.client.capturing import Captured
 from stepwell.client.diffs import entry_diff
 from stepwell.client.merging import ConflictSides
+from stepwell.client.netted import real_root
 from stepwell.client.plandiffs import PlanChanges
 from stepwell.client.session import Session
 from stepwell.domain.changeset import Change, Changeset, ChangesetState, EntryRow, Operation
@@ -249,6 +253,45 @@ class PlanExecutionContext(ExecutionCalls, Answering):
     def plan_summary(self) -> PlanChanges:
         """What the whole plan comes to, in numbers."""
         return plandiffs.plan_summary(self)
+
+    def capture(self, root: str | os.PathLike[str], *, tool: str = "capture") -> AbstractContextManager[Captured]:
+        """While the block runs, notice what changes under `root`; at its end, record it as one closed changeset.
+
+        By content, whoever changed it: files, links and empty directories, with modes and moves; what git ignores is
+        not looked at. All or nothing: an exception in the block, or a refusal at its end, records nothing.
+        """
+        return capturing.capture(self, root, tool)
+
+    def apply(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        wait_s: float = limits.APPLY_WAIT_SECONDS,
+        lease_ms: int = limits.LEASE_MS,
+    ) -> Plan:
+        """Make the plan's changes in the tree at `root`, all or none, run its validations, and end its apply.
+
+        Of all who call, in whatever processes, one does it, and all get the same plan: `plan.applied` has how it was
+        proven, `plan.constrained` which required validation failed; the tree is as it was then. One that ended so, or
+        was rolled back since, is given as it is. A tree that is not what the plan expects is a `TreeConflict` that
+        names every path; nothing is written, and the plan stays queued. A tree in which all is done already, because
+        somebody worked in place, is proven and left alone. What failed on the way leaves the plan errored:
+        `retry_plan` queues it again. Killed at any moment, the next call at that root, also for another plan, leaves
+        the tree entirely before or entirely after, as the plan is.
+
+        `wait_s` is for others, at the same plan or tree: past it, `Busy`. `lease_ms` is renewed while it works.
+        """
+        return applying.Applying(self, real_root(root), wait_s, lease_ms).run()
+
+    def rollback(
+        self, root: str | os.PathLike[str], *, reason: str = "", wait_s: float = limits.APPLY_WAIT_SECONDS
+    ) -> Plan:
+        """Make the tree at `root` what it was before the plan was applied, all or nothing; `plan.rolled_back` says so.
+
+        Where somebody changed the files since, it is a `TreeConflict` that names every path, and nothing is written. A
+        second call gives the same plan.
+        """
+        return rolling_back.roll_back(self, real_root(root), reason, wait_s)
 
     def changesets(self) -> Iterator[Changeset]:
         """All changesets of the plan, of all contexts and attempts, in order of starting."""

@@ -86,6 +86,14 @@ class Area:
             raise self._none(name, stage) from None
         self.sync()
 
+    def rename(self, name: str, to: str, stage: Stage) -> None:
+        """Another name, in the same state, on disk when this returns."""
+        try:
+            steps.rename(self._place(name, stage), self._place(to, stage))
+        except FileNotFoundError:
+            raise self._none(name, stage) from None
+        self.sync()
+
     def sync(self) -> None:
         steps.sync(self.descriptor, AREA)
 
@@ -128,6 +136,11 @@ class Area:
         """Of two that were left under one name, the later one is kept: the earlier had its chance."""
         with suppress(NotFound):
             self.remove(name, Stage.LEFT)
+
+
+def has_area(root: str | os.PathLike[str]) -> bool:
+    """Whether somebody ever had a transaction there."""
+    return os.path.isdir(os.path.join(root, AREA))
 
 
 @contextmanager

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
 
 from stepwell import limits
 from stepwell.errors import TreeConflict
@@ -13,38 +16,86 @@ from stepwell.trees.planning import conflict
 from stepwell.trees.undoing import undo as undo_log
 
 
+class Turn:
+    """A root for nobody else until the block ends: what was left there can be looked at, judged and gone on from.
+
+    Whatever is done here meanwhile is ours. A done transaction that is found was left by somebody who has gone.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, wait_s: float = limits.TREE_LOCK_SECONDS) -> None:
+        self._path = root
+        self._wait_s = wait_s
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack, failures(f"there is no turn at {os.fspath(self._path)!r}"):
+            self.root = stack.enter_context(Root(self._path))
+            self.area = stack.enter_context(locked(self.root, self._wait_s))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def pending(self) -> list[tuple[str, bool]]:
+        """Each transaction that came to no end here, and whether it was done."""
+        with failures(f"what is pending at {self.root.path!r} cannot be read"):
+            return [
+                (name, stage is Stage.DONE) for name, stage in self.area.list() if stage in {Stage.OPEN, Stage.DONE}
+            ]
+
+    def recover(self) -> None:
+        """Undo what is unfinished, as entering a transaction does."""
+        with failures(f"{self.root.path!r} cannot be recovered"):
+            recover_area(self.area)
+
+    def settle(self, name: str) -> None:
+        """A done transaction is final: what was kept to go back is removed."""
+        check_name(name)
+        with failures(f"{name!r} cannot be settled"):
+            self.area.spend(name, Stage.DONE)
+
+    def undo(self, name: str) -> None:
+        """A done transaction did not count: the tree becomes what it was before it."""
+        check_name(name)
+        with failures(f"{name!r} cannot be undone"):
+            self.area.move(name, Stage.DONE, Stage.OPEN)
+            take_back(self.area, name)
+
+    def rename(self, name: str, to: str) -> None:
+        """A done transaction is somebody else's from now on."""
+        check_name(to)
+        with failures(f"{name!r} cannot be renamed"):
+            self.area.rename(name, to, Stage.DONE)
+
+
 def pending(root: str | os.PathLike[str], *, wait_s: float = limits.TREE_LOCK_SECONDS) -> list[tuple[str, bool]]:
     """Each transaction that came to no end here, and whether it was done: then ask whoever knows, and settle or undo.
 
     One that was not done is undone by the next transaction at this root, or by `recover`.
     """
-    with (
-        failures(f"what is pending at {os.fspath(root)!r} cannot be read"),
-        Root(root) as opened,
-        locked(opened, wait_s) as area,
-    ):
-        return [(name, stage is Stage.DONE) for name, stage in area.list() if stage in {Stage.OPEN, Stage.DONE}]
+    with Turn(root, wait_s=wait_s) as turn:
+        return turn.pending()
 
 
 def settle(root: str | os.PathLike[str], name: str, *, wait_s: float = limits.TREE_LOCK_SECONDS) -> None:
-    """A done transaction is final: what was kept to go back is removed."""
-    check_name(name)
-    with failures(f"{name!r} cannot be settled"), Root(root) as opened, locked(opened, wait_s) as area:
-        area.spend(name, Stage.DONE)
+    """`Turn.settle` alone."""
+    with Turn(root, wait_s=wait_s) as turn:
+        turn.settle(name)
 
 
 def undo(root: str | os.PathLike[str], name: str, *, wait_s: float = limits.TREE_LOCK_SECONDS) -> None:
-    """A done transaction did not count: the tree becomes what it was before it."""
-    check_name(name)
-    with failures(f"{name!r} cannot be undone"), Root(root) as opened, locked(opened, wait_s) as area:
-        area.move(name, Stage.DONE, Stage.OPEN)
-        take_back(area, name)
+    """`Turn.undo` alone."""
+    with Turn(root, wait_s=wait_s) as turn:
+        turn.undo(name)
 
 
 def recover(root: str | os.PathLike[str], *, wait_s: float = limits.TREE_LOCK_SECONDS) -> None:
-    """Undo what is unfinished, as entering a transaction does."""
-    with failures(f"{os.fspath(root)!r} cannot be recovered"), Root(root) as opened, locked(opened, wait_s) as area:
-        recover_area(area)
+    """`Turn.recover` alone."""
+    with Turn(root, wait_s=wait_s) as turn:
+        turn.recover()
 
 
 def recover_area(area: Area) -> None:

@@ -32,16 +32,15 @@ from typing import Self
 
 from stepwell import limits
 from stepwell.domain.content import digest_of
-from stepwell.errors import AlreadyExists, InvalidArgument, TreeFailed
+from stepwell.errors import AlreadyExists, InvalidArgument, TreeConflict, TreeFailed
 from stepwell.trees import log as logs
 from stepwell.trees import steps
-from stepwell.trees.area import Area, Stage, check_name, failures, locked, reason_of
-from stepwell.trees.directories import Root
+from stepwell.trees.area import Area, Stage, check_name, failures, reason_of
 from stepwell.trees.leaf import PERMISSIONS, Delta, Leaf
 from stepwell.trees.log import Item, new_name
 from stepwell.trees.making import DISTURBED, Making
-from stepwell.trees.planning import Mismatch, conflict, is_met, look_within, plan
-from stepwell.trees.recovery import recover_area, take_back
+from stepwell.trees.planning import Mismatch, Plan, conflict, is_met, look_within, plan
+from stepwell.trees.recovery import Turn, recover_area, take_back
 from stepwell.trees.steps import Place
 
 ReadBody = Callable[[bytes], bytes | memoryview]
@@ -53,23 +52,29 @@ def _always() -> None:
 
 
 class TreeTransaction:
-    """One list of changes to one root. It holds the root's lock from entering to leaving."""
+    """One list of changes to one root. It holds the root's lock from entering to leaving, or is part of a turn there.
+
+    With `resumes`, one of the same name that was done is gone on with, if the tree is still what it left, instead of
+    being refused; where it is not, it is undone, and begun anew.
+    """
 
     def __init__(
         self,
-        root: str | os.PathLike[str],
+        root: str | os.PathLike[str] | Turn,
         name: str,
         deltas: Iterable[Delta],
         read_body: ReadBody,
         *,
         wait_s: float = limits.TREE_LOCK_SECONDS,
+        resumes: bool = False,
     ) -> None:
         check_name(name)
-        self._path = root
+        self._given = root
         self._name = name
         self._deltas = tuple(deltas)
         self._read_body = read_body
         self._wait_s = wait_s
+        self._resumes = resumes
         self._stack = ExitStack()
         self._stage: Stage | None = None
         self.is_there = False
@@ -77,15 +82,14 @@ class TreeTransaction:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack, failures(f"nothing of {self._name!r} was done"):
-            self._root = stack.enter_context(Root(self._path))
-            self._area = stack.enter_context(locked(self._root, self._wait_s))
+            given = self._given
+            turn = given if isinstance(given, Turn) else stack.enter_context(Turn(given, wait_s=self._wait_s))
+            self._root, self._area = turn.root, turn.area
             recover_area(self._area)
-            if (self._name, Stage.DONE) in self._area.list():
-                raise AlreadyExists(f"{self._name!r} was done at this root already: settle or undo it first")
-            self._plan = plan(self._root, self._deltas)
+            self._plan = self._planned(turn)
             self._log = self._plan.log
-            self.is_there = self._plan.is_there
-            if not self.is_there:
+            self.is_there = self._plan.is_there and self._stage is None
+            if not self._plan.is_there:
                 self._stage_all(self._area)
             self._stack = stack.pop_all()
         return self
@@ -96,9 +100,21 @@ class TreeTransaction:
         with self._stack:
             self._give_up(error)
 
+    def _planned(self, turn: Turn) -> Plan:
+        if (self._name, Stage.DONE) in self._area.list():
+            if not self._resumes:
+                raise AlreadyExists(f"{self._name!r} was done at this root already: settle or undo it first")
+            with suppress(TreeConflict):
+                found = plan(self._root, self._deltas)
+                if found.is_there:
+                    self._stage = Stage.DONE
+                    return found
+            turn.undo(self._name)
+        return plan(self._root, self._deltas)
+
     def go(self, check: Callable[[], None] = _always) -> None:
         """Make the tree what it shall be, and read it back. `check` may raise before each deed: all is undone then."""
-        if self.is_there:
+        if self.is_there or self._stage is Stage.DONE:
             check()
             return
         if self._stage is not Stage.STAGING:
@@ -119,14 +135,19 @@ class TreeTransaction:
 
         It is read once more: what was run to prove it may have changed it, and then it proved something else.
         """
-        if self.is_there:
-            return
-        if self._stage is not Stage.OPEN:
+        if not self.is_there and self._stage not in {Stage.OPEN, Stage.DONE}:
             raise InvalidArgument(f"{self._name!r} has not gone: there is nothing to keep")
         with failures(f"{self._name!r} cannot be kept"):
             self._verify("the tree is no longer what was made of it, and is not kept")
-            self._area.move(self._name, Stage.OPEN, Stage.DONE)
-        self._stage = Stage.DONE
+            if self._stage is Stage.OPEN:
+                self._area.move(self._name, Stage.OPEN, Stage.DONE)
+                self._stage = Stage.DONE
+
+    def undo(self) -> None:
+        """The tree is what it was before, also if it was kept. Where it was found as it shall be, it stays so."""
+        if self._stage is Stage.DONE:
+            self._stage = Stage.OPEN
+        self._give_up(None)
 
     def settle(self) -> None:
         """There is no way back any more."""

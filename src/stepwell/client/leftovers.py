@@ -1,0 +1,81 @@
+"""What earlier processes left at a root, judged by what the manager knows of their plans.
+
+A transaction is named after its plan and the attempt under whose lease it was made, so that there is no doubt whether
+it is the one that the manager was told of. What is done and was told is settled. What is done and was not told, and
+cannot be any more, is undone. A rollback is the other way round: there is no lease that keeps its telling from arriving
+late, so that it is told now. What the manager does not know is left to whoever does: it is another manager's.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from stepwell.client.netted import Netted
+from stepwell.client.plans import PlanLifecycleService
+from stepwell.domain.plan import Phase, Plan, PlanState
+from stepwell.errors import NotFound, PlanError
+from stepwell.trees.recovery import Turn
+
+if TYPE_CHECKING:
+    from stepwell.client.execution import PlanExecutionContext
+
+_NAME: Final = re.compile(r"(?P<plan_id>[0-9A-Za-z-]+)-(?P<attempt>\d+)(?P<back>-back)?")
+
+
+class Undecided(Exception):
+    """Somebody may be about to tell the manager what they left: it has to be waited for."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan.plan_id)
+        self.plan = plan
+
+
+def name_of(plan: Plan) -> str:
+    """The transaction by which a plan is applied, in its present attempt."""
+    return f"{plan.plan_id}-{plan.attempt}"
+
+
+def name_back(plan: Plan) -> str:
+    """The transaction by which an applied plan is rolled back."""
+    return f"{name_of(plan)}-back"
+
+
+def clear(context: PlanExecutionContext, turn: Turn) -> list[str]:
+    """See to everything that was left; what was of this very plan, done and not told, is given, the earliest first.
+
+    Raises `Undecided`, and can be called again.
+    """
+    turn.recover()
+    plans = PlanLifecycleService(context.session)
+    own: list[tuple[int, str]] = []
+    for name, _ in turn.pending():
+        known = _NAME.fullmatch(name)
+        if known is None:
+            continue
+        try:
+            plan = plans.get_plan(known["plan_id"])
+        except NotFound:
+            continue
+        if known["back"]:
+            _finish_rollback(context, turn, plan, name)
+        elif plan.applied is not None and plan.applied.attempt == int(known["attempt"]):
+            turn.settle(name)
+        elif (plan.phase, plan.state, plan.attempt) == (Phase.APPLY, PlanState.PROCESSING, int(known["attempt"])):
+            raise Undecided(plan)
+        elif plan.plan_id == context.plan_id:
+            own.append((int(known["attempt"]), name))
+        else:
+            turn.undo(name)
+    return [name for _, name in sorted(own)]
+
+
+def _finish_rollback(context: PlanExecutionContext, turn: Turn, plan: Plan, name: str) -> None:
+    """The tree was proven to be what it was before: that somebody changed it since does not undo the rollback."""
+    if plan.rolled_back is None:
+        its = type(context)(context.session, plan.plan_id)
+        try:
+            PlanLifecycleService(context.session).roll_back(plan.plan_id, proof=Netted(its, backwards=True).proof)
+        except PlanError:  # half of the plan is forgotten: nobody will ask
+            return
+    turn.settle(name)

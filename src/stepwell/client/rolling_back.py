@@ -1,0 +1,82 @@
+"""Rolling an applied plan back: its changes the other way round, in one transaction, and then the manager is told.
+
+There is no lease: nobody works on a plan that has ended, and the turn at the root lets one at a time at the tree. Once
+the tree is what it was, and that is on disk, it has happened: whoever comes next tells the manager, if need be.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from stepwell.client import leftovers
+from stepwell.client.awaiting import await_end, await_turn
+from stepwell.client.netted import Netted, text_of
+from stepwell.client.plans import PlanLifecycleService
+from stepwell.client.telling import tell
+from stepwell.domain.plan import Plan
+from stepwell.errors import InvalidArgument, PlanNotReady, Refused, TreeFailed
+from stepwell.trees.recovery import Turn
+from stepwell.trees.transaction import TreeTransaction
+
+if TYPE_CHECKING:
+    from stepwell.client.execution import PlanExecutionContext
+
+
+def roll_back(context: PlanExecutionContext, root: str, reason: str, wait_s: float) -> Plan:
+    """The plan, rolled back, by this call or an earlier one."""
+    plans = PlanLifecycleService(context.session)
+    until_s = time.monotonic() + wait_s
+    while True:
+        plan = plans.get_plan(context.plan_id)
+        if plan.rolled_back is not None:
+            return plan
+        _require_applied(plan, root)
+        try:
+            with await_turn(root, until_s, wait_s) as turn:
+                if turn is not None:
+                    leftovers.clear(context, turn)
+                    plan = plans.get_plan(context.plan_id)
+                    return plan if plan.rolled_back else _under_turn(context, turn, plan, reason)
+        except leftovers.Undecided as undecided:
+            await_end(context.session, undecided.plan, until_s, wait_s)
+
+
+def _require_applied(plan: Plan, root: str) -> None:
+    if plan.applied is None:
+        raise PlanNotReady(
+            f"plan {plan.plan_id!r} is {plan.position}: only what was applied can be rolled back",
+            plan_id=plan.plan_id,
+            phase=str(plan.phase),
+            state=str(plan.state),
+        )
+    there = plan.applied.root
+    with suppress(OSError):
+        if there not in {"", text_of(root)} and not os.path.samefile(there, root):  # noqa: PTH121 - names, not Paths
+            raise InvalidArgument(
+                f"plan {plan.plan_id!r} was applied at {there!r}, and not at {root!r}: roll it back there"
+            )
+
+
+def _under_turn(context: PlanExecutionContext, turn: Turn, plan: Plan, reason: str) -> Plan:
+    plans = PlanLifecycleService(context.session)
+    netted = Netted(context, backwards=True)
+    with TreeTransaction(turn, leftovers.name_back(plan), netted.deltas, netted.read_body) as change:
+        change.go()
+        change.keep()
+        try:
+            ended = tell(
+                plans,
+                plan.plan_id,
+                lambda: plans.roll_back(plan.plan_id, reason, proof=netted.proof),
+                lambda plan: plan.rolled_back is not None,
+                lambda _plan: False,
+            )
+        except Refused:
+            change.undo()
+            raise
+        with suppress(TreeFailed):
+            change.settle()
+        return ended
