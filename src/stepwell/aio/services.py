@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 
 from stepwell import limits
+from stepwell.aio.capturing import Capturing
 from stepwell.aio.threads import elsewhere
 from stepwell.aio.way import Way
 from stepwell.client import execution, plans
@@ -127,6 +129,10 @@ class PlanExecutionContext(ExecutionCalls, Awaiting):
         """What a changeset does, in numbers."""
         return summary_of(changeset_id, [entry async for entry in self.entries(changeset_id)])
 
+    def capture(self, root: str | os.PathLike[str], *, tool: str = "capture") -> Capturing:
+        """`async with context.capture(root) as captured:` records what changes under `root` meanwhile."""
+        return Capturing(self.threads, self.twin.capture(root, tool=tool))
+
     diff = elsewhere(execution.PlanExecutionContext.diff)
     net_changes = elsewhere(execution.PlanExecutionContext.net_changes)
     merge_children = elsewhere(execution.PlanExecutionContext.merge_children)
@@ -135,3 +141,5 @@ class PlanExecutionContext(ExecutionCalls, Awaiting):
     conflict_text = elsewhere(execution.PlanExecutionContext.conflict_text)
     plan_diff = elsewhere(execution.PlanExecutionContext.plan_diff)
     plan_summary = elsewhere(execution.PlanExecutionContext.plan_summary)
+    apply = elsewhere(execution.PlanExecutionContext.apply)
+    rollback = elsewhere(execution.PlanExecutionContext.rollback)
