@@ -31,8 +31,7 @@ from stepwell.client.telling import tell
 from stepwell.client.validating import run_all
 from stepwell.domain.plan import Phase, Plan, PlanState, Position
 from stepwell.domain.validation import ValidationResult, missing
-from stepwell.errors import Busy, Conflict, PlanNotReady, Refused, StepwellError, TreeFailed
-from stepwell.trees.area import has_area
+from stepwell.errors import Conflict, PlanNotReady, Refused, StepwellError, TreeFailed
 from stepwell.trees.recovery import Turn
 from stepwell.trees.transaction import TreeTransaction
 
@@ -63,7 +62,7 @@ class Applying:
         while True:
             plan = self._plans.get_plan(self._plan_id)
             if plan.position in _ENDED:
-                self._tidy()
+                leftovers.tidy(self._context, self._root)
                 return plan
             if plan.position == _EXECUTED:
                 with suppress(Conflict):  # somebody else did
@@ -74,12 +73,6 @@ class Applying:
                 raise _not_ready(plan)
             elif ended := self._take_turn():
                 return ended
-
-    def _tidy(self) -> None:
-        """Whoever ended it may have been killed before all was settled."""
-        if has_area(self._root):
-            with suppress(Busy, TreeFailed, leftovers.Undecided), Turn(self._root, wait_s=0) as turn:
-                leftovers.clear(self._context, turn)
 
     def _take_turn(self) -> Plan | None:
         """The plan as it ended; None if it has to be looked at anew."""

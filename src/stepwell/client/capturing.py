@@ -70,12 +70,13 @@ def _refuse_names(found: Sequence[Difference]) -> None:
             utf8(path, "path")
             check_path(path)
         except InvalidArgument as error:
-            refused[path] = error.message
+            refused[ascii(path)] = error.message
     if refused:
-        first = next(iter(refused.values()))
+        shown = "; ".join(f"{path}: {why}" for path, why in [*refused.items()][: limits.TREE_NAMED_MAX])
         raise InvalidArgument(
-            f"{len(refused)} paths changed that cannot be recorded, so that nothing was: {first}",
-            paths=[ascii(path)[1:-1] for path in refused],
+            f"{len(refused)} paths changed that cannot be recorded, so that nothing was; rename them, or have git "
+            f"ignore them: {shown}",
+            paths=[*refused],
         )
 
 

@@ -9,12 +9,14 @@ late, so that it is told now. What the manager does not know is left to whoever 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from stepwell.client.netted import Netted
 from stepwell.client.plans import PlanLifecycleService
 from stepwell.domain.plan import Phase, Plan, PlanState
-from stepwell.errors import NotFound, PlanError
+from stepwell.errors import Busy, NotFound, PlanError, TreeFailed
+from stepwell.trees.area import has_area
 from stepwell.trees.recovery import Turn
 
 if TYPE_CHECKING:
@@ -68,6 +70,16 @@ def clear(context: PlanExecutionContext, turn: Turn) -> list[str]:
         else:
             turn.undo(name)
     return [name for _, name in sorted(own)]
+
+
+def tidy(context: PlanExecutionContext, root: str) -> None:
+    """The plan has ended, and whoever ended it may have been killed before all was settled: if it can be done at once.
+
+    Whoever only asks how it ended need not have that tree at all.
+    """
+    if has_area(root):
+        with suppress(Busy, TreeFailed, Undecided), Turn(root, wait_s=0) as turn:
+            clear(context, turn)
 
 
 def _finish_rollback(context: PlanExecutionContext, turn: Turn, plan: Plan, name: str) -> None:

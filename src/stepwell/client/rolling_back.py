@@ -32,6 +32,7 @@ def roll_back(context: PlanExecutionContext, root: str, reason: str, wait_s: flo
     while True:
         plan = plans.get_plan(context.plan_id)
         if plan.rolled_back is not None:
+            leftovers.tidy(context, root)
             return plan
         _require_applied(plan, root)
         try:
