@@ -33,7 +33,7 @@ from tests.waiting import eventually
 CALLERS = 10
 STRIDE = 1 if IS_LONG else 6
 TREES = 1_000 if IS_LONG else 3
-LEASE_MS = 150
+LEASE_MS = 400
 
 Prepared = tuple[sw.Client, Path]
 

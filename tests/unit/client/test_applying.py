@@ -380,7 +380,7 @@ def test_lost_lease(root: Path, moment: str) -> None:
                 eventually(lambda: not [each for each in threading.enumerate() if each.name == "stepwell-lease"])
 
         with before_each_deed(late), pytest.raises(sw.LeaseLost):
-            context.apply(root, lease_ms=30)
+            context.apply(root, lease_ms=300)
         assert (read(root), kept(root), state(client, context)) == (BEFORE, set(), "apply/queued")
         assert context.apply(root).applied is not None
 

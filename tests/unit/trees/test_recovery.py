@@ -8,7 +8,8 @@ import pytest
 import stepwell as sw
 from stepwell.trees import recovery
 from stepwell.trees.log import Log
-from tests.unit.trees.support import Tree, build, change, file, kept, killed_at, link, read
+from stepwell.trees.transaction import TreeTransaction
+from tests.unit.trees.support import Tree, bodies, build, change, deltas, file, kept, killed_at, link, read
 from tests.unit.trees.test_deaths import AFTER, BEFORE
 
 
@@ -100,3 +101,58 @@ def test_what_is_of_no_use(root: Path) -> None:
     recovery.recover(root)
     assert kept(root) == {"z.else"}
     assert recovery.pending(root) == []
+
+
+def test_turn(root: Path) -> None:
+    """What was left is listed, given another name, settled and undone without anybody coming in between."""
+    build(root, BEFORE)
+    killed_at(("rename", "t-1.spent"), lambda: change(root, BEFORE, AFTER))
+    with recovery.Turn(root) as turn:
+        with pytest.raises(sw.Busy), recovery.Turn(root, wait_s=0):
+            pass
+        turn.recover()
+        assert turn.pending() == [("t-1", True)]
+        turn.rename("t-1", "t-2")
+        assert turn.pending() == [("t-2", True)]
+        with pytest.raises(sw.NotFound):
+            turn.rename("t-1", "t-3")
+        with pytest.raises(sw.InvalidArgument):
+            turn.rename("t-2", "../t")
+        turn.undo("t-2")
+        assert (read(root), kept(root)) == (BEFORE, set())
+        with TreeTransaction(turn, "t-3", deltas(BEFORE, AFTER), bodies(AFTER)) as transaction:
+            transaction.go()
+            transaction.keep()
+        turn.settle("t-3")
+    assert (read(root), kept(root)) == (AFTER, set())
+
+
+def test_resumed(root: Path) -> None:
+    """One that was done is gone on with, if the tree is still what it left: not touched, settled or undone at will."""
+    for end in ("settle", "undo"):
+        build(root, BEFORE)
+        killed_at(("rename", "t-1.spent"), lambda: change(root, BEFORE, AFTER))
+        with TreeTransaction(root, "t-1", deltas(BEFORE, AFTER), bodies(), resumes=True) as transaction:
+            assert not transaction.is_there
+            transaction.go()
+            transaction.keep()
+            getattr(transaction, end)()
+        assert (read(root), kept(root)) == (AFTER if end == "settle" else BEFORE, set())
+
+
+def test_not_resumed(root: Path) -> None:
+    """Somebody put things back by hand: it is undone, and begun anew. Left without a word, it stays done."""
+    build(root, BEFORE)
+    killed_at(("rename", "t-1.spent"), lambda: change(root, BEFORE, AFTER))
+    with TreeTransaction(root, "t-1", deltas(BEFORE, AFTER), bodies(), resumes=True):
+        pass
+    assert kept(root) == {"t-1.done"}
+    (root / "changed").write_bytes(b"old")
+    with TreeTransaction(root, "t-1", deltas(BEFORE, AFTER), bodies(AFTER), resumes=True) as transaction:
+        assert read(root) == BEFORE
+        transaction.go()
+        transaction.keep()
+        transaction.undo()
+        assert read(root) == BEFORE
+        transaction.undo()
+    assert kept(root) == set()
