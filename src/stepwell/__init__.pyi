@@ -11,9 +11,9 @@ from .client.execution import ChangeSummary, PlanExecutionContext
 from .client.executor import DefaultStrategyExecutor, Execution
 from .client.fragments import StoredFragment, ViewedFragment
 from .client.ingesting import IngestReport
+from .client.lifecycle import PlanLifecycleService
 from .client.merging import ConflictSides
 from .client.plandiffs import PlanChanges
-from .client.plans import PlanLifecycleService
 from .client.receipts import ReceiptService
 from .client.strategies import StrategyService
 from .client.subplans import subplan

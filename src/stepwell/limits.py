@@ -184,7 +184,6 @@ APPLY_WAIT_SECONDS: Final = (
 )
 APPLY_LOOK_SECONDS: Final = 1.0  # of waiting, before it is looked again whether there is something to wait for
 APPLY_TOLD_MAX: Final = 3  # attempts to tell the manager what became of a tree, where an answer was lost
-HEARTBEATS_PER_LEASE: Final = 3  # so that one may be lost
 VALIDATION_LOOK_SECONDS: Final = 0.25  # until a validation whose lease was lost is stopped
 
 # Watching.

@@ -10,7 +10,7 @@ from stepwell import limits
 from stepwell.aio.capturing import Capturing
 from stepwell.aio.threads import elsewhere
 from stepwell.aio.way import Way
-from stepwell.client import execution, plans
+from stepwell.client import execution, lifecycle
 from stepwell.client.calls import Awaiting, Call
 from stepwell.client.execution import ChangeSummary, ExecutionCalls, summary_of
 from stepwell.client.fragments import StoredFragment
@@ -82,10 +82,10 @@ class PlanLifecycleService(PlanCalls, Awaiting):
 
     def __init__(self, session: Session, way: Way) -> None:
         super().__init__(session, way)
-        self.twin = plans.PlanLifecycleService(session)
+        self.twin = lifecycle.PlanLifecycleService(session)
         self.threads = way.threads
 
-    work_on = elsewhere(plans.PlanLifecycleService.work_on)
+    work_on = elsewhere(lifecycle.PlanLifecycleService.work_on)
     """Work on the children of a plan: `stepwell.PlanLifecycleService.work_on`, in a thread, in which `run` is called.
 
     Cancelled, it goes on there to its end: give it a `wait_s`, or cancel the plan.

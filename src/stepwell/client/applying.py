@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Final
 from stepwell import limits
 from stepwell.client import leftovers
 from stepwell.client.awaiting import await_end, await_turn
-from stepwell.client.heartbeat import HeldLease, now_s
+from stepwell.client.heartbeat import Heartbeat, now_s
 from stepwell.client.netted import Netted, text_of
-from stepwell.client.plans import PlanLifecycleService
+from stepwell.client.plans import AnsweredPlans
 from stepwell.client.telling import tell
 from stepwell.client.validating import run_all
 from stepwell.domain.plan import Phase, Plan, PlanState, Position
@@ -51,7 +51,7 @@ class Applying:
         self._context = context
         self._session = context.session
         self._plan_id = context.plan_id
-        self._plans = PlanLifecycleService(context.session)
+        self._plans = AnsweredPlans(context.session)
         self._root = root
         self._wait_s = wait_s
         self._until_s = time.monotonic() + wait_s
@@ -98,16 +98,15 @@ class Applying:
                 change.undo()
                 return None
             assert started.lease is not None
-            with HeldLease(
-                self._plans, self._plan_id, started.lease.token, lease_ms=self._lease_ms, asked_at_s=asked_at_s
-            ) as lease:
+            token = started.lease.token
+            with Heartbeat(self._session, self._plan_id, token, self._lease_ms, asked_at_s=asked_at_s) as lease:
                 return _Work(self._plans, started, self._root, lease).run(change, netted)
 
 
 class _Work:
     """What is done under a lease."""
 
-    def __init__(self, plans: PlanLifecycleService, plan: Plan, root: str, lease: HeldLease) -> None:
+    def __init__(self, plans: AnsweredPlans, plan: Plan, root: str, lease: Heartbeat) -> None:
         self._plans = plans
         self._plan = plan
         self._root = root

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 
 from stepwell import limits
-from stepwell.client.plans import PlanLifecycleService
+from stepwell.client.plans import AnsweredPlans
 from stepwell.client.session import Session
 from stepwell.client.watch import Watch
 from stepwell.domain.events import AboutPlan, LeaseRenewed
@@ -23,7 +23,7 @@ def await_end(session: Session, plan: Plan, until_s: float, wait_s: float) -> No
         with suppress(Busy):  # so many watch that nobody else may: then it is looked now and then
             watch = stack.enter_context(Watch(session.channel, None, plan.projects))
         while True:
-            now = PlanLifecycleService(session).get_plan(plan.plan_id)
+            now = AnsweredPlans(session).get_plan(plan.plan_id)
             if now.state is not PlanState.PROCESSING or now.fence != plan.fence:
                 return
             rest_s = until_s - time.monotonic()

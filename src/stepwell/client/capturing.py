@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from stepwell import limits
 from stepwell.client.calls import Call
-from stepwell.client.plans import PlanLifecycleService
+from stepwell.client.plans import AnsweredPlans
 from stepwell.domain.changeset import Change, EntryRow, check_path
 from stepwell.domain.checks import utf8
 from stepwell.domain.plan import Phase, PlanState, Position
@@ -47,7 +47,7 @@ def capture(context: PlanExecutionContext, root: str | os.PathLike[str], tool: s
 
 def _require_executing(context: PlanExecutionContext) -> None:
     """What could not be recorded at the end is refused at the beginning, before somebody works for an hour."""
-    plan = PlanLifecycleService(context.session).get_plan(context.plan_id)
+    plan = AnsweredPlans(context.session).get_plan(context.plan_id)
     if plan.position != Position(Phase.EXECUTE, PlanState.PROCESSING):
         raise PlanNotReady(
             f"plan {plan.plan_id!r} is {plan.position}: changes are captured while it executes",

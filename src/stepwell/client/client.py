@@ -15,7 +15,7 @@ from stepwell.client.channel import Channel
 from stepwell.client.execution import PlanExecutionContext
 from stepwell.client.executor import OnStrategyProgress
 from stepwell.client.ingesting import Ingesting, IngestReport
-from stepwell.client.plans import PlanLifecycleService
+from stepwell.client.lifecycle import PlanLifecycleService
 from stepwell.client.receipts import ReceiptService
 from stepwell.client.session import Session
 from stepwell.client.strategies import StrategyService

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from stepwell.client.netted import Netted
-from stepwell.client.plans import PlanLifecycleService
+from stepwell.client.plans import AnsweredPlans
 from stepwell.domain.plan import Phase, Plan, PlanState
 from stepwell.errors import Busy, NotFound, PlanError, TreeFailed
 from stepwell.trees.area import has_area
@@ -49,7 +49,7 @@ def clear(context: PlanExecutionContext, turn: Turn) -> list[str]:
     Raises `Undecided`, and can be called again.
     """
     turn.recover()
-    plans = PlanLifecycleService(context.session)
+    plans = AnsweredPlans(context.session)
     own: list[tuple[int, str]] = []
     for name, _ in turn.pending():
         known = _NAME.fullmatch(name)
@@ -87,7 +87,7 @@ def _finish_rollback(context: PlanExecutionContext, turn: Turn, plan: Plan, name
     if plan.rolled_back is None:
         its = type(context)(context.session, plan.plan_id)
         try:
-            PlanLifecycleService(context.session).roll_back(plan.plan_id, proof=Netted(its, backwards=True).proof)
+            AnsweredPlans(context.session).roll_back(plan.plan_id, proof=Netted(its, backwards=True).proof)
         except PlanError:  # half of the plan is forgotten: nobody will ask
             return
     turn.settle(name)

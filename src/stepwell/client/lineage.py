@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stepwell import limits
-from stepwell.client.plans import PlanLifecycleService
+from stepwell.client.plans import AnsweredPlans
 from stepwell.domain.plan import Decision, Plan
 from stepwell.strategies.base import DecisionSeen, PlanSeen
 
@@ -13,7 +13,7 @@ from stepwell.strategies.base import DecisionSeen, PlanSeen
 class Lineage:
     """A plan and its ancestors, as they are now."""
 
-    def __init__(self, plans: PlanLifecycleService, plan_id: str) -> None:
+    def __init__(self, plans: AnsweredPlans, plan_id: str) -> None:
         self._plans = plans
         self._line = [*self._up(plan_id)]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from stepwell.client import leftovers
 from stepwell.client.awaiting import await_end, await_turn
 from stepwell.client.netted import Netted, text_of
-from stepwell.client.plans import PlanLifecycleService
+from stepwell.client.plans import AnsweredPlans
 from stepwell.client.telling import tell
 from stepwell.domain.plan import Plan
 from stepwell.errors import InvalidArgument, PlanNotReady, Refused, TreeFailed
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def roll_back(context: PlanExecutionContext, root: str, reason: str, wait_s: float) -> Plan:
     """The plan, rolled back, by this call or an earlier one."""
-    plans = PlanLifecycleService(context.session)
+    plans = AnsweredPlans(context.session)
     until_s = time.monotonic() + wait_s
     while True:
         plan = plans.get_plan(context.plan_id)
@@ -62,7 +62,7 @@ def _require_applied(plan: Plan, root: str) -> None:
 
 
 def _under_turn(context: PlanExecutionContext, turn: Turn, plan: Plan, reason: str) -> Plan:
-    plans = PlanLifecycleService(context.session)
+    plans = AnsweredPlans(context.session)
     netted = Netted(context, backwards=True)
     with TreeTransaction(turn, leftovers.name_back(plan), netted.deltas, netted.read_body) as change:
         change.go()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stepwell import limits
-from stepwell.client.plans import PlanLifecycleService
+from stepwell.client.plans import AnsweredPlans
 from stepwell.domain.plan import Plan
 from stepwell.errors import LeaseLost, Refused, RuntimeFault
 
 
 def tell(
-    plans: PlanLifecycleService,
+    plans: AnsweredPlans,
     plan_id: str,
     call: Callable[[], Plan],
     is_told: Callable[[Plan], bool],
@@ -41,7 +41,7 @@ def tell(
     raise lost
 
 
-def _read(plans: PlanLifecycleService, plan_id: str, lost: RuntimeFault) -> Plan:
+def _read(plans: AnsweredPlans, plan_id: str, lost: RuntimeFault) -> Plan:
     try:
         return plans.get_plan(plan_id)
     except RuntimeFault:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 import stepwell as sw
 from stepwell import limits
 from stepwell.client.calls import Call
-from stepwell.client.heartbeat import Heartbeat
+from stepwell.client.heartbeat import Heartbeat, now_s
 from stepwell.testing import LocalRuntime
 from tests.unit.client.support import executing
 from tests.waiting import eventually
@@ -87,8 +86,8 @@ def test_stopped_for_longer_than_the_lease(client: sw.Client, plan: sw.Plan, mon
     """Whoever wakes up knows at once, before anybody is asked."""
     with beating(client, plan, lease_ms=limits.LEASE_MS) as heartbeat:
         heartbeat.check()
-        now_s = time.monotonic()
-        monkeypatch.setattr(time, "monotonic", lambda: now_s + limits.LEASE_MS / 1000)
+        later_s = now_s() + limits.LEASE_MS / 1000
+        monkeypatch.setattr("stepwell.client.heartbeat.now_s", lambda: later_s)
         with pytest.raises(sw.LeaseLost, match="not renewed in time"):
             heartbeat.check()
         monkeypatch.undo()
