@@ -1,7 +1,8 @@
 """The commands, and what they have in common: how they are asked for, how they fail, and how they end.
 
 Exit codes: 0, done; 1, it failed, or `doctor` found problems; 2, it was asked for wrongly; 74, the data directory that
-`serve` keeps its state in cannot be written; 130, interrupted; 141, nobody reads the output.
+`serve` keeps its state in cannot be written; 130, interrupted; 141, nobody reads the output. `plan` has two more, 3 for
+a conflict and 4 for constrained, and `plan record` ends as the command that it runs, or with 125 to 127 if it cannot.
 """
 
 from __future__ import annotations
@@ -12,7 +13,22 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Final
 
-from stepwell.cli import FAILED, ask, assemble, backup, demo, diff, doctor, ingest, serve, status, why, workers
+from stepwell.cli import (
+    FAILED,
+    action,
+    ask,
+    assemble,
+    backup,
+    demo,
+    diff,
+    doctor,
+    ingest,
+    plan,
+    serve,
+    status,
+    why,
+    workers,
+)
 from stepwell.cli import eval as evaluation
 from stepwell.cli.output import complain, give_up_stdout
 from stepwell.errors import InvalidArgument, StepwellError
@@ -57,6 +73,8 @@ def _parser() -> argparse.ArgumentParser:
         "workers": workers,
         "ingest": ingest,
         "ask": ask,
+        "action": action,
+        "plan": plan,
         "status": status,
         "doctor": doctor,
         "backup": backup,

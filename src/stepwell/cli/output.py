@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import sys
@@ -11,6 +12,11 @@ from typing import Final
 from rich.console import Console
 
 _UNFIT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # the name of a file may be meant to confuse a terminal
+_TREACHEROUS: Final = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # what moves a cursor, or begins what does
+    r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # what shows a text in another order than it has
+    r"\ud800-\udfff]"  # what cannot be sent
+)
 _UNBROKEN: Final = 10_000  # columns, more than a path and its heading: tables fold at the width whatever else is said
 
 
@@ -41,6 +47,26 @@ def complain(text: str) -> None:
     with contextlib.suppress(OSError):
         sys.stderr.write(f"stepwell: {_UNFIT.sub('?', ' '.join(text.split()))}\n")
         sys.stderr.flush()
+
+
+def harmless(text: str) -> str:
+    """A text of several lines as a terminal may have it: what would change more than a place in it is spelled out."""
+    return _TREACHEROUS.sub(lambda found: _spelled(found[0]), text)
+
+
+def in_line(text: str) -> str:
+    """The same of a name, which has no lines."""
+    return harmless(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _spelled(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"  # noqa: PLR2004 - as Python spells it
+
+
+def say_json(facts: object) -> None:
+    """One object on a line, in ASCII: whatever is in it, a terminal is safe from it."""
+    sys.stdout.write(f"{json.dumps(facts)}\n")
 
 
 def give_up_stdout() -> None:

@@ -1,0 +1,127 @@
+"""`stepwell action`: the templates that plans are made of."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Final
+
+from rich import box
+from rich.table import Table
+
+from stepwell import limits
+from stepwell.cli.addresses import resolve
+from stepwell.cli.facts import plain
+from stepwell.cli.output import complain, results, say, say_json
+from stepwell.cli.validations import add_validations, validations_of
+from stepwell.cli.verbs import Verb, add_verbs, run_verb
+from stepwell.client.client import Client, connect
+from stepwell.domain.plan import Argument
+from stepwell.domain.replies import ActionSummary
+
+SUMMARY: Final = "Create and list the actions that plans are made of"
+
+_ACTOR: Final = "local/shell"
+_DONE: Final = "all validations pass"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_verbs(parser, {"create": _CREATE, "list": _LIST})
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return run_verb(arguments)
+
+
+def _add_create(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="such as fix-bug or team/fix-bug")
+    parser.add_argument(
+        "--description", metavar="TEXT", help="what its plans do; {name} stands for an argument (default: its name)"
+    )
+    parser.add_argument("--done", metavar="TEXT", default=_DONE, help="when one is done (default: %(default)r)")
+    parser.add_argument(
+        "--argument",
+        action="append",
+        default=[],
+        metavar="NAME[=DEFAULT]",
+        help="a text that its plans are given; required if there is no default; may be given several times",
+    )
+    add_validations(parser)
+    parser.add_argument("--strategy-actor", metavar="NAME", default=_ACTOR, help="who plans (default: %(default)s)")
+    parser.add_argument("--execution-actor", metavar="NAME", default=_ACTOR, help="who works (default: %(default)s)")
+    parser.add_argument("--once", action="store_true", help="it can be used for one plan only")
+
+
+def _create(arguments: argparse.Namespace) -> int:
+    with connect(resolve(arguments.address)) as client:
+        action = client.plans.create_action(
+            arguments.name,
+            description=arguments.description or arguments.name,
+            definition_of_done=arguments.done,
+            strategy_actor=arguments.strategy_actor,
+            execution_actor=arguments.execution_actor,
+            arguments=[_argument(each) for each in arguments.argument],
+            reusable=not arguments.once,
+            validations=validations_of(arguments.validate),
+        )
+    if arguments.json:
+        say_json({"action": plain(action)})
+    else:
+        say(f"created {action.name}: use it with `stepwell plan new {action.name} --project NAME`")
+    return 0
+
+
+def _argument(text: str) -> Argument:
+    name, separator, default = text.partition("=")
+    return Argument(name=name, required=not separator, default=default if separator else None)
+
+
+def _add_nothing(_parser: argparse.ArgumentParser) -> None:
+    pass
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    with connect(resolve(arguments.address)) as client:
+        found = [*_found(client)]
+    if arguments.json:
+        say_json({"actions": plain(found)})
+    elif found:
+        results().print(_table(found))
+    else:
+        complain("there are no actions: make one with `stepwell action create NAME`")
+    return 0
+
+
+def _found(client: Client) -> Iterator[ActionSummary]:
+    cursor: str | None = None
+    while True:
+        page = client.plans.list_actions(limit=limits.PAGE_ROWS_MAX, cursor=cursor)
+        yield from page.actions
+        if page.cursor is None:
+            return
+        cursor = page.cursor
+
+
+def _table(found: list[ActionSummary]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("action", style="bold", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    table.add_column("plans", justify="right")
+    for each in found:
+        state = str(each.state) if each.reusable else f"{each.state}, once"
+        table.add_row(each.name, state, f"{each.uses:,}")
+    return table
+
+
+_CREATE: Final = Verb(
+    "Create an action; a name that exists is refused",
+    _add_create,
+    _create,
+    "`action`, with the fields of `stepwell.Action` by name",
+)
+_LIST: Final = Verb(
+    "List actions by name",
+    _add_nothing,
+    _list,
+    "`actions`, a list, each with `name`, `state`, `reusable` and `uses`",
+)
