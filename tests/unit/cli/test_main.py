@@ -12,7 +12,7 @@ import pytest
 import stepwell as sw
 from stepwell.cli import main, status
 from stepwell.cli.addresses import default_address, resolve
-from stepwell.cli.output import complain
+from stepwell.cli.output import complain, harmless, in_line
 from tests.unit.cli.support import COMMAND
 
 
@@ -35,6 +35,14 @@ from tests.unit.cli.support import COMMAND
         ["status", "--address", "/tmp/" + "x" * 200],  # noqa: S108 - nothing is made there
         ["demo", "--processes", "0"],
         ["demo", "--threads", "-1"],
+        ["plan"],
+        ["plan", "dance"],
+        ["plan", "show"],
+        ["plan", "new", "fix"],
+        ["plan", "list", "--state", "happy"],
+        ["plan", "record", "01M000"],
+        ["plan", "apply", "01M000", "--root", ""],
+        ["action", "create"],
         ["demo", "--processes", "1000"],
     ],
     ids=" ".join,
@@ -116,6 +124,30 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     told = capsys.readouterr().out
     assert all(command in told for command in ("serve", "workers", "ask", "status", "doctor", "backup", "demo"))
+    assert all(command in told for command in ("action", "plan"))
+
+
+@pytest.mark.parametrize(
+    "command, codes",
+    [
+        ("plan", ("2, asked for wrongly", "3, a conflict", "4, constrained")),
+        ("plan apply", ("0, done", "1, refused or failed", "3, a conflict", "4, constrained")),
+        ("plan record", ("that of the command", "125", "126", "127")),
+        ("action create", ("0, done", "1, refused or failed")),
+    ],
+)
+def test_help_has_exit_codes_and_keys(command: str, codes: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever writes a script finds there what it can rely on."""
+    assert main([*command.split(), "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert all(code in told for code in codes)
+    assert " " not in command or "one JSON object, for machines: `" in told
+
+
+def test_what_a_terminal_is_shown() -> None:
+    """Control characters, and those that turn a line around, are spelled out; lines stay lines, but not in a name."""
+    assert harmless("a\x1b[2J\r\n\tb\x7f\x9b\u202e\ud800é") == "a\\x1b[2J\\x0d\n\tb\\x7f\\x9b\\u202e\\ud800é"
+    assert in_line("a\nb\tc") == "a\\nb\\tc"
 
 
 def test_an_unread_result_is_no_traceback() -> None:

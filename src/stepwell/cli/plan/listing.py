@@ -40,7 +40,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if found:
         results().print(_table(found))
     else:
-        complain("there is no such plan" if arguments.all else "there is no such plan; --all shows also what is over")
+        complain(
+            "there are no such plans" if arguments.all else "there are no such plans; --all shows also what is over"
+        )
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from typing import Final
 
 from stepwell.client.client import Client
@@ -22,14 +23,14 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
 
 
 def find(client: Client, given: str) -> Plan:
-    """The plan that has the id, or alone begins with it."""
-    try:
-        return client.plans.get_plan(given)
-    except NotFound:
-        if len(given) < _PREFIX_CHARS_MIN:
-            raise InvalidArgument(
-                f"there is no plan {given!r}: give its id, or at least {_PREFIX_CHARS_MIN} characters of its beginning"
-            ) from None
+    """The plan that has the id, or alone begins with it; ids are given out in capitals."""
+    for spelling in dict.fromkeys((given, given.upper())):
+        with suppress(NotFound):
+            return client.plans.get_plan(spelling)
+    if len(given) < _PREFIX_CHARS_MIN:
+        raise InvalidArgument(
+            f"there is no plan {given!r}: give its id, or at least {_PREFIX_CHARS_MIN} characters of its beginning"
+        )
     candidates = _beginning_with(client, given) or _beginning_with(client, given.upper())
     if not candidates:
         raise NotFound(f"no plan's id is {given!r}, or begins with it: `stepwell plan list --all` has them")

@@ -88,7 +88,7 @@ def _record(arguments: argparse.Namespace) -> int:
             with context.capture(root, tool=arguments.tool or _tool(arguments.command[0])) as captured:
                 code = _ran(arguments, _renewing(client, plan, arguments.lease))
         except _Failed as failed:
-            _say_failed(plan, arguments, failed.code)
+            _say_failed(plan, root, arguments, failed.code)
             return failed.code
         if arguments.lease is None:
             client.plans.complete_execute(plan.plan_id)
@@ -159,9 +159,12 @@ def _tool(program: str) -> str:
     return name[:64] or "command"
 
 
-def _say_failed(plan: Plan, arguments: argparse.Namespace, code: int) -> None:
-    then = "; the plan is queued for the next attempt" if arguments.lease is None else ""
-    complain(f"{shlex.join(arguments.command)} ended with {code}: nothing was recorded (--keep would have){then}")
+def _say_failed(plan: Plan, root: Path, arguments: argparse.Namespace, code: int) -> None:
+    then = "; the plan is queued for another attempt" if arguments.lease is None else ""
+    complain(
+        f"{shlex.join(arguments.command)} ended with {code}: what it changed in {in_line(str(root))} stays there, and "
+        f"was not recorded (--keep would have){then}"
+    )
     if arguments.json:
         say_json(_facts(plan.plan_id, code, None))
 
@@ -171,10 +174,10 @@ def _say(plan: Plan, root: Path, captured: Captured, arguments: argparse.Namespa
     if arguments.json:
         say_json(_facts(plan.plan_id, code, captured))
         return
-    paths = len({entry.path for entry in captured.entries})
-    what = f"{counted(paths, 'path')} in {in_line(str(root))}" if paths else f"nothing changed in {in_line(str(root))}"
+    changes = len(captured.entries)
+    what = f"{counted(changes, 'change')} in" if changes else "nothing changed in"
     then = "" if arguments.lease is not None else "; `stepwell plan diff` shows it, `stepwell plan apply` applies it"
-    complain(f"recorded into {plan.plan_id}: {what}{then}")
+    complain(f"recorded into {plan.plan_id}: {what} {in_line(str(root))}{then if changes else ''}")
 
 
 def _facts(plan_id: str, code: int, captured: Captured | None) -> dict[str, object]:
@@ -197,6 +200,6 @@ RECORD: Final = Verb(
     "command; 2, asked for wrongly.",
     detail="It takes the plan's lease (a plan without a strategy goes straight to execute), runs the command with "
     "this terminal, records, and completes the execution: one record is one execution. For several commands, run a "
-    "shell: `-- sh -c 'one && two'`, or `-- bash`. If the command fails, nothing is recorded, and the plan is queued "
-    "for the next record.",
+    "shell: `-- sh -c 'one && two'`, or `-- bash`. If the command fails, nothing is recorded, what it changed stays "
+    "in the tree, and the plan is queued for the next record.",
 )
