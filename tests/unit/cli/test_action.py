@@ -34,8 +34,9 @@ def test_create(runtime: LocalRuntime, capsys: pytest.CaptureFixture[str]) -> No
     assert "exists already" in capsys.readouterr().err
 
 
-def test_list(runtime: LocalRuntime, capsys: pytest.CaptureFixture[str]) -> None:
-    """By name, with how often each was used; if there is none, how to make one."""
+def test_list(runtime: LocalRuntime, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name, page by page, with how often each was used; if there is none, how to make one."""
+    monkeypatch.setattr("stepwell.limits.PAGE_ROWS_MAX", 1)
     address = ["--address", runtime.address]
     assert main(["action", "list", *address]) == 0
     assert "stepwell action create NAME" in capsys.readouterr().err

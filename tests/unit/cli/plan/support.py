@@ -12,9 +12,14 @@ from stepwell.client.execution import PlanExecutionContext
 ACTION = "local/change"
 PROJECT = "shop"
 
-needs_trees = pytest.mark.skipif(
-    not hasattr(PlanExecutionContext, "apply"), reason="contexts that apply, roll back and capture are not there yet"
-)
+
+def _needs(*calls: str) -> pytest.MarkDecorator:
+    missing = [call for call in calls if not hasattr(PlanExecutionContext, call)]
+    return pytest.mark.skipif(bool(missing), reason=f"contexts have no {' and no '.join(missing)} yet")
+
+
+needs_trees = _needs("capture", "apply", "rollback")
+needs_diffs = _needs("plan_diff")
 
 
 class Told(NamedTuple):

@@ -2,6 +2,8 @@
 
 from typing import cast
 
+import pytest
+
 import stepwell as sw
 from tests.unit.cli.plan.support import ACTION, Shell, executing, new
 
@@ -33,6 +35,12 @@ def test_the_table(shell: Shell, client: sw.Client) -> None:
     assert told.code == 0
     assert f"{plan_id} {ACTION} execute/processing 1" in told.words
     assert "\x1b" not in told.out
+
+
+def test_more_than_a_page(shell: Shell, client: sw.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepwell.limits.PAGE_ROWS_MAX", 2)
+    plans = [new(client) for _ in range(5)]
+    assert {*ids(shell)} == {*plans}
 
 
 def test_nothing_to_list(shell: Shell) -> None:
