@@ -2,8 +2,9 @@
 
 A lease belongs to a process, and ends with it. So one `record` is one execution: it takes the lease, runs the command,
 records, and completes. There is nothing to be left open for the next command of a shell, and nothing to be forgotten.
-Several commands are one to a shell: `record PLAN -- sh -c 'one && two'`, or `record PLAN -- bash` and whatever is done
-in there. Whoever holds a lease in a process that stays, an agent say, passes its token, and completes by itself.
+Several commands are one to a shell: `record PLAN -- sh -c 'one && two'`, or `record PLAN --keep -- bash` and whatever
+is done in there; `--keep`, because a shell ends as its last command did. Whoever holds a lease in a process that stays,
+an agent say, passes its token, and completes by itself.
 
 However it ends without having recorded (the command fails, Ctrl-C, `kill -9`), the lease is given back with the
 session, and the plan is queued for the next `record`, as another attempt.
@@ -200,6 +201,6 @@ RECORD: Final = Verb(
     "command; 2, asked for wrongly.",
     detail="It takes the plan's lease (a plan without a strategy goes straight to execute), runs the command with "
     "this terminal, records, and completes the execution: one record is one execution. For several commands, run a "
-    "shell: `-- sh -c 'one && two'`, or `-- bash`. If the command fails, nothing is recorded, what it changed stays "
-    "in the tree, and the plan is queued for the next record.",
+    "shell: `-- sh -c 'one && two'`, or `--keep -- bash`. If the command fails, nothing is recorded, what it changed "
+    "stays in the tree, and the plan is queued for the next record.",
 )

@@ -206,7 +206,7 @@ def _errors(plan: Plan) -> Table:
 def _table(title: str, *headings: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=heading == "changeset")  # an id is copied
     return table
 
 
