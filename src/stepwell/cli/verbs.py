@@ -75,7 +75,7 @@ def _lines(error: StepwellError) -> list[str]:
         return [f"  {in_line(path)}" for path in paths]
     return [
         f"  {in_line(path)}: expected {wanted}, found {there}"
-        for path, wanted, there in zip(paths, expected, found, strict=True)
+        for path, wanted, there in zip(paths, expected, found, strict=False)
     ]
 
 

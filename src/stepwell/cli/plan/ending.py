@@ -27,8 +27,9 @@ def add_root(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def root_of(arguments: argparse.Namespace) -> Path:
+    """As it is really called: what is said of it holds wherever it is read."""
     given: Path | None = arguments.root
-    return given or Path.cwd()
+    return (given or Path()).resolve()
 
 
 def _add_apply(parser: argparse.ArgumentParser) -> None:

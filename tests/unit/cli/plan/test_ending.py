@@ -55,7 +55,7 @@ def test_there_and_back(shell: Shell, client: sw.Client, root: Path, monkeypatch
     told = shell("plan", "apply", plan_id)
     assert told.code == 0
     assert told.out.startswith(f"plan {plan_id} was applied before, at ")
-    told = shell("plan", "rollback", plan_id, "--reason", "never mind")
+    told = shell("plan", "rollback", plan_id, "--reason", "never mind", "--root", f"../{root.name}")
     assert (told.code, told.out) == (0, f"rolled back {plan_id}: 3 paths in {root} as before the plan\n")
     assert files(root) == before
     undone = client.plans.get_plan(plan_id).rolled_back
