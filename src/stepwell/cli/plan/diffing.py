@@ -13,7 +13,6 @@ from stepwell.cli.addresses import resolve
 from stepwell.cli.facts import plain
 from stepwell.cli.output import complain, harmless, in_line, results, say_json
 from stepwell.cli.plan.naming import add_plan, find
-from stepwell.cli.plan.seam import on_trees
 from stepwell.cli.plan.stat import FileStat, stat_of
 from stepwell.cli.plan.words import counted
 from stepwell.cli.verbs import Verb
@@ -61,7 +60,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _diff(context: PlanExecutionContext, changeset_ids: tuple[str, ...], arguments: argparse.Namespace) -> str:
     if arguments.changeset is None:
-        return on_trees(context).plan_diff(paths=arguments.path, tools=arguments.tool)
+        return context.plan_diff(paths=arguments.path, tools=arguments.tool)
     if arguments.changeset not in changeset_ids:
         raise NotFound(f"the plan has no changeset {arguments.changeset!r}: `stepwell plan show` has their ids")
     is_meant = glob_matcher(arguments.path)

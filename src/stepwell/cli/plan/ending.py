@@ -12,7 +12,6 @@ from stepwell.cli.directories import directory
 from stepwell.cli.facts import plain
 from stepwell.cli.output import complain, harmless, in_line, say, say_json
 from stepwell.cli.plan.naming import add_plan, find
-from stepwell.cli.plan.seam import on_trees
 from stepwell.cli.plan.words import counted, moment
 from stepwell.cli.verbs import CONSTRAINED, Verb
 from stepwell.client.client import connect
@@ -41,7 +40,7 @@ def _apply(arguments: argparse.Namespace) -> int:
     root = root_of(arguments)
     with connect(resolve(arguments.address)) as client:
         before = find(client, arguments.plan)
-        plan = on_trees(client.execution(before.plan_id)).apply(root)
+        plan = client.execution(before.plan_id).apply(root)
     was_before = before.applied is not None
     if arguments.json:
         say_json({"outcome": _outcome(plan, was_before=was_before), "plan": plain(plan)})
@@ -114,7 +113,7 @@ def _rollback(arguments: argparse.Namespace) -> int:
     root = root_of(arguments)
     with connect(resolve(arguments.address)) as client:
         before = find(client, arguments.plan)
-        plan = on_trees(client.execution(before.plan_id)).rollback(root, reason=arguments.reason)
+        plan = client.execution(before.plan_id).rollback(root, reason=arguments.reason)
     assert plan.rolled_back is not None
     was_before = before.rolled_back is not None
     if arguments.json:

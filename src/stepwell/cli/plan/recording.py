@@ -27,9 +27,9 @@ from stepwell.cli.output import complain, in_line, say_json
 from stepwell.cli.plan import running
 from stepwell.cli.plan.ending import add_root, root_of
 from stepwell.cli.plan.naming import add_plan, find
-from stepwell.cli.plan.seam import Captured, on_trees
 from stepwell.cli.plan.words import counted, moment
 from stepwell.cli.verbs import Verb, tell
+from stepwell.client.capturing import Captured
 from stepwell.client.client import Client, connect
 from stepwell.domain.plan import Phase, Plan, PlanState
 from stepwell.errors import InvalidArgument, PlanNotReady, StepwellError
@@ -84,7 +84,7 @@ def _record(arguments: argparse.Namespace) -> int:
         raise InvalidArgument(f"{str(root)!r} is no directory: give the tree that the command changes as --root")
     with connect(resolve(arguments.address)) as client:
         plan = _begun(client, find(client, arguments.plan), arguments.lease)
-        context = on_trees(client.execution(plan.plan_id, lease=arguments.lease))
+        context = client.execution(plan.plan_id, lease=arguments.lease)
         try:
             with context.capture(root, tool=arguments.tool or _tool(arguments.command[0])) as captured:
                 code = _ran(arguments, _renewing(client, plan, arguments.lease))

@@ -4,22 +4,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
-import pytest
-
 import stepwell as sw
-from stepwell.client.execution import PlanExecutionContext
 
 ACTION = "local/change"
 PROJECT = "shop"
-
-
-def _needs(*calls: str) -> pytest.MarkDecorator:
-    missing = [call for call in calls if not hasattr(PlanExecutionContext, call)]
-    return pytest.mark.skipif(bool(missing), reason=f"contexts have no {' and no '.join(missing)} yet")
-
-
-needs_trees = _needs("capture", "apply", "rollback")
-needs_diffs = _needs("plan_diff")
 
 
 class Told(NamedTuple):

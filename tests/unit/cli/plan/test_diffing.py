@@ -10,7 +10,7 @@ import pytest
 import stepwell as sw
 from stepwell.cli import main
 from stepwell.testing import LocalRuntime
-from tests.unit.cli.plan.support import Shell, executing, needs_diffs, new, record
+from tests.unit.cli.plan.support import Shell, executing, new, record
 
 WILD = sw.Change(path="wild", after="\x1b[2Jred\r\n\x9b\u202eevil\n".encode(), tool="one")
 CHANGES = (
@@ -64,7 +64,6 @@ def test_some_of_a_changeset(shell: Shell, plan_id: str, changeset: str, options
     assert str(facts["diff"]).count("diff --git") == len(paths)
 
 
-@needs_diffs
 def test_the_whole_plan(shell: Shell, client: sw.Client, plan_id: str) -> None:
     """All of its changesets that count, or what is asked for."""
     record(client, plan_id, sw.Change(path="more", after=b"m\n", tool="four"))
@@ -81,7 +80,6 @@ def test_the_whole_plan(shell: Shell, client: sw.Client, plan_id: str) -> None:
     ]
 
 
-@needs_diffs
 def test_nothing_to_show(shell: Shell, client: sw.Client, plan_id: str) -> None:
     """That is said, and is no error."""
     told = shell("plan", "diff", new(client))
@@ -145,7 +143,6 @@ def test_on_a_terminal(
     assert "\x1b[2J" not in shown
 
 
-@needs_diffs
 def test_git_applies_it(shell: Shell, client: sw.Client, tmp_path: Path) -> None:
     """What is written into a file is a patch."""
     plan_id = executing(client)

@@ -7,9 +7,7 @@ import pytest
 
 import stepwell as sw
 from stepwell.cli.plan import ending
-from tests.unit.cli.plan.support import Shell, executing, needs_trees, record
-
-pytestmark = needs_trees
+from tests.unit.cli.plan.support import Shell, executing, record
 
 CHANGES = (
     sw.Change(path="a", before=b"old\n", after=b"new\n"),

@@ -8,9 +8,7 @@ import pytest
 import stepwell as sw
 from stepwell.cli.plan import recording
 from stepwell.testing import Clock, LocalRuntime
-from tests.unit.cli.plan.support import Shell, executing, needs_trees, new
-
-pytestmark = needs_trees
+from tests.unit.cli.plan.support import Shell, executing, new
 
 WRITES = ("sh", "-c", "echo new > a; echo said; exit $0")
 

@@ -3,12 +3,9 @@
 import subprocess
 from pathlib import Path
 
-from tests.unit.cli.plan.support import needs_diffs, needs_trees
 from tests.unit.cli.support import COMMAND, PATIENCE_SECONDS, interrupt, is_listening, started, wait_until
 
 
-@needs_trees
-@needs_diffs
 def test_from_a_shell(tmp_path: Path) -> None:
     """Recorded in place, applied, shown, and rolled back: the tree is what it was."""
     address, tree = tmp_path / "manager.sock", tmp_path / "tree"
