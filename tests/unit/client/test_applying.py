@@ -13,6 +13,7 @@ import pytest
 import stepwell as sw
 from stepwell import limits
 from stepwell.client import awaiting
+from stepwell.client.plans import AnsweredPlans
 from stepwell.testing import Clock, LocalRuntime
 from stepwell.trees import recovery
 from tests.unit.client.planting import AFTER, BEFORE, executing, planted
@@ -394,7 +395,7 @@ def test_stopped_for_longer_than_the_lease(client: sw.Client, root: Path, monkey
         if (deed, what) == ("rename", "mode"):
             monkeypatch.setattr(time, "clock_gettime", lambda number: clock(number) + 400)
 
-    with before_each_deed(late), pytest.raises(sw.LeaseLost, match="ran out"):
+    with before_each_deed(late), pytest.raises(sw.LeaseLost, match="not renewed in time"):
         context.apply(root)
     assert (read(root), kept(root)) == (BEFORE, set())
 
@@ -523,7 +524,7 @@ def test_half_forgotten(runtime: LocalRuntime, client: sw.Client, root: Path) ->
     with runtime.faults.drop_request(of="RollBackPlan", times=6), pytest.raises(sw.OutcomeUnknown):
         context.rollback(root)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sw.PlanLifecycleService, "roll_back", forgotten)
+        patch.setattr(AnsweredPlans, "roll_back", forgotten)
         planted(client, root.parent).apply(root)
     assert (read(root), kept(root)) == (AFTER, {f"{context.plan_id}-1-back.done"})
 
