@@ -31,7 +31,7 @@ from tests.unit.trees.support import (
 from tests.waiting import eventually
 
 CALLERS = 10
-STRIDE = 1 if IS_LONG else 6
+STRIDE = 1 if IS_LONG else 8
 TREES = 1_000 if IS_LONG else 3
 LEASE_MS = 400
 

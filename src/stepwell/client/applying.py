@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from stepwell.client.execution import PlanExecutionContext
 
 _EXECUTED: Final = Position(Phase.EXECUTE, PlanState.COMPLETE)
-_QUEUED: Final = Position(Phase.APPLY, PlanState.QUEUED)
 _PROCESSING: Final = Position(Phase.APPLY, PlanState.PROCESSING)
 _ENDED: Final = frozenset({Position(Phase.APPLY, PlanState.APPLIED), Position(Phase.APPLY, PlanState.CONSTRAINED)})
 
@@ -69,7 +68,8 @@ class Applying:
                     self._plans.apply_plan(self._plan_id, expected_version=plan.version)
             elif plan.position == _PROCESSING:
                 await_end(self._session, plan, self._until_s, self._wait_s)
-            elif plan.position != _QUEUED:
+            elif plan.position != leftovers.QUEUED:
+                leftovers.tidy(self._context, self._root)
                 raise _not_ready(plan)
             elif ended := self._take_turn():
                 return ended
@@ -78,18 +78,17 @@ class Applying:
         """The plan as it ended; None if it has to be looked at anew."""
         try:
             with await_turn(self._root, self._until_s, self._wait_s) as turn:
-                own = leftovers.clear(self._context, turn) if turn else []
+                own = leftovers.clear(self._context, turn) if turn else None
                 plan = self._plans.get_plan(self._plan_id)
-                return self._apply(turn, plan, own) if turn and plan.position == _QUEUED else None
+                return self._apply(turn, plan, own) if turn and plan.position == leftovers.QUEUED else None
         except leftovers.Undecided as undecided:
             await_end(self._session, undecided.plan, self._until_s, self._wait_s)
         return None
 
-    def _apply(self, turn: Turn, plan: Plan, own: list[str]) -> Plan | None:
-        name = leftovers.name_of(plan)
-        for number, left in enumerate(own, 1):  # there is one, if any: each goes on with the one before it
-            turn.rename(left, name) if number == len(own) else turn.undo(left)
+    def _apply(self, turn: Turn, plan: Plan, own: str | None) -> Plan | None:
+        """With what an earlier attempt has done, if it is still there: it is this one's as soon as the lease is."""
         netted = Netted(self._context)
+        name = own or leftovers.name_of(plan)
         with TreeTransaction(turn, name, netted.deltas, netted.read_body, resumes=True) as change:
             asked_at_s = now_s()
             try:
@@ -98,6 +97,7 @@ class Applying:
                 change.undo()
                 return None
             assert started.lease is not None
+            change.rename(leftovers.name_of(started))
             token = started.lease.token
             with Heartbeat(self._session, self._plan_id, token, self._lease_ms, asked_at_s=asked_at_s) as lease:
                 return _Work(self._plans, started, self._root, lease).run(change, netted)

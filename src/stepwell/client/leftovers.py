@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from stepwell.client.netted import Netted
 from stepwell.client.plans import AnsweredPlans
-from stepwell.domain.plan import Phase, Plan, PlanState
+from stepwell.domain.plan import Phase, Plan, PlanState, Position
 from stepwell.errors import Busy, NotFound, PlanError, TreeFailed
 from stepwell.trees.area import has_area
 from stepwell.trees.recovery import Turn
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from stepwell.client.execution import PlanExecutionContext
 
 _NAME: Final = re.compile(r"(?P<plan_id>[0-9A-Za-z-]+)-(?P<attempt>\d+)(?P<back>-back)?")
+
+
+QUEUED: Final = Position(Phase.APPLY, PlanState.QUEUED)
 
 
 class Undecided(Exception):
@@ -43,14 +46,15 @@ def name_back(plan: Plan) -> str:
     return f"{name_of(plan)}-back"
 
 
-def clear(context: PlanExecutionContext, turn: Turn) -> list[str]:
-    """See to everything that was left; what was of this very plan, done and not told, is given, the earliest first.
+def clear(context: PlanExecutionContext, turn: Turn) -> str | None:
+    """See to everything that was left, but for what an earlier attempt at this very plan has done, if it is queued.
 
-    Raises `Undecided`, and can be called again.
+    That is given, to be gone on with. There is at most one: each attempt goes on with the one before it. Raises
+    `Undecided`, and can be called again.
     """
     turn.recover()
     plans = AnsweredPlans(context.session)
-    own: list[tuple[int, str]] = []
+    own: str | None = None
     for name, _ in turn.pending():
         known = _NAME.fullmatch(name)
         if known is None:
@@ -65,15 +69,15 @@ def clear(context: PlanExecutionContext, turn: Turn) -> list[str]:
             turn.settle(name)
         elif (plan.phase, plan.state, plan.attempt) == (Phase.APPLY, PlanState.PROCESSING, int(known["attempt"])):
             raise Undecided(plan)
-        elif plan.plan_id == context.plan_id:
-            own.append((int(known["attempt"]), name))
+        elif plan.plan_id == context.plan_id and plan.position == QUEUED and own is None:
+            own = name
         else:
             turn.undo(name)
-    return [name for _, name in sorted(own)]
+    return own
 
 
 def tidy(context: PlanExecutionContext, root: str) -> None:
-    """The plan has ended, and whoever ended it may have been killed before all was settled: if it can be done at once.
+    """Whoever worked on a plan that is over may have been killed before all was settled: if it can be done at once.
 
     Whoever only asks how it ended need not have that tree at all.
     """

@@ -88,10 +88,7 @@ class Area:
 
     def rename(self, name: str, to: str, stage: Stage) -> None:
         """Another name, in the same state, on disk when this returns."""
-        try:
-            steps.rename(self._place(name, stage), self._place(to, stage))
-        except FileNotFoundError:
-            raise self._none(name, stage) from None
+        steps.rename(self._place(name, stage), self._place(to, stage))
         self.sync()
 
     def sync(self) -> None:

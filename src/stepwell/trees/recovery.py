@@ -64,12 +64,6 @@ class Turn:
             self.area.move(name, Stage.DONE, Stage.OPEN)
             take_back(self.area, name)
 
-    def rename(self, name: str, to: str) -> None:
-        """A done transaction is somebody else's from now on."""
-        check_name(to)
-        with failures(f"{name!r} cannot be renamed"):
-            self.area.rename(name, to, Stage.DONE)
-
 
 def pending(root: str | os.PathLike[str], *, wait_s: float = limits.TREE_LOCK_SECONDS) -> list[tuple[str, bool]]:
     """Each transaction that came to no end here, and whether it was done: then ask whoever knows, and settle or undo.

@@ -112,6 +112,14 @@ class TreeTransaction:
             turn.undo(self._name)
         return plan(self._root, self._deltas)
 
+    def rename(self, to: str) -> None:
+        """What is known of it on disk has another name from now on; the tree is as it is."""
+        check_name(to)
+        if self._stage is not None and to != self._name:
+            with failures(f"{self._name!r} cannot be renamed"):
+                self._area.rename(self._name, to, self._stage)
+        self._name = to
+
     def go(self, check: Callable[[], None] = _always) -> None:
         """Make the tree what it shall be, and read it back. `check` may raise before each deed: all is undone then."""
         if self.is_there or self._stage is Stage.DONE:

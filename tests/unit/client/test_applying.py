@@ -531,3 +531,66 @@ def test_half_forgotten(runtime: LocalRuntime, client: sw.Client, root: Path) ->
 
 def forgotten(*_: object, **__: object) -> None:
     raise sw.PlanNotReady("it is being forgotten")
+
+
+@pytest.mark.parametrize("call", ["another's", "its own"])
+def test_cancelled_when_nobody_knew(call: str, root: Path) -> None:
+    """What was done and will not be told any more is undone, by whichever call comes next at that root."""
+    clock = Clock()
+    with LocalRuntime(workers=0, clock=clock) as runtime, runtime.client(projects=["p"]) as client:
+        context = planted(client, root.parent)
+        with runtime.faults.drop_request(of="CompleteApply", times=6), pytest.raises(sw.OutcomeUnknown):
+            context.apply(root)
+        client.plans.cancel_plan(context.plan_id, "no more")
+        assert read(root) == AFTER
+        if call == "its own":
+            with pytest.raises(sw.PlanNotReady):
+                context.apply(root)
+        else:
+            planted(client, root.parent, {"same": BEFORE["same"]}, {}).apply(root)
+        assert kept(root) == set()
+        assert read(root) == (BEFORE if call == "its own" else {k: v for k, v in BEFORE.items() if k != "same"})
+
+
+def test_applied_elsewhere_when_nobody_knew(root: Path) -> None:
+    """Where it was done and not told, it is undone; the plan says where it is applied."""
+    clock = Clock()
+    elsewhere = build(root.parent / "elsewhere", BEFORE)
+    with LocalRuntime(workers=0, clock=clock) as runtime, runtime.client(projects=["p"]) as client:
+        context = planted(client, root.parent)
+        with runtime.faults.drop_request(of="CompleteApply", times=6), pytest.raises(sw.OutcomeUnknown):
+            context.apply(root)
+        clock.advance(400)
+        plan = context.apply(elsewhere)
+        assert context.apply(root) == plan
+        assert (read(root), kept(root), read(elsewhere)) == (BEFORE, set(), AFTER)
+    discard(elsewhere)
+
+
+def test_rollback_waits_for_whoever_may_be_telling(root: Path) -> None:
+    """Another plan's end at the same root is not decided: it is waited for, and then undone."""
+    clock = Clock()
+    with LocalRuntime(workers=0, clock=clock) as runtime, runtime.client(projects=["p"]) as client:
+        first = planted(client, root.parent)
+        first.apply(root)
+        second = planted(client, root.parent, {"same": file(b"same")}, {"same": file(b"other")})
+        with runtime.faults.drop_request(of="CompleteApply", times=6), pytest.raises(sw.OutcomeUnknown):
+            second.apply(root)
+        with pytest.raises(sw.Busy, match="apply/processing"):
+            first.rollback(root, wait_s=0)
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(first.rollback, root, wait_s=20)
+            clock.advance(400)
+            assert waiting.result().rolled_back is not None
+        assert (read(root), kept(root)) == (BEFORE, set())
+
+
+def test_empty_files(client: sw.Client, root: Path) -> None:
+    """Their body is known, though nobody gave it."""
+    context = executing(client)
+    changeset_id = context.start_changeset()
+    context.record_change(sw.Change(path="new", after=sw.Digest.of(b"")))
+    context.close_changeset(changeset_id)
+    client.plans.complete_execute(context.plan_id)
+    context.apply(root)
+    assert read(root) == BEFORE | {"new": file(b"")}
