@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import stepwell as sw
@@ -45,6 +45,7 @@ def moved(tree: Tree, moves: list[tuple[str, str]]) -> Tree:
 
 
 @given(TREES, TREES, TREES, MOVES)
+@example({"a": file()}, {"a/a": file()}, {"a": link(b"a")}, [])  # where nothing is to be, behind a link that goes
 def test_captured_applied_and_rolled_back(
     client: sw.Client, before: Tree, middle: Tree, other: Tree, moves: list[tuple[str, str]]
 ) -> None:

@@ -87,15 +87,19 @@ def plan(root: Root, deltas: Iterable[Delta]) -> Plan:
 
 
 def _refuse_links(root: Root, by_path: Mapping[str, Delta]) -> None:
-    """A link on the way is an escape, unless the change itself puts something else in its place."""
-    seen: set[str] = set()
-    for path in by_path:
+    """A link on the way is an escape, unless the change itself puts something else in its place.
+
+    Where nothing is to be behind it, that may be anything.
+    """
+    seen: set[tuple[str, bool]] = set()
+    for path, delta in by_path.items():
+        is_to_be = delta.after is not None
         for above in reversed(ancestors_of(path)):
-            if above in seen:
+            if (above, is_to_be) in seen:
                 continue
-            seen.add(above)
+            seen.add((above, is_to_be))
             own = by_path.get(above)
-            is_own = own is not None and (own.after is None or own.after.is_directory)
+            is_own = own is not None and (own.after is None or own.after.is_directory or not is_to_be)
             try:
                 is_link = root.kind(above) == stat.S_IFLNK
             except EscapesRoot:

@@ -367,21 +367,26 @@ def test_quicker_at_another_root(runtime: LocalRuntime, client: sw.Client, root:
     discard(elsewhere)
 
 
-@pytest.mark.parametrize("moment", ["changed", "mode"])
-def test_lost_lease(root: Path, moment: str) -> None:
+@pytest.mark.parametrize("moment, behind", [("changed", "mode"), ("mode", "new name")])
+def test_lost_lease(root: Path, moment: str, behind: str) -> None:
     """Lost in the middle: the next deed does not happen, all is undone, and the plan is free for others."""
     clock = Clock()
     with LocalRuntime(workers=0, clock=clock) as runtime, runtime.client(projects=["p"]) as client:
         context = planted(client, root.parent)
 
+        names: list[str] = []
+
         def late(deed: str, what: str) -> None:
-            if (deed, what) == ("rename", moment):
+            if deed in {"rename", "link"}:
+                names.append(what)
+            if (deed, what) == ("rename", moment) and names.count(moment) == 1:
                 clock.advance(1)
                 eventually(lambda: state(client, context) == "apply/queued")
                 eventually(lambda: not [each for each in threading.enumerate() if each.name == "stepwell-lease"])
 
         with before_each_deed(late), pytest.raises(sw.LeaseLost):
             context.apply(root, lease_ms=300)
+        assert behind not in names
         assert (read(root), kept(root), state(client, context)) == (BEFORE, set(), "apply/queued")
         assert context.apply(root).applied is not None
 

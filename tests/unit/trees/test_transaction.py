@@ -16,6 +16,7 @@ from stepwell.trees.transaction import TreeTransaction
 from tests.unit.trees.support import (
     EMPTY_DIRECTORY,
     Tree,
+    apply,
     as_nobody,
     before_each_deed,
     bodies,
@@ -498,3 +499,14 @@ def test_nothing_changes_a_tree_but_through_the_seam() -> None:
         if f"os.{name}(" in path.read_text()
     ]
     assert found == []
+
+
+def test_nothing_behind_a_link_that_goes(root: Path) -> None:
+    """Where nothing was and nothing is to be, a link above that the change replaces is no escape; any other is."""
+    build(root, {"a": link(b"elsewhere")})
+    nothing = Delta("a/b", None, None)
+    with pytest.raises(sw.EscapesRoot):
+        apply(root, [nothing], bodies())
+    after: Tree = {"a": file(b"1")}
+    apply(root, [nothing, *deltas({"a": link(b"elsewhere")}, after)], bodies(after))
+    assert read(root) == after
