@@ -21,9 +21,17 @@ FILES = {
     "talk.jsonl": '{"speaker": "Alice", "text": "Well?"}\n{"speaker": "Bob", "text": "Well."}\n',
     "picture.png": "\x89PNG\0",
 }
+
+
+def write(path: Path, text: str, age_ns: int = 0) -> None:
+    """Long ago: a file that is young is known by that, and an hour later by its time."""
+    path.write_text(text)
+    os.utime(path, ns=(10**18 + age_ns, 10**18 + age_ns))
+
+
 DEEDS: dict[str, Callable[[Path], object]] = {
-    "added": lambda root: (root / "new.md").write_text("# New\n"),
-    "changed": lambda root: (root / "code.py").write_text(FILES["code.py"].replace("second", "third")),
+    "added": lambda root: write(root / "new.md", "# New\n", age_ns=2),
+    "changed": lambda root: write(root / "code.py", FILES["code.py"].replace("second", "third"), age_ns=1),
     "deleted": lambda root: (root / "docs/prose.md").unlink(),
     "renamed": lambda root: (root / "code.py").rename(root / "moved.py"),
 }
@@ -35,8 +43,7 @@ def directory(context: Context) -> Iterator[None]:
     for name, text in FILES.items():
         path = context.root / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-        os.utime(path, ns=(10**18, 10**18))
+        write(path, text)
     yield
     shutil.rmtree(context.root)
 

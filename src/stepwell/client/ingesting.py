@@ -30,7 +30,7 @@ from stepwell.domain.fragment import FragmentRow
 from stepwell.domain.outline import file_id
 from stepwell.domain.replies import FragmentDeleted, FragmentPlaced
 from stepwell.domain.tier import Tier
-from stepwell.errors import Conflict, NotFound, TransactionAborted
+from stepwell.errors import Busy, Conflict, NotFound, TransactionAborted
 from stepwell.ingest import changes
 from stepwell.ingest.changes import FileChange, Place
 from stepwell.ingest.discovery import Tree, discover
@@ -273,5 +273,18 @@ class _Run:
         return calls
 
     def _send(self, calls: Sequence[_Call]) -> int:
-        """In one transaction, whose revision it returns. An object of that name would keep the bodies for longer."""
-        return self._owner.session.perform_together(calls)[-1][1] if calls else 0
+        """In one transaction, whose revision it returns. An object of that name would keep the bodies for longer.
+
+        While room is made for them, it waits: nobody else can do anything about it.
+        """
+        if not calls:
+            return 0
+        until_s = time.monotonic() + limits.INGEST_BUSY_SECONDS_MAX
+        while True:
+            try:
+                return self._owner.session.perform_together(calls)[-1][1]
+            except Busy:
+                if time.monotonic() > until_s or self._owner.session.channel.connections.is_closed_within(
+                    limits.INGEST_BUSY_PAUSE_SECONDS
+                ):
+                    raise

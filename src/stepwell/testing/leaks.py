@@ -95,10 +95,29 @@ def _snapshot() -> Snapshot:
 
 
 def _new_since(before: Snapshot) -> set[Resource]:
-    """Ask whose a process is only where it is new: there are many, and seldom a new one."""
-    return {
-        resource for resource in _snapshot() - before if resource.kind != "process" or _is_descendant(resource.name)
-    }
+    """Ask whose something is only where it is new: there is much, and seldom anything new."""
+    return {resource for resource in _snapshot() - before if _is_ours(resource)}
+
+
+def _is_ours(resource: Resource) -> bool:
+    """What may be of any process on the machine is not ours for being new."""
+    match resource.kind:
+        case "process":
+            return _is_descendant(resource.name)
+        case "shared memory":
+            return not any(_maps(each.name, resource.name) for each in _processes() if not _is_of_this_tree(each.name))
+        case _:
+            return True
+
+
+def _is_of_this_tree(pid: str) -> bool:
+    return pid == str(os.getpid()) or _is_descendant(pid)
+
+
+def _maps(pid: str, path: str) -> bool:
+    with suppress(OSError):
+        return path.encode() in Path(f"/proc/{pid}/maps").read_bytes()
+    return False
 
 
 def _processes() -> Iterator[Resource]:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -43,4 +44,14 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) ->
 
 
 def is_listening(address: Path) -> Callable[[], bool]:
-    return address.is_socket
+    """Not only that there is a socket: it can be dialled a moment later."""
+
+    def listens() -> bool:
+        with socket.socket(socket.AF_UNIX) as visitor:
+            try:
+                visitor.connect(str(address))
+            except OSError:
+                return False
+            return True
+
+    return listens

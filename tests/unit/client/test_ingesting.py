@@ -18,6 +18,7 @@ from stepwell.domain.outline import FILE_KIND, Outline
 from stepwell.ingest import files, inventory
 from stepwell.ingest.inventory import project_name
 from stepwell.ingest.splitting import Part, split
+from stepwell.testing import LocalRuntime
 from tests.unit.client.support import in_threads
 from tests.unit.ingest.support import BODY, git, write
 
@@ -435,6 +436,19 @@ def test_a_small_arena(root: Path) -> None:
             client.ingest(root)
             assert bodies(client, "399.txt") == (root / "399.txt").read_text()
             assert client.ingest(root).stored == 0
+
+
+def test_a_busy_manager_is_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While room is made for what is stored; but not for ever, and not once the client is closed."""
+    write(root, {"a.txt": "one"})
+    monkeypatch.setattr(limits, "INGEST_BUSY_PAUSE_SECONDS", 0.001)
+    with LocalRuntime(workers=0) as runtime, runtime.client(projects=["p"]) as client:
+        with runtime.faults.refuse(of="StoreFragment", times=3):
+            assert client.ingest(root).added == 1
+        write(root, {"a.txt": "other"})
+        monkeypatch.setattr(limits, "INGEST_BUSY_SECONDS_MAX", -1.0)
+        with runtime.faults.refuse(of="StoreFragment"), pytest.raises(sw.Busy):
+            client.ingest(root)
 
 
 def test_progress(client: sw.Client, root: Path) -> None:

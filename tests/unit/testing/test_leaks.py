@@ -18,6 +18,7 @@ import multiprocess
 import pytest
 
 from stepwell.testing.leaks import no_leaks
+from tests.waiting import eventually
 
 AT_ONCE = 0.05
 """Nothing here ends by itself, so there is nothing to wait for."""
@@ -143,3 +144,22 @@ def test_is_cheap() -> None:
             pass
         costs.append(time.perf_counter() - began)
     assert min(costs) < 0.002
+
+
+def test_shared_memory_of_others() -> None:
+    """What a process has mapped that is none of ours is its own business, however new it is."""
+    name = f"/dev/shm/stepwell-others-{os.getpid()}"
+    program = (
+        f"import mmap, sys; f = open({name!r}, 'w+b'); f.truncate(9); m = mmap.mmap(f.fileno(), 9); sys.stdin.read()"
+    )
+    reader, writer = os.pipe()
+    with ExitStack() as cleanup:
+        cleanup.callback(os.close, writer)
+        clean = {key: text for key, text in os.environ.items() if not key.startswith(("STEPWELL", "COVERAGE"))}
+        with no_leaks():
+            # Its parent ends at once, so that it is nobody's child.
+            command = ["sh", "-c", '"$0" -I -c "$1" <&3 >/dev/null 2>&1 &', sys.executable, program]
+            subprocess.run(command, env=clean, check=True, preexec_fn=lambda: os.dup2(reader, 3), pass_fds=(3,))
+            os.close(reader)
+            eventually(Path(name).exists)
+            cleanup.callback(os.unlink, name)
