@@ -148,10 +148,9 @@ def test_is_cheap() -> None:
 
 def test_shared_memory_of_others() -> None:
     """What a process has mapped that is none of ours is its own business, however new it is."""
-    name = f"/dev/shm/stepwell-others-{os.getpid()}"
-    program = (
-        f"import mmap, sys; f = open({name!r}, 'w+b'); f.truncate(9); m = mmap.mmap(f.fileno(), 9); sys.stdin.read()"
-    )
+    name = f"/dev/shm/stepwell-others-{os.getpid()}"  # noqa: S108 - that is where shared memory is
+    mapping = f"f = open({name!r}, 'w+b'); f.truncate(9); m = mmap.mmap(f.fileno(), 9)"
+    program = f"import mmap, sys; {mapping}; sys.stdin.read()"
     reader, writer = os.pipe()
     with ExitStack() as cleanup:
         cleanup.callback(os.close, writer)
