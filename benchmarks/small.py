@@ -2,8 +2,8 @@
 
 From 1, 4 and 16 client processes, one at a time and in batches of 16 and 100. Every body is new, and stays in memory;
 who is asked for it is another client than the one that stored it. Everybody works for the same time in each round,
-and keeps nothing of it for the next one. Whoever keeps processes busy even while nobody asks for anything, as Ray and Dask
-do, has its rounds after those of the others, which it would slow down.
+and keeps nothing of it for the next one. Whoever keeps processes busy even while nobody asks for anything, as Ray and
+Dask do, has its rounds after those of the others, which it would slow down.
 """
 
 from __future__ import annotations

@@ -58,4 +58,4 @@ class Contender(Struct, frozen=True, kw_only=True):
     connect: Connect
     has_batches: bool = True
     is_threaded: bool = False  # its clients are threads of one process
-    is_noisy: bool = False  # its clients have threads of their own, and share no process with others'
+    is_noisy: bool = False  # it and its clients have threads of their own, busy or not: it shares nothing with others
