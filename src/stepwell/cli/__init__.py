@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,6 +14,8 @@ INTERRUPTED: Final = 130  # as a shell says it of SIGINT
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the arguments say; without any, what the process was given."""
+    if sys.stdout is None:  # it was closed before we began
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - as long as the process
     try:
         from stepwell.cli.commands import run  # noqa: PLC0415 - takes a moment, in which Ctrl-C is no traceback either
 

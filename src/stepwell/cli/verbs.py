@@ -17,7 +17,7 @@ CONSTRAINED: Final = 4
 
 EXIT_CODES: Final = (
     "exit codes: 0, done; 1, refused or failed, and stderr says why; 2, asked for wrongly; 3, a conflict: files or "
-    "changes are not what the plan expects, each is listed on stderr, and nothing was written; 4, constrained: a "
+    "changes are not what the plan expects, each is listed on stderr, and was left as it is; 4, constrained: a "
     "required validation failed, and the files are as they were; 130, interrupted."
 )
 JSON_HELP: Final = "one JSON object, for machines"

@@ -25,13 +25,13 @@ from stepwell import limits
 from stepwell.client import leftovers
 from stepwell.client.awaiting import await_end, await_turn
 from stepwell.client.heartbeat import Heartbeat, now_s
-from stepwell.client.netted import Netted, text_of
+from stepwell.client.netted import Netted, is_same_root, text_of
 from stepwell.client.plans import AnsweredPlans
 from stepwell.client.telling import tell
 from stepwell.client.validating import run_all
 from stepwell.domain.plan import Phase, Plan, PlanState, Position
 from stepwell.domain.validation import ValidationResult, missing
-from stepwell.errors import Conflict, PlanNotReady, Refused, StepwellError, TreeFailed
+from stepwell.errors import Conflict, PlanError, PlanNotReady, Refused, StepwellError, TreeFailed
 from stepwell.trees.recovery import Turn
 from stepwell.trees.transaction import TreeTransaction
 
@@ -62,6 +62,7 @@ class Applying:
             plan = self._plans.get_plan(self._plan_id)
             if plan.position in _ENDED:
                 leftovers.tidy(self._context, self._root)
+                _require_here(plan, self._root)
                 return plan
             if plan.position == _EXECUTED:
                 with suppress(Conflict):  # somebody else did
@@ -169,6 +170,17 @@ class _Work:
         finally:
             with suppress(StepwellError):
                 self._plans.fail_apply(self._plan.plan_id, f"{type(error).__name__}: {error}", lease=self._lease.token)
+
+
+def _require_here(plan: Plan, root: str) -> None:
+    """Whoever is told that it is applied goes on with the tree that they named."""
+    if plan.applied is not None and not is_same_root(plan.applied.root, root):
+        raise PlanError(
+            f"plan {plan.plan_id!r} was applied at {plan.applied.root!r}, and nothing of it at {root!r}: a plan is "
+            "applied to one tree",
+            plan_id=plan.plan_id,
+            root=plan.applied.root,
+        )
 
 
 def _not_ready(plan: Plan) -> PlanNotReady:

@@ -42,7 +42,7 @@ def capture(context: PlanExecutionContext, root: str | os.PathLike[str], tool: s
         found = recording.differences()
         _refuse_names(found)
         if found:
-            _record(type(context)(context.session, context.plan_id, context.lease), recording, found, tool, captured)
+            _record(context.of(context.plan_id, context.lease), recording, found, tool, captured)
 
 
 def _require_executing(context: PlanExecutionContext) -> None:

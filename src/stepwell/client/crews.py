@@ -8,6 +8,7 @@ if what was to be done came to its end, and an error, with what was raised, if i
 
 from __future__ import annotations
 
+import inspect
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -27,7 +28,7 @@ from stepwell.domain.commands.plans import CompletePhase, FailPhase
 from stepwell.domain.events import AnyEvent, PlanMoved, SubplansDeclared
 from stepwell.domain.plan import Phase, Plan
 from stepwell.domain.replies import ReadyStarted
-from stepwell.errors import Busy, EventsMissed, LeaseLost, PlanNotReady
+from stepwell.errors import Busy, EventsMissed, InvalidArgument, LeaseLost, PlanNotReady
 
 
 class WorkDone(Struct, frozen=True):
@@ -135,7 +136,7 @@ class Agent:
         token = plan.lease.token
         with Heartbeat(self._session, plan.plan_id, token, self._lease_ms) as heartbeat:
             try:
-                self._run(plan, WorkContext(self._session, plan.plan_id, token, heartbeat))
+                _require_done(self._run(plan, WorkContext(self._session, plan.plan_id, token, heartbeat)))
                 heartbeat.check()
                 if plan.phase is Phase.STRATEGIZE:
                     return self._children.proceed(plan.plan_id, lease=token, lease_ms=self._lease_ms)
@@ -174,3 +175,11 @@ def _watching(session: Session) -> Generator[Watch | None]:
         return
     with watch:
         yield watch
+
+
+def _require_done(result: object) -> None:
+    """What was only promised must not pass for done."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise InvalidArgument("run was not run: it is called in a thread, and must be an ordinary function, not async")

@@ -206,9 +206,9 @@ class PlanExecutionContext(ExecutionCalls, Answering):
         counted = [each for each in self.changesets() if (each.state, each.attempt) == (ChangesetState.CLOSED, attempt)]
         return in_order([[*self.entries(each.changeset_id)] for each in counted])
 
-    def of(self, plan_id: str) -> PlanExecutionContext:
-        """A context of another plan in the same session, a child's say, to read what was recorded there."""
-        return PlanExecutionContext(self.session, plan_id)
+    def of(self, plan_id: str, lease: int | None = None) -> PlanExecutionContext:
+        """Another context in the same session, of a child, say, to read what was recorded there."""
+        return PlanExecutionContext(self.session, plan_id, lease)
 
     def merge_children(self) -> Plan:
         """Make what finished children changed the plan's own: one changeset, and conflicts for somebody to resolve.
@@ -240,7 +240,10 @@ class PlanExecutionContext(ExecutionCalls, Answering):
         return merging.sides_of(self, path)
 
     def conflict_text(self, path: str) -> str:
-        """The first open conflict of a path as git writes it, between markers: to be edited, and given as `body`."""
+        """The first open conflict of a path as git writes it, between markers: to be edited, and given as `body`.
+
+        Where it is not about text, but about modes, binary files or what was deleted, what each side has is described.
+        """
         return merging.text_of(self, path)
 
     def plan_diff(self, *, paths: Sequence[str] = (), tools: Sequence[str] = ()) -> str:

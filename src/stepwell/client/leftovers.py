@@ -89,7 +89,7 @@ def tidy(context: PlanExecutionContext, root: str) -> None:
 def _finish_rollback(context: PlanExecutionContext, turn: Turn, plan: Plan, name: str) -> None:
     """The tree was proven to be what it was before: that somebody changed it since does not undo the rollback."""
     if plan.rolled_back is None:
-        its = type(context)(context.session, plan.plan_id)
+        its = context.of(plan.plan_id)
         try:
             AnsweredPlans(context.session).roll_back(plan.plan_id, proof=Netted(its, backwards=True).proof)
         except PlanError:  # half of the plan is forgotten: nobody will ask

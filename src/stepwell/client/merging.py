@@ -32,7 +32,6 @@ from stepwell.domain.netting import net_changes
 from stepwell.domain.plan import MergeStrategy, Plan
 from stepwell.errors import (
     AlreadyExists,
-    InvalidArgument,
     NotFound,
     PlanError,
     PlanNotReady,
@@ -149,12 +148,24 @@ def sides_of(context: PlanExecutionContext, path: str) -> ConflictSides:
 def text_of(context: PlanExecutionContext, path: str) -> str:
     """What `PlanExecutionContext.conflict_text` does."""
     sides = sides_of(context, path)
+    conflict = sides.conflict
     with suppress(UnicodeDecodeError):
-        if sides.marked is not None:
+        if sides.marked is not None and not (sides.is_clean and _differ_in_mode(conflict)):
             return sides.marked.decode()
-    raise InvalidArgument(
-        f"the conflict at {path!r} has no text to show ({sides.reason}): conflict_sides(path) has the bytes"
-    )
+    return f"{path}: {sides.reason}\nours: {_shown(conflict.ours)}\ntheirs: {_shown(conflict.theirs)}\n"
+
+
+def _differ_in_mode(conflict: MergeConflict) -> bool:
+    ours, theirs = conflict.ours, conflict.theirs
+    return ours is not None and theirs is not None and ours.mode != theirs.mode
+
+
+def _shown(side: Content | None) -> str:
+    """A side of which there is no text to show."""
+    if side is None:
+        return "nothing"
+    mode = "" if side.mode is None else f"mode {side.mode:o}, "
+    return f"{mode}{'' if side.size is None else f'{side.size} bytes, '}sha256 {side.digest.hex()[:12]}"
 
 
 def plan_as_it_is(context: PlanExecutionContext, plan_id: str) -> Plan:

@@ -60,6 +60,8 @@ def _leaf(content: Content | None) -> Leaf | None:
 
 def real_root(root: str | os.PathLike[str]) -> str:
     """Where a root really is, whatever becomes of the working directory meanwhile."""
+    if not os.fspath(root):
+        raise InvalidArgument("the root is an empty path: give a directory, '.' for this one")
     try:
         return os.path.realpath(root)
     except ValueError as error:
@@ -69,3 +71,13 @@ def real_root(root: str | os.PathLike[str]) -> str:
 def text_of(root: str) -> str:
     """A root as it is told and kept: a text, whatever its name is."""
     return os.fsencode(root).decode(errors="replace")[: limits.PATH_CHARS_MAX]
+
+
+def is_same_root(there: str, root: str) -> bool | None:
+    """Whether a root that was kept is this one; None if it is not there any more, and nobody can tell."""
+    if there in {"", text_of(root)}:
+        return True
+    try:
+        return os.path.samefile(there, root)  # noqa: PTH121 - names, not Paths
+    except OSError:
+        return None

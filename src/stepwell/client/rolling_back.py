@@ -6,14 +6,13 @@ the tree is what it was, and that is on disk, it has happened: whoever comes nex
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from stepwell.client import leftovers
 from stepwell.client.awaiting import await_end, await_turn
-from stepwell.client.netted import Netted, text_of
+from stepwell.client.netted import Netted, is_same_root
 from stepwell.client.plans import AnsweredPlans
 from stepwell.client.telling import tell
 from stepwell.domain.plan import Plan
@@ -34,18 +33,19 @@ def roll_back(context: PlanExecutionContext, root: str, reason: str, wait_s: flo
         if plan.rolled_back is not None:
             leftovers.tidy(context, root)
             return plan
-        _require_applied(plan, root)
+        is_sure = _require_applied(plan, root)
         try:
             with await_turn(root, until_s, wait_s) as turn:
                 if turn is not None:
                     leftovers.clear(context, turn)
                     plan = plans.get_plan(context.plan_id)
-                    return plan if plan.rolled_back else _under_turn(context, turn, plan, reason)
+                    return plan if plan.rolled_back else _under_turn(context, turn, plan, reason, is_sure=is_sure)
         except leftovers.Undecided as undecided:
             await_end(context.session, undecided.plan, until_s, wait_s)
 
 
-def _require_applied(plan: Plan, root: str) -> None:
+def _require_applied(plan: Plan, root: str) -> bool:
+    """Whether this is surely where it was applied: that tree may have been moved since."""
     if plan.applied is None:
         raise PlanNotReady(
             f"plan {plan.plan_id!r} is {plan.position}: only what was applied can be rolled back",
@@ -53,18 +53,26 @@ def _require_applied(plan: Plan, root: str) -> None:
             phase=str(plan.phase),
             state=str(plan.state),
         )
-    there = plan.applied.root
-    with suppress(OSError):
-        if there not in {"", text_of(root)} and not os.path.samefile(there, root):  # noqa: PTH121 - names, not Paths
-            raise InvalidArgument(
-                f"plan {plan.plan_id!r} was applied at {there!r}, and not at {root!r}: roll it back there"
-            )
+    is_same = is_same_root(plan.applied.root, root)
+    if is_same is False:
+        raise _elsewhere(plan, root)
+    return is_same is True
 
 
-def _under_turn(context: PlanExecutionContext, turn: Turn, plan: Plan, reason: str) -> Plan:
+def _elsewhere(plan: Plan, root: str) -> InvalidArgument:
+    assert plan.applied is not None
+    return InvalidArgument(
+        f"plan {plan.plan_id!r} was applied at {plan.applied.root!r}, and not at {root!r}: roll it back there, or "
+        "wherever that tree is now"
+    )
+
+
+def _under_turn(context: PlanExecutionContext, turn: Turn, plan: Plan, reason: str, *, is_sure: bool) -> Plan:
     plans = AnsweredPlans(context.session)
     netted = Netted(context, backwards=True)
     with TreeTransaction(turn, leftovers.name_back(plan), netted.deltas, netted.read_body) as change:
+        if change.is_there and not is_sure:  # it has never had the changes: that proves nothing
+            raise _elsewhere(plan, turn.root.path)
         change.go()
         change.keep()
         try:

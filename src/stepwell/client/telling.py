@@ -7,7 +7,7 @@ from collections.abc import Callable
 from stepwell import limits
 from stepwell.client.plans import AnsweredPlans
 from stepwell.domain.plan import Plan
-from stepwell.errors import LeaseLost, Refused, RuntimeFault
+from stepwell.errors import LeaseLost, OutcomeUnknown, Refused, RuntimeFault
 
 
 def tell(
@@ -38,11 +38,18 @@ def tell(
         if is_over(plan):
             raise LeaseLost(f"plan {plan_id!r} is {plan.position}: its lease is over", plan_id=plan_id)
     assert lost is not None
-    raise lost
+    raise _unknown(plan_id, lost) from lost
 
 
 def _read(plans: AnsweredPlans, plan_id: str, lost: RuntimeFault) -> Plan:
     try:
         return plans.get_plan(plan_id)
     except RuntimeFault:
-        raise lost from None
+        raise _unknown(plan_id, lost) from lost
+
+
+def _unknown(plan_id: str, lost: RuntimeFault) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"the files are changed, but whether plan {plan_id!r} has ended is not known ({lost.message}): the next call "
+        "at this root sees to it"
+    )

@@ -64,7 +64,8 @@ def test_applied_with_proof(client: sw.Client, root: Path) -> None:
     assert [(each.name, each.exit_code) for each in plan.applied.validations] == [("passes", 0)]
     assert (read(root), kept(root)) == (AFTER, set())
     assert context.apply(root) == plan
-    assert context.apply("/nowhere") == plan
+    with pytest.raises(sw.PlanError, match="was applied at"):
+        context.apply("/nowhere")
     assert str(root).startswith("/")
     rolled_back = context.rollback(root, reason="no")
     assert (rolled_back.rolled_back and rolled_back.rolled_back.reason) == "no"
@@ -146,8 +147,18 @@ def test_rollback_is_where_it_was_applied(client: sw.Client, root: Path) -> None
     assert context.rollback(alias).rolled_back is not None
     other = planted(client, root.parent)
     other.apply(root)
-    assert other.rollback(root.rename(root.parent / "moved")).rolled_back is not None
-    discard(root.parent / "moved")
+    moved = root.rename(root.parent / "moved")
+    with pytest.raises(sw.InvalidArgument, match="wherever that tree is now"):
+        other.rollback(build(root.parent / "untouched", BEFORE))
+    assert other.rollback(moved).rolled_back is not None
+    discard(moved)
+
+
+def test_no_root(client: sw.Client, root: Path) -> None:
+    """An empty path is not this directory."""
+    context = planted(client, root.parent)
+    with pytest.raises(sw.InvalidArgument, match="empty path"):
+        context.apply("")
 
 
 def test_bodies_that_nobody_has(client: sw.Client, root: Path) -> None:
@@ -358,9 +369,10 @@ def test_quicker_at_another_root(runtime: LocalRuntime, client: sw.Client, root:
             with runtime.client(projects=["p"]) as other:
                 done.append(other.execution(context.plan_id).apply(elsewhere))
 
-    with before_each_deed(quicker):
-        plan = context.apply(root)
-    assert plan == done[1]
+    with before_each_deed(quicker), pytest.raises(sw.PlanError, match="was applied at") as caught:
+        context.apply(root)
+    assert caught.value.details["root"] == str(elsewhere)
+    plan = done[1]
     assert plan.applied is not None
     assert plan.applied.root == str(elsewhere)
     assert (read(root), kept(root), read(elsewhere)) == (BEFORE, set(), AFTER)
@@ -382,7 +394,7 @@ def test_lost_lease(root: Path, moment: str, behind: str) -> None:
             if (deed, what) == ("rename", moment) and names.count(moment) == 1:
                 clock.advance(1)
                 eventually(lambda: state(client, context) == "apply/queued")
-                eventually(lambda: not [each for each in threading.enumerate() if each.name == "stepwell-lease"])
+                eventually(lambda: not [each for each in threading.enumerate() if each.name == "stepwell-heartbeat"])
 
         with before_each_deed(late), pytest.raises(sw.LeaseLost):
             context.apply(root, lease_ms=300)
@@ -566,8 +578,9 @@ def test_applied_elsewhere_when_nobody_knew(root: Path) -> None:
         with runtime.faults.drop_request(of="CompleteApply", times=6), pytest.raises(sw.OutcomeUnknown):
             context.apply(root)
         clock.advance(400)
-        plan = context.apply(elsewhere)
-        assert context.apply(root) == plan
+        context.apply(elsewhere)
+        with pytest.raises(sw.PlanError, match="was applied at"):
+            context.apply(root)
         assert (read(root), kept(root), read(elsewhere)) == (BEFORE, set(), AFTER)
     discard(elsewhere)
 

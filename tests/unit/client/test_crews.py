@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -306,3 +307,34 @@ class TestWaiting:
 
         monkeypatch.setattr(sw.Watch, "get", missed)
         assert len(client.plans.work_on(parent.plan_id, lambda *_: None).completed) == 1
+
+
+def test_captured(client: sw.Client, tmp_path: Path) -> None:
+    """A child's context does all that a context does."""
+    parent = declared(client, ["c"])
+
+    def run(_plan: sw.Plan, context: sw.WorkContext) -> None:
+        with context.capture(tmp_path) as captured:
+            (tmp_path / "f").write_bytes(b"x")
+        assert [entry.path for entry in captured.entries] == ["f"]
+
+    assert client.plans.work_on(parent.plan_id, run).failed == ()
+
+
+class Promise:
+    """Something to be awaited that is no coroutine."""
+
+    def __await__(self) -> Iterator[None]:
+        yield
+
+
+async def promising(_plan: sw.Plan, _context: sw.WorkContext) -> None:
+    raise AssertionError("nobody awaits it")
+
+
+@pytest.mark.parametrize("run", [promising, lambda *_: Promise()])
+def test_what_is_only_promised_is_not_done(client: sw.Client, run: Callable[..., object]) -> None:
+    """A coroutine that nobody awaits did nothing: the child has failed, and says why."""
+    parent = declared(client, ["c"])
+    (child,) = client.plans.work_on(parent.plan_id, run).failed
+    assert "must be an ordinary function" in client.plans.get_plan(child).errors[-1].message

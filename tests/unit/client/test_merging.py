@@ -77,8 +77,9 @@ def test_three_ways_to_resolve(client: sw.Client, tmp_path: Path) -> None:
     context.resolve("a", accept="theirs", alias="c2")
     gone = context.conflict_sides("a")
     assert (gone.conflict.alias, gone.ours, gone.theirs, gone.marked) == ("c3", SIX, None, None)
-    with pytest.raises(sw.InvalidArgument, match="one side deleted it"):
-        context.conflict_text("a")
+    described = context.conflict_text("a")
+    assert "one side deleted it" in described
+    assert "theirs: nothing" in described
     context.resolve("a", accept="ours")
     last = context.conflict_sides("a")  # it does not overlap, and is shown merged; but somebody has to say so
     assert (last.conflict.alias, last.is_clean) == ("c4", True)
@@ -473,5 +474,15 @@ def test_text_that_is_not_utf8(client: sw.Client) -> None:
     context = family(client, {"a": {"f": (None, b"\xff\n")}, "b": {"f": (None, b"\xfe\n")}})
     context.merge_children()
     assert context.conflict_sides("f").marked == b"<<<<<<< ours\n\xff\n=======\n\xfe\n>>>>>>> theirs (b)\n"
-    with pytest.raises(sw.InvalidArgument, match="conflict_sides"):
-        context.conflict_text("f")
+    assert "theirs: 2 bytes, sha256" in context.conflict_text("f")
+
+
+def test_conflict_of_modes_alone(client: sw.Client) -> None:
+    """Has no lines to mark: what each side has is said."""
+    base = (b"x\n", 0o100644)
+    works = {"a": {"f": (base, (b"x\n", 0o100600))}, "b": {"f": (base, (b"x\n", 0o100755))}}
+    context = family(client, works)
+    context.merge_children()
+    described = context.conflict_text("f")
+    assert "ours: mode 100600" in described
+    assert "theirs: mode 100755" in described

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +34,20 @@ def root_of(arguments: argparse.Namespace) -> Path:
     return (given or Path()).resolve()
 
 
+@contextmanager
+def _ending_as_by_the_keyboard() -> Generator[None]:
+    """Whoever is told to end undoes what is half done first, as with Ctrl-C."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
 def _add_apply(parser: argparse.ArgumentParser) -> None:
     add_plan(parser)
     add_root(parser, "the tree to change")
@@ -40,7 +57,8 @@ def _apply(arguments: argparse.Namespace) -> int:
     root = root_of(arguments)
     with connect(resolve(arguments.address)) as client:
         before = find(client, arguments.plan)
-        plan = client.execution(before.plan_id).apply(root)
+        with _ending_as_by_the_keyboard():
+            plan = client.execution(before.plan_id).apply(root)
     was_before = before.applied is not None
     if arguments.json:
         say_json({"outcome": _outcome(plan, was_before=was_before), "plan": plain(plan)})
@@ -113,7 +131,8 @@ def _rollback(arguments: argparse.Namespace) -> int:
     root = root_of(arguments)
     with connect(resolve(arguments.address)) as client:
         before = find(client, arguments.plan)
-        plan = client.execution(before.plan_id).rollback(root, reason=arguments.reason)
+        with _ending_as_by_the_keyboard():
+            plan = client.execution(before.plan_id).rollback(root, reason=arguments.reason)
     assert plan.rolled_back is not None
     was_before = before.rolled_back is not None
     if arguments.json:

@@ -12,7 +12,7 @@ from stepwell.cli.output import say, say_json
 from stepwell.cli.plan.naming import add_plan, find
 from stepwell.cli.verbs import Verb
 from stepwell.client.client import Client, connect
-from stepwell.domain.plan import Plan
+from stepwell.domain.plan import Phase, Plan, PlanState
 
 _PLAN_KEY: Final = "`plan`, with the fields of `stepwell.Plan` by name"
 _REASON: Final = "from the command line"
@@ -35,6 +35,8 @@ def _steered(steer: _Steer, said: str) -> Callable[[argparse.Namespace], int]:
             say_json({"plan": plain(plan)})
         else:
             say(f"{said} {plan.plan_id}: {plan.position}, attempt {plan.attempt}")
+            if plan.phase is Phase.APPLY and plan.state is PlanState.CANCELLED:
+                say("if whoever applied it was killed: `stepwell plan apply` at that root undoes what is left")
         return 0
 
     return run
