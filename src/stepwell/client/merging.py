@@ -49,6 +49,9 @@ _MARK: Final = "merge-"
 """How the id of a merge's changeset begins, by which one that was interrupted is found."""
 
 
+_MARKER: Final = "<<<<<<< "
+
+
 class ConflictSides(Struct, frozen=True):
     """Both sides of a conflict, and what they had in common. None for "no file".
 
@@ -150,8 +153,9 @@ def text_of(context: PlanExecutionContext, path: str) -> str:
     sides = sides_of(context, path)
     conflict = sides.conflict
     with suppress(UnicodeDecodeError):
-        if sides.marked is not None and not (sides.is_clean and _differ_in_mode(conflict)):
-            return sides.marked.decode()
+        text = None if sides.marked is None else sides.marked.decode()
+        if text is not None and (_MARKER in text or not _differ_in_mode(conflict)):
+            return text
     return f"{path}: {sides.reason}\nours: {_shown(conflict.ours)}\ntheirs: {_shown(conflict.theirs)}\n"
 
 
