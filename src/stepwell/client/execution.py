@@ -249,6 +249,8 @@ class PlanExecutionContext(ExecutionCalls, Answering):
     def plan_diff(self, *, paths: Sequence[str] = (), tools: Sequence[str] = ()) -> str:
         """A unified diff of what the whole plan comes to, in order of path, moves found; git applies it.
 
+        Binary files are only named, and git refuses a diff that has one.
+
         `paths` are globs, as in `tiers.list`; with `tools` it has the paths that one of those has changed.
         """
         return plandiffs.plan_diff(self, paths, tools)
