@@ -585,7 +585,7 @@ def test_applied_elsewhere_when_nobody_knew(root: Path) -> None:
     discard(elsewhere)
 
 
-def test_rollback_waits_for_whoever_may_be_telling(root: Path) -> None:
+def test_rollback_waits_for_whoever_may_be_telling(root: Path, waits: threading.Event) -> None:
     """Another plan's end at the same root is not decided: it is waited for, and then undone."""
     clock = Clock()
     with LocalRuntime(workers=0, clock=clock) as runtime, runtime.client(projects=["p"]) as client:
@@ -596,8 +596,10 @@ def test_rollback_waits_for_whoever_may_be_telling(root: Path) -> None:
             second.apply(root)
         with pytest.raises(sw.Busy, match="apply/processing"):
             first.rollback(root, wait_s=0)
+        waits.clear()
         with ThreadPoolExecutor(1) as threads:
             waiting = threads.submit(first.rollback, root, wait_s=20)
+            assert waits.wait(20)  # whoever is still greeting would be late by so much
             clock.advance(400)
             assert waiting.result().rolled_back is not None
         assert (read(root), kept(root)) == (BEFORE, set())
