@@ -26,7 +26,7 @@ from tests.soaking import IS_LONG
 from tests.waiting import eventually
 
 SEED = 3310
-STORM = Storm(readers=64, writers=8, operations=1_000 if IS_LONG else 50, seed=SEED)
+STORM = Storm(readers=64, writers=8, operations=1_000 if IS_LONG else 30, seed=SEED)
 STORM_SECONDS = 600.0 if IS_LONG else 100.0
 STORM_BUDGET = sw.TierBudget(arena_bytes=48 * MIB, hot_tokens=24_000)
 
@@ -293,7 +293,7 @@ def view_all(address: str, turn: Connection) -> None:
 
 
 ARENA_BYTES = 32 * MIB
-CHURN_BYTES = (100 if IS_LONG else 20) * ARENA_BYTES
+CHURN_BYTES = (100 if IS_LONG else 12) * ARENA_BYTES
 CHURN_SLOTS = 260
 SEGMENT_BYTES = shared_segment_bytes(ARENA_BYTES)
 

@@ -21,10 +21,11 @@ from tests.crossprocess.watchers import (
 )
 from tests.processes import kill, resident_bytes, run_all, spawned
 from tests.seeds import seeded
+from tests.soaking import IS_LONG
 from tests.waiting import eventually
 
 WRITERS = 8
-STORES = 1_500
+STORES = 1_500 if IS_LONG else 800
 SEED = 5520
 GROWTH_BYTES_MAX = 100 << 20
 """Of a manager that keeps 10,000 events, and grows by what is stored."""
