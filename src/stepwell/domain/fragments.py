@@ -13,29 +13,17 @@ from msgspec import Struct
 from sortedcontainers import SortedDict
 
 from stepwell.domain.fragment import FragmentRow, TierBudget
-from stepwell.domain.ring import Link, Ring
+from stepwell.domain.ring import InnerRing, Member, Ring
 from stepwell.domain.serials import Serials
 from stepwell.domain.tier import HOT, WARM, Tier
 
 Key = tuple[str, str]
 
 
-class Entry:
+class Entry(Member):
     """A row in its tier, with what reading it changes: none of this is a revision."""
 
-    __slots__ = (
-        "access_count",
-        "accesses_since_move",
-        "in_project",
-        "in_tier",
-        "last_accessed_ms",
-        "row",
-        "tick",
-        "touched_at_ms",
-    )
-
-    in_tier: Link[Entry]  # these two from when it is put on its shelves
-    in_project: Link[Entry]
+    __slots__ = ("access_count", "accesses_since_move", "last_accessed_ms", "row", "tick", "touched_at_ms")
 
     def __init__(
         self,
@@ -53,10 +41,6 @@ class Entry:
         self.last_accessed_ms = last_accessed_ms
         self.access_count = access_count
         self.accesses_since_move = accesses_since_move
-
-    def release(self) -> None:
-        """Break the cycle with the links, so that no garbage collector is needed to free what was removed."""
-        self.in_tier.value = self.in_project.value = None
 
 
 class Usage(Struct, array_like=True):
@@ -88,24 +72,24 @@ class _Shelf:
 
     __slots__ = ("ring", "usage")
 
-    def __init__(self) -> None:
-        self.ring: Ring[Entry] = Ring()
+    def __init__(self, ring: Ring[Entry] | InnerRing[Entry]) -> None:
+        self.ring = ring
         self.usage = Usage()
 
-    def put(self, entry: Entry) -> Link[Entry]:
+    def put(self, entry: Entry) -> None:
         row, usage = entry.row, self.usage  # its `add`, by hand: this runs twice with every store
         usage.entries += 1
         usage.tokens += row.tokens
         usage.bytes += row.size
-        return self.ring.append(entry)
+        self.ring.append(entry)
 
-    def take_out(self, link: Link[Entry], row: FragmentRow) -> None:
-        self.usage.remove(row)
-        link.take_out()
+    def take_out(self, entry: Entry) -> None:
+        self.usage.remove(entry.row)
+        self.ring.take_out(entry)
 
-    def put_back(self, link: Link[Entry], row: FragmentRow) -> None:
-        self.usage.add(row)
-        link.put_back()
+    def put_back(self, entry: Entry) -> None:
+        self.usage.add(entry.row)
+        self.ring.put_back(entry)
 
 
 class _Project:
@@ -114,7 +98,7 @@ class _Project:
     def __init__(self, name: str) -> None:
         self.name = name
         self.by_serial: Serials[Entry] = Serials()
-        self.shelves = {tier: _Shelf() for tier in Tier}
+        self.shelves = {tier: _Shelf(InnerRing()) for tier in Tier}
 
 
 class FragmentTable:
@@ -124,7 +108,7 @@ class FragmentTable:
         self.entries: dict[Key, Entry] = {}
         self.next_serial = 1
         self._tick = 0
-        self._shelves = {tier: _Shelf() for tier in Tier}
+        self._shelves = {tier: _Shelf(Ring()) for tier in Tier}
         self._projects: SortedDict[str, _Project] = SortedDict()
         self._removed: list[Entry] = []  # since the last `settle`, for `unswap`
         self._emptied: set[str] = set()  # projects to forget at the next `settle`, if they are still empty
@@ -167,8 +151,8 @@ class FragmentTable:
         self._tick += 1
         entry = Entry(after, self._tick, after.placed_at_ms, old.last_accessed_ms, access_count=old.access_count)
         self._list(entry)
-        entry.in_tier = self._shelves[after.tier].put(entry)
-        entry.in_project = self._projects[after.project].shelves[after.tier].put(entry)
+        self._shelves[after.tier].put(entry)
+        self._projects[after.project].shelves[after.tier].put(entry)
 
     def add(self, row: FragmentRow) -> None:
         """Put in a row that nobody was before, as the most recently used of its tier."""
@@ -179,8 +163,8 @@ class FragmentTable:
         entry = Entry(row, tick, row.placed_at_ms, row.created_at_ms)
         self.entries[row.project, row.fragment_id] = entry
         project.by_serial[row.serial] = entry
-        entry.in_tier = self._shelves[tier].put(entry)
-        entry.in_project = project.shelves[tier].put(entry)
+        self._shelves[tier].put(entry)
+        project.shelves[tier].put(entry)
 
     def unswap(self, before: FragmentRow | None, after: FragmentRow | None) -> None:
         """Undo the latest `swap` that is not yet undone or settled."""
@@ -193,8 +177,8 @@ class FragmentTable:
         if before:
             entry = self._removed.pop()
             self._list(entry)
-            self._shelves[before.tier].put_back(entry.in_tier, before)
-            self._projects[before.project].shelves[before.tier].put_back(entry.in_project, before)
+            self._shelves[before.tier].put_back(entry)
+            self._projects[before.project].shelves[before.tier].put_back(entry)
 
     def restore(self, entries: Sequence[Entry], next_serial: int, tick: int) -> None:
         """Be as a table was whose entries these are, in the order of their use."""
@@ -208,13 +192,11 @@ class FragmentTable:
             self._begin(name).by_serial = Serials(by_serial)
         for entry in entries:
             row = entry.row
-            entry.in_tier = self._shelves[row.tier].put(entry)
-            entry.in_project = self._projects[row.project].shelves[row.tier].put(entry)
+            self._shelves[row.tier].put(entry)
+            self._projects[row.project].shelves[row.tier].put(entry)
 
     def settle(self) -> None:
         """Forget how to undo: what was swapped stays."""
-        for entry in self._removed:
-            entry.release()
         self._removed.clear()
         for name in self._emptied:
             if not self._projects[name].by_serial:
@@ -231,8 +213,8 @@ class FragmentTable:
         row = entry.row
         if self.touched is not None:
             self.touched[row.key] = None
-        self._shelves[row.tier].ring.touch(entry.in_tier)
-        self._projects[row.project].shelves[row.tier].ring.touch(entry.in_project)
+        self._shelves[row.tier].ring.touch(entry)
+        self._projects[row.project].shelves[row.tier].ring.touch(entry)
 
     def usage(self, tier: Tier, projects: Collection[str] | None = None) -> Usage:
         """What a tier holds, of some projects or of all."""
@@ -274,8 +256,8 @@ class FragmentTable:
     def _take_out(self, entry: Entry) -> Entry:
         """Out of its tier; whoever replaces it takes its place in the listings."""
         row = entry.row
-        self._shelves[row.tier].take_out(entry.in_tier, row)
-        self._projects[row.project].shelves[row.tier].take_out(entry.in_project, row)
+        self._shelves[row.tier].take_out(entry)
+        self._projects[row.project].shelves[row.tier].take_out(entry)
         return entry
 
     def _list(self, entry: Entry) -> None:

@@ -1,70 +1,114 @@
-"""A doubly linked ring in order of use: oldest first, O(1) to touch, and exact to undo.
+"""Doubly linked rings in order of use: oldest first, O(1) to touch, and exact to undo.
 
-A link that is taken out keeps its neighbours. Putting it back is then one step, provided that whatever was
+A member that is taken out keeps its neighbours. Putting it back is then one step, provided that whatever was
 done since has been undone in reverse order: Knuth's dancing links. It is why a transaction that fails half-way
 leaves even the order of eviction as it was, which an `OrderedDict` could not.
+
+The links are in the members themselves, each of which is in two rings at once. The two kinds of ring are the same but
+for the links that they follow: these cannot be a parameter without every step paying for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Generic, TypeVar, cast
-
-T = TypeVar("T")
+from typing import Generic, Self, TypeVar, cast
 
 
-class Link(Generic[T]):
-    """A place in a ring. The ring's own link, its hinge, is the only one without a value."""
+class Member:
+    """Has a place in a `Ring`, and one in an `InnerRing`. A ring's own member, its hinge, is nothing else."""
 
-    __slots__ = ("after", "before", "value")
+    __slots__ = ("after", "before", "inner_after", "inner_before")
 
-    def __init__(self, value: T | None, before: Link[T], after: Link[T]) -> None:
-        self.value = value
-        self.before = before
-        self.after = after
-
-    def take_out(self) -> None:
-        """Leave the ring, remembering the place."""
-        self.before.after = self.after
-        self.after.before = self.before
-
-    def put_back(self) -> None:
-        """Return to the remembered place. Only in reverse order of what happened since."""
-        self.before.after = self
-        self.after.before = self
+    after: Self
+    before: Self
+    inner_after: Self
+    inner_before: Self
 
 
-class Ring(Generic[T]):
-    """Links from the least to the most recently used."""
+M = TypeVar("M", bound=Member)
+
+
+class Ring(Generic[M]):
+    """Members from the least to the most recently used."""
 
     __slots__ = ("_hinge",)
 
     def __init__(self) -> None:
-        nowhere = cast("Link[T]", None)
-        self._hinge: Link[T] = Link(None, nowhere, nowhere)
-        self._hinge.before = self._hinge.after = self._hinge
+        self._hinge = hinge = cast("M", Member())
+        hinge.before = hinge.after = hinge
 
-    def append(self, value: T) -> Link[T]:
-        """Make `value` the most recently used; its place."""
+    def append(self, member: M) -> None:
+        """Make whoever is in no ring the most recently used of this one."""
         hinge = self._hinge
-        last = hinge.before
-        link = Link(value, last, hinge)
-        last.after = hinge.before = link
-        return link
+        last = member.before = hinge.before
+        member.after = hinge
+        last.after = hinge.before = member
 
-    def touch(self, link: Link[T]) -> None:
-        """Make a link of this ring the most recently used."""
-        before, after = link.before, link.after
+    def touch(self, member: M) -> None:
+        """Make a member of this ring the most recently used."""
+        before, after = member.before, member.after
         before.after = after
         after.before = before
         hinge = self._hinge
-        last = hinge.before
-        link.before = last
-        link.after = hinge
-        last.after = hinge.before = link
+        last = member.before = hinge.before
+        member.after = hinge
+        last.after = hinge.before = member
 
-    def __iter__(self) -> Iterator[T]:
-        link = self._hinge.after
-        while link.value is not None:
-            yield link.value
-            link = link.after
+    def take_out(self, member: M) -> None:
+        """Have a member leave, remembering its place."""
+        member.before.after = member.after
+        member.after.before = member.before
+
+    def put_back(self, member: M) -> None:
+        """Have it return to the remembered place. Only in reverse order of what happened since."""
+        member.before.after = member.after.before = member
+
+    def __iter__(self) -> Iterator[M]:
+        hinge = self._hinge
+        member = hinge.after
+        while member is not hinge:
+            yield member
+            member = member.after
+
+
+class InnerRing(Generic[M]):
+    """The same, along the other links."""
+
+    __slots__ = ("_hinge",)
+
+    def __init__(self) -> None:
+        self._hinge = hinge = cast("M", Member())
+        hinge.inner_before = hinge.inner_after = hinge
+
+    def append(self, member: M) -> None:
+        """Make whoever is in no ring the most recently used of this one."""
+        hinge = self._hinge
+        last = member.inner_before = hinge.inner_before
+        member.inner_after = hinge
+        last.inner_after = hinge.inner_before = member
+
+    def touch(self, member: M) -> None:
+        """Make a member of this ring the most recently used."""
+        before, after = member.inner_before, member.inner_after
+        before.inner_after = after
+        after.inner_before = before
+        hinge = self._hinge
+        last = member.inner_before = hinge.inner_before
+        member.inner_after = hinge
+        last.inner_after = hinge.inner_before = member
+
+    def take_out(self, member: M) -> None:
+        """Have a member leave, remembering its place."""
+        member.inner_before.inner_after = member.inner_after
+        member.inner_after.inner_before = member.inner_before
+
+    def put_back(self, member: M) -> None:
+        """Have it return to the remembered place. Only in reverse order of what happened since."""
+        member.inner_before.inner_after = member.inner_after.inner_before = member
+
+    def __iter__(self) -> Iterator[M]:
+        hinge = self._hinge
+        member = hinge.inner_after
+        while member is not hinge:
+            yield member
+            member = member.inner_after

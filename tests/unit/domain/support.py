@@ -34,7 +34,7 @@ from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.fragments import Entry
 from stepwell.domain.plan import Argument, MergeStrategy, Phase, Plan, ProjectLink, SubplanMode
 from stepwell.domain.replies import AnyReply, FragmentPlaced, Reply
-from stepwell.domain.ring import Ring
+from stepwell.domain.ring import InnerRing, Member, Ring
 from stepwell.domain.state import State
 from stepwell.domain.tier import Tier
 from stepwell.errors import Refused, StepwellError, TransactionAborted
@@ -42,6 +42,7 @@ from stepwell.protocol.codec import decode_from_manager, encode_frame
 from stepwell.protocol.framing import HEADER
 from stepwell.protocol.messages import Answer, Response
 
+M = TypeVar("M", bound=Member)
 R = TypeVar("R", bound=Reply)
 
 NOON_MS = 1_700_000_000_000
@@ -104,15 +105,13 @@ def _both_ways(state: State, tier: Tier, scope: str | None) -> tuple[list[object
     return [entry.row.key for entry in ring], [entry.row.key for entry in backwards(ring)]
 
 
-T = TypeVar("T")
-
-
-def backwards(ring: Ring[T]) -> Iterator[T]:
+def backwards(ring: Ring[M] | InnerRing[M]) -> Iterator[M]:
     """A ring from the most to the least recently used."""
-    link = ring._hinge.before
-    while link.value is not None:
-        yield link.value
-        link = link.before
+    before = "before" if isinstance(ring, Ring) else "inner_before"
+    member = getattr(ring._hinge, before)
+    while member is not ring._hinge:
+        yield member
+        member = getattr(member, before)
 
 
 def arrives(reply: AnyReply, revision: int) -> bool:

@@ -22,6 +22,7 @@ from stepwell.domain.commands.subplans import ConflictFound, RecordMerge
 from stepwell.domain.content import BodyCount, digest_of
 from stepwell.domain.ending import Applied, Constrained
 from stepwell.domain.fragment import TierBudget
+from stepwell.domain.fragments import Entry
 from stepwell.domain.invariants import INVARIANTS
 from stepwell.domain.plan import Action, Child, Decision, Lease, Phase, Plan, PlanState
 from stepwell.domain.state import State
@@ -137,11 +138,13 @@ def put(state: State, plan: Plan) -> None:
 
 def file_twice(state: State) -> None:
     table = state.fragments
-    table._shelves[Tier.WARM].ring.append(table.entries["p", "a"])
+    entry = table.entries["p", "a"]
+    table._shelves[Tier.WARM].ring.append(Entry(entry.row, entry.tick, entry.touched_at_ms, entry.last_accessed_ms))
 
 
 def lose_from_ring(state: State) -> None:
-    state.fragments.entries["p", "a"].in_tier.take_out()
+    table = state.fragments
+    table._shelves[Tier.HOT].ring.take_out(table.entries["p", "a"])
 
 
 def change_tier_of_row(state: State) -> None:
@@ -174,12 +177,12 @@ def miscount_bytes_of_a_project(state: State) -> None:
 
 def shuffle_ring(state: State) -> None:
     table = state.fragments
-    table._shelves[Tier.HOT].ring.touch(table.entries["p", "a"].in_tier)
+    table._shelves[Tier.HOT].ring.touch(table.entries["p", "a"])
 
 
 def shuffle_ring_of_a_project(state: State) -> None:
     table = state.fragments
-    table._projects["p"].shelves[Tier.HOT].ring.touch(table.entries["p", "a"].in_project)
+    table._projects["p"].shelves[Tier.HOT].ring.touch(table.entries["p", "a"])
 
 
 def turn_back_time(state: State) -> None:
