@@ -25,6 +25,8 @@ IDLE_CONNECTIONS_MAX: Final = 8  # that a client keeps: what a burst of threads 
 STREAM_COMMANDS: Final = 200  # of store_many and get_many: one frame is applied while the next is made
 STREAM_BYTES: Final = MIB  # of store_many's bodies in a frame: larger ones are not quicker, and buffers keep their size
 REPLY_BYTES_MAX: Final = 6 * MIB  # of rows: past it a page ends, and the rest of a batch's reads answer Busy, unread
+SIMPLE_SOURCE_CHARS_MAX: Final = 256  # of a fragment that is found by a shortcut, so that its result has at most
+SIMPLE_RESULT_BYTES: Final = 4 * KIB
 ERROR_CHARS_MAX: Final = 2_000  # an error message quotes what it was given; nobody reads more
 
 # What one peer may hold of the manager.

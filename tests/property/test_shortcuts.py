@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +28,9 @@ from stepwell.domain.serials import Serials
 from stepwell.domain.state import State
 from stepwell.domain.tier import Tier
 from stepwell.errors import Refused
+from stepwell.protocol.codec import encode_frame
+from stepwell.protocol.handles import Handle
+from stepwell.protocol.messages import Answer, Response
 from tests.unit.domain.support import image, origin
 
 projects = st.sampled_from("pq")
@@ -62,27 +69,57 @@ def general(state: State, command: Command[Reply], asking: Origin) -> Outcome | 
         return error.kind
 
 
-def short(state: State, command: Command[Reply], asking: Origin) -> Outcome | str:
-    """By the shortcut, if there is one."""
-    outcome: Outcome | None = None
-    if isinstance(command, StoreFragment) and (row := shortcuts.store(state, command, asking)):
-        assert isinstance(command.body, bytes)
-        placed = FragmentPlaced(row.project, row.fragment_id, row.tier, row.tokens, row.revision, row.digest)
-        outcome = Outcome(placed, row.revision, (RowChanged(None, row),), {row.digest: command.body})
-    elif isinstance(command, GetFragment) and (found := shortcuts.get(state, command, asking)):
-        outcome = Outcome(found, state.revision)
-    return outcome or general(state, command, asking)
+def short(state: State, commands: Sequence[Command[Reply]], asking: Origin) -> list[Outcome | str]:
+    """By the shortcuts, as far as there are any."""
+    outcomes: list[Outcome | str] = []
+    while len(outcomes) < len(commands):
+        command = commands[len(outcomes)]
+        if isinstance(command, StoreFragment) and (row := shortcuts.store(state, command, asking)):
+            assert isinstance(command.body, bytes)
+            placed = FragmentPlaced(row.project, row.fragment_id, row.tier, row.tokens, row.revision, row.digest)
+            outcomes.append(Outcome(placed, row.revision, (RowChanged(None, row),), {row.digest: command.body}))
+        elif found := shortcuts.get(state, commands[len(outcomes) :], asking):
+            outcomes += [Outcome(each, state.revision) for each in found]
+        else:
+            outcomes.append(general(state, command, asking))
+    return outcomes
 
 
-@given(budgets, st.lists(st.tuples(commands, scopes), min_size=20, max_size=60))
+@given(budgets, st.lists(st.tuples(st.lists(commands | gets, min_size=1, max_size=8), scopes), min_size=4, max_size=12))
 def test_the_machine_does_the_same(
-    budget: TierBudget, steps: list[tuple[Command[Reply], tuple[str, ...] | None]]
+    budget: TierBudget, steps: list[tuple[list[Command[Reply]], tuple[str, ...] | None]]
 ) -> None:
     ones, others = State(budget), State(budget)
-    for number, (command, scope) in enumerate(steps):
+    for number, (asked, scope) in enumerate(steps):
         asking = origin(now_ms=1_000 + number, projects=scope)
-        assert short(ones, command, asking) == general(others, command, asking)
+        assert short(ones, asked, asking) == [general(others, command, asking) for command in asked]
     assert image(ones) == image(others)
+
+
+@pytest.mark.parametrize("odd", [{"source": "s" * 257}, {"metadata": {"k": "v"}}], ids=["source", "metadata"])
+def test_what_is_found_by_a_shortcut_is_small(odd: dict[str, Any]) -> None:
+    """So that its size is known without looking: whatever may be large is left to the machine."""
+    state = State()
+    for name, more in (("a", {"source": "s" * 256}), ("b", odd), ("c", {})):
+        machine.apply(state, StoreFragment("p", name, b"", 1, **more), origin())
+    before = image(state)
+    assert shortcuts.get(state, [GetFragment("p", "b"), GetFragment("p", "a")], origin()) == []
+    assert image(state) == before
+    found = shortcuts.get(state, [GetFragment("p", "a"), GetFragment("p", "b")], origin())
+    assert [each.row.fragment_id for each in found] == ["a"]
+
+
+def test_the_largest_that_is_found_is_as_small_as_it_is_said_to_be() -> None:
+    """Every text as long as it may be, and of characters that take the most bytes."""
+    state = State()
+    wide = "\N{GRINNING FACE}"
+    command = StoreFragment("p" * 128, wide * 512, b"", 1, source=wide * 256, kind="k" * 64, detail_depth=16)
+    machine.apply(state, command, origin())
+    (found,) = shortcuts.get(state, [GetFragment("p" * 128, wide * 512)], origin())
+    handle = Handle(2**62, 2**40, 2**40, 2**40, packed=True)
+    frame = bytearray()
+    encode_frame(Response(1, (Answer(2**62, found, {found.row.digest: handle}),)), frame)
+    assert len(frame) <= limits.SIMPLE_RESULT_BYTES
 
 
 def test_metadata_is_no_shortcut() -> None:
@@ -102,8 +139,9 @@ def test_serials_are_a_sorted_mapping(steps: list[tuple[int, bool]], number: int
         if is_set:
             serials[each] = model[each] = at
         elif each in model:
-            del serials[each], model[each]
+            del model[each]
+            del serials[each]
     assert [*serials] == sorted(model)
     assert [*serials.after(number)] == [model[each] for each in sorted(model) if each > number]
     assert len(serials) == len(model)
-    assert all(serials[each] == value for each, value in model.items())
+    assert len(serials._numbers) == len(serials._values) <= 2 * len(model) + 64

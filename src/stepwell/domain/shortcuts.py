@@ -8,6 +8,9 @@ property-tested. Names are held to their bounds by `machine.apply` too: what exi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from stepwell import limits
 from stepwell.domain.commands.tiers import GetFragment, StoreFragment
 from stepwell.domain.content import digest_of
 from stepwell.domain.deciding import Origin
@@ -18,17 +21,23 @@ from stepwell.domain.state import State
 from stepwell.domain.tier import HOT
 
 
-def get(state: State, command: GetFragment, origin: Origin) -> FragmentFound | None:
-    """A fragment that is hot already."""
-    project = command.project
-    if origin.projects is not None and project not in origin.projects:
-        return None
-    table = state.fragments
-    entry = table.entries.get((project, command.fragment_id))
-    if entry is None or entry.row.tier is not HOT:
-        return None
-    table.touch(entry, origin.now_ms)
-    return FragmentFound(entry.row, origin.now_ms, entry.access_count)
+def get(state: State, commands: Sequence[object], origin: Origin) -> list[FragmentFound]:
+    """Fragments that are hot already and have little to say beside their bodies, up to the first that is not."""
+    found: list[FragmentFound] = []
+    table, now_ms, projects = state.fragments, origin.now_ms, origin.projects
+    entries, touch = table.entries, table.touch
+    for command in commands:
+        if not isinstance(command, GetFragment) or (projects is not None and command.project not in projects):
+            break
+        entry = entries.get((command.project, command.fragment_id))
+        if entry is None:
+            break
+        row = entry.row
+        if row.tier is not HOT or row.metadata or len(row.source) > limits.SIMPLE_SOURCE_CHARS_MAX:
+            break
+        touch(entry, now_ms)
+        found.append(FragmentFound(row, now_ms, entry.access_count))
+    return found
 
 
 def store(state: State, command: StoreFragment, origin: Origin) -> FragmentRow | None:

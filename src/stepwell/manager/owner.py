@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Container, Sequence
-from typing import Final, cast
+from typing import Final
 
 from stepwell import limits
 from stepwell.domain import invariants, machine, shortcuts
@@ -35,8 +35,8 @@ from stepwell.protocol.messages import Answer
 from stepwell.storage.memory import MemoryStore
 from stepwell.storage.port import Store
 
-_Shortcut = Callable[[Command[Reply], Origin], Answer | None]
-"""Does what is asked if that is simple; None, and nothing is done, if it is not."""
+_Shortcut = Callable[[Sequence[object], Origin], list[Answer]]
+"""Does what is asked, up to the first that is not simple: of that, and what comes behind it, nothing is done."""
 
 
 class _Here:
@@ -103,9 +103,7 @@ class StateOwner:
         )
         self._catalogues = Catalogues(self._state.fragments, self._bodies)
         self._try_again_at_s = 0.0
-        self._shortcuts = cast(
-            "dict[type[Command[Reply]], _Shortcut]", {GetFragment: self._get, StoreFragment: self._store}
-        )
+        self._shortcuts: dict[type, _Shortcut] = {GetFragment: self._get, StoreFragment: self._store}
         self.task_changes: list[AnyChange] = []  # until whoever gives out tasks has seen them
         if self.kept is not None:
             restore_bodies(self.kept, self._state, self._bodies, self.journal)
@@ -125,11 +123,9 @@ class StateOwner:
 
     def execute(self, command: Command[Reply], origin: Origin) -> Answer:
         """Apply one command, or raise its refusal."""
-        self._guard()
+        if answers := self.execute_simple((command,), origin):
+            return answers[0]
         try:
-            shortcut = self._shortcuts.get(type(command))
-            if shortcut is not None and (answer := shortcut(command, origin)) is not None:
-                return answer
             if lengths := command.inline:
                 self._make_room(lengths, origin, is_modest=command.is_modest)
             revision = self._state.revision
@@ -145,25 +141,42 @@ class StateOwner:
         except Exception as error:
             raise StateBroken(repr(error)) from error
 
-    def _get(self, command: GetFragment, origin: Origin) -> Answer | None:
-        found = shortcuts.get(self._state, command, origin)
-        if found is None:
-            return None
-        digest = found.row.digest
-        return Answer(self._state.revision, found, {digest: self._bodies.handles[digest]})
+    def execute_simple(self, commands: Sequence[object], origin: Origin) -> list[Answer]:
+        """Apply the commands at the beginning of which nothing else comes, all of one kind. There may be none."""
+        self._guard()
+        shortcut = self._shortcuts.get(type(commands[0]))
+        if shortcut is None:
+            return []
+        try:
+            return shortcut(commands, origin)
+        except Exception as error:
+            raise StateBroken(repr(error)) from error
 
-    def _store(self, command: StoreFragment, origin: Origin) -> Answer | None:
-        if not isinstance(command.body, bytes) or not self._bodies.has_room(len(command.body)):
-            return None
-        row = shortcuts.store(self._state, command, origin)
-        if row is None:
-            return None
-        self.journal.note_new(row)
-        self._bodies.take_in(row.digest, command.body)
-        if self._catalogues:
-            self._catalogues.note((RowChanged(None, row),), row.revision)
-        placed = FragmentPlaced(row.project, row.fragment_id, HOT, row.tokens, row.revision, row.digest)
-        return Answer(row.revision, placed, _NO_HANDLES)
+    def _get(self, commands: Sequence[object], origin: Origin) -> list[Answer]:
+        revision, handles = self._state.revision, self._bodies.handles
+        return [
+            Answer(revision, found, {(digest := found.row.digest): handles[digest]})
+            for found in shortcuts.get(self._state, commands, origin)
+        ]
+
+    def _store(self, commands: Sequence[object], origin: Origin) -> list[Answer]:
+        answers: list[Answer] = []
+        state, bodies, note_new = self._state, self._bodies, self.journal.note_new
+        for command in commands:
+            if (
+                not isinstance(command, StoreFragment)
+                or not isinstance(body := command.body, bytes)
+                or not bodies.has_room(len(body))
+                or (row := shortcuts.store(state, command, origin)) is None
+            ):
+                break
+            note_new(row)
+            bodies.take_in(row.digest, body)
+            if self._catalogues:
+                self._catalogues.note((RowChanged(None, row),), row.revision)
+            placed = FragmentPlaced(row.project, row.fragment_id, HOT, row.tokens, row.revision, row.digest)
+            answers.append(Answer(row.revision, placed, _NO_HANDLES))
+        return answers
 
     def execute_all(self, commands: Sequence[Write[Reply]], origin: Origin) -> list[Answer]:
         """Apply all commands at one revision, or none and raise."""

@@ -48,6 +48,7 @@ Uploaded = Mapping[int, Held | StepwellError]
 """What a connection has uploaded, by number, or why not."""
 
 _MANAGER = "manager"
+_RUN = 50  # commands between two looks at the clock
 
 
 class _TimeBudget:
@@ -212,17 +213,21 @@ class Requests:
         carried = 0
         has_reads = any(isinstance(command, Read) for command in commands)
         budget = _TimeBudget(limits.REQUEST_SECONDS_MAX)
-        until_s, one, monotonic = budget.until_s, self._one, time.monotonic
-        for command in commands:
-            if carried >= limits.REPLY_BYTES_MAX and isinstance(command, Read):
-                result: Result = self._refusal(Busy("the reply is full: ask for the rest again"), origin)
-            elif monotonic() > until_s and budget.is_spent():
-                result = self._refusal(Busy("this batch has taken its time: send the rest again"), origin)
+        while (at := len(results)) < len(commands):
+            if time.monotonic() > budget.until_s and budget.is_spent():
+                late = self._refusal(Busy("this batch has taken its time: send the rest again"), origin)
+                return (*results, *[late] * (len(commands) - at))
+            if carried < limits.REPLY_BYTES_MAX and (
+                answers := self.owner.execute_simple(commands[at : at + _RUN], origin)
+            ):
+                results += answers
+                carried += len(answers) * limits.SIMPLE_RESULT_BYTES
+            elif carried >= limits.REPLY_BYTES_MAX and isinstance(commands[at], Read):
+                results.append(self._refusal(Busy("the reply is full: ask for the rest again"), origin))
             else:
-                result = one(command, origin)
-            if has_reads:
-                carried += size_of(result)
-            results.append(result)
+                results.append(result := self._one(commands[at], origin))
+                if has_reads:
+                    carried += size_of(result)
         return tuple(results)
 
     def without_answers(self, response: Response) -> Response:

@@ -11,7 +11,7 @@ from msgspec.msgpack import Decoder, Encoder
 from stepwell import limits
 from stepwell.domain.checks import explain
 from stepwell.domain.commands import AnyCommand, Command
-from stepwell.domain.replies import FragmentFound, FragmentPlaced, Reply
+from stepwell.domain.replies import Reply
 from stepwell.errors import InvalidArgument, ProtocolError
 from stepwell.protocol.framing import HEADER
 from stepwell.protocol.messages import (
@@ -29,7 +29,6 @@ _client_messages: Decoder[ClientMessage] = Decoder(ClientMessage)
 _manager_messages: Decoder[ManagerMessage] = Decoder(ManagerMessage)
 
 _NO_HEADER = bytes(HEADER.size)  # until the length is known
-_ROW_BYTES = 2 * limits.KIB
 _HANDLE_BYTES = 128
 
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -82,15 +81,10 @@ def encode_frame(message: Message, out: bytearray) -> None:
 
 
 def size_of(result: Result) -> int:
-    """About how many bytes a result takes in a frame. Where nothing varies much, it is not encoded to find out."""
+    """About how many bytes a result takes in a frame."""
     if isinstance(result, Refusal):
         return 0
-    reply = result.reply
-    if isinstance(reply, FragmentFound) and not reply.row.metadata:  # first what is asked most
-        return 4 * len(reply.row.source) + _ROW_BYTES
-    if isinstance(reply, FragmentPlaced):
-        return _ROW_BYTES
-    return len(_encoder.encode(reply)) + _HANDLE_BYTES * len(result.handles)
+    return len(_encoder.encode(result.reply)) + _HANDLE_BYTES * len(result.handles)
 
 
 def decode_from_manager(payload: bytes | bytearray) -> ManagerMessage:
