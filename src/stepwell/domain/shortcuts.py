@@ -52,6 +52,7 @@ def store(state: State, command: StoreFragment, origin: Origin) -> FragmentRow |
         or command.tier is not HOT
         or command.metadata
         or command.expected_revision
+        or not fragment_id
         or not fragment_id.isprintable()
         or (origin.projects is not None and project not in origin.projects)
         or (project, fragment_id) in table.entries
