@@ -9,7 +9,20 @@ from msgspec import Meta, Struct, field
 from stepwell import limits
 from stepwell.domain.checks import check, check_metadata, checked, require_instance, utf8
 from stepwell.domain.content import Held
-from stepwell.domain.names import FragmentId, Label, Metadata, Positive, ProjectName, Source, Tokens
+from stepwell.domain.names import (
+    FragmentId,
+    Label,
+    Metadata,
+    Positive,
+    ProjectName,
+    Source,
+    Tokens,
+    UncheckedId,
+    UncheckedLabel,
+    UncheckedProject,
+    is_project,
+    known_label,
+)
 from stepwell.domain.tier import Tier
 from stepwell.errors import InvalidArgument
 
@@ -17,31 +30,52 @@ Depth = Annotated[int, Meta(ge=0, le=16, description="a detail depth is a whole 
 
 
 @checked
+class Names(Struct, frozen=True):
+    """What names have to be, where the types that were checked do not look at their patterns."""
+
+    project: ProjectName
+    fragment_id: FragmentId
+    kind: Label = "text"
+
+
+@checked
 class Fragment(Struct, frozen=True, kw_only=True):
     """What you give to `tiers.store`. Left out, `tokens` is counted; a `str` body is stored as UTF-8."""
 
-    fragment_id: FragmentId
+    fragment_id: UncheckedId
     body: str | bytes | memoryview
-    project: ProjectName | None = None
+    project: UncheckedProject | None = None
     source: Source = ""
     tokens: Tokens | None = None
-    kind: Label = "text"
+    kind: UncheckedLabel = "text"
     detail_depth: Depth = 0
     metadata: Metadata = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         check(self)
+        if not self._has_plain_names:
+            check(Names("any" if self.project is None else self.project, self.fragment_id, self.kind))
+            utf8(self.fragment_id, "fragment_id")
+            utf8(self.source, "source")
         if self.metadata:
             check_metadata(self.metadata)
         require_instance(self.body, (str, bytes, memoryview), "a body is str, bytes or a memoryview")
-        for name, text in (("fragment_id", self.fragment_id), ("source", self.source)):
-            if not text.isascii():
-                utf8(text, name)
         size = self._size
         if size > limits.BODY_BYTES_MAX:
             raise InvalidArgument(
                 f"body has {size} bytes, at most {limits.BODY_BYTES_MAX} are allowed: split it into fragments"
             )
+
+    @property
+    def _has_plain_names(self) -> bool:
+        """Whether its names are surely right: to match all patterns takes longer than whatever else is done here."""
+        return (
+            bool(self.fragment_id)
+            and self.fragment_id.isprintable()
+            and self.source.isprintable()
+            and known_label(self.kind) is not None
+            and (self.project is None or is_project(self.project))
+        )
 
     @property
     def _size(self) -> int:

@@ -15,21 +15,14 @@ from msgspec import Meta, Struct
 from stepwell import limits
 from stepwell.errors import InvalidArgument
 
-_LABEL: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._/:-]*\Z")
-
 # "\Z", not "$": the latter lets a trailing newline pass.
+_PROJECT: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*\Z")
+_LABEL: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._/:-]*\Z")
 _PROJECT_ADVICE: Final = "a project is 1 to 128 letters, digits, '.', '_' and '-', in parts separated by '/'"
 _FRAGMENT_ADVICE: Final = "give 1 to 512 characters, none of them a control character"
 _LABEL_ADVICE: Final = "give 1 to 64 letters, digits and any of '._/:-', beginning with a letter or digit"
 
-ProjectName = Annotated[
-    str,
-    Meta(
-        max_length=128,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*\Z",
-        description=_PROJECT_ADVICE,
-    ),
-]
+ProjectName = Annotated[str, Meta(max_length=128, pattern=_PROJECT.pattern, description=_PROJECT_ADVICE)]
 FragmentId = Annotated[str, Meta(max_length=512, pattern=r"^[^\x00-\x1f\x7f]+\Z", description=_FRAGMENT_ADVICE)]
 Label = Annotated[str, Meta(max_length=64, pattern=_LABEL.pattern, description=_LABEL_ADVICE)]
 
@@ -126,6 +119,12 @@ def canonical(text: str, what: str = "name") -> str:
 def known_label(text: str) -> str | None:
     """A label that is not too long, as one text for all who have it; None if it is none."""
     return text if _LABEL.match(text) else None
+
+
+@functools.lru_cache(maxsize=1024)
+def is_project(text: str) -> bool:
+    """Whether a text that is not too long is a project's name."""
+    return _PROJECT.match(text) is not None
 
 
 def _is_close(text: str) -> bool:

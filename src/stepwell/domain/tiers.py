@@ -17,7 +17,6 @@ from stepwell.domain.commands.tiers import (
     ListFragments,
     ListProjects,
     LocateBodies,
-    Names,
     PromoteFragment,
     RelieveArena,
     SetBudget,
@@ -27,7 +26,7 @@ from stepwell.domain.commands.tiers import (
 )
 from stepwell.domain.deciding import Origin, RowChanged, Verdict, decides
 from stepwell.domain.enforcement import FragmentChanged, Moves, place, relieve, settle
-from stepwell.domain.fragment import NO_METADATA, FragmentRow, TierBudget
+from stepwell.domain.fragment import NO_METADATA, FragmentRow, Names, TierBudget
 from stepwell.domain.fragments import Entry, Key
 from stepwell.domain.names import known_label
 from stepwell.domain.pages import cursor_number, take

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
 from stepwell import limits
 from stepwell.domain import replies
-from stepwell.domain.checks import checked
 from stepwell.domain.commands.base import Housekeeping, Read, Write
 from stepwell.domain.fragment import Depth, TierBudget
 from stepwell.domain.names import (
@@ -30,15 +29,6 @@ from stepwell.domain.names import (
     UploadNumber,
 )
 from stepwell.domain.tier import Tier
-
-
-@checked
-class Names(Struct, frozen=True):
-    """What the names in a command have to be, where the decoder does not look at their patterns."""
-
-    project: ProjectName
-    fragment_id: FragmentId
-    kind: Label = "text"
 
 
 class StoreFragment(Write[replies.FragmentPlaced], frozen=True):
