@@ -156,14 +156,10 @@ class method(Generic[P, R]):  # noqa: N801 - it is used as a decorator, like `pr
     """Makes of a function that builds a `Call` a method that performs or defers it."""
 
     def __init__(self, build: Callable[Concatenate[T, P], Call[R]]) -> None:
-        self._build = cast("Callable[Concatenate[Service, P], Call[R]]", build)
+        self.call = cast("Callable[Concatenate[Service, P], Call[R]]", build)  # alone, for whoever sends many
         self._name = build.__name__
         self.__doc__ = build.__doc__
         self._signature = _signature(build)
-
-    def call(self, service: Service, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """The call alone, for whoever sends many."""
-        return self._build(service, *args, **kwargs)
 
     @overload
     def __get__(self, service: None, owner: type) -> Self: ...
@@ -179,7 +175,7 @@ class method(Generic[P, R]):  # noqa: N801 - it is used as a decorator, like `pr
     ) -> Self | Callable[P, R] | Callable[P, Pending[R]] | Callable[P, Coroutine[object, None, R]]:
         if service is None:
             return self
-        build = self._build
+        build = self.call
         if isinstance(service, Deferring):
             bundle = service.bundle
 
@@ -203,7 +199,7 @@ class method(Generic[P, R]):  # noqa: N801 - it is used as a decorator, like `pr
 
     def _bind(self, service: Service, bound: Callable[P, T]) -> Callable[P, T]:
         """Leave the finished method on its service: the next call finds it there, at no cost."""
-        functools.update_wrapper(bound, self._build)
+        functools.update_wrapper(bound, self.call)
         del vars(bound)["__wrapped__"]  # `help` should show what it gives, not the call that it builds
         vars(bound)["__signature__"] = self._signature
         vars(service)[self._name] = bound

@@ -152,17 +152,16 @@ class ContextTierService(TierCalls, Answering):
 
     def store_many(self, fragments: Iterable[Fragment], *, tier: Tier = Tier.HOT) -> Sequence[FragmentPlaced]:
         """Store many, split over frames; not atomic. If some were refused, `PartlyRefused` has every outcome."""
-        groups = ([TierCalls.store.call(self, each, tier=tier) for each in chunk] for chunk in frames(fragments))
+        build = TierCalls.store.call
+        groups = ([build(self, each, tier=tier) for each in chunk] for chunk in frames(fragments))
         return all_placed([*self.session.perform_many(groups)])
 
     def get_many(self, fragment_ids: Iterable[str], *, project: str | None = None) -> dict[str, StoredFragment]:
         """Read many, split over frames; not atomic. What does not exist is not in the result."""
         gathering = Gathering(fragment_ids)
+        build = TierCalls.get.call
         while gathering.waiting:
-            groups = (
-                [TierCalls.get.call(self, fragment_id, project=project) for fragment_id in chunk]
-                for chunk in gathering.chunks()
-            )
+            groups = ([build(self, each, project=project) for each in chunk] for chunk in gathering.chunks())
             gathering.take([*self.session.perform_many(groups)])
         return gathering.found
 

@@ -80,13 +80,12 @@ class Fragment(Struct, frozen=True, kw_only=True):
     @property
     def _size(self) -> int:
         """Bytes of the body, as it will be stored."""
-        match self.body:
-            case memoryview():
-                return self.body.nbytes
-            case str() if not self.body.isascii():
-                return len(utf8(self.body, "body"))
-            case body:
-                return len(body)
+        body = self.body
+        if isinstance(body, memoryview):
+            return body.nbytes
+        if isinstance(body, str) and not body.isascii():
+            return len(utf8(body, "body"))
+        return len(body)
 
     @property
     def weight(self) -> int:

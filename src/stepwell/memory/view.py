@@ -28,9 +28,9 @@ class Mappings:
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._mapped: dict[int, mmap.mmap] = {}
+        self._mapped: dict[int, memoryview] = {}  # each of a mapping that nothing else refers to
         self._retired: deque[int] = deque(maxlen=limits.RETIRED_REMEMBERED)
-        self._alive: dict[int, weakref.ref[mmap.mmap]] = {}  # let go of, and still looked at by somebody
+        self._alive: dict[int, weakref.ref[object]] = {}  # let go of, and still looked at by somebody
         self._released: deque[int] = deque()
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class Mappings:
         try:
             with self._lock:
                 if number not in self._mapped and number not in self._retired:
-                    self._mapped[number] = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
+                    self._mapped[number] = memoryview(mmap.mmap(descriptor, size, prot=mmap.PROT_READ))
         except OSError as error:
             raise RuntimeFault(
                 f"shared memory cannot be mapped ({error.strerror}): raise `ulimit -n` or `ulimit -v`"
@@ -65,10 +65,10 @@ class Mappings:
                     self._let_go(number)
 
     def _let_go(self, number: int) -> None:
-        mapping = self._mapped.pop(number, None)
-        if mapping is not None:
+        view = self._mapped.pop(number, None)
+        if view is not None:
             released = self._released
-            self._alive[number] = weakref.ref(mapping, lambda _: released.append(number))
+            self._alive[number] = weakref.ref(view.obj, lambda _: released.append(number))
         elif number not in self._alive:
             self._released.append(number)
 
@@ -98,14 +98,15 @@ class Mappings:
 
     def find(self, handle: Handle) -> memoryview:
         """The bytes that a handle stands for, as they lie there. They stay readable for as long as they are held."""
-        return self.segment(handle.segment)[handle.offset : handle.offset + handle.stored]
+        offset = handle.offset
+        return self.segment(handle.segment)[offset : offset + handle.stored]
 
     def segment(self, number: int) -> memoryview:
         """All of a segment."""
-        mapping = self._mapped.get(number)
-        if mapping is None:
+        view = self._mapped.get(number)
+        if view is None:
             raise BodyGone(f"segment {number} is not there any more")
-        return memoryview(mapping)
+        return view
 
     def close(self) -> None:
         """Let go of everything. What somebody looks at stays for as long as they do."""
