@@ -99,10 +99,13 @@ class Mappings:
     def find(self, handle: Handle) -> memoryview:
         """The bytes that a handle stands for, as they lie there. They stay readable for as long as they are held."""
         offset = handle.offset
-        return self.segment(handle.segment)[offset : offset + handle.stored]
+        return self._view(handle.segment)[offset : offset + handle.stored]
 
     def segment(self, number: int) -> memoryview:
-        """All of a segment."""
+        """All of a segment: the caller's to release."""
+        return memoryview(self._view(number))
+
+    def _view(self, number: int) -> memoryview:
         view = self._mapped.get(number)
         if view is None:
             raise BodyGone(f"segment {number} is not there any more")
