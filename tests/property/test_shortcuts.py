@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +22,7 @@ from stepwell.domain.commands.tiers import (
     StoreFragment,
 )
 from stepwell.domain.deciding import Origin, RowChanged
-from stepwell.domain.fragment import TierBudget
+from stepwell.domain.fragment import FragmentRow, TierBudget
 from stepwell.domain.machine import Outcome
 from stepwell.domain.replies import FragmentPlaced, Reply
 from stepwell.domain.serials import Serials
@@ -75,19 +75,26 @@ def short(state: State, commands: Sequence[Command[Reply]], asking: Origin) -> l
     """By the shortcuts, as far as there are any."""
     outcomes: list[Outcome | str] = []
     while len(outcomes) < len(commands):
-        command = commands[len(outcomes)]
-        if isinstance(command, StoreFragment) and (row := shortcuts.store(state, command, asking)):
-            assert isinstance(command.body, bytes)
-            placed = FragmentPlaced(row.project, row.fragment_id, row.tier, row.tokens, row.revision, row.digest)
-            outcomes.append(Outcome(placed, row.revision, (RowChanged(None, row),), {row.digest: command.body}))
-        elif found := shortcuts.get(state, commands[len(outcomes) :], asking):
+        rest = commands[len(outcomes) :]
+        stores = [*itertools.takewhile(lambda each: isinstance(each, StoreFragment), rest)]
+        if stores and (rows := shortcuts.store(state, cast("list[StoreFragment]", stores), asking)):
+            outcomes += map(stored, rows, stores)
+        elif found := shortcuts.get(state, rest, asking):
             outcomes += [Outcome(each, state.revision) for each in found]
         else:
-            outcomes.append(general(state, command, asking))
+            outcomes.append(general(state, rest[0], asking))
     return outcomes
 
 
-asked_at_once = st.lists(gets, min_size=1, max_size=8) | st.lists(commands, min_size=1, max_size=8)
+def stored(row: FragmentRow, command: Command[Reply]) -> Outcome:
+    """What the machine would say of it."""
+    assert isinstance(command, StoreFragment)
+    assert isinstance(command.body, bytes)
+    placed = FragmentPlaced(row.project, row.fragment_id, row.tier, row.tokens, row.revision, row.digest)
+    return Outcome(placed, row.revision, (RowChanged(None, row),), {row.digest: command.body})
+
+
+asked_at_once = st.one_of([st.lists(each, min_size=1, max_size=8) for each in (gets, plain, commands)])
 
 
 @settings(max_examples=5 * settings().max_examples)  # so that an id that is one in a hundred is tried as well
@@ -134,7 +141,7 @@ def test_metadata_is_no_shortcut() -> None:
     """It has to be looked at."""
     command = StoreFragment("p", "a", b"", 1, metadata={"k": "v" * limits.METADATA_BYTES_MAX})
     state = State()
-    assert shortcuts.store(state, command, origin()) is None
+    assert shortcuts.store(state, [command], origin()) == []
     assert image(state) == image(State())
 
 

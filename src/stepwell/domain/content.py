@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 
 from msgspec import Struct
@@ -136,11 +136,14 @@ class Bodies:
             self.bytes += size
         self.arena_bytes += count.add(tier, 1)
 
-    def add(self, digest: bytes, size: int) -> None:
-        """`retain` of a body that nothing refers to, for hot."""
-        self.counts[digest] = BodyCount(size, size, 1)
-        self.bytes += size
-        self.arena_bytes += size
+    def add(self, bodies: Iterable[Held]) -> None:
+        """`retain` bodies that nothing refers to, for hot."""
+        counts, total = self.counts, 0
+        for digest, size in bodies:
+            counts[digest] = BodyCount(size, size, 1)
+            total += size
+        self.bytes += total
+        self.arena_bytes += total
 
     def release(self, held: Held, tier: Tier) -> None:
         digest, size = held

@@ -55,10 +55,20 @@ class Usage(Struct, array_like=True):
         self.tokens += row.tokens
         self.bytes += row.size
 
+    @classmethod
+    def of(cls, rows: Sequence[FragmentRow]) -> Usage:
+        """What these rows take together."""
+        return cls(len(rows), sum([row.tokens for row in rows]), sum([row.size for row in rows]))
+
     def remove(self, row: FragmentRow) -> None:
         self.entries -= 1
         self.tokens -= row.tokens
         self.bytes -= row.size
+
+    def add_all(self, sums: Usage) -> None:
+        self.entries += sums.entries
+        self.tokens += sums.tokens
+        self.bytes += sums.bytes
 
     def plus(self, other: Usage) -> Usage:
         return Usage(self.entries + other.entries, self.tokens + other.tokens, self.bytes + other.bytes)
@@ -76,12 +86,9 @@ class _Shelf:
         self.ring = ring
         self.usage = Usage()
 
-    def put(self, entry: Entry) -> None:
-        row, usage = entry.row, self.usage  # its `add`, by hand: this runs twice with every store
-        usage.entries += 1
-        usage.tokens += row.tokens
-        usage.bytes += row.size
-        self.ring.append(entry)
+    def put(self, entries: Sequence[Entry], sums: Usage) -> None:
+        self.usage.add_all(sums)
+        self.ring.extend(entries)
 
     def take_out(self, entry: Entry) -> None:
         self.usage.remove(entry.row)
@@ -146,25 +153,34 @@ class FragmentTable:
             self._unlist(old)
             return
         if old is None:
-            self.add(after)
+            self.add((after,))
             return
         self._tick += 1
         entry = Entry(after, self._tick, after.placed_at_ms, old.last_accessed_ms, access_count=old.access_count)
         self._list(entry)
-        self._shelves[after.tier].put(entry)
-        self._projects[after.project].shelves[after.tier].put(entry)
+        self._put((entry,), self._projects[after.project])
 
-    def add(self, row: FragmentRow) -> None:
-        """Put in a row that nobody was before, as the most recently used of its tier."""
-        self._tick = tick = self._tick + 1
-        self.next_serial = row.serial + 1
-        tier = row.tier
-        project = self._projects.get(row.project) or self._begin(row.project)
-        entry = Entry(row, tick, row.placed_at_ms, row.created_at_ms)
-        self.entries[row.project, row.fragment_id] = entry
-        project.by_serial[row.serial] = entry
-        self._shelves[tier].put(entry)
-        project.shelves[tier].put(entry)
+    def add(self, rows: Sequence[FragmentRow]) -> None:
+        """Put in rows that nobody was before, all of one project and tier, as the most recently used there."""
+        entries, tick, name = self.entries, self._tick, rows[0].project
+        project = self._projects.get(name) or self._begin(name)
+        added: list[Entry] = []
+        for row in rows:
+            tick += 1
+            entry = entries[name, row.fragment_id] = Entry(row, tick, row.placed_at_ms, row.created_at_ms)
+            added.append(entry)
+        self._tick = tick
+        serials = [row.serial for row in rows]
+        self.next_serial = serials[-1] + 1
+        project.by_serial.extend(serials, added)
+        self._put(added, project)
+
+    def _put(self, entries: Sequence[Entry], project: _Project) -> None:
+        """On their shelves."""
+        tier = entries[0].row.tier
+        sums = Usage.of([entry.row for entry in entries])
+        self._shelves[tier].put(entries, sums)
+        project.shelves[tier].put(entries, sums)
 
     def unswap(self, before: FragmentRow | None, after: FragmentRow | None) -> None:
         """Undo the latest `swap` that is not yet undone or settled."""
@@ -191,9 +207,7 @@ class FragmentTable:
         for name, by_serial in by_project.items():
             self._begin(name).by_serial = Serials(by_serial)
         for entry in entries:
-            row = entry.row
-            self._shelves[row.tier].put(entry)
-            self._projects[row.project].shelves[row.tier].put(entry)
+            self._put((entry,), self._projects[entry.row.project])
 
     def settle(self) -> None:
         """Forget how to undo: what was swapped stays."""

@@ -10,7 +10,7 @@ for the links that they follow: these cannot be a parameter without every step p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, Self, TypeVar, cast
 
 
@@ -37,12 +37,16 @@ class Ring(Generic[M]):
         self._hinge = hinge = cast("M", Member())
         hinge.before = hinge.after = hinge
 
-    def append(self, member: M) -> None:
-        """Make whoever is in no ring the most recently used of this one."""
+    def extend(self, members: Iterable[M]) -> None:
+        """Make those who are in no ring the most recently used of this one, the last of them the most."""
         hinge = self._hinge
-        last = member.before = hinge.before
-        member.after = hinge
-        last.after = hinge.before = member
+        last = hinge.before
+        for member in members:
+            member.before = last
+            last.after = member
+            last = member
+        last.after = hinge
+        hinge.before = last
 
     def touch(self, member: M) -> None:
         """Make a member of this ring the most recently used."""
@@ -80,12 +84,16 @@ class InnerRing(Generic[M]):
         self._hinge = hinge = cast("M", Member())
         hinge.inner_before = hinge.inner_after = hinge
 
-    def append(self, member: M) -> None:
-        """Make whoever is in no ring the most recently used of this one."""
+    def extend(self, members: Iterable[M]) -> None:
+        """Make those who are in no ring the most recently used of this one, the last of them the most."""
         hinge = self._hinge
-        last = member.inner_before = hinge.inner_before
-        member.inner_after = hinge
-        last.inner_after = hinge.inner_before = member
+        last = hinge.inner_before
+        for member in members:
+            member.inner_before = last
+            last.inner_after = member
+            last = member
+        last.inner_after = hinge
+        hinge.inner_before = last
 
     def touch(self, member: M) -> None:
         """Make a member of this ring the most recently used."""

@@ -8,7 +8,7 @@ numbers.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -45,6 +45,12 @@ class Serials(Generic[T]):
             values.insert(at, None)
         self._count += values[at] is None
         values[at] = value
+
+    def extend(self, numbers: Sequence[int], values: Iterable[T]) -> None:
+        """Take values with numbers that are beyond all that ever were, in order."""
+        self._numbers.extend(numbers)
+        self._values.extend(values)
+        self._count += len(numbers)
 
     def __delitem__(self, number: int) -> None:
         numbers, values = self._numbers, self._values

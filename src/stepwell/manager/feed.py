@@ -78,12 +78,11 @@ class Feed:
                 self._tell(step)
             self._add(step)
 
-    def note_new(self, row: FragmentRow) -> None:
-        """Take a fragment that was not there before, and was all that happened at its revision."""
-        self._steps.append(row)
-        self._size += 1
-        if self._size > limits.EVENTS_BUFFERED:
-            self._forget()
+    def note_new(self, rows: Sequence[FragmentRow]) -> None:
+        """Take fragments that were not there before, each of which was all that happened at its revision."""
+        self._steps.extend(rows)
+        self._size += len(rows)
+        self._forget()
 
     def publish(self, events: Sequence[AnyEvent]) -> None:
         """Take committed events, of one revision or of several."""

@@ -64,16 +64,18 @@ class Journal:
         turn.now_ms = now_ms
         self._is_changed = True
 
-    def note_new(self, row: FragmentRow) -> None:
-        """A fragment is there that was not, and nothing else happened at its revision."""
-        if self.is_durable:
+    def note_new(self, rows: Sequence[FragmentRow]) -> None:
+        """Fragments are there that were not, and nothing else happened at their revisions."""
+        if not self.is_durable:
+            self.feed.note_new(rows)
+            return
+        turn = self._turn
+        for row in rows:
             change = (RowChanged(None, row),)
-            self._turn.fragments[row.key] = None
-            self._turn.events += events_of(change, row.revision, row.placed_at_ms, self._projects_of)
-            self._turn.now_ms = row.placed_at_ms
-            self._is_changed = True
-        else:
-            self.feed.note_new(row)
+            turn.fragments[row.key] = None
+            turn.events += events_of(change, row.revision, row.placed_at_ms, self._projects_of)
+            turn.now_ms = row.placed_at_ms
+        self._is_changed = True
 
     def remember(self, session_id: str, request_id: int, frame: bytes) -> None:
         """A request of which something took effect was answered: sent again, it has to get the same answer."""

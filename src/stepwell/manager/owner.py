@@ -26,7 +26,7 @@ from stepwell.domain.tier import HOT, Tier
 from stepwell.errors import Busy, NotOwner, StepTooLarge, StepwellError, TierFull
 from stepwell.manager.journal import Journal
 from stepwell.manager.recovery import recover, restore_bodies
-from stepwell.memory.arena import OutOfRoom
+from stepwell.memory.arena import OutOfRoom, record_bytes
 from stepwell.memory.bodies import BodyStore
 from stepwell.memory.catalogue import Catalogues
 from stepwell.memory.upload import Upload
@@ -160,23 +160,32 @@ class StateOwner:
         ]
 
     def _store(self, commands: Sequence[object], origin: Origin) -> list[Answer]:
-        answers: list[Answer] = []
-        state, bodies, note_new = self._state, self._bodies, self.journal.note_new
+        stores: list[StoreFragment] = []
+        bodies: list[bytes] = []
+        room = self._bodies.arena.room
         for command in commands:
-            if (
-                not isinstance(command, StoreFragment)
-                or not isinstance(body := command.body, bytes)
-                or not bodies.has_room(len(body))
-                or (row := shortcuts.store(state, command, origin)) is None
-            ):
+            if not isinstance(command, StoreFragment) or not isinstance(body := command.body, bytes):
                 break
-            note_new(row)
-            bodies.take_in(row.digest, body)
+            room -= record_bytes(len(body))
+            if room < 0:
+                break
+            stores.append(command)
+            bodies.append(body)
+        rows = shortcuts.store(self._state, stores, origin) if stores else []
+        if rows:
+            self.journal.note_new(rows)
+            self._bodies.take_in_all([(row.digest, body, row.size) for row, body in zip(rows, bodies, strict=False)])
             if self._catalogues:
-                self._catalogues.note((RowChanged(None, row),), row.revision)
-            placed = FragmentPlaced(row.project, row.fragment_id, HOT, row.tokens, row.revision, row.digest)
-            answers.append(Answer(row.revision, placed, _NO_HANDLES))
-        return answers
+                for row in rows:
+                    self._catalogues.note((RowChanged(None, row),), row.revision)
+        return [
+            Answer(
+                row.revision,
+                FragmentPlaced(row.project, row.fragment_id, HOT, row.tokens, row.revision, row.digest),
+                _NO_HANDLES,
+            )
+            for row in rows
+        ]
 
     def execute_all(self, commands: Sequence[Write[Reply]], origin: Origin) -> list[Answer]:
         """Apply all commands at one revision, or none and raise."""

@@ -11,7 +11,7 @@ is refused before that is touched, so that a full arena can still be put in orde
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ from stepwell.protocol.handles import Handle
 
 HEADER: Final = struct.Struct("<32sQ")
 _HEADER_BYTES: Final = HEADER.size  # a multiple of 8, so that bodies are aligned
+_PADDING: Final = tuple(bytes(size) for size in range(8))  # up to where the next header begins
 _PAGE: Final = 4096
 _SMALL_BYTES: Final = 16 * limits.KIB  # of a body that is copied once more, to be written in one step with its header
 _SPARE_SEGMENTS: Final = 2  # emptying one opens at most one to share, and as much again for large bodies
@@ -79,6 +80,21 @@ class Arena:
             segment.write(start + _HEADER_BYTES, data)
         return Handle(segment.number, start + _HEADER_BYTES, length, size, packed)
 
+    def extend(self, bodies: Iterable[tuple[bytes, bytes, int]]) -> list[Handle]:
+        """Write bodies, each with its digest and size, for which there is `room`, in one step."""
+        segment = self._current
+        assert segment is not None
+        start = at = segment.used
+        parts: list[bytes] = []
+        handles: list[Handle] = []
+        for digest, body, size in bodies:
+            parts += HEADER.pack(digest, size), body, _PADDING[-size & 7]
+            handles.append(Handle(segment.number, at + _HEADER_BYTES, size, size, packed=False))
+            at += record_bytes(size)
+        segment.write(start, b"".join(parts))
+        self._take(segment, at - start, len(handles))
+        return handles
+
     def reserve(self, length: int, *, emptying: bool = False) -> Place:
         """Room for a body whose bytes are still to come. It is pinned until it is settled or abandoned."""
         taken = record_bytes(length)
@@ -116,17 +132,18 @@ class Arena:
         segment = self.segments[place.segment]
         return _allocate(segment, place.offset + place.length, limits.PREPARED_BYTES_PER_TURN)
 
-    def has(self, needed: int) -> bool:
-        """Whether so many bytes can be written as it is."""
+    @property
+    def room(self) -> int:
+        """How many bytes can be written as it is."""
         segment = self._current
-        return segment is not None and segment.allocated - segment.used >= needed
+        return segment.allocated - segment.used if segment is not None else 0
 
     def ensure(self, needed: int) -> None:
         """Make sure that bodies that need so many bytes together will find room, or raise `OutOfRoom`.
 
         `append` cannot fail after this: it comes when the state has changed already.
         """
-        if self.has(needed):  # as nearly always
+        if self.room >= needed:  # as nearly always
             return
         segment = self._current
         if segment is not None and segment.size - segment.used >= needed:
@@ -214,13 +231,13 @@ class Arena:
         """What emptying a segment is sure to give back: the same bodies may leave as large a remainder elsewhere."""
         return segment.size - segment.live - min(segment.size - segment.used, self._remainder)
 
-    def _take(self, segment: Segment, taken: int) -> int:
+    def _take(self, segment: Segment, taken: int, bodies: int = 1) -> int:
         """Give out bytes of a segment; where they begin."""
         start = segment.used
         segment.used = start + taken
         segment.live += taken
         self.live += taken
-        self._bodies += 1
+        self._bodies += bodies
         return start
 
     def _room(self, taken: int, *, at_once: bool = True, emptying: bool = False) -> Segment:

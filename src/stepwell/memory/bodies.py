@@ -10,7 +10,7 @@ at which it is stored, and whatever is in shared memory is a copy.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from stepwell import limits
 from stepwell.domain.content import Bodies, Held
@@ -64,10 +64,6 @@ class BodyStore:
             needed += record_bytes(length)
         self.arena.ensure(needed)
 
-    def has_room(self, length: int) -> bool:
-        """Whether a body of that length can be kept without further ado."""
-        return self.arena.has(record_bytes(length))
-
     def restore(self, digest: bytes, size: int, packed_bytes: int | None, *, packed: bool) -> None:
         """A body that is in the vault from an earlier time; it comes into memory as it is needed there."""
         if packed_bytes is not None:
@@ -94,6 +90,13 @@ class BodyStore:
         self.handles[digest] = self.arena.append(digest, body, size, packed=False)
         if self.vault is not None:
             self.vault.keep(digest, size, body, packed=False)
+
+    def take_in_all(self, arrived: Sequence[tuple[bytes, bytes, int]]) -> None:
+        """Bodies that were not there, with their digests and sizes, for which the arena has room as it is."""
+        for (digest, body, size), handle in zip(arrived, self.arena.extend(arrived), strict=True):
+            self.handles[digest] = handle
+            if self.vault is not None:
+                self.vault.keep(digest, size, body, packed=False)
 
     def follow(self, digest: bytes) -> None:
         """Something that referred to a body has changed: it may have to go, or to take another form."""

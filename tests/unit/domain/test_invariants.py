@@ -139,7 +139,8 @@ def put(state: State, plan: Plan) -> None:
 def file_twice(state: State) -> None:
     table = state.fragments
     entry = table.entries["p", "a"]
-    table._shelves[Tier.WARM].ring.append(Entry(entry.row, entry.tick, entry.touched_at_ms, entry.last_accessed_ms))
+    again = Entry(entry.row, entry.tick, entry.touched_at_ms, entry.last_accessed_ms)
+    table._shelves[Tier.WARM].ring.extend((again,))
 
 
 def lose_from_ring(state: State) -> None:

@@ -13,7 +13,7 @@ from stepwell.domain.content import digest_of
 from stepwell.domain.tier import Tier
 from stepwell.errors import Busy, TierFull
 from stepwell.limits import KIB
-from stepwell.memory.arena import OutOfRoom
+from stepwell.memory.arena import Arena, OutOfRoom
 from stepwell.memory.replay import Replayed, replay
 from tests.seeds import seeded
 from tests.unit.memory.cataloguing import ORIGIN, Library, assert_same, library
@@ -443,7 +443,7 @@ class TestMany:
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(held.owner.bodies.arena, "ensure", full)
-                patch.setattr(held.owner.bodies.arena, "has", lambda _needed: False)
+                patch.setattr(Arena, "room", 0)
                 with pytest.raises((TierFull, Busy)):
                     held.store("y")
             assert held.owner.catalogues == 0

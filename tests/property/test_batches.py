@@ -1,0 +1,70 @@
+"""A batch comes to the same as its commands one by one: the same answers, rows, events and bytes in memory."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepwell.domain.commands import Command
+from stepwell.domain.fragment import TierBudget
+from stepwell.domain.replies import Reply
+from stepwell.manager.owner import Clock, StateOwner
+from stepwell.manager.requests import Requests
+from stepwell.manager.sessions import Session
+from stepwell.protocol.codec import Salvaged
+from stepwell.protocol.messages import Result
+from stepwell.storage.port import SessionRow
+from stepwell.telemetry import Logger, LogLevel
+from tests.property.test_shortcuts import commands, gets, plain
+from tests.unit.domain.support import image
+
+NOW_MS = 1_700_000_000_000
+
+
+class Standing(Clock):
+    """A clock that does not tell the two apart."""
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+
+class Manager:
+    """As much of one as answers requests."""
+
+    def __init__(self, owner: StateOwner) -> None:
+        self.owner = owner
+        self._requests = Requests(owner, Standing(), Logger(LogLevel.ERROR))
+        self._session = Session(SessionRow("s", ("p", "q"), 1, ""), None)
+
+    def answer(self, asked: Sequence[Command[Reply]]) -> tuple[Result, ...]:
+        return self._requests.respond(Salvaged(1, tuple(asked), atomic=False, answered=0), self._session, {}).results
+
+    def bodies(self) -> dict[bytes, bytes]:
+        """What is kept, as it can be read."""
+        store = self.owner.bodies
+        return {
+            digest: store.segment(handle.segment).read(handle.offset, handle.stored)
+            for digest, handle in store.handles.items()
+        }
+
+
+@contextmanager
+def manager(budget: TierBudget) -> Iterator[Manager]:
+    with closing(StateOwner(budget)) as owner:
+        yield Manager(owner)
+
+
+batches = st.one_of([st.lists(each, min_size=2, max_size=70) for each in (gets, plain, commands)])
+
+
+@given(st.lists(batches, min_size=1, max_size=4), st.sampled_from([6, 100]))
+def test_one_by_one(asked: list[list[Command[Reply]]], hot_tokens: int) -> None:
+    with manager(TierBudget(hot_tokens=hot_tokens)) as one, manager(TierBudget(hot_tokens=hot_tokens)) as other:
+        for batch in asked:
+            assert one.answer(batch) == tuple(result for each in batch for result in other.answer([each]))
+        assert image(one.owner._state) == image(other.owner._state)
+        assert one.bodies() == other.bodies()
+        revision = one.owner.revision
+        feeds = (each.owner.journal.feed for each in (one, other))
+        assert len({repr(feed.after(0, 1_000, revision)) for feed in feeds}) == 1
