@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -64,6 +64,9 @@ commands = st.one_of(plain, plain, plain, odd, gets, gets, *others, st.builds(Se
 scopes = st.sampled_from([None, None, ("p",), ("p", "q")])
 
 
+ROOM = 1_000
+
+
 def general(state: State, command: Command[Reply], asking: Origin) -> Outcome | str:
     try:
         return machine.apply(state, command, asking)
@@ -76,9 +79,9 @@ def short(state: State, commands: Sequence[Command[Reply]], asking: Origin) -> l
     outcomes: list[Outcome | str] = []
     while len(outcomes) < len(commands):
         rest = commands[len(outcomes) :]
-        stores = [*itertools.takewhile(lambda each: isinstance(each, StoreFragment), rest)]
-        if stores and (rows := shortcuts.store(state, cast("list[StoreFragment]", stores), asking)):
-            outcomes += map(stored, rows, stores)
+        rows, bodies = shortcuts.store(state, rest, asking, ROOM)
+        if rows:
+            outcomes += [stored(row, bodies[row.digest]) for row in rows]
         elif found := shortcuts.get(state, rest, asking):
             outcomes += [Outcome(each, state.revision) for each in found]
         else:
@@ -86,12 +89,10 @@ def short(state: State, commands: Sequence[Command[Reply]], asking: Origin) -> l
     return outcomes
 
 
-def stored(row: FragmentRow, command: Command[Reply]) -> Outcome:
+def stored(row: FragmentRow, body: bytes) -> Outcome:
     """What the machine would say of it."""
-    assert isinstance(command, StoreFragment)
-    assert isinstance(command.body, bytes)
     placed = FragmentPlaced(row.project, row.fragment_id, row.tier, row.tokens, row.revision, row.digest)
-    return Outcome(placed, row.revision, (RowChanged(None, row),), {row.digest: command.body})
+    return Outcome(placed, row.revision, (RowChanged(None, row),), {row.digest: body})
 
 
 asked_at_once = st.one_of([st.lists(each, min_size=1, max_size=8) for each in (gets, plain, commands)])
@@ -109,6 +110,16 @@ def test_the_machine_does_the_same(
         asking = origin(now_ms=1_000 + number, projects=scope)
         assert short(ones, asked, asking) == [general(others, command, asking) for command in asked]
     assert image(ones) == image(others)
+
+
+def test_no_more_than_there_is_room_for() -> None:
+    """The room in memory is another bound than the budget."""
+    state = State()
+    machine.apply(state, StoreFragment("p", "a", b"", 1), origin())
+    commands = [StoreFragment("p", name, name.encode() * 4, 1) for name in "bcd"]
+    rows, bodies = shortcuts.store(state, commands, origin(), 11)
+    assert [row.fragment_id for row in rows] == ["b", "c"]
+    assert [*bodies.values()] == [b"bbbb", b"cccc"]
 
 
 @pytest.mark.parametrize("odd", [{"source": "s" * 257}, {"metadata": {"k": "v"}}], ids=["source", "metadata"])
@@ -141,7 +152,7 @@ def test_metadata_is_no_shortcut() -> None:
     """It has to be looked at."""
     command = StoreFragment("p", "a", b"", 1, metadata={"k": "v" * limits.METADATA_BYTES_MAX})
     state = State()
-    assert shortcuts.store(state, [command], origin()) == []
+    assert shortcuts.store(state, [command], origin(), ROOM) == ([], {})
     assert image(state) == image(State())
 
 

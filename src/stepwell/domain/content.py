@@ -9,6 +9,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import copy
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -88,6 +89,15 @@ class BodyCount(Struct, gc=False):
         return (self.size if self.hot else self.packed if self.warm else 0) - before
 
 
+class _OfOne(Protocol):
+    """Whatever has one body."""
+
+    @property
+    def digest(self) -> bytes: ...
+    @property
+    def size(self) -> int: ...
+
+
 class Bodies:
     """How often each body is referred to, by tier; equal bodies count their bytes once."""
 
@@ -136,11 +146,12 @@ class Bodies:
             self.bytes += size
         self.arena_bytes += count.add(tier, 1)
 
-    def add(self, bodies: Iterable[Held]) -> None:
+    def add(self, bodies: Iterable[_OfOne]) -> None:
         """`retain` bodies that nothing refers to, for hot."""
         counts, total = self.counts, 0
-        for digest, size in bodies:
-            counts[digest] = BodyCount(size, size, 1)
+        for body in bodies:
+            size = body.size
+            counts[body.digest] = BodyCount(size, size, 1)
             total += size
         self.bytes += total
         self.arena_bytes += total

@@ -55,20 +55,10 @@ class Usage(Struct, array_like=True):
         self.tokens += row.tokens
         self.bytes += row.size
 
-    @classmethod
-    def of(cls, rows: Sequence[FragmentRow]) -> Usage:
-        """What these rows take together."""
-        return cls(len(rows), sum([row.tokens for row in rows]), sum([row.size for row in rows]))
-
     def remove(self, row: FragmentRow) -> None:
         self.entries -= 1
         self.tokens -= row.tokens
         self.bytes -= row.size
-
-    def add_all(self, sums: Usage) -> None:
-        self.entries += sums.entries
-        self.tokens += sums.tokens
-        self.bytes += sums.bytes
 
     def plus(self, other: Usage) -> Usage:
         return Usage(self.entries + other.entries, self.tokens + other.tokens, self.bytes + other.bytes)
@@ -86,8 +76,12 @@ class _Shelf:
         self.ring = ring
         self.usage = Usage()
 
-    def put(self, entries: Sequence[Entry], sums: Usage) -> None:
-        self.usage.add_all(sums)
+    def put(self, entries: Sequence[Entry], tokens: int, size: int) -> None:
+        """Take in entries that have so many tokens and bytes together."""
+        usage = self.usage
+        usage.entries += len(entries)
+        usage.tokens += tokens
+        usage.bytes += size
         self.ring.extend(entries)
 
     def take_out(self, entry: Entry) -> None:
@@ -158,29 +152,27 @@ class FragmentTable:
         self._tick += 1
         entry = Entry(after, self._tick, after.placed_at_ms, old.last_accessed_ms, access_count=old.access_count)
         self._list(entry)
-        self._put((entry,), self._projects[after.project])
+        self._put(entry)
 
     def add(self, rows: Sequence[FragmentRow]) -> None:
         """Put in rows that nobody was before, all of one project and tier, as the most recently used there."""
-        entries, tick, name = self.entries, self._tick, rows[0].project
+        name, tier = rows[0].project, rows[0].tier
         project = self._projects.get(name) or self._begin(name)
         added: list[Entry] = []
+        serials: list[int] = []
+        entries, tick, tokens, size = self.entries, self._tick, 0, 0
         for row in rows:
             tick += 1
             entry = entries[name, row.fragment_id] = Entry(row, tick, row.placed_at_ms, row.created_at_ms)
             added.append(entry)
+            serials.append(row.serial)
+            tokens += row.tokens
+            size += row.size
         self._tick = tick
-        serials = [row.serial for row in rows]
         self.next_serial = serials[-1] + 1
         project.by_serial.extend(serials, added)
-        self._put(added, project)
-
-    def _put(self, entries: Sequence[Entry], project: _Project) -> None:
-        """On their shelves."""
-        tier = entries[0].row.tier
-        sums = Usage.of([entry.row for entry in entries])
-        self._shelves[tier].put(entries, sums)
-        project.shelves[tier].put(entries, sums)
+        self._shelves[tier].put(added, tokens, size)
+        project.shelves[tier].put(added, tokens, size)
 
     def unswap(self, before: FragmentRow | None, after: FragmentRow | None) -> None:
         """Undo the latest `swap` that is not yet undone or settled."""
@@ -207,7 +199,7 @@ class FragmentTable:
         for name, by_serial in by_project.items():
             self._begin(name).by_serial = Serials(by_serial)
         for entry in entries:
-            self._put((entry,), self._projects[entry.row.project])
+            self._put(entry)
 
     def settle(self) -> None:
         """Forget how to undo: what was swapped stays."""
@@ -266,6 +258,12 @@ class FragmentTable:
         if within is not None:
             return (each for each in sorted(within) if each > name and each in self._projects)
         return iter(self._projects.irange(name, inclusive=(False, True)))
+
+    def _put(self, entry: Entry) -> None:
+        """Into its tier, as the most recently used."""
+        row = entry.row
+        self._shelves[row.tier].put((entry,), row.tokens, row.size)
+        self._projects[row.project].shelves[row.tier].put((entry,), row.tokens, row.size)
 
     def _take_out(self, entry: Entry) -> Entry:
         """Out of its tier; whoever replaces it takes its place in the listings."""

@@ -41,26 +41,34 @@ def get(state: State, commands: Sequence[object], origin: Origin) -> list[Fragme
     return found
 
 
-def store(state: State, commands: Sequence[StoreFragment], origin: Origin) -> list[FragmentRow]:
-    """The rows of fragments that are new, as their bodies are, in a project that exists, and for which nothing makes
-    room; up to the first that is not so, or of another project.
+def store(
+    state: State, commands: Sequence[object], origin: Origin, room: int
+) -> tuple[Sequence[FragmentRow], dict[bytes, bytes]]:
+    """The rows of fragments that are new, of one project that exists, with nothing making room; and their bodies.
+
+    These are new too, and have at most `room` bytes together.
     """
-    table, bodies, budget, now_ms = state.fragments, state.bodies, state.budget, origin.now_ms
-    project = table.project_named(commands[0].project)
-    if project is None or (origin.projects is not None and project not in origin.projects):
-        return []
+    table, bodies, budget = state.fragments, state.bodies, state.budget
+    now_ms, projects = origin.now_ms, origin.projects
     rows: list[FragmentRow] = []
+    arrived: dict[bytes, bytes] = {}
     names: set[str] = set()
-    new: dict[bytes, int] = {}  # bodies of these rows, with their sizes
+    project: str | None = None
     revision, serial = state.revision, table.next_serial
     tokens_left = budget.hot_tokens - table.hot_tokens
-    bytes_left = min(budget.bodies_bytes - bodies.bytes, budget.live_bytes - bodies.arena_bytes)
+    bytes_left = min(budget.bodies_bytes - bodies.bytes, budget.live_bytes - bodies.arena_bytes, room)
     for command in commands:
+        if not isinstance(command, StoreFragment):
+            break
+        if project is None:
+            project = table.project_named(command.project)
         body, tokens, fragment_id, kind = command.body, command.tokens, command.fragment_id, known_label(command.kind)
         if (
-            kind is None
+            project is None
+            or kind is None
             or not isinstance(body, bytes)
             or command.project != project
+            or (projects is not None and project not in projects)
             or command.tier is not HOT
             or command.metadata
             or command.expected_revision
@@ -73,7 +81,7 @@ def store(state: State, commands: Sequence[StoreFragment], origin: Origin) -> li
         size = len(body)
         tokens_left -= tokens
         bytes_left -= size
-        if tokens_left < 0 or bytes_left < 0 or (digest := digest_of(body)) in new or digest in bodies.counts:
+        if tokens_left < 0 or bytes_left < 0 or (digest := digest_of(body)) in arrived or digest in bodies.counts:
             break
         revision += 1
         rows.append(
@@ -96,9 +104,9 @@ def store(state: State, commands: Sequence[StoreFragment], origin: Origin) -> li
         )
         serial += 1
         names.add(fragment_id)
-        new[digest] = size
+        arrived[digest] = body
     if rows:
         state.revision = revision
         table.add(rows)
-        bodies.add(new.items())
-    return rows
+        bodies.add(rows)
+    return rows, arrived

@@ -82,7 +82,8 @@ class Feed:
         """Take fragments that were not there before, each of which was all that happened at its revision."""
         self._steps.extend(rows)
         self._size += len(rows)
-        self._forget()
+        if self._size > limits.EVENTS_BUFFERED:
+            self._forget()
 
     def publish(self, events: Sequence[AnyEvent]) -> None:
         """Take committed events, of one revision or of several."""

@@ -26,7 +26,7 @@ from stepwell.domain.tier import HOT, Tier
 from stepwell.errors import Busy, NotOwner, StepTooLarge, StepwellError, TierFull
 from stepwell.manager.journal import Journal
 from stepwell.manager.recovery import recover, restore_bodies
-from stepwell.memory.arena import OutOfRoom, record_bytes
+from stepwell.memory.arena import OutOfRoom
 from stepwell.memory.bodies import BodyStore
 from stepwell.memory.catalogue import Catalogues
 from stepwell.memory.upload import Upload
@@ -123,9 +123,11 @@ class StateOwner:
 
     def execute(self, command: Command[Reply], origin: Origin) -> Answer:
         """Apply one command, or raise its refusal."""
-        if answers := self.execute_simple((command,), origin):
-            return answers[0]
+        self._guard()
         try:
+            shortcut = self._shortcuts.get(type(command))
+            if shortcut is not None and (answers := shortcut((command,), origin)):
+                return answers[0]
             if lengths := command.inline:
                 self._make_room(lengths, origin, is_modest=command.is_modest)
             revision = self._state.revision
@@ -154,38 +156,26 @@ class StateOwner:
 
     def _get(self, commands: Sequence[object], origin: Origin) -> list[Answer]:
         revision, handles = self._state.revision, self._bodies.handles
-        return [
-            Answer(revision, found, {(digest := found.row.digest): handles[digest]})
-            for found in shortcuts.get(self._state, commands, origin)
-        ]
+        answers: list[Answer] = []
+        for found in shortcuts.get(self._state, commands, origin):
+            digest = found.row.digest
+            answers.append(Answer(revision, found, {digest: handles[digest]}))
+        return answers
 
     def _store(self, commands: Sequence[object], origin: Origin) -> list[Answer]:
-        stores: list[StoreFragment] = []
-        bodies: list[bytes] = []
-        room = self._bodies.arena.room
-        for command in commands:
-            if not isinstance(command, StoreFragment) or not isinstance(body := command.body, bytes):
-                break
-            room -= record_bytes(len(body))
-            if room < 0:
-                break
-            stores.append(command)
-            bodies.append(body)
-        rows = shortcuts.store(self._state, stores, origin) if stores else []
+        room = self._bodies.room(len(commands))
+        rows, arrived = shortcuts.store(self._state, commands, origin, room)
+        answers: list[Answer] = []
         if rows:
             self.journal.note_new(rows)
-            self._bodies.take_in_all([(row.digest, body, row.size) for row, body in zip(rows, bodies, strict=False)])
+            self._bodies.take_in_all(arrived)
             if self._catalogues:
                 for row in rows:
                     self._catalogues.note((RowChanged(None, row),), row.revision)
-        return [
-            Answer(
-                row.revision,
-                FragmentPlaced(row.project, row.fragment_id, HOT, row.tokens, row.revision, row.digest),
-                _NO_HANDLES,
-            )
-            for row in rows
-        ]
+            for row in rows:
+                placed = FragmentPlaced(row.project, row.fragment_id, HOT, row.tokens, row.revision, row.digest)
+                answers.append(Answer(row.revision, placed, _NO_HANDLES))
+        return answers
 
     def execute_all(self, commands: Sequence[Write[Reply]], origin: Origin) -> list[Answer]:
         """Apply all commands at one revision, or none and raise."""

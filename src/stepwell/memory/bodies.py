@@ -10,12 +10,12 @@ at which it is stored, and whatever is in shared memory is a copy.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from stepwell import limits
 from stepwell.domain.content import Bodies, Held
 from stepwell.domain.tier import COLD, HOT, Tier
-from stepwell.memory.arena import Arena, OutOfRoom, record_bytes, shared_segment_bytes
+from stepwell.memory.arena import RECORD_OVERHEAD_MAX, Arena, OutOfRoom, record_bytes, shared_segment_bytes
 from stepwell.memory.labour import Labour
 from stepwell.memory.segments import FileSegment, MemorySegment, Segment
 from stepwell.memory.upload import Upload
@@ -64,6 +64,10 @@ class BodyStore:
             needed += record_bytes(length)
         self.arena.ensure(needed)
 
+    def room(self, bodies: int) -> int:
+        """How many bytes so many bodies can have together without further ado."""
+        return self.arena.room - bodies * RECORD_OVERHEAD_MAX
+
     def restore(self, digest: bytes, size: int, packed_bytes: int | None, *, packed: bool) -> None:
         """A body that is in the vault from an earlier time; it comes into memory as it is needed there."""
         if packed_bytes is not None:
@@ -91,12 +95,12 @@ class BodyStore:
         if self.vault is not None:
             self.vault.keep(digest, size, body, packed=False)
 
-    def take_in_all(self, arrived: Sequence[tuple[bytes, bytes, int]]) -> None:
-        """Bodies that were not there, with their digests and sizes, for which the arena has room as it is."""
-        for (digest, body, size), handle in zip(arrived, self.arena.extend(arrived), strict=True):
-            self.handles[digest] = handle
-            if self.vault is not None:
-                self.vault.keep(digest, size, body, packed=False)
+    def take_in_all(self, arrived: Mapping[bytes, bytes]) -> None:
+        """Bodies that were not there, for which there is `room`."""
+        self.handles.update(self.arena.extend(arrived))
+        if self.vault is not None:
+            for digest, body in arrived.items():
+                self.vault.keep(digest, len(body), body, packed=False)
 
     def follow(self, digest: bytes) -> None:
         """Something that referred to a body has changed: it may have to go, or to take another form."""
