@@ -223,8 +223,7 @@ class Loop:
                     if guest.uploads.is_preparing:
                         break  # it is only a matter of turns
                     return
-                frame = guest.peer.next_frame()
-                if frame is None:
+                if (frame := guest.peer.next_frame()) is None:
                     return
                 done += self._handle(guest, decode_from_client(frame))
             except StepwellError as error:
@@ -234,6 +233,8 @@ class Loop:
                 self._log.exception("peer.met_a_defect", pid=guest.credentials.pid)
                 kind = ManagerFault if self._journal.revision == revision else OutcomeUnknown
                 self._reject(guest, kind(f"your message met a defect ({error!r})"[: limits.ERROR_CHARS_MAX]))
+                return
+            if not guest.peer.has_more and guest.parked is None:
                 return
             if self._requests.now_s() - self._now_s > limits.TURN_SECONDS_MAX:
                 break

@@ -121,6 +121,11 @@ class Peer:
             if not room:
                 self.sink = None
 
+    @property
+    def has_more(self) -> bool:
+        """Whether something has arrived that nobody has looked at."""
+        return self._framer.pending > 0
+
     def next_frame(self) -> bytearray | None:
         """The next whole frame, unless the peer has to read its replies first. In an upload there is none."""
         if self.is_full:
