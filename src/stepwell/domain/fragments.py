@@ -98,7 +98,7 @@ class _Project:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.by_serial: Serials[Entry] = Serials()
+        self.by_serial: Serials[str] = Serials()  # ids: whatever replaces a row has its place
         self.shelves = {tier: _Shelf(InnerRing()) for tier in Tier}
 
 
@@ -151,7 +151,7 @@ class FragmentTable:
             return
         self._tick += 1
         entry = Entry(after, self._tick, after.placed_at_ms, old.last_accessed_ms, access_count=old.access_count)
-        self._list(entry)
+        self.entries[after.key] = entry
         self._put(entry)
 
     def add(self, rows: Sequence[FragmentRow]) -> None:
@@ -160,17 +160,19 @@ class FragmentTable:
         project = self._projects.get(name) or self._begin(name)
         added: list[Entry] = []
         serials: list[int] = []
+        names: list[str] = []
         entries, tick, tokens, size = self.entries, self._tick, 0, 0
         for row in rows:
             tick += 1
             entry = entries[name, row.fragment_id] = Entry(row, tick, row.placed_at_ms, row.created_at_ms)
             added.append(entry)
             serials.append(row.serial)
+            names.append(row.fragment_id)
             tokens += row.tokens
             size += row.size
         self._tick = tick
         self.next_serial = serials[-1] + 1
-        project.by_serial.extend(serials, added)
+        project.by_serial.extend(serials, names)
         self._shelves[tier].put(added, tokens, size)
         project.shelves[tier].put(added, tokens, size)
 
@@ -191,11 +193,11 @@ class FragmentTable:
     def restore(self, entries: Sequence[Entry], next_serial: int, tick: int) -> None:
         """Be as a table was whose entries these are, in the order of their use."""
         self.next_serial, self._tick = next_serial, tick
-        by_project: dict[str, dict[int, Entry]] = {}
+        by_project: dict[str, dict[int, str]] = {}
         for entry in entries:
             row = entry.row
             self.entries[row.key] = entry
-            by_project.setdefault(row.project, {})[row.serial] = entry
+            by_project.setdefault(row.project, {})[row.serial] = row.fragment_id
         for name, by_serial in by_project.items():
             self._begin(name).by_serial = Serials(by_serial)
         for entry in entries:
@@ -251,7 +253,8 @@ class FragmentTable:
     def created_after(self, project: str, serial: int) -> Iterator[Entry]:
         """A project's fragments in order of creation, beginning behind `serial`."""
         if found := self._projects.get(project):
-            yield from found.by_serial.after(serial)
+            for fragment_id in found.by_serial.after(serial):
+                yield self.entries[project, fragment_id]
 
     def projects_after(self, name: str, within: Collection[str] | None = None) -> Iterator[str]:
         """The projects that exist by use, in order of name, of some or of all."""
@@ -276,7 +279,7 @@ class FragmentTable:
         row = entry.row
         project = self._projects.get(row.project) or self._begin(row.project)
         self.entries[row.key] = entry
-        project.by_serial[row.serial] = entry
+        project.by_serial[row.serial] = row.fragment_id
 
     def _begin(self, name: str) -> _Project:
         """A project exists by use."""
