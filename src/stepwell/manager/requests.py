@@ -208,7 +208,7 @@ class Requests:
     def _each(self, commands: Sequence[Asked], origin: Origin) -> tuple[Result, ...]:
         """One result for each command. What comes past a full reply, or past its time, is refused."""
         if len(commands) == 1:
-            return (self._one(commands[0], origin),)
+            return tuple(self.owner.execute_simple(commands, origin)) or (self._one(commands[0], origin),)
         results: list[Result] = []
         carried = 0
         has_reads = any(isinstance(command, Read) for command in commands)
