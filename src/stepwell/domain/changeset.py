@@ -12,6 +12,7 @@ from stepwell.domain.checks import check, checked, require_instance, utf8
 from stepwell.domain.content import Digest, Held, digest_of
 from stepwell.domain.mode import Mode, check_mode
 from stepwell.domain.names import Label
+from stepwell.domain.paths import problem_with
 from stepwell.domain.tier import Tier
 from stepwell.errors import InvalidArgument
 
@@ -79,26 +80,11 @@ def _check_content(name: str, content: object) -> None:
 
 def check_path(path: str) -> None:
     """Refuse a path that is not relative and normalised: no '..', no '.', no '//', not absolute."""
-    problem = _path_problem(path)
+    problem = problem_with(path)
+    if problem is None and unicodedata.normalize("NFC", path) != path:
+        problem = "is not in Unicode's normal form C"
     if problem:
         raise InvalidArgument(f"path {path[:200]!r} {problem}: give it relative to the project's root, normalised")
-
-
-def _path_problem(path: str) -> str | None:
-    if not path or len(path) > limits.PATH_CHARS_MAX:
-        return f"has {len(path)} characters, 1 to {limits.PATH_CHARS_MAX} are allowed"
-    if path.startswith("/"):
-        return "is absolute"
-    if "\0" in path:
-        return "contains a NUL character"
-    parts = path.split("/")
-    if ".." in parts:
-        return "leaves its root by '..'"
-    if "." in parts or "" in parts:
-        return "is not normalised"
-    if unicodedata.normalize("NFC", path) != path:
-        return "is not in Unicode's normal form C"
-    return None
 
 
 def derive_operation(before: Content | None, after: Content | None, path: str, source_path: str | None) -> Operation:

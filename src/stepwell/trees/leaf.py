@@ -13,8 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from stepwell import limits
 from stepwell.domain.content import digest_of
+from stepwell.domain.paths import problem_with
 from stepwell.errors import EscapesRoot, InvalidArgument
 
 PERMISSIONS: Final = 0o777
@@ -97,22 +97,13 @@ def check_target(path: str) -> None:
 
 
 def _problem(path: str) -> str | None:
-    if not path or len(path) > limits.PATH_CHARS_MAX:
-        return f"has {len(path)} characters, 1 to {limits.PATH_CHARS_MAX} are allowed"
-    if path.startswith("/"):
-        return "is absolute"
-    if "\0" in path:
-        return "contains a NUL character"
+    if problem := problem_with(path):
+        return problem
     try:
         os.fsencode(path)
     except UnicodeEncodeError:
         return "cannot be the name of a file"
-    parts = path.split("/")
-    if ".." in parts:
-        return "leaves its root by '..'"
-    if "." in parts or "" in parts:
-        return "is not normalised"
-    reserved = [part for part in parts if part.casefold() in RESERVED]
+    reserved = [part for part in path.split("/") if part.casefold() in RESERVED]
     return f"leads into {reserved[0]!r}, which is not part of a tree" if reserved else None
 
 
