@@ -43,6 +43,10 @@ class Framer:
         end = body + length
         if len(self._buffer) < end:
             return None
+        if not self._start and end == len(self._buffer):  # one frame and nothing else, as mostly: it is not copied
+            payload, self._buffer = self._buffer, bytearray()
+            del payload[: HEADER.size]
+            return payload
         payload = self._buffer[body:end]
         self._skip_to(end)
         return payload
