@@ -25,8 +25,8 @@ IDLE_CONNECTIONS_MAX: Final = 8  # that a client keeps: what a burst of threads 
 STREAM_COMMANDS: Final = 200  # of store_many and get_many: one frame is applied while the next is made
 STREAM_BYTES: Final = MIB  # of store_many's bodies in a frame: larger ones are not quicker, and buffers keep their size
 REPLY_BYTES_MAX: Final = 6 * MIB  # of rows: past it a page ends, and the rest of a batch's reads answer Busy, unread
-SIMPLE_SOURCE_CHARS_MAX: Final = 256  # of a fragment that is found by a shortcut, so that its result has at most
-SIMPLE_RESULT_BYTES: Final = 4 * KIB
+SIMPLE_SOURCE_CHARS_MAX: Final = 256  # of what a shortcut finds
+SIMPLE_RESULT_BYTES: Final = 4 * KIB  # what its result takes in a reply, at the most
 ERROR_CHARS_MAX: Final = 2_000  # an error message quotes what it was given; nobody reads more
 
 # What one peer may hold of the manager.
@@ -258,6 +258,7 @@ assert STREAM_COMMANDS * INLINE_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a stream's in
 assert REPLY_BYTES_MAX + 2 * INLINE_BODY_BYTES_MAX + 4 * METADATA_BYTES_MAX < FRAME_BYTES_MAX - MIB, (
     "a stream's frame is full past this, and has one more store or change"
 )
+assert BATCH_COMMANDS_MAX * SIMPLE_RESULT_BYTES < REPLY_BYTES_MAX, "a batch of shortcuts is one reply"
 assert 2 * REPLY_BYTES_MAX < FRAME_BYTES_MAX, "a full reply, and the row that filled it, are one frame"
 assert INLINE_BODY_BYTES_MAX < BODY_BYTES_MAX <= ARENA_BYTES * ARENA_LIVE_PERCENT // 100 <= BODIES_BYTES_MAX, (
     "the largest body has room in the arena"
