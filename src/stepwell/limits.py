@@ -16,6 +16,7 @@ INLINE_BODY_BYTES_MAX: Final = 64 * KIB  # a larger one is uploaded beside the f
 METADATA_ENTRIES_MAX: Final = 64
 METADATA_BYTES_MAX: Final = 16 * KIB
 BATCH_COMMANDS_MAX: Final = 1_000  # about 10 ms of the loop, for the usual commands
+YOUNG_OBJECTS: Final = 10_000  # of the manager, between two collections: about a millisecond each
 MALLOC_KEPT_BYTES: Final = 512 * KIB  # a freed buffer that is larger goes back to the system
 REQUEST_SECONDS_MAX: Final = 0.25  # of work: past it, the rest of a batch answers Busy, and did not happen
 TURN_SECONDS_MAX: Final = 0.05  # past it, a peer's further requests wait for the next turn

@@ -222,10 +222,16 @@ def _give_back_memory() -> None:
 
 
 def _quieten_collector() -> None:
-    """No collection of the old generation: it would stop the loop for as long as there are fragments to look at.
+    """Look at what is new once, and never at what has stayed: that would take as long as there are fragments.
 
     Rows and entries are freed by reference counting alone; young cycles, of exceptions say, are still collected.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 10, 1_000_000)
+    gc.set_threshold(limits.YOUNG_OBJECTS, 1_000_000, 1_000_000)
+    gc.callbacks.append(_keep_what_stayed)
+
+
+def _keep_what_stayed(phase: str, _info: object) -> None:
+    if phase == "stop":
+        gc.freeze()
