@@ -1,5 +1,6 @@
 """Strategies in workers, as a client sees them: good ones, bad ones, and what becomes of the workers."""
 
+import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, as_completed, wait
@@ -40,7 +41,11 @@ def started() -> Iterator[sw.Runtime]:
 
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[sw.Runtime]:
-    """For tests that cost no worker its life."""
+    """For tests that cost no worker its life.
+
+    Those have one task at a time: of several, one that lies with a slow worker is given to another, and the slow one,
+    coming to it too late, is replaced.
+    """
     with started() as found:
         yield found
 
@@ -208,12 +213,13 @@ def test_cancel_of_what_waits(mortal: sw.Runtime) -> None:
         assert not over.cancel()
 
 
-def test_wait_and_as_completed(client: sw.Client) -> None:
+def test_wait_and_as_completed(mortal: sw.Runtime) -> None:
     """As with every other future."""
-    futures = [client.strategies.submit("everything", ASKED) for _ in range(6)]
-    done, _ = wait(futures, SECONDS, FIRST_COMPLETED)
-    assert done
-    assert {*as_completed(futures, SECONDS)} == {*futures}
+    with mortal.client(projects=["p"]) as client:
+        futures = [client.strategies.submit("everything", ASKED) for _ in range(6)]
+        done, _ = wait(futures, SECONDS, FIRST_COMPLETED)
+        assert done
+        assert {*as_completed(futures, SECONDS)} == {*futures}
 
 
 def test_map_keeps_the_order_and_ends_what_nobody_wants(mortal: sw.Runtime) -> None:
@@ -242,16 +248,16 @@ def test_progress(client: sw.Client) -> None:
     assert told[-1] == (3, 3, "step 3")
 
 
-@pytest.mark.parametrize("parts", [2, 3, 7])
-def test_shared_work_comes_to_the_same(client: sw.Client, parts: int) -> None:
+def test_shared_work_comes_to_the_same(mortal: sw.Runtime) -> None:
     """However many workers share it."""
     asked = ContextRequest(projects=["p"], query="number some", budget_tokens=40)
-    for name in ("keyword", "recency"):
+    with mortal.client(projects=["p"]) as client:
         view = client.view()
-        whole = client.strategies.submit(name, asked, view=view).result(SECONDS)
-        shared = client.strategies.submit(name, asked, view=view, parts=parts).result(SECONDS)
-        assert shared.fragments == whole.fragments
-        assert shared.revision == view.revision
+        for name, parts in itertools.product(("keyword", "recency"), (2, 3, 7)):
+            whole = client.strategies.submit(name, asked, view=view).result(SECONDS)
+            shared = client.strategies.submit(name, asked, view=view, parts=parts).result(SECONDS)
+            assert shared.fragments == whole.fragments
+            assert shared.revision == view.revision
 
 
 def test_what_cannot_be_shared(client: sw.Client) -> None:
