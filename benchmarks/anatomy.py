@@ -15,15 +15,15 @@ from typing import Final
 from benchmarks.section import Figures, Section
 from stepwell import limits
 from stepwell.domain.commands import AnyCommand
-from stepwell.domain.commands.tiers import GetFragment, StoreFragment
-from stepwell.domain.fragment import TierBudget
-from stepwell.manager.owner import Clock, StateOwner
-from stepwell.manager.requests import Requests
+from stepwell.domain.tiers.commands import GetFragment, StoreFragment
+from stepwell.domain.tiers.model import TierBudget
+from stepwell.manager.request_handler import Requests
 from stepwell.manager.sessions import Session
+from stepwell.manager.state_owner import Clock, StateOwner
 from stepwell.protocol.codec import Salvaged, decode_from_client, encode_frame
 from stepwell.protocol.framing import HEADER
 from stepwell.protocol.messages import Answer, Request
-from stepwell.storage.port import SessionRow
+from stepwell.storage.store import SessionRow
 from stepwell.telemetry import Logger, LogLevel
 
 BATCH: Final = 100

@@ -21,7 +21,7 @@ import bm25s
 import numpy as np
 
 import stepwell as sw
-from benchmarks.filling import store_all
+from benchmarks.fill import store_all
 from benchmarks.section import Figures, Goal, Section
 
 FRAGMENTS: Final = (10_000, 100_000)

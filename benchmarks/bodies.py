@@ -18,7 +18,7 @@ from typing import Final
 
 import stepwell as sw
 from benchmarks import redis_server
-from benchmarks.crew import Crew, Deed, Open
+from benchmarks.client_processes import Crew, Deed, Open
 from benchmarks.section import CannotRun, Goal, Section, Turn, in_rounds
 
 KIB: Final = 1024

@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 import stepwell as sw
 from benchmarks import redis_server
-from benchmarks.crew import Crew, Deed, Open
+from benchmarks.client_processes import Crew, Deed, Open
 from benchmarks.section import CannotRun, Figures, Goal, Section, Turn, in_rounds
 
 BODY_BYTES: Final = 1024

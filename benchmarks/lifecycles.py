@@ -21,11 +21,11 @@ from typing import Final, Protocol, cast
 from msgspec.structs import replace
 
 import stepwell as sw
-from benchmarks.crew import Crew, Deed, Open
+from benchmarks.client_processes import Crew, Deed, Open
 from benchmarks.section import Section, Turn, in_rounds
-from stepwell.domain.changeset import EntryRow
-from stepwell.domain.plan import Phase, Plan, PlanState
-from stepwell.testing.unsynchronised import PlanExecutionContext, PlanLifecycleService
+from stepwell.domain.changesets.model import EntryRow
+from stepwell.domain.plans.model import Phase, Plan, PlanState
+from tests.doubles.unsynchronised import PlanExecutionContext, PlanLifecycleService
 
 LIFECYCLES: Final = 10_000
 RECORDS: Final = 100_000

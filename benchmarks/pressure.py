@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 import stepwell as sw
-from benchmarks.filling import store_all
+from benchmarks.fill import store_all
 from benchmarks.section import Figures, Goal, Section, Turn, in_rounds
 
 ENTRIES: Final = (1_000, 100_000, 1_000_000)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import stepwell as sw
-from benchmarks.filling import store_all
+from benchmarks.fill import store_all
 from benchmarks.section import Figures, Goal, Section, Turn, in_rounds
 
 FRAGMENTS: Final = 100_000

@@ -17,7 +17,7 @@ from typing import Final
 from msgspec import Struct
 
 from benchmarks.contenders.base import Contender, Place
-from benchmarks.contenders.everybody import EVERYBODY, LOCKED, REDIS, STEPWELL, SYNC_MANAGER
+from benchmarks.contenders.registry import EVERYBODY, LOCKED, REDIS, STEPWELL, SYNC_MANAGER
 from benchmarks.load import Crowd, Effort, Work
 from benchmarks.section import Figures, Goal, Section
 

@@ -20,7 +20,7 @@ import multiprocess
 
 import stepwell as sw
 from benchmarks.section import Goal, Section, Turn, in_rounds
-from stepwell.strategies.base import ContextRequest, ScoredFragment, StrategyView
+from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
 
 WORKERS = 2
 LONG, LONG_SECONDS = 64, 0.020

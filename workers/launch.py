@@ -5,7 +5,7 @@ The same as `stepwell workers`; `--help` has all options.
 
 import sys
 
-from stepwell.cli import main
+from stepwell.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main(["workers", *sys.argv[1:]]))

@@ -6,7 +6,7 @@ from behave import given, then, when
 from behave.runner import Context
 
 import stepwell as sw
-from stepwell.client.tokens import counter
+from stepwell.client.session.tokens import counter
 
 SILENT = {"preamble": "silent"}
 

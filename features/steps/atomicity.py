@@ -11,7 +11,7 @@ import stepwell as sw
 from features.support.outcomes import no_errors
 from features.support.schedules import attempt
 from features.support.work import PROJECT
-from stepwell.domain.fragment import FragmentRow
+from stepwell.domain.tiers.model import FragmentRow
 
 
 def pair(generation: int) -> list[sw.Fragment]:

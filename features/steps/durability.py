@@ -14,7 +14,7 @@ from behave import fixture, given, then, use_fixture, when
 from behave.runner import Context
 
 import stepwell as sw
-from tests.waiting import eventually
+from tests.support.wait import eventually
 
 PATIENCE_SECONDS = 30
 

@@ -12,7 +12,7 @@ from behave import fixture, given, then, use_fixture, when
 from behave.runner import Context
 
 import stepwell as sw
-from stepwell.domain.outline import FILE_KIND, Outline
+from stepwell.domain.tiers.source_outline import FILE_KIND, Outline
 
 LONG = "words that are long enough to be no tiny part of anything, " * 4
 FILES = {

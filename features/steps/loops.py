@@ -10,7 +10,7 @@ from behave.runner import Context
 import stepwell as sw
 from features.support.work import PROJECT, make_fragments
 from stepwell import aio
-from tests.loops import run, ticks
+from tests.support.event_loops import run, ticks
 
 
 @when("{count:d} tasks of one loop each store a fragment, and then read it")

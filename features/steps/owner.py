@@ -13,9 +13,9 @@ from multiprocess.connection import Connection
 
 import stepwell as sw
 from features.support.schedules import PATIENCE_SECONDS, attempt
-from stepwell.domain.commands.tiers import GetMetrics
-from stepwell.domain.deciding import Origin
-from stepwell.manager.owner import StateOwner
+from stepwell.domain.tiers.commands import GetMetrics
+from stepwell.domain.verdict import Origin
+from stepwell.manager.state_owner import StateOwner
 
 
 @given("the state as a manager owns it")

@@ -7,7 +7,7 @@ from behave.runner import Context
 
 import stepwell as sw
 from features.support.schedules import AtOnce, FirstHeld
-from stepwell.testing.unsynchronised import Unsynchronised
+from tests.doubles.unsynchronised import Unsynchronised
 
 
 @given("the runtime")

@@ -15,9 +15,9 @@ from features.support.outcomes import no_errors
 from features.support.processes import in_processes
 from features.support.schedules import attempt
 from features.support.work import PROJECT
-from stepwell.domain.content import digest_of
-from tests.crossprocess.vandals import REFUSED
-from tests.waiting import eventually
+from stepwell.domain.tiers.body_refs import digest_of
+from tests.support.programs.memory_attacks import REFUSED
+from tests.support.wait import eventually
 
 
 @given("the runtime with an arena of {size:d} MiB and room for {count:d} fragment in cold")

@@ -14,8 +14,8 @@ from features.support.children import FILE
 from features.support.outcomes import no_errors
 from features.support.processes import in_processes
 from features.support.schedules import PATIENCE_SECONDS
-from tests.processes import kill, spawned
-from tests.waiting import eventually
+from tests.support.processes import kill, spawned
+from tests.support.wait import eventually
 
 
 def ids(plan: sw.Plan) -> list[str]:

@@ -11,8 +11,8 @@ from behave.runner import Context
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.strategies.base import ContextRequest
-from tests import strategies
+from stepwell.strategies.protocol import ContextRequest
+from tests.support import strategies
 
 PATIENCE_SECONDS = 60
 ASKED = ContextRequest(projects=("p",), query="some words")

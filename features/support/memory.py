@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import stepwell as sw
 from features.support.work import PROJECT
-from stepwell.domain.content import digest_of
-from tests.crossprocess.kernel import mapped_files
-from tests.crossprocess.vandals import attempt_all, place_of
+from stepwell.domain.tiers.body_refs import digest_of
+from tests.support.programs.kernel_memory import mapped_files
+from tests.support.programs.memory_attacks import attempt_all, place_of
 
 NAME = "fragment"
 

@@ -6,8 +6,8 @@ from contextlib import closing
 from typing import NamedTuple
 
 import stepwell as sw
-from stepwell.testing.unsynchronised import PlanExecutionContext as UnsynchronisedContext
-from stepwell.testing.unsynchronised import Unsynchronised
+from tests.doubles.unsynchronised import PlanExecutionContext as UnsynchronisedContext
+from tests.doubles.unsynchronised import Unsynchronised
 
 PROJECT = "p"
 

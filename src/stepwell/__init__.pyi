@@ -1,29 +1,27 @@
 from . import aio
 from .assembly.answer import Answer, AnswerFragment, StrategyReport
 from .assembly.receipt import Receipt
-from .client.breaker import BreakerSettings
-from .client.bundle import Batch, Transaction
-from .client.calls import Pending
-from .client.capturing import Captured
+from .client.api.batch import Batch, Transaction
+from .client.api.calls import Pending
+from .client.api.fragments import StoredFragment, ViewedFragment
+from .client.api.receipts import ReceiptService
+from .client.api.strategies import StrategyService
+from .client.api.subplans import subplan
+from .client.api.tiers import ContextTierService
+from .client.api.views import View
+from .client.api.watch import Watch
 from .client.client import Client, connect
-from .client.crews import WorkContext, WorkDone
 from .client.execution import ChangeSummary, PlanExecutionContext
-from .client.executor import DefaultStrategyExecutor, Execution
-from .client.fragments import StoredFragment, ViewedFragment
-from .client.ingesting import IngestReport
-from .client.lifecycle import PlanLifecycleService
-from .client.merging import ConflictSides
-from .client.plandiffs import PlanChanges
-from .client.receipts import ReceiptService
-from .client.strategies import StrategyService
-from .client.subplans import subplan
-from .client.tiers import ContextTierService
-from .client.views import View
-from .client.watch import Watch
-from .domain.changeset import Change, Changeset, ChangesetState, Content, EntryRow, Operation
-from .domain.conflict import ConflictState, Merge, MergeConflict, Resolution
-from .domain.content import Digest
-from .domain.ending import Applied, Constrained, RolledBack
+from .client.plan_lifecycle import PlanLifecycleService
+from .client.workflows.agent import WorkContext, WorkDone
+from .client.workflows.capture import Captured
+from .client.workflows.circuit_breaker import BreakerSettings
+from .client.workflows.ingest import IngestReport
+from .client.workflows.merge import ConflictSides
+from .client.workflows.plan_diff import PlanChanges
+from .client.workflows.strategy_executor import DefaultStrategyExecutor, Execution
+from .domain.changesets.model import Change, Changeset, ChangesetState, Content, EntryRow, Operation
+from .domain.changesets.net_changes import NetChange
 from .domain.events import (
     ActionArchived,
     ActionCreated,
@@ -48,9 +46,9 @@ from .domain.events import (
     SubplansDeclared,
     SubplansMerged,
 )
-from .domain.fragment import Fragment, FragmentRow, TierBudget
-from .domain.netting import NetChange
-from .domain.plan import (
+from .domain.plans.conflicts import ConflictState, Merge, MergeConflict, Resolution
+from .domain.plans.ending import Applied, Constrained, RolledBack
+from .domain.plans.model import (
     Action,
     ActionState,
     Argument,
@@ -64,7 +62,8 @@ from .domain.plan import (
     ProjectLink,
     SubplanMode,
 )
-from .domain.receipt import ReceiptRow
+from .domain.plans.validations import Validation, ValidationResult
+from .domain.receipts.model import ReceiptRow
 from .domain.replies import (
     ActionPage,
     ChangesetPage,
@@ -78,8 +77,9 @@ from .domain.replies import (
     ReceiptPage,
     TierMetrics,
 )
-from .domain.tier import Tier
-from .domain.validation import Validation, ValidationResult
+from .domain.tiers.body_refs import Digest
+from .domain.tiers.model import Fragment, FragmentRow, TierBudget
+from .domain.tiers.tier import Tier
 from .errors import (
     ActionUnavailable,
     AlreadyExists,
@@ -128,8 +128,8 @@ from .errors import (
 )
 from .protocol.messages import MemoryUsage, Status
 from .runtime import Runtime
-from .strategies.base import ContextRequest, ScoredFragment, Strategy
-from .strategies.work import StrategyResult
+from .strategies.payload import StrategyResult
+from .strategies.protocol import ContextRequest, ScoredFragment, Strategy
 from .telemetry import LogLevel
 
 __all__ = [

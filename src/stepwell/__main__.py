@@ -2,6 +2,6 @@
 
 import sys
 
-from stepwell.cli import main
+from stepwell.cli.main import main
 
 sys.exit(main())

@@ -29,9 +29,9 @@ import msgspec
 
 from stepwell import limits
 from stepwell.client.client import Client, connect
-from stepwell.client.tokens import counter
+from stepwell.client.session.tokens import counter
 from stepwell.domain.checks import require_instance
-from stepwell.domain.fragment import TierBudget
+from stepwell.domain.tiers.model import TierBudget
 from stepwell.errors import InvalidArgument, NotOwner, RuntimeLost, StartFailed, StepwellError
 from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.pool import pickling
@@ -39,7 +39,7 @@ from stepwell.pool.crew import Crew
 from stepwell.pool.functions import FunctionExecutor
 from stepwell.pool.supervisor import PoolSettings
 from stepwell.protocol.messages import Refusal
-from stepwell.storage.port import Durability
+from stepwell.storage.store import Durability
 from stepwell.telemetry import Logger, LogLevel
 from stepwell.transport.address import private_directory
 

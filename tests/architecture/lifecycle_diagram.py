@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stepwell.domain.lifecycle import LEGAL, START, TERMINAL, PlanEvent
-from stepwell.domain.plan import Position
+from stepwell.domain.plans.lifecycle import LEGAL, START, TERMINAL, PlanEvent
+from stepwell.domain.plans.model import Position
 
 ARCHITECTURE = Path(__file__).parents[2] / "ARCHITECTURE.md"
 LEFT_OUT = {PlanEvent.CANCEL_PLAN, PlanEvent.RENEW_LEASE}

@@ -10,11 +10,11 @@ import pytest
 
 import stepwell as sw
 from stepwell import aio
-from stepwell.strategies.base import ContextRequest
-from tests import strategies
-from tests.loops import run, until
-from tests.processes import CONTEXT, kill
-from tests.soaking import IS_LONG
+from stepwell.strategies.protocol import ContextRequest
+from tests.support import strategies
+from tests.support.event_loops import run, until
+from tests.support.processes import CONTEXT, kill
+from tests.support.soak import IS_LONG
 
 KILLS = 4 if IS_LONG else 2
 ASKED = ContextRequest(projects=("p",), query="tiers and budgets")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import stepwell as sw
-from stepwell.domain.outline import Outline
-from stepwell.strategies.base import ContextRequest, ScoredFragment, StrategyView
-from tests.waiting import eventually
+from stepwell.domain.tiers.source_outline import Outline
+from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
+from tests.support.wait import eventually
 
 STRATEGIES = ["delayed", "graph", "keyword", "recency", "semantic", "tiered"]
 WORDS = [

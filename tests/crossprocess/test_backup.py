@@ -10,13 +10,13 @@ from pathlib import Path
 
 import stepwell as sw
 from stepwell.domain import invariants
-from stepwell.manager.doctor import examine
+from stepwell.manager.check.doctor import examine
 from stepwell.manager.recovery import recover
 from stepwell.storage.directory import DATABASE
-from stepwell.storage.loading import load
-from tests.processes import spawned
-from tests.stores import serving
-from tests.waiting import eventually
+from stepwell.storage.load import load
+from tests.support.data_directories import serving
+from tests.support.processes import spawned
+from tests.support.wait import eventually
 
 WRITERS = 2
 PROJECT = "p"

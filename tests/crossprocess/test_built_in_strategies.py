@@ -3,8 +3,8 @@
 import pytest
 
 import stepwell as sw
-from stepwell.domain.outline import Outline
-from stepwell.strategies.base import ContextRequest, DecisionSeen, PlanSeen
+from stepwell.domain.tiers.source_outline import Outline
+from stepwell.strategies.protocol import ContextRequest, DecisionSeen, PlanSeen
 from stepwell.strategies.registry import Registry
 
 SECONDS = 60

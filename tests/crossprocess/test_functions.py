@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import is_alive, kill
-from tests.waiting import eventually
+from tests.support.processes import is_alive, kill
+from tests.support.wait import eventually
 
 ORPHAN_SECONDS = 2.0
 """No worker outlives its program by more than this, and no Ctrl-C takes longer."""

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from tests.crossprocess.history import Operation, violations
-from tests.seeds import seeded
+from tests.support.programs.history import Operation, violations
+from tests.support.seeds import seeded
 
 SEED = 20_240
 

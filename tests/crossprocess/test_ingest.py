@@ -13,10 +13,10 @@ import pytest
 
 import stepwell as sw
 from stepwell.ingest import files
-from stepwell.strategies.base import ContextRequest
-from tests.processes import kill
-from tests.unit.cli.support import interrupt, started
-from tests.unit.ingest.support import write
+from stepwell.strategies.protocol import ContextRequest
+from tests.support.cli.processes import interrupt, started
+from tests.support.ingest import write
+from tests.support.processes import kill
 
 ROOT = Path(__file__).parent.parent.parent
 LONG = "words that are long enough to be no tiny part of anything, " * 4
@@ -128,7 +128,7 @@ def test_an_ingest_that_is_killed(tmp_path: Path, done: int) -> None:
         own.client(projects=["p"]) as client,
         expected_of(root) as expected,
     ):
-        program = [sys.executable, "-m", "tests.crossprocess.ingesting", own.address, str(root), str(done)]
+        program = [sys.executable, "-m", "tests.support.programs.ingest_program", own.address, str(root), str(done)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         with subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment) as process:
             assert process.stdout is not None

@@ -14,15 +14,15 @@ from stepwell.domain import invariants
 from stepwell.manager.process import Settings
 from stepwell.manager.recovery import recover
 from stepwell.storage.directory import DATABASE
-from stepwell.storage.loading import load
+from stepwell.storage.load import load
 from stepwell.telemetry import LogLevel
 from stepwell.transport.address import private_directory
-from tests import mortal
-from tests.crossprocess import survivors
-from tests.crossprocess.survivors import SURVIVORS, Progress, project_of
-from tests.processes import CONTEXT
-from tests.soaking import IS_LONG
-from tests.waiting import eventually
+from tests.support import killable_manager
+from tests.support.processes import CONTEXT
+from tests.support.programs import crash_clients
+from tests.support.programs.crash_clients import SURVIVORS, Progress, project_of
+from tests.support.soak import IS_LONG
+from tests.support.wait import eventually
 
 KILLS = 200 if IS_LONG else 6
 REQUESTS_PER_SECOND_MIN = 500
@@ -42,7 +42,7 @@ def test_killed_under_load(tmp_path: Path) -> None:
         address=str(address), budget=BUDGET, encoding="estimate", data_dir=str(data), log_level=LogLevel.ERROR
     )
     progress = Progress(tmp_path / "progress")
-    manager = mortal.start(settings)
+    manager = killable_manager.start(settings)
     counted = 0
     try:
         plan_ids = _plans(settings.address)
@@ -51,13 +51,13 @@ def test_killed_under_load(tmp_path: Path) -> None:
             while counted < KILLS:
                 rate = _rate_until(progress, generator.uniform(0.1, 0.6))
                 acknowledged = [progress.of(number) for number in range(SURVIVORS)]
-                mortal.end(manager, signal.SIGKILL)
+                killable_manager.end(manager, signal.SIGKILL)
                 counted += rate >= REQUESTS_PER_SECOND_MIN
                 _check(data, plan_ids, acknowledged)
-                manager = mortal.start(settings)
+                manager = killable_manager.start(settings)
         _check(data, plan_ids, [progress.of(number) for number in range(SURVIVORS)])
     finally:
-        mortal.end(manager, signal.SIGKILL)
+        killable_manager.end(manager, signal.SIGKILL)
         progress.close()
         address.unlink(missing_ok=True)
         directory.rmdir()
@@ -82,7 +82,7 @@ def _plans(address: str) -> list[str]:
 def _alive(address: str, plan_ids: list[str], tmp_path: Path) -> Iterator[None]:
     progress, stop = str(tmp_path / "progress"), tmp_path / "stop"
     processes: list[SpawnProcess] = [
-        CONTEXT.Process(target=survivors.survive, args=(address, number, plan_id, progress, str(stop)))
+        CONTEXT.Process(target=crash_clients.survive, args=(address, number, plan_id, progress, str(stop)))
         for number, plan_id in enumerate(plan_ids)
     ]
     for process in processes:
@@ -115,4 +115,4 @@ def _check(data: Path, plan_ids: list[str], acknowledged: list[tuple[int, int]])
     assert kept is not None
     state = recover(kept)
     assert invariants.check(state) == []
-    assert survivors.problems(state, plan_ids, acknowledged) == []
+    assert crash_clients.problems(state, plan_ids, acknowledged) == []

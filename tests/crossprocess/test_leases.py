@@ -5,10 +5,10 @@ import os
 import pytest
 
 import stepwell as sw
-from tests.crossprocess.actors import create_action
-from tests.crossprocess.rivals import hold_plan, hold_plan_with_child
-from tests.processes import CONTEXT, kill, spawned
-from tests.waiting import eventually
+from tests.support.processes import CONTEXT, kill, spawned
+from tests.support.programs.competitors import hold_plan, hold_plan_with_child
+from tests.support.programs.storm import create_action
+from tests.support.wait import eventually
 
 AT_ONCE_SECONDS = 5.0
 """Far less than the grace of 30 s: no timeout can have been what freed the plan."""

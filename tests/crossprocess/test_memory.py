@@ -12,18 +12,18 @@ from multiprocess.connection import Connection
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.domain.content import digest_of
+from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.limits import KIB, MIB
-from stepwell.memory.arena import shared_segment_bytes
+from stepwell.memory.writer.arena import shared_segment_bytes
 from stepwell.protocol.handles import Handle
 from stepwell.protocol.messages import MemoryUsage
-from tests.crossprocess import kernel, readers
-from tests.crossprocess.readers import PROJECT, Storm, elsewhere
-from tests.crossprocess.vandals import REFUSED, vandalise
-from tests.processes import is_alive, kill, spawned
-from tests.seeds import seeded
-from tests.soaking import IS_LONG
-from tests.waiting import eventually
+from tests.support.processes import is_alive, kill, spawned
+from tests.support.programs import kernel_memory, memory_readers
+from tests.support.programs.memory_attacks import REFUSED, vandalise
+from tests.support.programs.memory_readers import PROJECT, Storm, elsewhere
+from tests.support.seeds import seeded
+from tests.support.soak import IS_LONG
+from tests.support.wait import eventually
 
 SEED = 3310
 STORM = Storm(readers=64, writers=8, operations=1_000 if IS_LONG else 30, seed=SEED)
@@ -38,7 +38,7 @@ def test_no_body_is_ever_torn(tmp_path: Path) -> None:
     seeded(SEED)
     usages: list[MemoryUsage] = []
     with sw.Runtime.start(workers=0, budget=STORM_BUDGET) as runtime, runtime.client() as client:
-        with spawned(readers.storm, runtime.address, STORM, str(tmp_path)) as process:
+        with spawned(memory_readers.storm, runtime.address, STORM, str(tmp_path)) as process:
 
             def is_over() -> bool:
                 """The storm is over."""
@@ -47,7 +47,7 @@ def test_no_body_is_ever_torn(tmp_path: Path) -> None:
 
             eventually(is_over, STORM_SECONDS)
             assert process.exitcode == 0
-        expected, wrote, saw, retired = readers.reports(tmp_path)
+        expected, wrote, saw, retired = memory_readers.reports(tmp_path)
         print(f"writers {dict(wrote)}, readers {dict(saw)}, {retired} mapped segments retired")
         print(f"at most {max(each.retired_bytes for each in usages)} bytes retired, {usages[-1]}")
         assert min(saw[each] for each in ("got", "held", "viewed", "old views")) > STORM.readers
@@ -98,10 +98,10 @@ def check_returned(before: int, inodes: set[int]) -> None:
 
     def is_returned() -> bool:
         """Shared memory is back where it was."""
-        return kernel.shared_bytes() < before + NOISE_BYTES
+        return kernel_memory.shared_bytes() < before + NOISE_BYTES
 
     eventually(is_returned)
-    assert kernel.keepers(inodes) == set()
+    assert kernel_memory.keepers(inodes) == set()
 
 
 @pytest.fixture
@@ -113,16 +113,16 @@ def cold_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_nothing_stays_of_a_killed_manager(cold_directory: Path) -> None:
     """Whoever holds a body still reads it right, and is told that the manager is lost; after them nothing is left."""
-    before = kernel.shared_bytes()
+    before = kernel_memory.shared_bytes()
     with ExitStack() as stack:
         runtime = stack.enter_context(sw.Runtime.start(workers=0, budget=HOUSE_BUDGET))
         client = stack.enter_context(runtime.client([PROJECT]))
         store_house(client)
-        turns = [stack.enter_context(elsewhere(readers.hold, runtime.address, NAMES))[1] for _ in range(3)]
+        turns = [stack.enter_context(elsewhere(memory_readers.hold, runtime.address, NAMES))[1] for _ in range(3)]
         assert [turn.recv() for turn in turns] == [HOUSE_BYTES] * 3
-        inodes = {*kernel.mapped_files(runtime.pid)}
+        inodes = {*kernel_memory.mapped_files(runtime.pid)}
         assert len(inodes) >= HOUSE_BODIES
-        assert kernel.shared_bytes() >= before + HOUSE_BYTES - NOISE_BYTES
+        assert kernel_memory.shared_bytes() >= before + HOUSE_BYTES - NOISE_BYTES
         kill(runtime.pid)
         eventually(lambda: not is_alive(runtime.pid))
         for turn in turns:
@@ -135,17 +135,17 @@ def test_nothing_stays_of_a_killed_manager(cold_directory: Path) -> None:
 
 def test_nothing_stays_of_a_killed_reader() -> None:
     """What only a reader held on to is gone with it, for the kernel and in the manager's own sums."""
-    before = kernel.shared_bytes()
+    before = kernel_memory.shared_bytes()
     with sw.Runtime.start(workers=0, budget=HOUSE_BUDGET) as runtime, runtime.client([PROJECT]) as client:
         store_house(client)
-        with elsewhere(readers.hold, runtime.address, NAMES) as (reader, turn):
+        with elsewhere(memory_readers.hold, runtime.address, NAMES) as (reader, turn):
             assert turn.recv() == HOUSE_BYTES
-            inodes = {*kernel.mapped_files(runtime.pid)}
+            inodes = {*kernel_memory.mapped_files(runtime.pid)}
             for name in NAMES:
                 client.tiers.delete(name)
-            assert kernel.keepers(inodes) >= {str(reader.pid)}
+            assert kernel_memory.keepers(inodes) >= {str(reader.pid)}
             assert client.status().memory.retired_bytes >= HOUSE_BYTES
-            assert kernel.shared_bytes() >= before + HOUSE_BYTES - NOISE_BYTES
+            assert kernel_memory.shared_bytes() >= before + HOUSE_BYTES - NOISE_BYTES
             assert reader.pid is not None
             kill(reader.pid)
 
@@ -154,30 +154,30 @@ def test_nothing_stays_of_a_killed_reader() -> None:
                 return client.status().memory.retired_bytes == 0
 
             eventually(is_forgotten)
-            check_returned(before, inodes - {*kernel.mapped_files(runtime.pid)})
+            check_returned(before, inodes - {*kernel_memory.mapped_files(runtime.pid)})
 
 
 @pytest.mark.parametrize("order", ["the manager first", "the manager last", "at random"])
 def test_nothing_stays_of_anybody(order: str, cold_directory: Path) -> None:
     """The program, its manager, readers that hold every body and writers in mid-upload, all killed: nothing is left."""
     generator = seeded(SEED)
-    before = kernel.shared_bytes()
+    before = kernel_memory.shared_bytes()
     arguments = (HOUSE_BODIES, HOUSE_BODY_BYTES, HOUSE_BUDGET, SEED)
-    with elsewhere(readers.keep_house, *arguments) as (program, ours):
+    with elsewhere(memory_readers.keep_house, *arguments) as (program, ours):
         assert program.pid is not None
-        house = msgspec.msgpack.decode(ours.recv(), type=readers.Household)
+        house = msgspec.msgpack.decode(ours.recv(), type=memory_readers.Household)
         pids = [house.manager, program.pid, *house.readers, *house.writers]
         try:
-            inodes = {inode for pid in pids for inode in kernel.mapped_files(pid)}
+            inodes = {inode for pid in pids for inode in kernel_memory.mapped_files(pid)}
             assert len(inodes) >= HOUSE_BODIES
-            assert kernel.shared_bytes() >= before + HOUSE_BYTES - NOISE_BYTES
+            assert kernel_memory.shared_bytes() >= before + HOUSE_BYTES - NOISE_BYTES
             assert [*cold_directory.iterdir()] == []
             if order == "at random":
                 generator.shuffle(pids)
-            readers.end_all(reversed(pids) if order == "the manager last" else pids)
+            memory_readers.end_all(reversed(pids) if order == "the manager last" else pids)
             eventually(lambda: not any(map(is_alive, pids)))
         finally:
-            readers.end_all(pids)
+            memory_readers.end_all(pids)
             shutil.rmtree(Path(house.address).parent)
     check_returned(before, inodes)
     assert [*cold_directory.iterdir()] == []
@@ -307,14 +307,14 @@ def test_memory_follows_what_is_live() -> None:
     budget = sw.TierBudget(arena_bytes=ARENA_BYTES, hot_tokens=CHURN_SLOTS)
     with sw.Runtime.start(workers=0, budget=budget) as runtime, runtime.client([PROJECT]) as client:
         fill_feed(client)
-        base = kernel.resident(runtime.pid)
+        base = kernel_memory.resident(runtime.pid)
         began = time.perf_counter()
         refused = churn(client, generator, CHURN_BYTES)
         seconds = time.perf_counter() - began
         eventually(lambda: is_settled(client.status().memory))
         live = client.tiers.metrics().body_bytes
         assert live > ARENA_BYTES / 4
-        now, usage = kernel.resident(runtime.pid), client.status().memory
+        now, usage = kernel_memory.resident(runtime.pid), client.status().memory
         shared, private = now.shared - base.shared, now.private - base.private
         print(
             f"{CHURN_BYTES // MIB} MiB in {seconds:.1f} s, {refused} refused and sent again, live {live / MIB:.1f} MiB"

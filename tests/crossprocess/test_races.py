@@ -7,9 +7,9 @@ import pytest
 from multiprocess.connection import Connection
 
 import stepwell as sw
-from tests.crossprocess.actors import create_action
-from tests.crossprocess.rivals import create_same, record_changes, start_same, store_same
-from tests.processes import CONTEXT, spawned
+from tests.support.processes import CONTEXT, spawned
+from tests.support.programs.competitors import create_same, record_changes, start_same, store_same
+from tests.support.programs.storm import create_action
 
 PROCESSES = 4
 ROUNDS = 50

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.manager.doctor import examine
-from tests.processes import run_all
-from tests.stores import serving
+from stepwell.manager.check.doctor import examine
+from tests.support.data_directories import serving
+from tests.support.processes import run_all
 
 PROCESSES = 4
 EACH = 300

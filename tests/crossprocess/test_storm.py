@@ -6,8 +6,10 @@ from pathlib import Path
 import msgspec
 
 import stepwell as sw
-from stepwell.domain.content import digest_of
-from tests.crossprocess.actors import (
+from stepwell.domain.tiers.body_refs import digest_of
+from tests.support.processes import run_all
+from tests.support.programs.history import violations
+from tests.support.programs.storm import (
     BUDGET,
     PROJECTS,
     RACES,
@@ -19,10 +21,8 @@ from tests.crossprocess.actors import (
     create_action,
     work,
 )
-from tests.crossprocess.history import violations
-from tests.processes import run_all
-from tests.seeds import seeded
-from tests.soaking import IS_LONG
+from tests.support.seeds import seeded
+from tests.support.soak import IS_LONG
 
 PROCESSES = 8
 COMMANDS = 100_000 if IS_LONG else 30_000

@@ -13,12 +13,12 @@ import pytest
 from multiprocess.context import SpawnProcess
 
 import stepwell as sw
-from tests.crossprocess import crew
-from tests.processes import CONTEXT, kill, spawned
-from tests.seeds import seeded
-from tests.soaking import IS_LONG
-from tests.unit.client.families import content, declared, tree
-from tests.waiting import eventually
+from tests.support.client.subplans import content, declared, tree
+from tests.support.processes import CONTEXT, kill, spawned
+from tests.support.programs import subplan_agents
+from tests.support.seeds import seeded
+from tests.support.soak import IS_LONG
+from tests.support.wait import eventually
 
 CHILDREN, AGENTS, KILLS, ROUNDS = (50, 8, 40, 3) if IS_LONG else (10, 3, 2, 1)
 SEED = random.SystemRandom().randrange(1_000_000) if IS_LONG else 8
@@ -28,13 +28,13 @@ END_SECONDS = 120.0
 class Crew:
     """Processes that work, of which some are killed, and others take their place."""
 
-    def __init__(self, address: str, plan_id: str, script: crew.Script) -> None:
+    def __init__(self, address: str, plan_id: str, script: subplan_agents.Script) -> None:
         self._arguments = (address, plan_id, script)
         self._all: list[SpawnProcess] = []
         self.killed = 0
 
     def hire(self) -> None:
-        process = CONTEXT.Process(target=crew.agent, args=self._arguments)
+        process = CONTEXT.Process(target=subplan_agents.agent, args=self._arguments)
         process.start()
         self._all.append(process)
 
@@ -79,18 +79,18 @@ def torment(watch: sw.Watch, crew_: Crew, chance: random.Random) -> None:
             left = chance.randrange(10, 2_000 // KILLS if IS_LONG else 60)
 
 
-def check_truth(client: sw.Client, parent: sw.Plan, script: crew.Script) -> int:
+def check_truth(client: sw.Client, parent: sw.Plan, script: subplan_agents.Script) -> int:
     """Each child says what happened to it, and has all of its work, once. How often one was taken from the dead."""
     assert parent.subplans is not None
     taken = 0
     for number, child in enumerate(parent.subplans.children):
         plan = client.plans.get_plan(child.plan_id)
         lost = [fault for fault in plan.errors if fault.message.startswith("lease lost")]
-        failed = crew.own_failures(plan)
+        failed = subplan_agents.own_failures(plan)
         taken += len(lost)
         assert len(lost) + failed == len(plan.errors)
         if number in script.doomed:
-            assert (str(plan.position), failed) == ("execute/errored", crew.RETRIES + 1)
+            assert (str(plan.position), failed) == ("execute/errored", subplan_agents.RETRIES + 1)
             continue
         assert (str(plan.position), failed) == ("execute/complete", script.failures[number])
         expected = {path: content(after)[0] for path, (_, after) in script.work(number).items()}
@@ -104,10 +104,10 @@ def test_agents_that_fail_and_die(round_: int) -> None:
     """Killed at random moments, they leave the same tree in every run: that of one who did all of it in order."""
     seeded(SEED)
     chance = random.Random(f"{SEED} {round_}")
-    script = crew.Script(SEED, CHILDREN)
+    script = subplan_agents.Script(SEED, CHILDREN)
     with sw.Runtime.start(workers=0, log_level="error") as runtime, runtime.client() as client:
-        names = [crew.alias_of(number) for number in range(CHILDREN)]
-        parent = declared(client, names, max_parallel=AGENTS, retries=crew.RETRIES)
+        names = [subplan_agents.alias_of(number) for number in range(CHILDREN)]
+        parent = declared(client, names, max_parallel=AGENTS, retries=subplan_agents.RETRIES)
         crew_ = Crew(runtime.address, parent.plan_id, script)
         with client.watch() as watch:
             for _ in range(AGENTS):
@@ -123,7 +123,7 @@ def test_agents_that_fail_and_die(round_: int) -> None:
         check_merge(client, parent, script)
 
 
-def check_merge(client: sw.Client, parent: sw.Plan, script: crew.Script) -> None:
+def check_merge(client: sw.Client, parent: sw.Plan, script: subplan_agents.Script) -> None:
     """In declared order, equal to the model; then conflicts are resolved, and the parent goes on."""
     context = client.execution(parent.plan_id)
     with pytest.raises(sw.PlanNotReady, match="let it finish, or cancel it"):
@@ -141,8 +141,8 @@ def check_merge(client: sw.Client, parent: sw.Plan, script: crew.Script) -> None
     for _ in conflicts:
         with pytest.raises(sw.MergeConflicts):
             client.plans.complete_execute(parent.plan_id)
-        context.resolve(crew.HOT, accept="theirs")
-    assert tree(context)[crew.HOT] == ((b"%d was here\n" % int(conflicts[-1][1][1:])), None)
+        context.resolve(subplan_agents.HOT, accept="theirs")
+    assert tree(context)[subplan_agents.HOT] == ((b"%d was here\n" % int(conflicts[-1][1][1:])), None)
     client.plans.complete_execute(parent.plan_id)
     client.plans.apply_plan(parent.plan_id)
 
@@ -152,7 +152,7 @@ def test_stopped_for_longer_than_its_lease(*, is_taken: bool) -> None:
     """Whoever is stopped, and then goes on, can do nothing of all that it could do before."""
     with sw.Runtime.start(workers=0, log_level="error") as runtime, runtime.client() as client:
         ours, theirs = CONTEXT.Pipe()
-        with ours, theirs, spawned(crew.hold_two, runtime.address, theirs) as owner:
+        with ours, theirs, spawned(subplan_agents.hold_two, runtime.address, theirs) as owner:
             assert owner.pid is not None
             ids = ours.recv()
             os.kill(owner.pid, signal.SIGSTOP)
@@ -165,7 +165,7 @@ def test_stopped_for_longer_than_its_lease(*, is_taken: bool) -> None:
             os.kill(owner.pid, signal.SIGCONT)
             outcomes = ours.recv()
             assert outcomes == dict.fromkeys(outcomes, "LeaseLost")
-            assert len(outcomes) == len(crew.DEEDS)
+            assert len(outcomes) == len(subplan_agents.DEEDS)
             assert [client.plans.get_plan(plan_id) for plan_id in ids] == before
 
 

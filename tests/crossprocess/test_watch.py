@@ -8,7 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import stepwell as sw
-from tests.crossprocess.watchers import (
+from tests.support.processes import kill, resident_bytes, run_all, spawned
+from tests.support.programs.watch_programs import (
     BUDGET,
     END,
     PROJECTS,
@@ -19,10 +20,9 @@ from tests.crossprocess.watchers import (
     watch_and_reconnect,
     write,
 )
-from tests.processes import kill, resident_bytes, run_all, spawned
-from tests.seeds import seeded
-from tests.soaking import IS_LONG
-from tests.waiting import eventually
+from tests.support.seeds import seeded
+from tests.support.soak import IS_LONG
+from tests.support.wait import eventually
 
 WRITERS = 8
 STORES = 1_500 if IS_LONG else 800

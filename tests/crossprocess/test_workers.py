@@ -18,12 +18,12 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.strategies.base import ContextRequest, ScoredFragment, StrategyView
-from stepwell.strategies.work import StrategyResult
-from tests import strategies
-from tests.processes import is_alive, kill
-from tests.soaking import IS_LONG
-from tests.waiting import eventually
+from stepwell.strategies.payload import StrategyResult
+from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
+from tests.support import strategies
+from tests.support.processes import is_alive, kill
+from tests.support.soak import IS_LONG
+from tests.support.wait import eventually
 
 ROOT = Path(__file__).parent.parent.parent
 LAUNCH = ROOT / "workers" / "launch.py"
@@ -61,7 +61,7 @@ def held(process: subprocess.Popen[str]) -> tuple[Path, int, list[int]]:
 @pytest.mark.parametrize("busy_with", ["hanging", "busy-in-c"])
 def test_no_worker_outlives_what_it_works_for(victims: str, busy_with: str) -> None:
     """Not even one that is in a long call of C."""
-    with started("-m", "tests.crossprocess.programs", busy_with) as program:
+    with started("-m", "tests.support.programs.worker_program", busy_with) as program:
         address, manager, workers = held(program)
         for pid in {"manager": [manager], "program": [program.pid], "all": [manager, program.pid]}[victims]:
             kill(pid)
@@ -72,7 +72,7 @@ def test_no_worker_outlives_what_it_works_for(victims: str, busy_with: str) -> N
 
 def test_interrupted_program_ends_quietly() -> None:
     """Ctrl-C is the program's: it ends within two seconds, with one traceback, and nothing is left."""
-    with started("-m", "tests.crossprocess.programs", "hanging") as program:
+    with started("-m", "tests.support.programs.worker_program", "hanging") as program:
         _, manager, workers = held(program)
         os.killpg(program.pid, signal.SIGINT)
         program.wait(GONE_SECONDS)
@@ -93,7 +93,7 @@ def joined(client: sw.Client, count: int) -> list[int]:
     return [worker.pid for worker in client.strategies.list().workers]
 
 
-NAMED = ["--workers", "2", "--strategies", "tests.strategies:everything", "tests.strategies:busy_in_c"]
+NAMED = ["--workers", "2", "--strategies", "tests.support.strategies:everything", "tests.support.strategies:busy_in_c"]
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 import stepwell as sw
-from tests.faults.bystander import Bystander
+from tests.support.programs.steady_client import Bystander
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.domain.commands.tiers import GetFragment, GetMetrics
+from stepwell.domain.tiers.commands import GetFragment, GetMetrics
 from stepwell.protocol.messages import (
     VERSION,
     Answer,
@@ -25,12 +25,12 @@ from stepwell.protocol.messages import (
     Response,
     Welcome,
 )
-from tests.faults.bystander import Bystander
-from tests.faults.villains import UPLOAD_BYTES, flood_and_never_read, stop_in_mid_frame, stop_in_mid_upload
-from tests.peers import RawPeer, frame, framed, store
-from tests.processes import CONTEXT, descriptors, kill, resident_bytes, spawned
-from tests.seeds import seeded
-from tests.waiting import eventually
+from tests.support.peers import RawPeer, frame, framed, store
+from tests.support.processes import CONTEXT, descriptors, kill, resident_bytes, spawned
+from tests.support.programs.dying_peers import UPLOAD_BYTES, flood_and_never_read, stop_in_mid_frame, stop_in_mid_upload
+from tests.support.programs.steady_client import Bystander
+from tests.support.seeds import seeded
+from tests.support.wait import eventually
 
 SEED = 7120
 GROWTH_BYTES_MAX = 2 * limits.FRAME_BYTES_MAX + limits.OUTBOX_BYTES_MAX

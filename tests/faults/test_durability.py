@@ -17,13 +17,13 @@ from stepwell.domain.state import State
 from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.manager.recovery import recover
 from stepwell.storage.directory import DATABASE
-from stepwell.storage.loading import load
-from stepwell.storage.port import Durability
+from stepwell.storage.load import load
+from stepwell.storage.store import Durability
 from stepwell.telemetry import LogLevel
 from stepwell.transport.address import private_directory
-from tests import mortal
-from tests.tracing import Disk, SystemCall, traced, unflushed_at
-from tests.waiting import eventually
+from tests.support import killable_manager
+from tests.support.syscall_trace import Disk, SystemCall, traced, unflushed_at
+from tests.support.wait import eventually
 
 
 @pytest.fixture
@@ -54,41 +54,44 @@ def fragment(fragment_id: str, body: str = "body") -> sw.Fragment:
 
 
 class TestFailpoints:
-    @pytest.mark.parametrize("point", mortal.POINTS)
+    @pytest.mark.parametrize("point", killable_manager.POINTS)
     def test_death_at_each_point_of_a_turn(self, settings: Settings, point: str) -> None:
         """The manager dies there; the next one has what was acknowledged; the caller has one answer, of one effect."""
-        with mortal.running(settings, point) as first:
+        with killable_manager.running(settings, point) as first:
             client = sw.connect(settings.address)
             before = client.tiers.store(fragment("earlier"))
             with ThreadPoolExecutor(1) as pool:
-                answer = pool.submit(client.tiers.store, fragment(mortal.FATAL), expected_revision=0)
+                answer = pool.submit(client.tiers.store, fragment(killable_manager.FATAL), expected_revision=0)
                 assert first.wait(30) == -signal.SIGKILL, "the point was not reached"
                 assert ("earlier" in {key[1] for key in kept(settings.data_dir or "").fragments.entries}) is True
-                with mortal.running(settings):
+                with killable_manager.running(settings):
                     placed = answer.result(30)
                     assert placed.revision == before.revision + 1
-                    assert [each.fragment_id for each in client.tiers.scoped(project="p")] == ["earlier", mortal.FATAL]
+                    assert [each.fragment_id for each in client.tiers.scoped(project="p")] == [
+                        "earlier",
+                        killable_manager.FATAL,
+                    ]
                     with client.watch(since=0) as watch:
                         told = [watch.get(10), watch.get(10)]
-                    assert [getattr(each, "fragment_id", None) for each in told] == ["earlier", mortal.FATAL]
+                    assert [getattr(each, "fragment_id", None) for each in told] == ["earlier", killable_manager.FATAL]
                     client.close()
 
     def test_transaction_is_there_entirely_or_not_at_all(self, settings: Settings) -> None:
         """A death while a transaction is written leaves none of it, and sending it again leaves all of it."""
-        with mortal.running(settings, "before commit") as first:
+        with killable_manager.running(settings, "before commit") as first:
             client = sw.connect(settings.address)
 
             def transact() -> None:
                 with client.transaction() as transaction:
                     for number in range(50):
                         transaction.tiers.store(fragment(f"t{number}"))
-                    transaction.tiers.store(fragment(mortal.FATAL))
+                    transaction.tiers.store(fragment(killable_manager.FATAL))
 
             with ThreadPoolExecutor(1) as pool:
                 done = pool.submit(transact)
                 assert first.wait(30) == -signal.SIGKILL
                 assert len(kept(settings.data_dir or "").fragments) == 0
-                with mortal.running(settings):
+                with killable_manager.running(settings):
                     done.result(30)
                     assert len(kept(settings.data_dir or "").fragments) == 51
                     client.close()
@@ -99,7 +102,7 @@ class TestDiskThatTakesNoMore:
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
     def test_manager_stops_and_everything_acknowledged_is_there(self, settings: Settings, room: int) -> None:
         """The kernel refuses its writes: it stops with its own exit code, and has acknowledged nothing of that."""
-        process = mortal.start(settings)
+        process = killable_manager.start(settings)
         acknowledged: list[str] = []
         stop = threading.Event()
 
@@ -120,7 +123,7 @@ class TestDiskThatTakesNoMore:
             assert code == STORE_FAILED
             state = kept(settings.data_dir or "")
             assert {key[1] for key in state.fragments.entries} >= set(acknowledged)
-            with mortal.running(settings):  # the disk has room again, and the same client goes on
+            with killable_manager.running(settings):  # the disk has room again, and the same client goes on
                 count = len(acknowledged)
                 eventually(lambda: len(acknowledged) > count + 5)
                 stop.set()
@@ -162,7 +165,7 @@ def _traced_stores(settings: Settings, durability: Durability) -> tuple[list[str
     """Store one after the other, and watch what the manager does meanwhile."""
     names = [f"f{number}" for number in range(20)]
     data = Path(settings.data_dir or "")
-    with mortal.running(msgspec.structs.replace(settings, durability=durability)) as process:
+    with killable_manager.running(msgspec.structs.replace(settings, durability=durability)) as process:
         client = sw.connect(settings.address)
         with traced(process.pid, data) as trace:
             for name in names:

@@ -13,20 +13,20 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.domain.commands.tiers import StoreFragment
-from stepwell.domain.content import digest_of
-from stepwell.domain.deciding import Origin
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.commands import StoreFragment
+from stepwell.domain.verdict import Origin
 from stepwell.limits import KIB, MIB
-from stepwell.manager.owner import StateOwner
+from stepwell.manager.state_owner import StateOwner
 from stepwell.protocol.messages import Answer, Granted, Offer, Request, Response
-from tests.crossprocess import readers
-from tests.crossprocess.readers import PROJECT, elsewhere
-from tests.faults.bystander import Bystander
-from tests.faults.shortages import FULL, LARGE, SMALL, Model, Shortage
-from tests.managers import served
-from tests.peers import RawPeer
-from tests.seeds import seeded
-from tests.waiting import eventually
+from tests.support.managers import served
+from tests.support.peers import RawPeer
+from tests.support.programs import memory_readers
+from tests.support.programs.memory_readers import PROJECT, elsewhere
+from tests.support.programs.shortages import FULL, LARGE, SMALL, Model, Shortage
+from tests.support.programs.steady_client import Bystander
+from tests.support.seeds import seeded
+from tests.support.wait import eventually
 
 SEED = 4290
 
@@ -186,7 +186,7 @@ def stopped_reader() -> Iterator[tuple[sw.Client, Callable[[str], tuple[int, str
     with served() as stage, sw.connect(stage.address, [PROJECT]) as client:
         for name in HELD:
             client.tiers.store(sw.Fragment(fragment_id=name, body=generator.randbytes(HELD_BODY_BYTES), tokens=1))
-        with elsewhere(readers.hold, stage.address, HELD) as (reader, turn):
+        with elsewhere(memory_readers.hold, stage.address, HELD) as (reader, turn):
             assert turn.recv() == len(HELD) * HELD_BODY_BYTES
             pid = reader.pid
             assert pid is not None
@@ -258,7 +258,7 @@ def test_upload_delays_nobody() -> None:
     body = seeded(SEED).randbytes(MIB) * (UPLOAD_BYTES // MIB)
     with (
         sw.Runtime.start(workers=0) as runtime,
-        elsewhere(readers.chatter, runtime.address, CLIENTS) as (_, turn),
+        elsewhere(memory_readers.chatter, runtime.address, CLIENTS) as (_, turn),
     ):
         assert turn.recv() == "chatting"
         with RawPeer(runtime.address, timeout_s=60.0) as peer:

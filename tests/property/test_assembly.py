@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from stepwell.assembly.answer import Answer
 from stepwell.assembly.components import NAMED, named
-from stepwell.assembly.explaining import diff, why
+from stepwell.assembly.explain import diff, why
+from stepwell.assembly.inputs import Count, Failure, Question
 from stepwell.assembly.pipeline import assemble
-from stepwell.assembly.question import Count, Failure, Question
 from stepwell.assembly.receipt import Receipt
-from stepwell.assembly.replaying import replay
-from stepwell.strategies.base import ContextRequest, DecisionSeen, PlanSeen, ScoredFragment
+from stepwell.assembly.replay import replay
+from stepwell.strategies.payload import StrategyResult
+from stepwell.strategies.protocol import ContextRequest, DecisionSeen, PlanSeen, ScoredFragment
 from stepwell.strategies.ranking import is_wanted
-from stepwell.strategies.work import StrategyResult
-from tests.unit.assembly.support import count
-from tests.unit.strategies.support import MemoryView, Store
+from tests.support.assembly import count
+from tests.support.strategy_views import MemoryView, Store
 
 PROJECTS = ("p", "q")
 NAMES = ["keyword", "semantic", "graph", "recency", "someone"]

@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell.domain.commands import Command
-from stepwell.domain.fragment import TierBudget
 from stepwell.domain.replies import Reply
-from stepwell.manager.owner import Clock, StateOwner
-from stepwell.manager.requests import Requests
+from stepwell.domain.tiers.model import TierBudget
+from stepwell.manager.request_handler import Requests
 from stepwell.manager.sessions import Session
+from stepwell.manager.state_owner import Clock, StateOwner
 from stepwell.protocol.codec import Salvaged
 from stepwell.protocol.messages import Result
-from stepwell.storage.port import SessionRow
+from stepwell.storage.store import SessionRow
 from stepwell.telemetry import Logger, LogLevel
-from tests.property.test_shortcuts import commands, gets, plain
-from tests.unit.domain.support import image
+from tests.property.test_fast_path import commands, gets, plain
+from tests.support.domain.world import image
 
 NOW_MS = 1_700_000_000_000
 

@@ -8,10 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from stepwell.domain.changesets import net_of
+from stepwell.domain.changesets.commands import EndChangeset, RecordChange, StartChangeset
+from stepwell.domain.changesets.rules import net_of
 from stepwell.domain.commands import Command, Write
-from stepwell.domain.commands.changesets import EndChangeset, RecordChange, StartChangeset
-from stepwell.domain.commands.plans import (
+from stepwell.domain.plans.commands import (
     AdvancePlan,
     CompletePhase,
     CreateAction,
@@ -21,14 +21,14 @@ from stepwell.domain.commands.plans import (
     StartPhase,
     UseAction,
 )
-from stepwell.domain.content import digest_of
-from stepwell.domain.deciding import Origin
-from stepwell.domain.fragment import TierBudget
-from stepwell.domain.plan import Phase, ProjectLink
+from stepwell.domain.plans.model import Phase, ProjectLink
 from stepwell.domain.replies import ChangeRecorded, Reply
 from stepwell.domain.state import State
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.verdict import Origin
 from stepwell.errors import BrokenChain
-from tests.property.support import AgainstModel, Refusal, content
+from tests.support.model_check import AgainstModel, Refusal, content
 
 PLANS = ("one", "two")
 BYTES_MAX = 60

@@ -17,7 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from stepwell import limits
 from stepwell.domain import invariants
 from stepwell.domain.commands import Command, Write
-from stepwell.domain.commands.tiers import (
+from stepwell.domain.replies import FragmentsMoved, Reply
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.commands import (
     DeleteFragment,
     DemoteFragment,
     EvictLru,
@@ -26,21 +28,19 @@ from stepwell.domain.commands.tiers import (
     SetBudget,
     StoreFragment,
 )
-from stepwell.domain.content import digest_of
-from stepwell.domain.deciding import Origin
-from stepwell.domain.fragment import FragmentRow, TierBudget
-from stepwell.domain.replies import FragmentsMoved, Reply
-from stepwell.domain.tier import Tier
+from stepwell.domain.tiers.model import FragmentRow, TierBudget
+from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.verdict import Origin
 from stepwell.errors import Busy, NotFound, TierFull, TransactionAborted
 from stepwell.limits import KIB, MIB
-from stepwell.manager.owner import StateOwner
-from stepwell.memory.arena import Arena, record_bytes
-from stepwell.memory.replay import Replayed, changes, replay
-from stepwell.memory.upload import Upload
-from stepwell.memory.view import Mappings, content
+from stepwell.manager.state_owner import StateOwner
+from stepwell.memory.reader.catalogue_reader import Replayed, changes, replay
+from stepwell.memory.reader.mappings import Mappings, content
+from stepwell.memory.writer.arena import Arena, record_bytes
+from stepwell.memory.writer.upload import Upload
 from stepwell.protocol.handles import CatalogueEnd, Handle
 from stepwell.protocol.messages import Answer
-from tests.unit.memory.support import compressible, fill, noise
+from tests.support.memory.bodies import compressible, fill, noise
 
 TINY = {
     "SEGMENT_BYTES_MIN": 16 * KIB,

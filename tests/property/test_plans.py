@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from stepwell.domain.commands import Command, Write
-from stepwell.domain.commands.plans import (
+from stepwell.domain.plans.commands import (
     AdvancePlan,
     CancelPlan,
     CompleteApply,
@@ -29,13 +29,13 @@ from stepwell.domain.commands.plans import (
     SubplanSpec,
     UseAction,
 )
-from stepwell.domain.commands.subplans import ProceedPlan, RecordMerge, ResolveConflict, StartReady
-from stepwell.domain.conflict import Resolution
-from stepwell.domain.deciding import Origin
-from stepwell.domain.plan import Phase, ProjectLink, SubplanMode
+from stepwell.domain.plans.conflicts import Resolution
+from stepwell.domain.plans.model import Phase, ProjectLink, SubplanMode
+from stepwell.domain.plans.subplan_commands import ProceedPlan, RecordMerge, ResolveConflict, StartReady
 from stepwell.domain.replies import PlansForgotten, ReadyStarted, Reply
 from stepwell.domain.state import State
-from tests.property.support import AgainstModel, Refusal
+from stepwell.domain.verdict import Origin
+from tests.support.model_check import AgainstModel, Refusal
 
 STRATEGIZE, EXECUTE, APPLY = Phase
 LINKS = (ProjectLink("p"),)

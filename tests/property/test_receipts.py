@@ -11,16 +11,16 @@ from hypothesis.stateful import initialize, rule
 
 from stepwell import limits
 from stepwell.domain.commands import Command, Write
-from stepwell.domain.commands.receipts import GetReceipt, ListReceipts, StoreReceipt
-from stepwell.domain.commands.tiers import DeleteFragment, SetBudget, StoreFragment
-from stepwell.domain.content import digest_of
-from stepwell.domain.deciding import Origin
-from stepwell.domain.fragment import TierBudget
+from stepwell.domain.receipts.commands import GetReceipt, ListReceipts, StoreReceipt
 from stepwell.domain.replies import ReceiptPage, Reply
 from stepwell.domain.state import State
-from stepwell.domain.tier import Tier
-from tests.property.support import AgainstModel, Refusal, content
-from tests.unit.domain.support import image
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.commands import DeleteFragment, SetBudget, StoreFragment
+from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.verdict import Origin
+from tests.support.domain.world import image
+from tests.support.model_check import AgainstModel, Refusal, content
 
 COUNT_MAX, SIZE_MAX, ALL_MAX = 4, 12, 20
 TIERS = ("fragments", "clocks", "orders", "usage", "created")

@@ -21,9 +21,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from stepwell import limits
 from stepwell.domain import invariants
 from stepwell.domain.commands import Command, Write
-from stepwell.domain.commands.plans import CancelPlan, CreateAction, EndSession, ExpireLeases, ForgetPlans, UseAction
-from stepwell.domain.commands.receipts import StoreReceipt
-from stepwell.domain.commands.tiers import (
+from stepwell.domain.event_builder import events_of
+from stepwell.domain.events import AnyEvent
+from stepwell.domain.machine import Outcome
+from stepwell.domain.plans.commands import CancelPlan, CreateAction, EndSession, ExpireLeases, ForgetPlans, UseAction
+from stepwell.domain.plans.model import Phase, ProjectLink
+from stepwell.domain.receipts.commands import StoreReceipt
+from stepwell.domain.replies import Reply
+from stepwell.domain.state import State
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.commands import (
     DeleteFragment,
     DemoteFragment,
     EvictLru,
@@ -32,30 +39,23 @@ from stepwell.domain.commands.tiers import (
     SetBudget,
     StoreFragment,
 )
-from stepwell.domain.content import digest_of
-from stepwell.domain.deciding import Origin
-from stepwell.domain.events import AnyEvent
-from stepwell.domain.fragment import TierBudget
-from stepwell.domain.fragments import Entry
-from stepwell.domain.machine import Outcome
-from stepwell.domain.plan import Phase, ProjectLink
-from stepwell.domain.replies import Reply
-from stepwell.domain.state import State
-from stepwell.domain.telling import events_of
-from stepwell.domain.tier import Tier
+from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.tiers.table import Entry
+from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.verdict import Origin
 from stepwell.errors import Refused
 from stepwell.limits import KIB, MIB
 from stepwell.manager.recovery import recover
-from stepwell.memory.packing import unpack
-from stepwell.memory.upload import Upload
-from stepwell.storage import opening, rows
+from stepwell.memory.compression import unpack
+from stepwell.memory.writer.upload import Upload
+from stepwell.storage import database, rows
+from stepwell.storage.body_reader import BodyFile
 from stepwell.storage.directory import DATABASE
-from stepwell.storage.port import Durability, SessionRow
-from stepwell.storage.reading import BodyFile
-from tests.unit.memory.support import compressible, noise
-from tests.unit.storage.deeds import deeds, progress, record
-from tests.unit.storage.ledger import Key, Ledger, Use, tables_of
-from tests.unit.storage.support import NOON_MS, Reign, copy_database, kept, mixed
+from stepwell.storage.store import Durability, SessionRow
+from tests.support.memory.bodies import compressible, noise
+from tests.support.storage.expected_rows import Key, Ledger, Use, tables_of
+from tests.support.storage.plan_steps import deeds, progress, record
+from tests.support.storage.state import NOON_MS, Reign, copy_database, kept, mixed
 
 TINY = {
     "SEGMENT_BYTES_MIN": 16 * KIB,
@@ -105,7 +105,7 @@ class Storage(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         for name, value in TINY.items():
             self.patch.setattr(limits, name, value)
-        self.patch.setitem(opening._SYNCHRONOUS, Durability.PROCESS, "OFF")  # there is no loss of power in here
+        self.patch.setitem(database._SYNCHRONOUS, Durability.PROCESS, "OFF")  # there is no loss of power in here
         self.root = Path(tempfile.mkdtemp(prefix="sw-storage-"))
         self.sent: dict[bytes, bytes] = {}  # every body that ever came
         self.now_ms, self.now_s = NOON_MS, 0.0

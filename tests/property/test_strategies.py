@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.domain.outline import FILE_KIND, is_content, part_prefix
-from stepwell.strategies import index, postings
-from stepwell.strategies.base import ContextRequest, ScoredFragment
-from stepwell.strategies.index import K1, B, Index, Weights
-from stepwell.strategies.keyword import KeywordStrategy
+from stepwell.domain.tiers.source_outline import FILE_KIND, is_content, part_prefix
+from stepwell.strategies.builtin.keyword import KeywordStrategy
+from stepwell.strategies.builtin.recency import RecencyStrategy
+from stepwell.strategies.index import bm25, postings
+from stepwell.strategies.index.bm25 import K1, B, Index, Weights
+from stepwell.strategies.index.terms import counted, distinct, worth
+from stepwell.strategies.protocol import ContextRequest, ScoredFragment
 from stepwell.strategies.ranking import by_score
-from stepwell.strategies.recency import RecencyStrategy
-from stepwell.strategies.terms import counted, distinct, worth
-from tests.unit.strategies.support import MemoryView, Store, found
+from tests.support.strategy_views import MemoryView, Store, found
 
 PROJECTS = ("p", "q")
 WORDS = st.sampled_from(["red", "green", "blue", "get_user", "getUser", "user.name", "日本語", "é", "7"])
@@ -85,7 +85,7 @@ def sizes(draw: st.DrawFn) -> Bounds:
 def bounded(bounds: Bounds) -> Generator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in bounds.items():
-            patch.setattr(postings if hasattr(postings, name) else index, name, value)
+            patch.setattr(postings if hasattr(postings, name) else bm25, name, value)
         yield
 
 

@@ -16,7 +16,9 @@ from msgspec.structs import replace
 from stepwell import limits
 from stepwell.domain import invariants, machine
 from stepwell.domain.commands import Command
-from stepwell.domain.commands.tasks import (
+from stepwell.domain.replies import AnyReply, Reply, TasksForgotten, TasksLeased
+from stepwell.domain.state import State
+from stepwell.domain.tasks.commands import (
     BeginTask,
     CancelTask,
     ExpireTasks,
@@ -29,15 +31,13 @@ from stepwell.domain.commands.tasks import (
     ReserveTasks,
     SubmitTask,
 )
-from stepwell.domain.content import digest_of
-from stepwell.domain.deciding import AnyChange, Origin
-from stepwell.domain.replies import AnyReply, Reply, TasksForgotten, TasksLeased
-from stepwell.domain.state import State
-from stepwell.domain.task import Task, TaskFault, TaskState, Worker
+from stepwell.domain.tasks.model import Task, TaskFault, TaskState, Worker
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.verdict import AnyChange, Origin
 from stepwell.errors import AlreadyExists, Busy, LeaseLost, NotFound, Refused
-from tests.property.support import UPLOADS
-from tests.unit.domain.support import NOON_MS, arrives, image
-from tests.unit.domain.tasking import MANAGER, check_tasks, derived, offers
+from tests.support.domain.tasks import MANAGER, check_tasks, derived, offers
+from tests.support.domain.world import NOON_MS, arrives, image
+from tests.support.model_check import UPLOADS
 
 T = TypeVar("T")
 

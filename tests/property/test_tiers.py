@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from stepwell.domain.commands import Command, Write
-from stepwell.domain.commands.tiers import (
+from stepwell.domain.replies import (
+    FragmentFound,
+    FragmentPage,
+    FragmentPlaced,
+    FragmentsMoved,
+    Note,
+    Reply,
+    TierMetrics,
+)
+from stepwell.domain.state import State
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.commands import (
     DeleteFragment,
     DemoteFragment,
     EvictLru,
@@ -24,22 +35,11 @@ from stepwell.domain.commands.tiers import (
     SweepIdle,
     SweepStale,
 )
-from stepwell.domain.content import digest_of
-from stepwell.domain.deciding import Origin
-from stepwell.domain.fragment import TierBudget
-from stepwell.domain.fragments import Usage
-from stepwell.domain.replies import (
-    FragmentFound,
-    FragmentPage,
-    FragmentPlaced,
-    FragmentsMoved,
-    Note,
-    Reply,
-    TierMetrics,
-)
-from stepwell.domain.state import State
-from stepwell.domain.tier import Tier
-from tests.property.support import AgainstModel, Refusal, content
+from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.tiers.table import Usage
+from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.verdict import Origin
+from tests.support.model_check import AgainstModel, Refusal, content
 
 HOT, WARM, COLD = Tier
 UP = {COLD: WARM, WARM: HOT}

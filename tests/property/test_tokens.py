@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from splintr import AnyTokenizer, Tokenizer
 
 import stepwell
-from stepwell.client import tokens
-from stepwell.client.tokens import ENCODINGS, ESTIMATE, counter, estimate_tokens
+from stepwell.client.session import tokens
+from stepwell.client.session.tokens import ENCODINGS, ESTIMATE, counter, estimate_tokens
 from stepwell.errors import InvalidArgument
 from stepwell.protocol.messages import ENCODING
-from tests.processes import in_forked_child
-from tests.seeds import seeded
+from tests.support.processes import in_forked_child
+from tests.support.seeds import seeded
 
 VOCABULARIES = [encoding for encoding in ENCODINGS if encoding != ESTIMATE]
 THREADS = 8
@@ -232,7 +232,7 @@ def test_importing_loads_no_vocabulary() -> None:
     """Neither the import nor the choice of an encoding loads anything; the first count does."""
     program = """
 import sys, stepwell
-from stepwell.client.tokens import counter
+from stepwell.client.session.tokens import counter
 chosen = counter("cl100k_base")
 assert "splintr" not in sys.modules
 assert chosen.count(b"hello world") == 2

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.trees.leaf import Delta
-from stepwell.trees.merging import merge_text
-from stepwell.trees.recording import Recording
-from tests.unit.trees.support import (
+from stepwell.trees.capture import Recording
+from stepwell.trees.entry import Delta
+from stepwell.trees.merge3 import merge_text
+from tests.support.trees import (
     BODIES,
     EMPTY_DIRECTORY,
     MODES,

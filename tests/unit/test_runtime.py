@@ -21,9 +21,9 @@ from stepwell.manager import process as process_module
 from stepwell.manager.process import Settings, serve
 from stepwell.protocol.messages import Request, Response
 from stepwell.transport.address import private_directory
-from tests.peers import RawPeer, store
-from tests.processes import fork, in_forked_child, is_alive, kill
-from tests.waiting import eventually
+from tests.support.peers import RawPeer, store
+from tests.support.processes import fork, in_forked_child, is_alive, kill
+from tests.support.wait import eventually
 
 ORPHAN_SECONDS = 2.0
 """No manager outlives its program by more than this."""
@@ -353,7 +353,7 @@ def test_manager_in_the_foreground_ends_on_signals(ending: signal.Signals) -> No
     """As `stepwell serve` runs it: without a lifeline, on Ctrl-C too, and its socket goes."""
     address = private_directory() / "s"
     script = f"""
-        from stepwell.domain.fragment import TierBudget
+        from stepwell.domain.tiers.model import TierBudget
         from stepwell.manager.process import Settings, serve
         settings = Settings(address={str(address)!r}, budget=TierBudget(), encoding="estimate", private_directory=True)
         serve(settings, on_ready=lambda: print("ready", flush=True))

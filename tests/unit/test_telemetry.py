@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stepwell.telemetry import Logger, LogLevel
-from tests.processes import in_forked_child
+from tests.support.processes import in_forked_child
 
 
 def test_full_pipe_that_nobody_reads_stops_nobody() -> None:

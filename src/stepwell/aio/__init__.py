@@ -9,7 +9,7 @@
 It is imported when it is first asked for: whoever has no event loop does not pay for one.
 """
 
-from stepwell.aio.bundle import Batch, Transaction
+from stepwell.aio.batch import Batch, Transaction
 from stepwell.aio.client import Client, connect
 from stepwell.aio.services import ContextTierService, PlanExecutionContext, PlanLifecycleService, ReceiptService
 from stepwell.aio.strategies import StrategyService

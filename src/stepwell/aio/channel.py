@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from stepwell import limits
-from stepwell.aio.link import Coming, Link, answered
-from stepwell.client import channel as blocking
-from stepwell.client.calls import LargeBody
-from stepwell.client.channel import checked, expired, give_up, is_granted, offer_of
-from stepwell.client.connections import Unreachable, closed
-from stepwell.client.errands import Errand, Numbered
+from stepwell.aio.connection import Coming, Link, answered
+from stepwell.client.api.calls import LargeBody
+from stepwell.client.session import channel as blocking
+from stepwell.client.session.channel import checked, expired, give_up, is_granted, offer_of
+from stepwell.client.session.connection_pool import Unreachable, closed
+from stepwell.client.session.pending_requests import Errand, Numbered
 from stepwell.errors import NotOwner, OutcomeUnknown, RuntimeLost, StepwellError
 from stepwell.protocol.messages import AskStatus, Goodbye, ManagerMessage, Offer, Released
 

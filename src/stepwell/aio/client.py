@@ -9,17 +9,17 @@ from collections.abc import Generator, Iterable
 from types import TracebackType
 from typing import Self
 
-from stepwell.aio.bundle import Batch, Transaction
+from stepwell.aio.batch import Batch, Transaction
+from stepwell.aio.caller import Way
 from stepwell.aio.channel import Channel
 from stepwell.aio.services import ContextTierService, PlanExecutionContext, PlanLifecycleService, ReceiptService
 from stepwell.aio.strategies import StrategyService
 from stepwell.aio.threads import Threads, elsewhere
 from stepwell.aio.watch import Watch, Watches
-from stepwell.aio.way import Way
 from stepwell.client import client as blocking
 from stepwell.client.client import unconnected
-from stepwell.client.ingesting import IngestReport
-from stepwell.client.tasks import OnProgress
+from stepwell.client.session.task_futures import OnProgress
+from stepwell.client.workflows.ingest import IngestReport
 from stepwell.errors import InvalidArgument
 from stepwell.protocol.messages import Status
 

@@ -7,21 +7,21 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 
 from stepwell import limits
-from stepwell.aio.capturing import Capturing
+from stepwell.aio.caller import Way
+from stepwell.aio.capture import Capturing
 from stepwell.aio.threads import elsewhere
-from stepwell.aio.way import Way
-from stepwell.client import execution, lifecycle
-from stepwell.client.calls import Awaiting, Call
+from stepwell.client import execution, plan_lifecycle
+from stepwell.client.api.calls import Awaiting, Call
+from stepwell.client.api.fragments import StoredFragment
+from stepwell.client.api.plans import PlanCalls
+from stepwell.client.api.receipts import ReceiptCalls
+from stepwell.client.api.tiers import Gathering, TierCalls, all_placed, frames
 from stepwell.client.execution import ChangeSummary, ExecutionCalls, summary_of
-from stepwell.client.fragments import StoredFragment
-from stepwell.client.plans import PlanCalls
-from stepwell.client.receipts import ReceiptCalls
-from stepwell.client.session import Session
-from stepwell.client.tiers import Gathering, TierCalls, all_placed, frames
-from stepwell.domain.changeset import EntryRow
-from stepwell.domain.fragment import Fragment, FragmentRow
+from stepwell.client.session.session import Session
+from stepwell.domain.changesets.model import EntryRow
 from stepwell.domain.replies import FragmentPlaced
-from stepwell.domain.tier import Tier
+from stepwell.domain.tiers.model import Fragment, FragmentRow
+from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import StepwellError
 
 
@@ -82,10 +82,10 @@ class PlanLifecycleService(PlanCalls, Awaiting):
 
     def __init__(self, session: Session, way: Way) -> None:
         super().__init__(session, way)
-        self.twin = lifecycle.PlanLifecycleService(session)
+        self.twin = plan_lifecycle.PlanLifecycleService(session)
         self.threads = way.threads
 
-    work_on = elsewhere(lifecycle.PlanLifecycleService.work_on)
+    work_on = elsewhere(plan_lifecycle.PlanLifecycleService.work_on)
     """Work on the children of a plan: `stepwell.PlanLifecycleService.work_on`, in a thread, in which `run` is called.
 
     Cancelled, it goes on there to its end: give it a `wait_s`, or cancel the plan.

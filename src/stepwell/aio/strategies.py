@@ -14,15 +14,15 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
-from stepwell.aio.way import Way
-from stepwell.client import strategies
-from stepwell.client.strategies import listing
-from stepwell.client.tasks import OnProgress
-from stepwell.client.views import View
+from stepwell.aio.caller import Way
+from stepwell.client.api import strategies
+from stepwell.client.api.strategies import listing
+from stepwell.client.api.views import View
+from stepwell.client.session.task_futures import OnProgress
 from stepwell.domain.replies import StrategiesFound
 from stepwell.errors import StepwellError
-from stepwell.strategies.base import ContextRequest
-from stepwell.strategies.work import StrategyResult
+from stepwell.strategies.payload import StrategyResult
+from stepwell.strategies.protocol import ContextRequest
 
 
 class StrategyService:

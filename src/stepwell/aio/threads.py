@@ -14,7 +14,7 @@ from typing import Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, ove
 
 from stepwell import limits
 from stepwell.aio.channel import Channel
-from stepwell.client.connections import closed
+from stepwell.client.session.connection_pool import closed
 
 P = ParamSpec("P")
 R = TypeVar("R")

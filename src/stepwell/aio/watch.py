@@ -15,9 +15,9 @@ from weakref import WeakSet
 
 from stepwell import limits
 from stepwell.aio.channel import Channel
-from stepwell.aio.link import Link
-from stepwell.client.standing import comes_back
-from stepwell.client.watch import Place, names_of, told_in
+from stepwell.aio.connection import Link
+from stepwell.client.api.watch import Place, names_of, told_in
+from stepwell.client.session.push_connection import comes_back
 from stepwell.domain.events import AnyEvent
 from stepwell.errors import InvalidArgument, OutcomeUnknown, RuntimeLost, StepwellError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec import Struct
 
 from stepwell.assembly.candidate import DepthName, Scores, Vote
-from stepwell.assembly.question import Failure
+from stepwell.assembly.inputs import Failure
 from stepwell.assembly.receipt import Receipt
-from stepwell.domain.tier import Tier
+from stepwell.domain.tiers.tier import Tier
 
 
 class AnswerFragment(Struct, frozen=True):

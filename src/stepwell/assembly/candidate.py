@@ -9,9 +9,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from stepwell.assembly.question import Key
-from stepwell.domain.fragment import FragmentRow
-from stepwell.strategies.work import StrategyResult
+from stepwell.assembly.inputs import Key
+from stepwell.domain.tiers.model import FragmentRow
+from stepwell.strategies.payload import StrategyResult
 
 DepthName = Literal["full", "summary", "signature", "listing"]
 DEPTHS: Final[tuple[DepthName, ...]] = ("full", "summary", "signature", "listing")

@@ -8,7 +8,19 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from stepwell.assembly import allocate, dedupe, depth, fuse, neighbours, order, pack, preamble, score, select, skeleton
+from stepwell.assembly.stages import (
+    allocate,
+    dedupe,
+    depth,
+    expand,
+    fuse,
+    order,
+    pack,
+    preamble,
+    score,
+    select,
+    skeleton,
+)
 from stepwell.errors import InvalidArgument
 
 
@@ -18,7 +30,7 @@ class Components(Struct, frozen=True, kw_only=True):
     select: select.Select = select.by_confidence
     allocate: allocate.Allocate = allocate.proportional
     fuse: fuse.Fuse = fuse.weighted
-    expand: neighbours.Expand = neighbours.nearby
+    expand: expand.Expand = expand.nearby
     dedupe: dedupe.Dedupe = dedupe.by_content
     score: score.Score = score.balanced
     depth: depth.Depth = depth.deepest
@@ -34,7 +46,7 @@ NAMED: Final[Mapping[str, Mapping[str, object]]] = {
     "select": select.COMPONENTS,
     "allocate": allocate.COMPONENTS,
     "fuse": fuse.COMPONENTS,
-    "expand": neighbours.COMPONENTS,
+    "expand": expand.COMPONENTS,
     "dedupe": dedupe.COMPONENTS,
     "score": score.COMPONENTS,
     "depth": depth.COMPONENTS,

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from stepwell.assembly.answer import Answer
-from stepwell.domain.names import FragmentId, Label, ProjectName, Source
+from stepwell.domain.bounded_types import FragmentId, Label, ProjectName, Source
 from stepwell.errors import InvalidArgument
 
 FORMAT: Final = "see `stepwell eval --help` for what a line has"

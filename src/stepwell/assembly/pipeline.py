@@ -18,17 +18,17 @@ from typing import Final
 
 from msgspec import Struct
 
-from stepwell.assembly import preamble as preambles
-from stepwell.assembly import skeleton as skeletons
 from stepwell.assembly.answer import Answer
 from stepwell.assembly.candidate import Allotment, Piece, Scored
 from stepwell.assembly.components import DEFAULT, Components
-from stepwell.assembly.delivery import Delivery, answered
-from stepwell.assembly.pack import NOTHING, Kit, Packed, without
-from stepwell.assembly.preamble import Summary
-from stepwell.assembly.question import Failure, Key, Question
+from stepwell.assembly.inputs import Failure, Key, Question
 from stepwell.assembly.render import render
-from stepwell.assembly.select import sound
+from stepwell.assembly.result import Delivery, answered
+from stepwell.assembly.stages import preamble as preambles
+from stepwell.assembly.stages import skeleton as skeletons
+from stepwell.assembly.stages.pack import NOTHING, Kit, Packed, without
+from stepwell.assembly.stages.preamble import Summary
+from stepwell.assembly.stages.select import sound
 
 FILLS_MAX: Final = 3  # how often what is left over is filled again
 LEFT_OVER: Final = 0.01  # of the budget: less is not worth another count

@@ -11,9 +11,9 @@ from typing import Literal
 from msgspec import Struct
 
 from stepwell.assembly.candidate import DepthName, Scores, Vote
-from stepwell.assembly.question import Key
-from stepwell.domain.tier import Tier
-from stepwell.strategies.base import ContextRequest
+from stepwell.assembly.inputs import Key
+from stepwell.domain.tiers.tier import Tier
+from stepwell.strategies.protocol import ContextRequest
 
 Decision = Literal["kept", "shortened", "deduplicated", "cut"]
 

@@ -13,10 +13,10 @@ from itertools import groupby
 from typing import Final
 
 from stepwell.assembly.candidate import Piece
-from stepwell.assembly.dedupe import TURN
-from stepwell.assembly.depth import CODE, ELLIPSIS
-from stepwell.assembly.question import Key
-from stepwell.assembly.showing import FENCE, fenced, text_of
+from stepwell.assembly.fencing import FENCE, fenced, text_of
+from stepwell.assembly.inputs import Key
+from stepwell.assembly.stages.dedupe import TURN
+from stepwell.assembly.stages.depth import CODE, ELLIPSIS
 
 _HEADING_CHARS_MAX: Final = 300  # of a source: its end tells more
 _UNFIT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # a name may be meant to confuse a terminal

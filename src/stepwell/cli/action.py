@@ -10,13 +10,13 @@ from rich import box
 from rich.table import Table
 
 from stepwell import limits
-from stepwell.cli.addresses import resolve
-from stepwell.cli.facts import plain
-from stepwell.cli.output import complain, results, say, say_json
-from stepwell.cli.validations import add_validations, validations_of
-from stepwell.cli.verbs import Verb, add_verbs, run_verb
+from stepwell.cli.common.addresses import resolve
+from stepwell.cli.common.json_values import plain
+from stepwell.cli.common.output import complain, results, say, say_json
+from stepwell.cli.common.subcommand import Verb, add_verbs, run_verb
+from stepwell.cli.common.validations import add_validations, validations_of
 from stepwell.client.client import Client, connect
-from stepwell.domain.plan import Argument
+from stepwell.domain.plans.model import Argument
 from stepwell.domain.replies import ActionSummary
 
 SUMMARY: Final = "Create and list the actions that plans are made of"

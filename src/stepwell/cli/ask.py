@@ -11,14 +11,14 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from stepwell.cli import bars
-from stepwell.cli.addresses import add_address, resolve
-from stepwell.cli.output import complain, results
+from stepwell.cli.common import progress_bar
+from stepwell.cli.common.addresses import add_address, resolve
+from stepwell.cli.common.output import complain, results
 from stepwell.client.client import connect
-from stepwell.client.executor import DefaultStrategyExecutor, Execution
+from stepwell.client.workflows.strategy_executor import DefaultStrategyExecutor, Execution
 from stepwell.errors import InvalidArgument
-from stepwell.strategies.base import ContextRequest
-from stepwell.strategies.work import StrategyResult
+from stepwell.strategies.payload import StrategyResult
+from stepwell.strategies.protocol import ContextRequest
 
 SUMMARY: Final = "Ask strategies which fragments answer a question"
 
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.project:
         raise InvalidArgument("name a project: give --project NAME")
     request = ContextRequest(projects=arguments.project, query=arguments.question, budget_tokens=arguments.budget)
-    with connect(resolve(arguments.address), arguments.project) as client, bars.strategies() as on_progress:
+    with connect(resolve(arguments.address), arguments.project) as client, progress_bar.strategies() as on_progress:
         execution = DefaultStrategyExecutor(client).execute(
             request, arguments.strategies, deadline_s=arguments.deadline, on_progress=on_progress
         )

@@ -15,14 +15,14 @@ from rich.text import Text
 from stepwell.assembly.answer import Answer
 from stepwell.assembly.components import named
 from stepwell.assembly.receipt import Receipt
-from stepwell.cli import bars
-from stepwell.cli.output import complain
-from stepwell.cli.places import Place, add_place, opened, place_of
+from stepwell.cli.common import progress_bar
+from stepwell.cli.common.output import complain
+from stepwell.cli.common.source import Place, add_place, opened, place_of
 from stepwell.client.client import Client
-from stepwell.client.ingesting import IngestReport
-from stepwell.domain.outline import FILE_KIND
+from stepwell.client.workflows.ingest import IngestReport
+from stepwell.domain.tiers.source_outline import FILE_KIND
 from stepwell.errors import InvalidArgument, OutcomeUnknown, RuntimeLost
-from stepwell.strategies.base import ContextRequest
+from stepwell.strategies.protocol import ContextRequest
 
 SUMMARY: Final = "Assemble the best context for a question"
 
@@ -78,10 +78,10 @@ def _ask(
 ) -> Answer:
     """After reading what there is to read."""
     if place.path is not None:
-        with bars.reading() as on_reading:
+        with progress_bar.reading() as on_reading:
             report = client.ingest(place.path, on_progress=on_reading)
         _complain_of_skipped(report)
-    with bars.strategies() as on_progress:
+    with progress_bar.strategies() as on_progress:
         answer = client.assemble(
             request,
             plan_id=arguments.plan,

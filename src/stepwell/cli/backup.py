@@ -6,8 +6,8 @@ import argparse
 import time
 from typing import Final
 
-from stepwell.cli.directories import add_data_dir, directory
-from stepwell.cli.output import say
+from stepwell.cli.common.output import say
+from stepwell.cli.common.state_directory import add_data_dir, directory
 from stepwell.storage.backup import back_up
 
 SUMMARY: Final = "Copy a data directory, consistently, while its manager goes on"

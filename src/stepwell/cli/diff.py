@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from stepwell.assembly.explaining import diff
-from stepwell.cli.places import add_place, opened, place_of
+from stepwell.assembly.explain import diff
+from stepwell.cli.common.source import add_place, opened, place_of
 from stepwell.cli.why import latest
 from stepwell.errors import InvalidArgument
 

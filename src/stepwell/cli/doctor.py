@@ -11,11 +11,11 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from stepwell.cli.directories import add_data_dir
-from stepwell.cli.output import results
-from stepwell.client.tokens import counter
+from stepwell.cli.common.output import results
+from stepwell.cli.common.state_directory import add_data_dir
+from stepwell.client.session.tokens import counter
 from stepwell.errors import InvalidArgument
-from stepwell.manager.doctor import Check, Findings, Report, examine
+from stepwell.manager.check.doctor import Check, Findings, Report, examine
 
 SUMMARY: Final = "Check a data directory without changing a byte of it"
 

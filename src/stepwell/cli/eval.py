@@ -17,16 +17,16 @@ from rich.text import Text
 
 from stepwell.assembly.components import ALONE
 from stepwell.assembly.evaluation import Asked, Data, Document, Recall, mean, parse, recall
-from stepwell.cli import bars
-from stepwell.cli.output import complain, results
+from stepwell.cli.common import progress_bar
+from stepwell.cli.common.output import complain, results
 from stepwell.cli.workers import count
+from stepwell.client.api.views import View
 from stepwell.client.client import Client
-from stepwell.client.views import View
-from stepwell.domain.fragment import Fragment
-from stepwell.domain.outline import Outline
+from stepwell.domain.tiers.model import Fragment
+from stepwell.domain.tiers.source_outline import Outline
 from stepwell.errors import InvalidArgument, NotFound
 from stepwell.runtime import Runtime
-from stepwell.strategies.base import ContextRequest
+from stepwell.strategies.protocol import ContextRequest
 
 SUMMARY: Final = "Measure how much of the evidence for questions is found"
 FUSION: Final = "fusion"
@@ -131,7 +131,7 @@ def _measured(client: Client, data: Data, names: Sequence[str], budgets: Sequenc
     found: dict[str, dict[int, list[Recall]]] = {name: {each: [] for each in budgets} for name in (*names, FUSION)}
     failures: dict[str, str] = {}
     asking = _Asking(client, names, budgets)
-    with bars.reading("asking") as advance, ThreadPoolExecutor(max_workers=4) as threads:
+    with progress_bar.reading("asking") as advance, ThreadPoolExecutor(max_workers=4) as threads:
         for done, answers in enumerate(threads.map(asking.ask, data.questions), 1):
             advance(done, len(data.questions), "")
             for (name, budget), (recalled, failed) in answers.items():

@@ -11,13 +11,13 @@ from typing import Final
 import msgspec
 
 from stepwell import limits
-from stepwell.cli import bars
-from stepwell.cli.addresses import add_address, resolve
-from stepwell.cli.output import complain, say
-from stepwell.cli.places import root_of
+from stepwell.cli.common import progress_bar
+from stepwell.cli.common.addresses import add_address, resolve
+from stepwell.cli.common.output import complain, say
+from stepwell.cli.common.source import root_of
+from stepwell.client.api.views import View
 from stepwell.client.client import Client, connect
-from stepwell.client.ingesting import IngestReport
-from stepwell.client.views import View
+from stepwell.client.workflows.ingest import IngestReport
 from stepwell.errors import StepwellError
 from stepwell.ingest.inventory import project_name
 
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ingest(client: Client, path: Path) -> IngestReport:
-    with bars.reading() as on_progress:
+    with progress_bar.reading() as on_progress:
         return client.ingest(path, on_progress=on_progress)
 
 

@@ -7,18 +7,18 @@ import contextlib
 from typing import Final
 
 from stepwell import limits
-from stepwell.cli.addresses import resolve
-from stepwell.cli.directories import directory
-from stepwell.cli.output import complain, say
+from stepwell.cli.common.addresses import resolve
+from stepwell.cli.common.output import complain, say
+from stepwell.cli.common.state_directory import directory
 from stepwell.cli.workers import cores, count
-from stepwell.client.tokens import ENCODINGS
+from stepwell.client.session.tokens import ENCODINGS
 from stepwell.errors import InvalidArgument, StoreFailed
 from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.manager.process import serve as serve_until_stopped
 from stepwell.pool.crew import Crew
 from stepwell.pool.supervisor import PoolSettings
 from stepwell.protocol.messages import ENCODING
-from stepwell.storage.port import Durability
+from stepwell.storage.store import Durability
 from stepwell.telemetry import LogLevel
 
 SUMMARY: Final = "Run a manager in the foreground"

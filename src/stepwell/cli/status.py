@@ -12,13 +12,13 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from stepwell.cli.addresses import add_address, resolve
-from stepwell.cli.output import results
+from stepwell.cli.common.addresses import add_address, resolve
+from stepwell.cli.common.output import results
 from stepwell.client.client import connect
-from stepwell.domain.fragments import Usage
 from stepwell.domain.replies import StrategiesFound
+from stepwell.domain.tiers.table import Usage
 from stepwell.protocol.messages import Status
-from stepwell.storage.port import Durability
+from stepwell.storage.store import Durability
 
 SUMMARY: Final = "Show how a manager is"
 

@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import Final
 
-from stepwell.assembly.explaining import why
+from stepwell.assembly.explain import why
 from stepwell.assembly.receipt import Entry
-from stepwell.cli.places import add_place, opened, place_of
+from stepwell.cli.common.source import add_place, opened, place_of
 from stepwell.client.client import Client
 from stepwell.errors import NotFound
 

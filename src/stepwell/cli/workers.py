@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from stepwell import limits
-from stepwell.cli.addresses import resolve
-from stepwell.cli.output import complain
+from stepwell.cli.common.addresses import resolve
+from stepwell.cli.common.output import complain
 from stepwell.pool.supervisor import PoolSettings, PoolStatus, Supervisor
 from stepwell.telemetry import LogLevel
 

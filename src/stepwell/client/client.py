@@ -9,23 +9,23 @@ from typing import Self
 
 from stepwell.assembly.answer import Answer
 from stepwell.assembly.receipt import Receipt
-from stepwell.client.assembling import Assembling
-from stepwell.client.bundle import Batch, Transaction
-from stepwell.client.channel import Channel
+from stepwell.client.api.batch import Batch, Transaction
+from stepwell.client.api.receipts import ReceiptService
+from stepwell.client.api.strategies import StrategyService
+from stepwell.client.api.tiers import ContextTierService
+from stepwell.client.api.views import View, Views
+from stepwell.client.api.watch import Watch, Watches, names_of
 from stepwell.client.execution import PlanExecutionContext
-from stepwell.client.executor import OnStrategyProgress
-from stepwell.client.ingesting import Ingesting, IngestReport
-from stepwell.client.lifecycle import PlanLifecycleService
-from stepwell.client.receipts import ReceiptService
-from stepwell.client.session import Session
-from stepwell.client.strategies import StrategyService
-from stepwell.client.tasks import OnProgress
-from stepwell.client.tiers import ContextTierService
-from stepwell.client.views import View, Views
-from stepwell.client.watch import Watch, Watches, names_of
+from stepwell.client.plan_lifecycle import PlanLifecycleService
+from stepwell.client.session.channel import Channel
+from stepwell.client.session.session import Session
+from stepwell.client.session.task_futures import OnProgress
+from stepwell.client.workflows.assemble import Assembling
+from stepwell.client.workflows.ingest import Ingesting, IngestReport
+from stepwell.client.workflows.strategy_executor import OnStrategyProgress
 from stepwell.errors import InvalidArgument
 from stepwell.protocol.messages import Status
-from stepwell.strategies.base import ContextRequest
+from stepwell.strategies.protocol import ContextRequest
 
 
 class Client:

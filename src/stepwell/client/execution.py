@@ -12,17 +12,15 @@ from msgspec import Struct
 from ulid import ULID
 
 from stepwell import limits
-from stepwell.client import applying, capturing, merging, plandiffs, rolling_back
-from stepwell.client.calls import Answered, Answering, Call, Deferring, Enlists, Service, method
-from stepwell.client.capturing import Captured
-from stepwell.client.diffs import entry_diff
-from stepwell.client.merging import ConflictSides
-from stepwell.client.netted import real_root
-from stepwell.client.plandiffs import PlanChanges
-from stepwell.client.session import Session
-from stepwell.domain.changeset import Change, Changeset, ChangesetState, EntryRow, Operation
-from stepwell.domain.checks import require_instance
-from stepwell.domain.commands.changesets import (
+from stepwell.client.api.calls import Answered, Answering, Call, Deferring, Enlists, Service, method
+from stepwell.client.session.session import Session
+from stepwell.client.workflows import apply, capture, merge, plan_diff, rollback
+from stepwell.client.workflows.capture import Captured
+from stepwell.client.workflows.entry_diff import entry_diff
+from stepwell.client.workflows.merge import ConflictSides
+from stepwell.client.workflows.plan_delta import real_root
+from stepwell.client.workflows.plan_diff import PlanChanges
+from stepwell.domain.changesets.commands import (
     EndChangeset,
     GetChangeset,
     ListChangesets,
@@ -30,12 +28,14 @@ from stepwell.domain.commands.changesets import (
     RecordChange,
     StartChangeset,
 )
-from stepwell.domain.commands.plans import GetPlan
-from stepwell.domain.commands.tiers import LocateBodies
-from stepwell.domain.content import Digest
-from stepwell.domain.netting import NetChange, in_order, net_changes
-from stepwell.domain.plan import Plan
+from stepwell.domain.changesets.model import Change, Changeset, ChangesetState, EntryRow, Operation
+from stepwell.domain.changesets.net_changes import NetChange, in_order, net_changes
+from stepwell.domain.checks import require_instance
+from stepwell.domain.plans.commands import GetPlan
+from stepwell.domain.plans.model import Plan
 from stepwell.domain.replies import BodiesLocated, ChangesetFound, ChangesetPage, EntryPage
+from stepwell.domain.tiers.body_refs import Digest
+from stepwell.domain.tiers.commands import LocateBodies
 from stepwell.errors import NotFound
 
 
@@ -217,7 +217,7 @@ class PlanExecutionContext(ExecutionCalls, Answering):
         and on nothing else. It is all recorded or nothing is, and a merge that was interrupted is made again by another
         call; once made, another call gives the same. With `fail_on_conflict` it raises `MergeConflicts`.
         """
-        return merging.merge_children(self)
+        return merge.merge_children(self)
 
     def resolve(
         self,
@@ -233,18 +233,18 @@ class PlanExecutionContext(ExecutionCalls, Answering):
         Conflicts of one path come in declared order, and what is chosen is `ours` for the next: nobody's work is
         passed over unseen. `alias` is the child's, to be sure.
         """
-        return merging.resolve(self, path, accept=accept, body=body, mode=mode, alias=alias)
+        return merge.resolve(self, path, accept=accept, body=body, mode=mode, alias=alias)
 
     def conflict_sides(self, path: str) -> ConflictSides:
         """The first open conflict of a path, with the bytes of both sides and what git makes of them."""
-        return merging.sides_of(self, path)
+        return merge.sides_of(self, path)
 
     def conflict_text(self, path: str) -> str:
         """The first open conflict of a path as git writes it, between markers: to be edited, and given as `body`.
 
         Where it is not about text, but about modes, binary files or what was deleted, what each side has is described.
         """
-        return merging.text_of(self, path)
+        return merge.text_of(self, path)
 
     def plan_diff(self, *, paths: Sequence[str] = (), tools: Sequence[str] = ()) -> str:
         """A unified diff of what the whole plan comes to, in order of path, moves found; git applies it.
@@ -253,11 +253,11 @@ class PlanExecutionContext(ExecutionCalls, Answering):
 
         `paths` are globs, as in `tiers.list`; with `tools` it has the paths that one of those has changed.
         """
-        return plandiffs.plan_diff(self, paths, tools)
+        return plan_diff.plan_diff(self, paths, tools)
 
     def plan_summary(self) -> PlanChanges:
         """What the whole plan comes to, in numbers."""
-        return plandiffs.plan_summary(self)
+        return plan_diff.plan_summary(self)
 
     def capture(self, root: str | os.PathLike[str], *, tool: str = "capture") -> AbstractContextManager[Captured]:
         """While the block runs, notice what changes under `root`; at its end, record it as one closed changeset.
@@ -265,7 +265,7 @@ class PlanExecutionContext(ExecutionCalls, Answering):
         By content, whoever changed it: files, links and empty directories, with modes and moves; what git ignores is
         not looked at. All or nothing: an exception in the block, or a refusal at its end, records nothing.
         """
-        return capturing.capture(self, root, tool)
+        return capture.capture(self, root, tool)
 
     def apply(
         self,
@@ -286,7 +286,7 @@ class PlanExecutionContext(ExecutionCalls, Answering):
 
         `wait_s` is for others, at the same plan or tree: past it, `Busy`. `lease_ms` is renewed while it works.
         """
-        return applying.Applying(self, real_root(root), wait_s, lease_ms).run()
+        return apply.Applying(self, real_root(root), wait_s, lease_ms).run()
 
     def rollback(
         self, root: str | os.PathLike[str], *, reason: str = "", wait_s: float = limits.APPLY_WAIT_SECONDS
@@ -296,7 +296,7 @@ class PlanExecutionContext(ExecutionCalls, Answering):
         Where somebody changed the files since, it is a `TreeConflict` that names every path, and nothing is written. A
         second call gives the same plan.
         """
-        return rolling_back.roll_back(self, real_root(root), reason, wait_s)
+        return rollback.roll_back(self, real_root(root), reason, wait_s)
 
     def changesets(self) -> Iterator[Changeset]:
         """All changesets of the plan, of all contexts and attempts, in order of starting."""

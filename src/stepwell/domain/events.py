@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from stepwell.domain.changeset import ChangesetState, Operation
-from stepwell.domain.conflict import Resolution
-from stepwell.domain.fragment import TierBudget
-from stepwell.domain.plan import Phase, PlanState, SubplanMode
-from stepwell.domain.tier import Tier
+from stepwell.domain.changesets.model import ChangesetState, Operation
+from stepwell.domain.plans.conflicts import Resolution
+from stepwell.domain.plans.model import Phase, PlanState, SubplanMode
+from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.tiers.tier import Tier
 
 
 class Event(Struct, frozen=True, array_like=True, gc=False, tag=True):

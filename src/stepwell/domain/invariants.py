@@ -11,16 +11,16 @@ from itertools import pairwise
 from typing import Final
 
 from stepwell import limits
-from stepwell.domain.changeset import ChangesetState, derive_operation
-from stepwell.domain.content import Bodies
-from stepwell.domain.fragments import Usage
-from stepwell.domain.lifecycle import POSITIONS, TERMINAL
-from stepwell.domain.mode import check_mode
-from stepwell.domain.names import canonical
-from stepwell.domain.plan import Phase, PlanState, Position
+from stepwell.domain.bounded_types import canonical
+from stepwell.domain.changesets.mode import check_mode
+from stepwell.domain.changesets.model import ChangesetState, derive_operation
+from stepwell.domain.plans.lifecycle import POSITIONS, TERMINAL
+from stepwell.domain.plans.model import Phase, PlanState, Position
+from stepwell.domain.plans.validations import missing
 from stepwell.domain.state import State
-from stepwell.domain.tier import Tier
-from stepwell.domain.validation import missing
+from stepwell.domain.tiers.body_refs import Bodies
+from stepwell.domain.tiers.table import Usage
+from stepwell.domain.tiers.tier import Tier
 
 Invariant = Callable[[State], Iterator[str]]
 

@@ -12,27 +12,33 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from stepwell import limits
-from stepwell.domain import (
-    actions,
-    applying,
-    changesets,
-    decisions,
-    merging,
-    plans,
-    ready,
-    receipts,
-    retention,
-    subplans,
-    tasks,
-    tiers,
-)
+from stepwell.domain.changesets import rules as changeset_rules
 from stepwell.domain.commands import Command, Fleeting, Upkeep, Write
-from stepwell.domain.deciding import DECIDERS, AnyChange, Origin, Verdict
+from stepwell.domain.plans import actions, decisions, merge, ready, retention, subplans
+from stepwell.domain.plans import apply as plan_apply
+from stepwell.domain.plans import rules as plan_rules
+from stepwell.domain.receipts import rules as receipt_rules
 from stepwell.domain.replies import AnyReply, Reply
 from stepwell.domain.state import State
+from stepwell.domain.tasks import rules as task_rules
+from stepwell.domain.tiers import rules as tier_rules
+from stepwell.domain.verdict import DECIDERS, AnyChange, Origin, Verdict
 from stepwell.errors import ManagerFault, Refused, StepTooLarge, TransactionAborted
 
-RULES = (actions, applying, changesets, decisions, merging, plans, ready, receipts, retention, subplans, tasks, tiers)
+RULES = (
+    actions,
+    plan_apply,
+    changeset_rules,
+    decisions,
+    merge,
+    plan_rules,
+    ready,
+    receipt_rules,
+    retention,
+    subplans,
+    task_rules,
+    tier_rules,
+)
 """The modules whose functions decide; importing them registers those."""
 
 

@@ -6,13 +6,13 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from stepwell.domain.changeset import Changeset, ContextRow, EntryRow
-from stepwell.domain.fragment import FragmentRow, TierBudget
-from stepwell.domain.fragments import Usage
-from stepwell.domain.plan import Action, ActionState, Decision, Phase, Plan, PlanState
-from stepwell.domain.receipt import ReceiptRow
-from stepwell.domain.task import Offered, Task, TaskState, Worker
-from stepwell.domain.tier import Tier
+from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
+from stepwell.domain.plans.model import Action, ActionState, Decision, Phase, Plan, PlanState
+from stepwell.domain.receipts.model import ReceiptRow
+from stepwell.domain.tasks.model import Offered, Task, TaskState, Worker
+from stepwell.domain.tiers.model import FragmentRow, TierBudget
+from stepwell.domain.tiers.table import Usage
+from stepwell.domain.tiers.tier import Tier
 
 
 class Reply(Struct, frozen=True, array_like=True, gc=False, tag=True):

@@ -1,6 +1,6 @@
 """The state: tables of immutable rows, and nothing else. It changes through `machine` alone.
 
-Not thread-safe, and not meant to be: it has one owner, `stepwell.manager.owner`, who refuses all others.
+Not thread-safe, and not meant to be: it has one owner, `stepwell.manager.state_owner`, who refuses all others.
 """
 
 from __future__ import annotations
@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
-from stepwell.domain.changeset import Changeset, ContextRow, EntryRow
-from stepwell.domain.content import Bodies
-from stepwell.domain.fragment import FragmentRow, TierBudget
-from stepwell.domain.fragments import Entry, FragmentTable
-from stepwell.domain.plan import Action, Decision, Plan
-from stepwell.domain.queues import TaskTable, WorkerTable
-from stepwell.domain.receipt import ReceiptRow
+from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
+from stepwell.domain.plans.model import Action, Decision, Plan
+from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.tables import Cell, EntryTable, PlanTable, ReceiptTable, Table
-from stepwell.domain.task import Task, Worker
+from stepwell.domain.tasks.model import Task, Worker
+from stepwell.domain.tasks.queue import TaskTable, WorkerTable
+from stepwell.domain.tiers.body_refs import Bodies
+from stepwell.domain.tiers.model import FragmentRow, TierBudget
+from stepwell.domain.tiers.table import Entry, FragmentTable
 
 if TYPE_CHECKING:
-    from stepwell.domain.deciding import AnyChange
     from stepwell.domain.replies import Row
+    from stepwell.domain.verdict import AnyChange
 
 
 class _Swaps(Protocol):

@@ -7,10 +7,10 @@ from typing import Generic, Protocol, TypeVar
 
 from sortedcontainers import SortedDict, SortedList
 
-from stepwell.domain.changeset import EntryRow
-from stepwell.domain.lifecycle import TERMINAL
-from stepwell.domain.plan import Plan
-from stepwell.domain.receipt import ReceiptRow
+from stepwell.domain.changesets.model import EntryRow
+from stepwell.domain.plans.lifecycle import TERMINAL
+from stepwell.domain.plans.model import Plan
+from stepwell.domain.receipts.model import ReceiptRow
 
 
 class Keyed(Protocol):

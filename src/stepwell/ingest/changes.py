@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from stepwell.domain.fragment import Fragment, FragmentRow
-from stepwell.domain.outline import FILE_KIND, FileOutline, Outline, file_id, fingerprint
-from stepwell.domain.tier import Tier
+from stepwell.domain.tiers.model import Fragment, FragmentRow
+from stepwell.domain.tiers.source_outline import FILE_KIND, FileOutline, Outline, file_id, fingerprint
+from stepwell.domain.tiers.tier import Tier
 from stepwell.ingest.files import FileSame, FileSkipped, FileSplit, PartFound
 from stepwell.ingest.inventory import KnownFile
-from stepwell.ingest.splitting import VERSION
+from stepwell.ingest.split import VERSION
 
 
 class Place(Struct, frozen=True):

@@ -16,9 +16,9 @@ from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from stepwell import limits
-from stepwell.domain.content import digest_of
-from stepwell.domain.outline import PART_KEY, fingerprint, part_ids
-from stepwell.ingest.splitting import VERSION, Part, split
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.source_outline import PART_KEY, fingerprint, part_ids
+from stepwell.ingest.split import VERSION, Part, split
 
 CHORE: Final = "split-files"
 """The name under which workers offer it."""

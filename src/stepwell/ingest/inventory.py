@@ -14,11 +14,11 @@ from typing import Final
 from msgspec import Struct, field
 
 from stepwell import limits
-from stepwell.domain.fragment import FragmentRow
-from stepwell.domain.outline import FILE_KIND, FileOutline, file_id, fingerprint, is_part
+from stepwell.domain.tiers.model import FragmentRow
+from stepwell.domain.tiers.source_outline import FILE_KIND, FileOutline, file_id, fingerprint, is_part
 from stepwell.ingest.discovery import Found, Tree
 from stepwell.ingest.files import Asked
-from stepwell.ingest.splitting import VERSION
+from stepwell.ingest.split import VERSION
 
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _PROJECT_CHARS_MAX: Final = 128

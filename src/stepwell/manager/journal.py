@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from stepwell import limits
-from stepwell.domain.deciding import RowChanged
-from stepwell.domain.fragment import FragmentRow, TierBudget
+from stepwell.domain.event_builder import events_of
 from stepwell.domain.machine import Outcome
 from stepwell.domain.state import State
-from stepwell.domain.telling import events_of
+from stepwell.domain.tiers.model import FragmentRow, TierBudget
+from stepwell.domain.verdict import RowChanged
 from stepwell.errors import BodyGone
-from stepwell.manager.feed import Feed
-from stepwell.storage.port import BodyRow, Durability, SessionRow, Store, Turn
+from stepwell.manager.event_feed import Feed
+from stepwell.storage.store import BodyRow, Durability, SessionRow, Store, Turn
 
 
 class Journal:

@@ -16,16 +16,16 @@ from typing import assert_never
 
 from stepwell import limits
 from stepwell.errors import Busy, ManagerFault, OutcomeUnknown, ProtocolError, StepwellError
-from stepwell.manager.answering import Answering
-from stepwell.manager.dispatch import Dispatcher
-from stepwell.manager.guests import READ, WRITE, Guest
-from stepwell.manager.parking import Parking
-from stepwell.manager.requests import Requests
+from stepwell.manager.connection import READ, WRITE, Guest
+from stepwell.manager.deferred import Parking
+from stepwell.manager.handshake import Welcoming
+from stepwell.manager.reply_cache import Answering
+from stepwell.manager.request_handler import Requests
+from stepwell.manager.segment_sharing import Sharing
 from stepwell.manager.sessions import Session, Sessions
-from stepwell.manager.sharing import Sharing
+from stepwell.manager.task_dispatch import Dispatcher
 from stepwell.manager.uploads import Uploads
 from stepwell.manager.watchers import Watchers
-from stepwell.manager.welcoming import Welcoming
 from stepwell.protocol.codec import Salvaged, decode_from_client
 from stepwell.protocol.messages import (
     AskStatus,
@@ -45,11 +45,11 @@ from stepwell.protocol.messages import (
     Watch,
     Work,
 )
-from stepwell.storage.port import Kept
+from stepwell.storage.store import Kept
 from stepwell.telemetry import Logger
 from stepwell.transport.address import credentials
+from stepwell.transport.busy_wait import Spin
 from stepwell.transport.peer import Peer
-from stepwell.transport.spin import Spin
 
 _HOUSEKEEPING_S = 0.25
 

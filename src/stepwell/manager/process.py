@@ -19,16 +19,16 @@ import msgspec
 from msgspec import Struct, field
 
 from stepwell import limits
-from stepwell.domain.fragment import TierBudget
+from stepwell.domain.tiers.model import TierBudget
 from stepwell.errors import StartFailed, StepwellError, StoreDamaged, StoreFailed
 from stepwell.manager.loop import Loop
-from stepwell.manager.owner import Clock, StateOwner
-from stepwell.manager.requests import Requests
+from stepwell.manager.request_handler import Requests
+from stepwell.manager.state_owner import Clock, StateOwner
 from stepwell.protocol.messages import Refusal
 from stepwell.storage.directory import DataDirectory
-from stepwell.storage.memory import MemoryStore
-from stepwell.storage.port import Durability, Kept, Store
+from stepwell.storage.null_store import MemoryStore
 from stepwell.storage.sqlite import SqliteStore
+from stepwell.storage.store import Durability, Kept, Store
 from stepwell.telemetry import Logger, LogLevel
 from stepwell.transport.address import listen
 

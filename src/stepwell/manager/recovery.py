@@ -12,8 +12,8 @@ from stepwell.domain.invariants import BUDGET, check
 from stepwell.domain.state import State
 from stepwell.errors import StoreDamaged
 from stepwell.manager.journal import Journal
-from stepwell.memory.bodies import BodyStore
-from stepwell.storage.port import Kept
+from stepwell.memory.writer.body_store import BodyStore
+from stepwell.storage.store import Kept
 
 _SHOWN: Final = 5
 

@@ -15,7 +15,7 @@ from typing import Final
 from stepwell import limits
 from stepwell.errors import Busy, Conflict, OutcomeUnknown
 from stepwell.storage.directory import boot_id
-from stepwell.storage.port import SessionRow
+from stepwell.storage.store import SessionRow
 
 _GENERATION_BITS: Final = 62
 

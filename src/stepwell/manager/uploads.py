@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from stepwell import limits
-from stepwell.domain.content import Held
-from stepwell.domain.deciding import Origin
+from stepwell.domain.tiers.body_refs import Held
+from stepwell.domain.verdict import Origin
 from stepwell.errors import Busy, ProtocolError, StepwellError
-from stepwell.manager.owner import StateOwner
-from stepwell.memory.upload import Upload
+from stepwell.manager.state_owner import StateOwner
+from stepwell.memory.writer.upload import Upload
 from stepwell.protocol.messages import Offer
 
 

@@ -12,9 +12,9 @@ from collections.abc import Collection
 from stepwell import limits
 from stepwell.domain.events import AnyEvent
 from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutOfScope, Refused
-from stepwell.manager.feed import Feed
-from stepwell.manager.guests import Guest
-from stepwell.manager.requests import Requests
+from stepwell.manager.connection import Guest
+from stepwell.manager.event_feed import Feed
+from stepwell.manager.request_handler import Requests
 from stepwell.protocol.messages import Events, Missed, Refusal, Rejected, Response, Watch
 from stepwell.telemetry import Logger
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from stepwell.client.tokens import counter
-from stepwell.domain.task import CHORE, Offered
+from stepwell.client.session.tokens import counter
+from stepwell.domain.tasks.model import CHORE, Offered
 from stepwell.ingest import files
 
 

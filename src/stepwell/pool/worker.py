@@ -24,12 +24,12 @@ from typing import Final, cast
 import msgspec
 
 from stepwell import limits
-from stepwell.client.channel import Channel
-from stepwell.client.session import Session
-from stepwell.client.tiers import ContextTierService
-from stepwell.client.views import View, Views
-from stepwell.domain.commands.tasks import BeginTask, FinishTask
-from stepwell.domain.task import Offered, TaskFault
+from stepwell.client.api.tiers import ContextTierService
+from stepwell.client.api.views import View, Views
+from stepwell.client.session.channel import Channel
+from stepwell.client.session.session import Session
+from stepwell.domain.tasks.commands import BeginTask, FinishTask
+from stepwell.domain.tasks.model import Offered, TaskFault
 from stepwell.errors import (
     BodyGone,
     InvalidArgument,
@@ -47,11 +47,11 @@ from stepwell.pool.guard import Limits, guard
 from stepwell.protocol import messages
 from stepwell.protocol.messages import Assigned, Employed, Granted, Offer, Recalled, Refusal, Request, Response
 from stepwell.strategies import progress
-from stepwell.strategies.base import Partitioned, ScoredFragment, Strategy, StrategyView
+from stepwell.strategies.payload import StrategyResult, ViewAt, Work, encoder, work_decoder
+from stepwell.strategies.protocol import Partitioned, ScoredFragment, Strategy, StrategyView
 from stepwell.strategies.registry import Registry
-from stepwell.strategies.work import StrategyResult, ViewAt, Work, encoder, work_decoder
 from stepwell.telemetry import configure
-from stepwell.transport.connection import Connection
+from stepwell.transport.blocking import Connection
 
 _PROGRESS_SECONDS: Final = 0.05  # at most this often
 _NO_ROOM: Final = TaskFault("TaskFailed", "there is no room for its result")

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from stepwell.domain.fragment import FragmentRow
+from stepwell.domain.tiers.model import FragmentRow
 
 IN_STORE: Final = 0
 """In place of a segment's number: the body is in the database, and the offset is its number there."""

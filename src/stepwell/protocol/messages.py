@@ -41,12 +41,12 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct, field
 
 from stepwell import limits
+from stepwell.domain.bounded_types import Identifier, Positive, ProjectName, Revision, Sentence, UploadNumber
 from stepwell.domain.checks import checked
 from stepwell.domain.commands import AnyCommand, AnyWrite
 from stepwell.domain.events import AnyEvent
-from stepwell.domain.names import Identifier, Positive, ProjectName, Revision, Sentence, UploadNumber
 from stepwell.domain.replies import AnyReply, TierMetrics
-from stepwell.domain.task import Death, Offered, TaskFault, TaskState
+from stepwell.domain.tasks.model import Death, Offered, TaskFault, TaskState
 from stepwell.errors import Detail, StepwellError, revive
 from stepwell.protocol.handles import CatalogueEnd, Handle
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from stepwell.errors import InvalidArgument, StartFailed, StoreDamaged, StoreFailed
 from stepwell.storage.directory import DATABASE
-from stepwell.storage.inspecting import find_database, inspect, number_of, schema_of
+from stepwell.storage.readonly import find_database, inspect, number_of, schema_of
 from stepwell.storage.schema import VERSION, begin_anew
 
 _PARTIAL: Final = "copy.partial"

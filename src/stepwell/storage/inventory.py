@@ -13,12 +13,12 @@ from typing import Final, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from stepwell.domain.fragments import Entry
-from stepwell.domain.plan import Lease, Plan
+from stepwell.domain.plans.model import Lease, Plan
 from stepwell.domain.replies import Row
+from stepwell.domain.tiers.table import Entry
 from stepwell.errors import StepwellError, StoreDamaged
 from stepwell.storage import rows
-from stepwell.storage.loading import session_of
+from stepwell.storage.load import session_of
 
 T = TypeVar("T")
 Complain = Callable[[str], None]

@@ -10,11 +10,11 @@ from typing import Final, Generic, TypeVar, cast, get_args
 import msgspec
 from msgspec import Struct
 
-from stepwell.domain.changeset import Changeset, Content, ContextRow, EntryRow
-from stepwell.domain.fragment import FragmentRow, TierBudget
-from stepwell.domain.fragments import Entry
-from stepwell.domain.plan import Action, Decision, Lease, Plan
-from stepwell.domain.receipt import ReceiptRow
+from stepwell.domain.changesets.model import Changeset, Content, ContextRow, EntryRow
+from stepwell.domain.plans.model import Action, Decision, Lease, Plan
+from stepwell.domain.receipts.model import ReceiptRow
+from stepwell.domain.tiers.model import FragmentRow, TierBudget
+from stepwell.domain.tiers.table import Entry
 from stepwell.errors import StoreDamaged
 
 Value = str | int | float | bytes | None

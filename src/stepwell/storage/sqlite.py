@@ -17,20 +17,20 @@ from msgspec import convert
 from ulid import ULID
 
 from stepwell import limits
-from stepwell.domain.changeset import Changeset, ContextRow, EntryRow
+from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.events import AnyEvent
-from stepwell.domain.fragment import TierBudget
-from stepwell.domain.plan import Action, Decision, Plan
-from stepwell.domain.receipt import ReceiptRow
+from stepwell.domain.plans.model import Action, Decision, Plan
+from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import Row
+from stepwell.domain.tiers.model import TierBudget
 from stepwell.errors import StartFailed, StoreDamaged, StoreFailed
 from stepwell.protocol.messages import ENCODING
 from stepwell.storage import rows
+from stepwell.storage.database import guard, may_have_lost_some, open_to_write
 from stepwell.storage.directory import DataDirectory, boot_id
-from stepwell.storage.loading import damage, load_from
-from stepwell.storage.opening import guard, may_have_lost_some, open_to_write
-from stepwell.storage.port import BodyRow, Durability, Kept, Turn
+from stepwell.storage.load import damage, load_from
 from stepwell.storage.schema import begin_anew, migrate
+from stepwell.storage.store import BodyRow, Durability, Kept, Turn
 
 _TABLES: Final[dict[type, object]] = {
     Action: rows.ACTIONS,

@@ -7,10 +7,10 @@ from itertools import chain
 from typing import Final
 
 from stepwell import limits
-from stepwell.domain.fragment import FragmentRow
-from stepwell.domain.outline import is_content
+from stepwell.domain.tiers.model import FragmentRow
+from stepwell.domain.tiers.source_outline import is_content
 from stepwell.errors import InvalidArgument
-from stepwell.strategies.base import ContextRequest, ScoredFragment, StrategyView
+from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
 
 RESULTS_MAX: Final = limits.PAGE_ROWS_MAX
 MARGIN: Final = 2  # times the budget: some are left out because another strategy has them, or something fits better

@@ -15,21 +15,21 @@ from typing import Final, TypeGuard, cast
 import msgspec
 
 from stepwell import limits
-from stepwell.domain.names import StrategyName
+from stepwell.domain.bounded_types import StrategyName
 from stepwell.errors import InvalidArgument, NotFound
-from stepwell.strategies.base import Partitioned, Strategy, StrategyInfo
-from stepwell.strategies.following import Following
-from stepwell.strategies.functions import FunctionStrategy, StrategyFunction
-from stepwell.strategies.graph import GraphStrategy
-from stepwell.strategies.hits import Hits
-from stepwell.strategies.indexes import Indexes
-from stepwell.strategies.keyword import KeywordStrategy
-from stepwell.strategies.neighbours import Neighbours
-from stepwell.strategies.plan_decision import PlanDecisionStrategy
-from stepwell.strategies.recency import RecencyStrategy
-from stepwell.strategies.semantic import SemanticStrategy
-from stepwell.strategies.tiered import TieredStrategy
-from stepwell.strategies.timeline import Timeline
+from stepwell.strategies.builtin.graph import GraphStrategy
+from stepwell.strategies.builtin.keyword import KeywordStrategy
+from stepwell.strategies.builtin.plan_decision import PlanDecisionStrategy
+from stepwell.strategies.builtin.recency import RecencyStrategy
+from stepwell.strategies.builtin.semantic import SemanticStrategy
+from stepwell.strategies.builtin.tiered import TieredStrategy
+from stepwell.strategies.function_strategy import FunctionStrategy, StrategyFunction
+from stepwell.strategies.index.incremental import Following
+from stepwell.strategies.index.index_cache import Indexes
+from stepwell.strategies.index.keyword_hits import Hits
+from stepwell.strategies.index.proximity import Neighbours
+from stepwell.strategies.index.timeline import Timeline
+from stepwell.strategies.protocol import Partitioned, Strategy, StrategyInfo
 
 GROUP: Final = "stepwell.strategies"
 

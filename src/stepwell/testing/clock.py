@@ -9,7 +9,7 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.errors import InvalidArgument
-from stepwell.manager import owner
+from stepwell.manager import state_owner
 
 _STEPS: Final = 1_000  # about 100 ms
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -69,7 +69,7 @@ class Clock:
         self._followers.remove(catch_up)
 
 
-class ManagerClock(owner.Clock):
+class ManagerClock(state_owner.Clock):
     """A manager's view of it: not behind what was kept by an earlier manager, whose clock may have been another."""
 
     def __init__(self, clock: Clock, latest_ms: int) -> None:

@@ -24,17 +24,17 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.client.client import Client, connect
-from stepwell.client.tokens import counter
+from stepwell.client.session.tokens import counter
 from stepwell.domain.checks import require_instance
-from stepwell.domain.fragment import TierBudget
+from stepwell.domain.tiers.model import TierBudget
 from stepwell.errors import InvalidArgument, NotOwner, RuntimeFault
-from stepwell.manager import owner
+from stepwell.manager import state_owner
 from stepwell.manager.process import Settings, logger, opened, resume
-from stepwell.storage.port import Durability
+from stepwell.storage.store import Durability
 from stepwell.telemetry import LogLevel
 from stepwell.testing.clock import Clock, ManagerClock
 from stepwell.testing.faults import Faults
-from stepwell.testing.loop import Killed, LocalLoop
+from stepwell.testing.local_loop import Killed, LocalLoop
 from stepwell.testing.mailbox import Mailbox
 from stepwell.transport.address import listen, private_directory
 
@@ -197,7 +197,7 @@ class LocalRuntime:
     def _live(self, settings: Settings) -> None:
         """One manager, until it is closed or killed."""
         log = logger(settings)
-        clock = owner.Clock if self._clock is None else partial(ManagerClock, self._clock)
+        clock = state_owner.Clock if self._clock is None else partial(ManagerClock, self._clock)
         with contextlib.ExitStack() as stack:
             requests = stack.enter_context(opened(settings, log, clock))
             loop = LocalLoop(self._listener, requests, self._mailbox, self.faults, log)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from stepwell import limits
-from stepwell.client.channel import Channel
+from stepwell.client.session.channel import Channel
 from stepwell.errors import OutcomeUnknown, RuntimeFault, RuntimeLost
 from stepwell.pool.worker import Worker
 from stepwell.strategies.registry import Registry

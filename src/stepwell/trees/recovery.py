@@ -9,11 +9,11 @@ from typing import Self
 
 from stepwell import limits
 from stepwell.errors import TreeConflict
-from stepwell.trees import log as logs
-from stepwell.trees.area import Area, Stage, check_name, failures, locked
-from stepwell.trees.directories import Root
-from stepwell.trees.planning import conflict
-from stepwell.trees.undoing import undo as undo_log
+from stepwell.trees import undo_log as logs
+from stepwell.trees.change_plan import conflict
+from stepwell.trees.root import Root
+from stepwell.trees.staging import Area, Stage, check_name, failures, locked
+from stepwell.trees.undo import undo as undo_log
 
 
 class Turn:

@@ -10,10 +10,10 @@ from typing import Self
 from msgspec import Struct
 
 from stepwell import limits
-from stepwell.domain.content import digest_of
+from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import InvalidArgument
-from stepwell.trees.steps import Place
-from stepwell.trees.walking import Status
+from stepwell.trees.syscalls import Place
+from stepwell.trees.walk import Status
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

@@ -31,17 +31,17 @@ from types import TracebackType
 from typing import Self
 
 from stepwell import limits
-from stepwell.domain.content import digest_of
+from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import AlreadyExists, InvalidArgument, TreeConflict, TreeFailed
-from stepwell.trees import log as logs
-from stepwell.trees import steps
-from stepwell.trees.area import Area, Stage, check_name, failures, reason_of
-from stepwell.trees.leaf import PERMISSIONS, Delta, Leaf
-from stepwell.trees.log import Item, new_name
-from stepwell.trees.making import DISTURBED, Making
-from stepwell.trees.planning import Mismatch, Plan, conflict, is_met, look_within, plan
+from stepwell.trees import syscalls
+from stepwell.trees import undo_log as logs
+from stepwell.trees.change_plan import Mismatch, Plan, conflict, is_met, look_within, plan
+from stepwell.trees.entry import PERMISSIONS, Delta, Leaf
+from stepwell.trees.forward import DISTURBED, Making
 from stepwell.trees.recovery import Turn, recover_area, take_back
-from stepwell.trees.steps import Place
+from stepwell.trees.staging import Area, Stage, check_name, failures, reason_of
+from stepwell.trees.syscalls import Place
+from stepwell.trees.undo_log import Item, new_name
 
 ReadBody = Callable[[bytes], bytes | memoryview]
 """The content that has a digest."""
@@ -200,8 +200,8 @@ class TreeTransaction:
                 for number, item in enumerate(self._log.items):
                     if item.after:
                         self._stage_one(Place(directory, new_name(number)), item, item.after)
-                steps.write(Place(directory, logs.NAME), logs.encode(self._log), 0o600)
-                steps.sync(directory, "new-*")
+                syscalls.write(Place(directory, logs.NAME), logs.encode(self._log), 0o600)
+                syscalls.sync(directory, "new-*")
         except BaseException as error:
             self._give_up(error)
             raise
@@ -211,9 +211,9 @@ class TreeTransaction:
         if digest_of(body) != after.digest:
             raise InvalidArgument(f"path {item.path[:200]!r}: the body that was given has another digest")
         if after.kind == stat.S_IFLNK:
-            steps.symlink(bytes(body), place)
+            syscalls.symlink(bytes(body), place)
         else:
-            steps.write(place, body, (after.mode or 0) & PERMISSIONS, self._owner(item.path))
+            syscalls.write(place, body, (after.mode or 0) & PERMISSIONS, self._owner(item.path))
 
     def _owner(self, path: str) -> tuple[int, int] | None:
         """Whose file it stays, if it is not ours."""

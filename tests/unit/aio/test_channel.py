@@ -11,18 +11,18 @@ from msgspec.structs import replace
 
 import stepwell as sw
 from stepwell import aio, limits
-from stepwell.aio.link import Link
-from stepwell.client.channel import Channel
+from stepwell.aio.connection import Link
+from stepwell.client.session.channel import Channel
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.messages import ManagerMessage, Refusal, Rejected, Response
 from stepwell.transport.address import listen
-from tests.loops import run, ticks, until, with_client
-from tests.managers import Stage, served
-from tests.seeds import seeded
-from tests.soaking import IS_LONG
-from tests.unit.client.impostor import WELCOME, Reply, impostor
-from tests.unit.client.proxy import Cut, Once, Passage, before_answer, before_request, proxied
-from tests.unit.client.support import fragment
+from tests.support.client.fake_manager import WELCOME, Reply, impostor
+from tests.support.client.proxy import Cut, Once, Passage, before_answer, before_request, proxied
+from tests.support.client.sessions import fragment
+from tests.support.event_loops import run, ticks, until, with_client
+from tests.support.managers import Stage, served
+from tests.support.seeds import seeded
+from tests.support.soak import IS_LONG
 
 LARGE = b"x" * (limits.INLINE_BODY_BYTES_MAX + 1)
 ROUNDS = 3_000 if IS_LONG else 150
@@ -404,7 +404,7 @@ def test_no_descriptor_for_a_connection(address: str, project: str, monkeypatch:
         raise OSError(errno.EMFILE, "too many open files")
 
     async def main(client: aio.Client) -> None:
-        monkeypatch.setattr("stepwell.transport.wire.dial", dial)
+        monkeypatch.setattr("stepwell.transport.frame_socket.dial", dial)
         with pytest.raises(OSError, match="too many open files"):
             await store(client, "a", LARGE)
 

@@ -13,10 +13,10 @@ import pytest
 
 import stepwell as sw
 from stepwell import aio, limits
-from tests.loops import run, ticks, until, with_client
-from tests.processes import descriptors, in_forked_child
-from tests.unit.client.impostor import WELCOME, impostor
-from tests.unit.client.support import fragment
+from tests.support.client.fake_manager import WELCOME, impostor
+from tests.support.client.sessions import fragment
+from tests.support.event_loops import run, ticks, until, with_client
+from tests.support.processes import descriptors, in_forked_child
 
 
 def test_both_ways_to_connect(address: str, project: str) -> None:
@@ -156,7 +156,7 @@ def test_tokens_of_long_texts_are_counted_in_a_thread(
         counted.append(threading.current_thread().name.partition("_")[0])
         return len(body)
 
-    monkeypatch.setattr("stepwell.client.session.Session.count_tokens", count)
+    monkeypatch.setattr("stepwell.client.session.session.Session.count_tokens", count)
 
     async def main(client: aio.Client) -> None:
         for body in ("short", "short", "x" * limits.BUILT_BYTES_MAX):

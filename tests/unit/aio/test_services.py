@@ -6,8 +6,8 @@ import pytest
 
 import stepwell as sw
 from stepwell import aio
-from tests.loops import with_client
-from tests.unit.client.families import record
+from tests.support.client.subplans import record
+from tests.support.event_loops import with_client
 
 
 def test_children(address: str, project: str) -> None:

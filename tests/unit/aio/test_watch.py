@@ -14,14 +14,14 @@ from stepwell import aio, limits
 from stepwell.aio.watch import Watch
 from stepwell.client.client import unconnected
 from stepwell.domain.events import FragmentStored
-from stepwell.domain.tier import Tier
+from stepwell.domain.tiers.tier import Tier
 from stepwell.protocol.messages import Events, ManagerMessage, Missed, Refusal, Rejected, Response
-from tests.loops import run, ticks, until, with_client
-from tests.managers import Stage, served
-from tests.processes import descriptors
-from tests.unit.client.impostor import WELCOME, Reply, impostor
-from tests.unit.client.support import fragment
-from tests.unit.client.test_watch import together
+from tests.support.client.fake_manager import WELCOME, Reply, impostor
+from tests.support.client.sessions import fragment
+from tests.support.event_loops import run, ticks, until, with_client
+from tests.support.managers import Stage, served
+from tests.support.processes import descriptors
+from tests.unit.client.api.test_watch import together
 
 FIRST = FragmentStored(4, 0, "p", "a", Tier.HOT, None, 1, 1, b"", "text")
 

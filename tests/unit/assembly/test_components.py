@@ -4,7 +4,7 @@ import pytest
 
 import stepwell as sw
 from stepwell.assembly.components import ALONE, DEFAULT, NAMED, Components, named
-from tests.unit.assembly.support import answer, meeting, result
+from tests.support.assembly import answer, meeting, result
 
 
 def test_every_stage_is_in_the_table() -> None:

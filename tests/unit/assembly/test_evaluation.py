@@ -6,7 +6,7 @@ import pytest
 
 import stepwell as sw
 from stepwell.assembly.evaluation import Recall, mean, parse, recall
-from tests.unit.assembly.support import answer, meeting, request, result
+from tests.support.assembly import answer, meeting, request, result
 
 DOCUMENT = {"type": "document", "project": "p", "id": "1", "text": "one", "speaker": "Ada", "order": 1}
 EARLIER = {"type": "document", "project": "p", "id": "0", "text": "zero", "order": 0}

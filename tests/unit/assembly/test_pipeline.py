@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from stepwell.assembly.components import DEFAULT
+from stepwell.assembly.inputs import Failure, Question
 from stepwell.assembly.pipeline import assemble
-from stepwell.assembly.question import Failure, Question
-from tests.unit.assembly.support import answer, count, ids, meeting, request, result
-from tests.unit.strategies.support import Store
+from tests.support.assembly import answer, count, ids, meeting, request, result
+from tests.support.strategy_views import Store
 
 
 def test_provenance() -> None:

@@ -3,9 +3,9 @@
 import pytest
 
 from stepwell.assembly.candidate import Piece
+from stepwell.assembly.fencing import closed
 from stepwell.assembly.render import render
-from stepwell.assembly.showing import closed
-from tests.unit.assembly.support import count
+from tests.support.assembly import count
 
 
 def piece(

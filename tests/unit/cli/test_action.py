@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import stepwell as sw
-from stepwell.cli import main
+from stepwell.cli.main import main
 from stepwell.testing import LocalRuntime
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 import stepwell as sw
-from stepwell.cli import main
-from tests import strategies
+from stepwell.cli.main import main
+from tests.support import strategies
 
 
 @pytest.fixture(scope="module")

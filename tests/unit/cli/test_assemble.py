@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import stepwell as sw
-from stepwell.cli import main
-from stepwell.cli.embedded import cache_of
-from tests.processes import kill
+from stepwell.cli.common.embedded import cache_of
+from stepwell.cli.main import main
+from tests.support.processes import kill
 
 QUICK = ["--strategies", "keyword", "recency"]  # no model has to be loaded for these
 SOURCES = {

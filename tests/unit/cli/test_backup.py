@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 import stepwell as sw
-from stepwell.cli import main
-from stepwell.domain.plan import PlanState
-from stepwell.manager.doctor import examine
+from stepwell.cli.main import main
+from stepwell.domain.plans.model import PlanState
+from stepwell.manager.check.doctor import examine
 from stepwell.storage import backup
 from stepwell.storage.directory import DATABASE
 from stepwell.storage.schema import VERSION
-from tests.processes import fork
-from tests.stores import LARGE, PACKED, PROJECT, alter, everything_in, left_by_the_dead, serving
-from tests.waiting import eventually
+from tests.support.data_directories import LARGE, PACKED, PROJECT, alter, everything_in, left_by_the_dead, serving
+from tests.support.processes import fork
+from tests.support.wait import eventually
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_a_place_that_cannot_be_written(data_dir: Path, capsys: pytest.CaptureFi
 def test_a_full_disk_is_1(data_dir: Path, target: Path, limit: int) -> None:
     """The kernel refuses more: it is said, and nothing is left."""
     code = (
-        "import resource, sys; from stepwell.cli.commands import run; "
+        "import resource, sys; from stepwell.cli.command_line import run; "
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit})); sys.exit(run(sys.argv[1:]))"
     )
     done = run_python(code, "backup", str(target), "--data-dir", str(data_dir))

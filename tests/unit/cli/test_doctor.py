@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.cli import doctor, main
-from stepwell.client.tokens import counter
-from stepwell.manager.doctor import Check
+from stepwell.cli import doctor
+from stepwell.cli.main import main
+from stepwell.client.session.tokens import counter
+from stepwell.manager.check.doctor import Check
 from stepwell.storage.directory import DATABASE
-from tests.stores import alter, everything_in, left_by_the_dead, serving
-from tests.unit.cli.support import run
+from tests.support.cli.processes import run
+from tests.support.data_directories import alter, everything_in, left_by_the_dead, serving
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.cli import main
+from stepwell.cli.main import main
 
 TURNS = [
     "Good morning everybody .",

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import stepwell as sw
-from stepwell.cli import main
-from tests.unit.ingest.support import write
+from stepwell.cli.main import main
+from tests.support.ingest import write
 
 
 @pytest.fixture(scope="module")

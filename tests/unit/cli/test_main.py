@@ -10,10 +10,11 @@ from types import ModuleType
 import pytest
 
 import stepwell as sw
-from stepwell.cli import main, status
-from stepwell.cli.addresses import default_address, resolve
-from stepwell.cli.output import complain, harmless, in_line
-from tests.unit.cli.support import COMMAND
+from stepwell.cli import status
+from stepwell.cli.common.addresses import default_address, resolve
+from stepwell.cli.common.output import complain, harmless, in_line
+from stepwell.cli.main import main
+from tests.support.cli.processes import COMMAND
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_an_interrupt_while_it_is_read(monkeypatch: pytest.MonkeyPatch, capsys: 
         def __getattr__(self, _: str) -> object:
             raise KeyboardInterrupt
 
-    monkeypatch.setitem(sys.modules, "stepwell.cli.commands", HalfRead("half read"))
+    monkeypatch.setitem(sys.modules, "stepwell.cli.command_line", HalfRead("half read"))
     assert main(["status"]) == 130
     assert capsys.readouterr().err == "stepwell: interrupted\n"
 
@@ -106,7 +107,7 @@ def test_no_room_to_start() -> None:
     """Not even for what is needed at the beginning: that is said in a line."""
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
-        "from stepwell.cli import main; sys.exit(main(['status']))"
+        "from stepwell.cli.main import main; sys.exit(main(['status']))"
     )
     done = subprocess.run([sys.executable, "-B", "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 1

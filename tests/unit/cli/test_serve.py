@@ -14,8 +14,8 @@ import pytest
 
 import stepwell as sw
 from stepwell.manager.process import STORE_FAILED
-from tests.stores import alter
-from tests.unit.cli.support import PATIENCE_SECONDS, interrupt, is_listening, run, started, wait_until
+from tests.support.cli.processes import PATIENCE_SECONDS, interrupt, is_listening, run, started, wait_until
+from tests.support.data_directories import alter
 
 
 @pytest.fixture

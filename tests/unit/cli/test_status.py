@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import stepwell as sw
-from stepwell.cli import main
+from stepwell.cli.main import main
 from stepwell.protocol.messages import MemoryUsage
 from stepwell.storage.directory import DATABASE
 

@@ -10,13 +10,13 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.client.channel import Channel
+from stepwell.client.session.channel import Channel
 from stepwell.protocol.messages import Welcome
 from stepwell.testing import Clock, LocalRuntime
-from tests.managers import served
-from tests.processes import in_forked_child, run_all
-from tests.unit.client.support import act, executing, fragment, in_threads
-from tests.waiting import eventually
+from tests.support.client.sessions import act, executing, fragment, in_threads
+from tests.support.managers import served
+from tests.support.processes import in_forked_child, run_all
+from tests.support.wait import eventually
 
 
 @pytest.fixture(scope="module")

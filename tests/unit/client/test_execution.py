@@ -8,8 +8,8 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
-from tests.processes import in_forked_child
-from tests.unit.client.support import act, executing
+from tests.support.client.sessions import act, executing
+from tests.support.processes import in_forked_child
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.unit.domain.tasking import Office
+from tests.support.domain.tasks import Office
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ import pytest
 from msgspec import Meta, Struct
 
 from stepwell import limits
+from stepwell.domain.bounded_types import Identifier
+from stepwell.domain.changesets.commands import RecordChange
 from stepwell.domain.checks import check, check_metadata, checked, explain, require_instance, utf8
 from stepwell.domain.commands import AnyCommand
-from stepwell.domain.commands.changesets import RecordChange
-from stepwell.domain.commands.plans import DeclareSubplans
-from stepwell.domain.commands.tiers import DeleteFragment, ListFragments, StoreFragment
-from stepwell.domain.names import Identifier
-from stepwell.domain.tier import Tier
+from stepwell.domain.plans.commands import DeclareSubplans
+from stepwell.domain.tiers.commands import DeleteFragment, ListFragments, StoreFragment
+from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import InvalidArgument
 from stepwell.protocol.codec import Salvaged, decode_from_client
 

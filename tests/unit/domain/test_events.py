@@ -9,10 +9,11 @@ from msgspec import Struct
 from stepwell import limits
 from stepwell.domain import events as ev
 from stepwell.domain import machine
-from stepwell.domain.changeset import ChangesetState, Operation
+from stepwell.domain.changesets.commands import EndChangeset, RecordChange, StartChangeset
+from stepwell.domain.changesets.model import ChangesetState, Operation
 from stepwell.domain.commands import Command, Write
-from stepwell.domain.commands.changesets import EndChangeset, RecordChange, StartChangeset
-from stepwell.domain.commands.plans import (
+from stepwell.domain.event_builder import MAKERS, events_of
+from stepwell.domain.plans.commands import (
     AdvancePlan,
     ArchiveAction,
     CancelPlan,
@@ -30,9 +31,13 @@ from stepwell.domain.commands.plans import (
     SubplanSpec,
     UseAction,
 )
-from stepwell.domain.commands.receipts import StoreReceipt
-from stepwell.domain.commands.subplans import ConflictFound, RecordMerge, ResolveConflict, StartReady
-from stepwell.domain.commands.tiers import (
+from stepwell.domain.plans.conflicts import Resolution
+from stepwell.domain.plans.model import Phase, PlanState, ProjectLink, SubplanMode
+from stepwell.domain.plans.subplan_commands import ConflictFound, RecordMerge, ResolveConflict, StartReady
+from stepwell.domain.receipts.commands import StoreReceipt
+from stepwell.domain.replies import KeptRow, Reply
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.commands import (
     DeleteFragment,
     DemoteFragment,
     EvictLru,
@@ -41,17 +46,12 @@ from stepwell.domain.commands.tiers import (
     SetBudget,
     StoreFragment,
 )
-from stepwell.domain.conflict import Resolution
-from stepwell.domain.content import digest_of
-from stepwell.domain.deciding import RowChanged
-from stepwell.domain.fragment import TierBudget
-from stepwell.domain.plan import Phase, PlanState, ProjectLink, SubplanMode
-from stepwell.domain.replies import KeptRow, Reply
-from stepwell.domain.telling import MAKERS, events_of
-from stepwell.domain.tier import Tier
+from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.verdict import RowChanged
 from stepwell.errors import Refused
-from tests.seeds import seeded
-from tests.unit.domain.support import NOON_MS, World
+from tests.support.domain.world import NOON_MS, World
+from tests.support.seeds import seeded
 
 HOT, WARM, COLD = Tier
 SEED = 7316

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain import invariants
-from stepwell.domain.changeset import ChangesetState, Content, Operation
-from stepwell.domain.commands.plans import (
+from stepwell.domain.changesets.model import ChangesetState, Content, Operation
+from stepwell.domain.invariants import INVARIANTS
+from stepwell.domain.plans.commands import (
     AdvancePlan,
     CancelPlan,
     CompleteApply,
@@ -17,18 +18,17 @@ from stepwell.domain.commands.plans import (
     RollBackPlan,
     UseAction,
 )
-from stepwell.domain.commands.receipts import StoreReceipt
-from stepwell.domain.commands.subplans import ConflictFound, RecordMerge
-from stepwell.domain.content import BodyCount, digest_of
-from stepwell.domain.ending import Applied, Constrained
-from stepwell.domain.fragment import TierBudget
-from stepwell.domain.fragments import Entry
-from stepwell.domain.invariants import INVARIANTS
-from stepwell.domain.plan import Action, Child, Decision, Lease, Phase, Plan, PlanState
+from stepwell.domain.plans.ending import Applied, Constrained
+from stepwell.domain.plans.model import Action, Child, Decision, Lease, Phase, Plan, PlanState
+from stepwell.domain.plans.subplan_commands import ConflictFound, RecordMerge
+from stepwell.domain.plans.validations import Validation, ValidationResult
+from stepwell.domain.receipts.commands import StoreReceipt
 from stepwell.domain.state import State
-from stepwell.domain.tier import Tier
-from stepwell.domain.validation import Validation, ValidationResult
-from tests.unit.domain.support import LINKS, World, image
+from stepwell.domain.tiers.body_refs import BodyCount, digest_of
+from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.tiers.table import Entry
+from stepwell.domain.tiers.tier import Tier
+from tests.support.domain.world import LINKS, World, image
 
 Damage = Callable[[State], None]
 TESTS = Validation("tests", ("pytest",))

@@ -9,12 +9,12 @@ import pytest
 from msgspec import Struct
 
 from stepwell import limits
+from stepwell.domain.changesets.commands import RecordChange
 from stepwell.domain.checks import _descriptions
-from stepwell.domain.commands.changesets import RecordChange
-from stepwell.domain.commands.plans import CreateAction, DeclareSubplans, StartPhase
-from stepwell.domain.commands.receipts import StoreReceipt
-from stepwell.domain.commands.tiers import EvictLru, ListFragments, LocateBodies, StoreFragment
-from stepwell.domain.fragment import Fragment
+from stepwell.domain.plans.commands import CreateAction, DeclareSubplans, StartPhase
+from stepwell.domain.receipts.commands import StoreReceipt
+from stepwell.domain.tiers.commands import EvictLru, ListFragments, LocateBodies, StoreFragment
+from stepwell.domain.tiers.model import Fragment
 
 
 def load(source: str, path: Path) -> None:

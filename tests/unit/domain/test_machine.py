@@ -7,9 +7,9 @@ import pytest
 
 from stepwell import limits
 from stepwell.domain import machine
+from stepwell.domain.changesets.commands import EndChangeset, RecordChange, StartChangeset
 from stepwell.domain.commands import Write
-from stepwell.domain.commands.changesets import EndChangeset, RecordChange, StartChangeset
-from stepwell.domain.commands.plans import (
+from stepwell.domain.plans.commands import (
     ArchiveAction,
     CancelPlan,
     CreateAction,
@@ -25,7 +25,10 @@ from stepwell.domain.commands.plans import (
     SubplanSpec,
     UseAction,
 )
-from stepwell.domain.commands.tiers import (
+from stepwell.domain.plans.model import Phase
+from stepwell.domain.replies import Reply, SessionEnded
+from stepwell.domain.state import State
+from stepwell.domain.tiers.commands import (
     DeleteFragment,
     DemoteFragment,
     EvictLru,
@@ -35,14 +38,11 @@ from stepwell.domain.commands.tiers import (
     StoreFragment,
     SweepStale,
 )
-from stepwell.domain.deciding import DECIDERS, Origin, Verdict
-from stepwell.domain.fragment import TierBudget
-from stepwell.domain.plan import Phase
-from stepwell.domain.replies import Reply, SessionEnded
-from stepwell.domain.state import State
-from stepwell.domain.tier import Tier
+from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.verdict import DECIDERS, Origin, Verdict
 from stepwell.errors import AlreadyExists, ManagerFault, NotFound, StepTooLarge, TransactionAborted
-from tests.unit.domain.support import LINKS, NOON_MS, World, image, origin
+from tests.support.domain.world import LINKS, NOON_MS, World, image, origin
 
 REFUSED = DeleteFragment("p", "no-such-fragment")
 

@@ -9,11 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stepwell import limits
-from stepwell.domain.commands.plans import CreateAction
 from stepwell.domain.patterns import glob_matcher, matcher
-from stepwell.domain.plan import Argument
+from stepwell.domain.plans.commands import CreateAction
+from stepwell.domain.plans.model import Argument
 from stepwell.errors import InvalidArgument
-from tests.unit.domain.support import World
+from tests.support.domain.world import World
 
 ALPHABET = "ab/.*?[\\\n\0é☃"
 

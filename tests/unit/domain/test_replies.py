@@ -1,6 +1,6 @@
 """A reply names the bodies that travel beside it."""
 
-from stepwell.domain.changeset import Content, EntryRow, Operation
+from stepwell.domain.changesets.model import Content, EntryRow, Operation
 from stepwell.domain.replies import EntryPage, Reply, SessionEnded
 
 

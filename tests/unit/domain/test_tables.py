@@ -2,12 +2,12 @@
 
 import pytest
 
-from stepwell.domain.commands.plans import CancelPlan, RecordDecision
-from stepwell.domain.commands.receipts import StoreReceipt
-from stepwell.domain.receipt import ReceiptRow
+from stepwell.domain.plans.commands import CancelPlan, RecordDecision
+from stepwell.domain.receipts.commands import StoreReceipt
+from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.state import State
 from stepwell.domain.tables import EntryTable, PlanTable, ReceiptTable, Table
-from tests.unit.domain.support import World, image
+from tests.support.domain.world import World, image
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from stepwell import limits
 from stepwell.errors import InvalidArgument
 from stepwell.ingest.discovery import discover
-from tests.unit.ingest.support import git, write
+from tests.support.ingest import git, write
 
 FILES: dict[str, str | bytes] = {
     "a.py": "x",

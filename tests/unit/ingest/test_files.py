@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from stepwell import limits
-from stepwell.client.tokens import counter
-from stepwell.domain.content import digest_of
+from stepwell.client.session.tokens import counter
+from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.ingest import files
 from stepwell.ingest.files import BINARY, NOT_UTF8, Asked, Chore, FileSame, FileSkipped, FileSplit, Outcome
 from stepwell.pool.chores import CHORES

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 import pytest
 
 from stepwell.manager import sessions
-from tests.managers import Stage, staged
-from tests.peers import RawPeer
-from tests.unit.manager.support import Clock, joined
-from tests.unit.manager.tasking import employed, following, no_pidfd_of_ours
+from tests.support.manager.peers import Clock, joined
+from tests.support.manager.tasks import employed, following, no_pidfd_of_ours
+from tests.support.managers import Stage, staged
+from tests.support.peers import RawPeer
 
 
 @pytest.fixture

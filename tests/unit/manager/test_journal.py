@@ -13,22 +13,22 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.domain.commands.tiers import DeleteFragment, DemoteFragment, GetFragment
-from stepwell.domain.content import digest_of
-from stepwell.domain.tier import Tier
-from stepwell.memory.packing import unpack
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.commands import DeleteFragment, DemoteFragment, GetFragment
+from stepwell.domain.tiers.tier import Tier
+from stepwell.memory.compression import unpack
 from stepwell.protocol.handles import IN_STORE
+from stepwell.storage.body_reader import BodyFile
 from stepwell.storage.directory import DATABASE
-from stepwell.storage.port import Turn
-from stepwell.storage.reading import BodyFile
 from stepwell.storage.sqlite import SqliteStore
-from tests.managers import Stage
-from tests.peers import store
-from tests.unit.manager.support import ORIGIN, Clock
-from tests.unit.memory.support import compressible, noise
-from tests.unit.storage.guests import ask, greeted
-from tests.unit.storage.support import NOON_MS, Reign, kept, mixed, reign, served_on, staged_on
-from tests.waiting import eventually
+from stepwell.storage.store import Turn
+from tests.support.manager.peers import ORIGIN, Clock
+from tests.support.managers import Stage
+from tests.support.memory.bodies import compressible, noise
+from tests.support.peers import store
+from tests.support.storage.peers import ask, greeted
+from tests.support.storage.state import NOON_MS, Reign, kept, mixed, reign, served_on, staged_on
+from tests.support.wait import eventually
 
 PART = 1_000
 TRIMMED = 3

@@ -9,14 +9,14 @@ import pytest
 from stepwell import limits
 from stepwell.domain import machine
 from stepwell.domain.commands import Command
-from stepwell.domain.commands.plans import CreateAction, GetPlan, StartPhase, UseAction
-from stepwell.domain.commands.tiers import DeleteFragment, GetFragment, GetMetrics, ListFragments, StoreFragment
-from stepwell.domain.deciding import DECIDERS, Decider, Origin, Verdict
-from stepwell.domain.plan import Phase, Plan, PlanState, ProjectLink
+from stepwell.domain.plans.commands import CreateAction, GetPlan, StartPhase, UseAction
+from stepwell.domain.plans.model import Phase, Plan, PlanState, ProjectLink
 from stepwell.domain.replies import FragmentPlaced, PlanFound, Reply
 from stepwell.domain.state import State
+from stepwell.domain.tiers.commands import DeleteFragment, GetFragment, GetMetrics, ListFragments, StoreFragment
+from stepwell.domain.verdict import DECIDERS, Decider, Origin, Verdict
 from stepwell.manager import loop as loop_module
-from stepwell.manager.owner import StateBroken
+from stepwell.manager.state_owner import StateBroken
 from stepwell.protocol.framing import HEADER
 from stepwell.protocol.messages import (
     VERSION,
@@ -33,10 +33,10 @@ from stepwell.protocol.messages import (
     Welcome,
 )
 from stepwell.transport.address import Credentials
-from tests.managers import ENCODING, EPOCH, Stage, staged
-from tests.peers import LARGE_METADATA, RawPeer, frame, framed, request_ids, store
-from tests.processes import fork
-from tests.unit.manager.support import ORIGIN, Clock, answered, ask, gone, joined
+from tests.support.manager.peers import ORIGIN, Clock, answered, ask, gone, joined
+from tests.support.managers import ENCODING, EPOCH, Stage, staged
+from tests.support.peers import LARGE_METADATA, RawPeer, frame, framed, request_ids, store
+from tests.support.processes import fork
 
 
 def started_plan(stage: Stage, peer: RawPeer) -> Plan:

@@ -7,16 +7,14 @@ import os
 import pytest
 
 from stepwell import limits
-from stepwell.domain.commands.tasks import FinishTask, ReportDeath, SubmitTask
-from stepwell.domain.content import digest_of
-from stepwell.domain.task import Death, TaskState
+from stepwell.domain.tasks.commands import FinishTask, ReportDeath, SubmitTask
+from stepwell.domain.tasks.model import Death, TaskState
+from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.limits import KIB
-from stepwell.memory.view import content
+from stepwell.memory.reader.mappings import content
 from stepwell.protocol.messages import Received, Segments
-from tests.managers import Stage
-from tests.peers import RawPeer
-from tests.unit.manager.support import ask, joined, noise, refusals, upload
-from tests.unit.manager.tasking import (
+from tests.support.manager.peers import ask, joined, noise, refusals, upload
+from tests.support.manager.tasks import (
     assigned,
     die,
     done,
@@ -32,6 +30,8 @@ from tests.unit.manager.tasking import (
     task_of,
     workers,
 )
+from tests.support.managers import Stage
+from tests.support.peers import RawPeer
 
 EVIDENCE_MS = int(limits.EVIDENCE_SECONDS * 1000)
 

@@ -5,19 +5,19 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from stepwell import limits
-from stepwell.domain.commands.receipts import GetReceipt, StoreReceipt
-from stepwell.domain.commands.tiers import DeleteFragment
-from stepwell.domain.content import digest_of
-from stepwell.domain.fragment import TierBudget
-from stepwell.domain.tier import Tier
+from stepwell.domain.receipts.commands import GetReceipt, StoreReceipt
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.commands import DeleteFragment
+from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import Busy, TierFull
 from stepwell.limits import KIB, MIB
-from stepwell.memory.view import content
+from stepwell.memory.reader.mappings import content
 from stepwell.protocol.messages import Granted, Offer
-from tests.managers import Stage, staged
-from tests.peers import store
-from tests.unit.domain.support import image
-from tests.unit.manager.support import ORIGIN, answered, ask, guest_of, joined, noise, pins, pour, refusals
+from tests.support.domain.world import image
+from tests.support.manager.peers import ORIGIN, answered, ask, guest_of, joined, noise, pins, pour, refusals
+from tests.support.managers import Stage, staged
+from tests.support.peers import store
 
 SIZE = 60 * KIB
 FRAGMENTS = 47

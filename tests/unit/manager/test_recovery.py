@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from stepwell.domain import invariants
-from stepwell.domain.commands.tiers import GetFragment
-from stepwell.domain.content import digest_of
-from stepwell.domain.tier import Tier
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.commands import GetFragment
+from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import StoreDamaged
-from stepwell.memory.view import content
+from stepwell.memory.reader.mappings import content
 from stepwell.protocol.handles import IN_STORE
-from tests.unit.memory.support import compressible, noise
-from tests.unit.storage.support import NOON_MS, Reign, fill, kept, reign, tamper
+from tests.support.memory.bodies import compressible, noise
+from tests.support.storage.state import NOON_MS, Reign, fill, kept, reign, tamper
 
 
 def shared(made: Reign, body: bytes) -> bytes | None:

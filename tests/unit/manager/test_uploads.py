@@ -8,22 +8,20 @@ import pytest
 
 from stepwell import limits
 from stepwell.domain.commands import AnyWrite
-from stepwell.domain.commands.tiers import GetFragment, GetMetrics
-from stepwell.domain.content import digest_of
-from stepwell.domain.deciding import Origin
-from stepwell.domain.fragment import TierBudget
 from stepwell.domain.replies import TierMetrics
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.commands import GetFragment, GetMetrics
+from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.verdict import Origin
 from stepwell.errors import TierFull
 from stepwell.limits import KIB, MIB
-from stepwell.manager.owner import StateOwner
+from stepwell.manager.state_owner import StateOwner
 from stepwell.manager.uploads import Uploads
-from stepwell.memory.arena import OutOfRoom
-from stepwell.memory.upload import Upload
+from stepwell.memory.writer.arena import OutOfRoom
+from stepwell.memory.writer.upload import Upload
 from stepwell.protocol.messages import Answer, Granted, Offer, Refusal, Rejected, Request, Response, Transaction
-from tests.managers import Stage, staged
-from tests.peers import RawPeer, frame, store
-from tests.unit.domain.support import image
-from tests.unit.manager.support import (
+from tests.support.domain.world import image
+from tests.support.manager.peers import (
     ORIGIN,
     Clock,
     answered,
@@ -40,6 +38,8 @@ from tests.unit.manager.support import (
     results,
     upload,
 )
+from tests.support.managers import Stage, staged
+from tests.support.peers import RawPeer, frame, store
 
 
 @pytest.fixture

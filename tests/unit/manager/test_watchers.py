@@ -7,11 +7,11 @@ import pytest
 
 from stepwell import limits
 from stepwell.domain.commands import AnyCommand
-from stepwell.domain.commands.plans import CreateAction, UseAction
-from stepwell.domain.commands.tiers import DeleteFragment, SetBudget
 from stepwell.domain.events import AnyEvent, FragmentStored
-from stepwell.domain.fragment import TierBudget
-from stepwell.domain.plan import ProjectLink
+from stepwell.domain.plans.commands import CreateAction, UseAction
+from stepwell.domain.plans.model import ProjectLink
+from stepwell.domain.tiers.commands import DeleteFragment, SetBudget
+from stepwell.domain.tiers.model import TierBudget
 from stepwell.protocol.messages import (
     AskStatus,
     Events,
@@ -23,9 +23,9 @@ from stepwell.protocol.messages import (
     Transaction,
     Watch,
 )
-from tests.managers import Stage
-from tests.peers import RawPeer, store
-from tests.unit.manager.support import ORIGIN, Clock, answered, ask, gone, guest_of, joined, results
+from tests.support.manager.peers import ORIGIN, Clock, answered, ask, gone, guest_of, joined, results
+from tests.support.managers import Stage
+from tests.support.peers import RawPeer, store
 
 numbers = count()
 

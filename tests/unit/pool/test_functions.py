@@ -26,8 +26,8 @@ from stepwell.pool import spawning, staff
 from stepwell.pool.answers import RemoteTraceback
 from stepwell.pool.functions import FunctionExecutor
 from stepwell.pool.pickling import PicklingError
-from tests.processes import in_forked_child, is_alive, kill
-from tests.waiting import eventually
+from tests.support.processes import in_forked_child, is_alive, kill
+from tests.support.wait import eventually
 
 MIB = 1024 * 1024
 

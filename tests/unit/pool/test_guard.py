@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from stepwell.pool.guard import ORPHANED, Limits, guard
-from tests.processes import is_alive, kill
-from tests.waiting import eventually
+from tests.support.processes import is_alive, kill
+from tests.support.wait import eventually
 
 ORPHAN_SECONDS = 2.0
 MIB = 1024 * 1024

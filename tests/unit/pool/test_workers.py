@@ -11,17 +11,17 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.client.tasks import new_task_id
-from stepwell.domain.commands.tasks import SubmitTask
+from stepwell.client.session.task_futures import new_task_id
+from stepwell.domain.tasks.commands import SubmitTask
 from stepwell.pool import pickling
 from stepwell.pool.crew import Crew
 from stepwell.pool.supervisor import PoolSettings
-from stepwell.strategies.base import ContextRequest, ScoredFragment, StrategyView
-from stepwell.strategies.work import ViewAt, Work, encoder, result_decoder
-from tests import strategies
-from tests.processes import is_alive
-from tests.talkative import talkative
-from tests.waiting import eventually
+from stepwell.strategies.payload import ViewAt, Work, encoder, result_decoder
+from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
+from tests.support import strategies
+from tests.support.logging_strategy import talkative
+from tests.support.processes import is_alive
+from tests.support.wait import eventually
 
 FRAGMENTS = 20
 ASKED = ContextRequest(projects=("p",), query="what")

@@ -13,10 +13,10 @@ from msgspec import Struct
 import stepwell.domain.machine  # noqa: F401 - brings in all that decide
 from stepwell import limits
 from stepwell.domain.commands import AnyCommand, AnyRead, AnyWrite, Command, Housekeeping, Read, Write
-from stepwell.domain.commands.plans import GetPlan
-from stepwell.domain.commands.tiers import EvictLru, GetFragment, GetMetrics, StoreFragment
-from stepwell.domain.deciding import DECIDERS
+from stepwell.domain.plans.commands import GetPlan
 from stepwell.domain.replies import AnyReply, Reply
+from stepwell.domain.tiers.commands import EvictLru, GetFragment, GetMetrics, StoreFragment
+from stepwell.domain.verdict import DECIDERS
 from stepwell.errors import InvalidArgument, ProtocolError, StepwellError
 from stepwell.protocol.codec import Salvaged, decode_from_client, decode_from_manager, encode_frame
 from stepwell.protocol.framing import Framer
@@ -43,8 +43,8 @@ from stepwell.protocol.messages import (
     ViewOpened,
     Welcome,
 )
-from tests.seeds import seeded
-from tests.unit.protocol.values import values
+from tests.support.message_values import values
+from tests.support.seeds import seeded
 
 SEED = 3992
 SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]

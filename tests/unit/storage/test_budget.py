@@ -10,14 +10,14 @@ import pytest
 
 from stepwell import limits
 from stepwell.domain import invariants
-from stepwell.domain.fragment import TierBudget
 from stepwell.domain.state import State
-from stepwell.domain.tier import Tier
+from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import StartFailed, TierFull
 from stepwell.manager.recovery import recover
-from tests.unit.manager.support import ORIGIN
-from tests.unit.memory.support import noise
-from tests.unit.storage.support import files, kept, open_store, reign, staged_on
+from tests.support.manager.peers import ORIGIN
+from tests.support.memory.bodies import noise
+from tests.support.storage.state import files, kept, open_store, reign, staged_on
 
 FRAGMENTS = 60
 EACH = 1_000

@@ -14,7 +14,7 @@ import pytest
 
 from stepwell.errors import StartFailed
 from stepwell.storage.directory import DATABASE, LOCK, DataDirectory
-from tests.unit.storage.support import fill, reign
+from tests.support.storage.state import fill, reign
 
 HOLD = """
 import sys

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from stepwell import limits
-from stepwell.domain.commands.tiers import StoreFragment
-from stepwell.domain.deciding import Origin
 from stepwell.domain.events import AnyEvent
-from tests.unit.storage.support import NOON_MS, Reign, reign, tamper
+from stepwell.domain.tiers.commands import StoreFragment
+from stepwell.domain.verdict import Origin
+from tests.support.storage.state import NOON_MS, Reign, reign, tamper
 
 KEPT = 20
 SLACK = 5

@@ -11,13 +11,11 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from stepwell.domain.changeset import Changeset, ChangesetState, Content, ContextRow, EntryRow, Operation
-from stepwell.domain.commands.plans import CreateAction, UseAction
-from stepwell.domain.conflict import ConflictState, Merge, MergeConflict, Resolution
-from stepwell.domain.content import digest_of
-from stepwell.domain.ending import Applied, Constrained, RolledBack
-from stepwell.domain.fragment import FragmentRow, TierBudget
-from stepwell.domain.plan import (
+from stepwell.domain.changesets.model import Changeset, ChangesetState, Content, ContextRow, EntryRow, Operation
+from stepwell.domain.plans.commands import CreateAction, UseAction
+from stepwell.domain.plans.conflicts import ConflictState, Merge, MergeConflict, Resolution
+from stepwell.domain.plans.ending import Applied, Constrained, RolledBack
+from stepwell.domain.plans.model import (
     Action,
     ActionState,
     Argument,
@@ -36,14 +34,16 @@ from stepwell.domain.plan import (
     SubplanMode,
     Subplans,
 )
-from stepwell.domain.receipt import ReceiptRow
+from stepwell.domain.plans.validations import Validation, ValidationResult
+from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import KeptRow
-from stepwell.domain.validation import Validation, ValidationResult
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.model import FragmentRow, TierBudget
 from stepwell.errors import InvalidArgument, StoreDamaged
 from stepwell.storage import rows
 from stepwell.storage.directory import DATABASE
-from stepwell.storage.port import SessionRow, Turn
-from tests.unit.storage.support import NOON_MS, Reign, kept, reign
+from stepwell.storage.store import SessionRow, Turn
+from tests.support.storage.state import NOON_MS, Reign, kept, reign
 
 TEXT = "ein Satz mit 漢字, 'Anführung', \"quotes\" \\ und 🐟\n"
 ARGUMENTS = (

@@ -13,7 +13,7 @@ from stepwell.errors import StartFailed, StepwellError, StoreDamaged
 from stepwell.storage import rows, schema
 from stepwell.storage.directory import DATABASE
 from stepwell.storage.schema import APPLICATION_ID, MIGRATIONS, VERSION
-from tests.unit.storage.support import files, fill, kept, reign, tamper
+from tests.support.storage.state import files, fill, kept, reign, tamper
 
 ADDED = "CREATE TABLE added (x INTEGER);\nINSERT INTO added VALUES (7);\n"
 

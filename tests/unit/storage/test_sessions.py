@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from stepwell import limits
-from stepwell.domain.commands.plans import CompletePhase, CreateAction, StartPhase, UseAction
-from stepwell.domain.commands.tiers import DeleteFragment
-from stepwell.domain.plan import Lease, Phase, PlanState, ProjectLink
+from stepwell.domain.plans.commands import CompletePhase, CreateAction, StartPhase, UseAction
+from stepwell.domain.plans.model import Lease, Phase, PlanState, ProjectLink
 from stepwell.domain.replies import PlanFound
+from stepwell.domain.tiers.commands import DeleteFragment
 from stepwell.manager.sessions import process_of
 from stepwell.protocol.messages import Goodbye, Refusal, Request
-from tests.managers import Stage
-from tests.peers import RawPeer, store
-from tests.unit.manager.support import Clock
-from tests.unit.storage.guests import answer_bytes, ask, greeted, reply_of
-from tests.unit.storage.support import kept, staged_on, tamper
+from tests.support.manager.peers import Clock
+from tests.support.managers import Stage
+from tests.support.peers import RawPeer, store
+from tests.support.storage.peers import answer_bytes, ask, greeted, reply_of
+from tests.support.storage.state import kept, staged_on, tamper
 
 GRACE_S = limits.SESSION_GRACE_SECONDS
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import msgspec
 
-from stepwell.domain.commands.tiers import DemoteFragment, GetFragment, StoreFragment
-from stepwell.domain.deciding import Origin
-from stepwell.domain.tier import Tier
-from stepwell.storage.port import SessionRow
-from tests.unit.memory.support import compressible
-from tests.unit.memory.support import fill as send
-from tests.unit.storage.support import NOON_MS, kept, reign
+from stepwell.domain.tiers.commands import DemoteFragment, GetFragment, StoreFragment
+from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.verdict import Origin
+from stepwell.storage.store import SessionRow
+from tests.support.memory.bodies import compressible
+from tests.support.memory.bodies import fill as send
+from tests.support.storage.state import NOON_MS, kept, reign
 
 SESSION = SessionRow("session", None, 1, "")
 LARGE = 10_000_000

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from stepwell.domain import invariants
-from stepwell.domain.plan import Lease, Phase, PlanState
-from stepwell.domain.tier import Tier
-from stepwell.memory.packing import unpack
+from stepwell.domain.plans.model import Lease, Phase, PlanState
+from stepwell.domain.tiers.tier import Tier
+from stepwell.memory.compression import unpack
+from stepwell.storage.body_reader import BodyFile
 from stepwell.storage.directory import DATABASE
-from stepwell.storage.port import Durability
-from stepwell.storage.reading import BodyFile
 from stepwell.storage.schema import VERSION
-from tests.unit.storage import keepsake
-from tests.unit.storage.keepsake import SUFFIX, VERSIONS
-from tests.unit.storage.support import NOON_MS, Reign, reign
+from stepwell.storage.store import Durability
+from tests.support.storage import kept_database
+from tests.support.storage.kept_database import SUFFIX, VERSIONS
+from tests.support.storage.state import NOON_MS, Reign, reign
 
 FILES = sorted(VERSIONS.glob(f"*{SUFFIX}"))
 BYTES_MAX = 100_000
@@ -48,13 +48,13 @@ def test_everything_in_it_is_found(file: Path, tmp_path: Path) -> None:
         with reign(tmp_path, durability=Durability.DISK) as made:
             assert invariants.check(made.owner._state) == []
             fragments_are_there(made)
-            plan_is_there(made, knows_modes=int(file.stem) >= keepsake.MODES_SINCE)
-            receipts_are_there(made, keepsake.RECEIPTS if int(file.stem) >= keepsake.RECEIPTS_SINCE else {})
+            plan_is_there(made, knows_modes=int(file.stem) >= kept_database.MODES_SINCE)
+            receipts_are_there(made, kept_database.RECEIPTS if int(file.stem) >= kept_database.RECEIPTS_SINCE else {})
             found = made.owner.kept
             assert found is not None
-            assert (found.sessions, found.replies) == ([keepsake.SESSION], keepsake.REPLIES)
-            assert made.owner._state.budget == keepsake.BUDGET
-            assert len(made.store.events_after(0, 1_000)) == keepsake.EVENTS
+            assert (found.sessions, found.replies) == ([kept_database.SESSION], kept_database.REPLIES)
+            assert made.owner._state.budget == kept_database.BUDGET
+            assert len(made.store.events_after(0, 1_000)) == kept_database.EVENTS
             made.work()
 
 
@@ -62,11 +62,11 @@ def fragments_are_there(made: Reign) -> None:
     table = made.owner._state.fragments
     for tier in Tier:
         names = [entry.row.fragment_id for entry in table.oldest(tier)]
-        assert names == [name for name, (wanted, _) in keepsake.FRAGMENTS.items() if wanted is tier]
-    for name, (_, body) in keepsake.FRAGMENTS.items():
+        assert names == [name for name, (wanted, _) in kept_database.FRAGMENTS.items() if wanted is tier]
+    for name, (_, body) in kept_database.FRAGMENTS.items():
         row = table.entries["p", name].row
         assert (row.tokens, row.size, row.source, row.kind, row.detail_depth) == (7, len(body), "file:a.py", "code", 3)
-        assert row.metadata == keepsake.METADATA
+        assert row.metadata == kept_database.METADATA
         assert body_of(made, row.digest, len(body)) == body
     used = table.entries["p", "used"]
     assert (used.access_count, used.touched_at_ms, used.last_accessed_ms) == (2, NOON_MS + 5, NOON_MS + 5)
@@ -77,13 +77,13 @@ def plan_is_there(made: Reign, *, knows_modes: bool) -> None:
     assert [action.name for action in state.actions] == ["local/act"]
     (plan,) = state.plans
     assert (plan.plan_id, plan.phase, plan.state) == ("plan", Phase.EXECUTE, PlanState.PROCESSING)
-    assert plan.lease == Lease(keepsake.LEASE_TOKEN, "alice", NOON_MS + 300_000)
+    assert plan.lease == Lease(kept_database.LEASE_TOKEN, "alice", NOON_MS + 300_000)
     (decision,) = state.decisions
     assert (decision.question, decision.choice, decision.rationale) == ("which?", "this", "because")
     (entry,) = state.entries.of("changeset")
     assert (entry.path, entry.tool) == ("a.py", "editor")
     assert entry.ordinal == knows_modes
-    for side, body, mode in zip((entry.before, entry.after), keepsake.CHANGE, keepsake.MODES, strict=True):
+    for side, body, mode in zip((entry.before, entry.after), kept_database.CHANGE, kept_database.MODES, strict=True):
         assert side is not None
         assert side.mode == (mode if knows_modes else None)
         assert body_of(made, side.digest, len(body)) == body

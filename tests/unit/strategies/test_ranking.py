@@ -3,9 +3,9 @@
 import pytest
 
 from stepwell.errors import InvalidArgument
-from stepwell.strategies.base import ScoredFragment
+from stepwell.strategies.protocol import ScoredFragment
 from stepwell.strategies.ranking import MARGIN, RESULTS_MAX, asked_for, by_score, fill, is_wanted, merged
-from tests.unit.strategies.support import Store, ask, ids
+from tests.support.strategy_views import Store, ask, ids
 
 
 def scored(fragment_id: str, score: float = 1.0, tokens: int = 10, project: str = "p") -> ScoredFragment:

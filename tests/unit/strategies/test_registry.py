@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.errors import InvalidArgument, NotFound
-from stepwell.strategies.base import ContextRequest, ScoredFragment, Strategy, StrategyInfo, StrategyView
-from stepwell.strategies.functions import FunctionStrategy
-from stepwell.strategies.keyword import KeywordStrategy
+from stepwell.strategies.builtin.keyword import KeywordStrategy
+from stepwell.strategies.function_strategy import FunctionStrategy
+from stepwell.strategies.protocol import ContextRequest, ScoredFragment, Strategy, StrategyInfo, StrategyView
 from stepwell.strategies.registry import GROUP, Registry
-from tests.unit.strategies.support import Store, ask
+from tests.support.strategy_views import Store, ask
 
 BUILT_IN = ["graph", "keyword", "plan-decision", "recency", "semantic", "tiered"]
 

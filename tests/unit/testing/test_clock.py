@@ -7,7 +7,7 @@ import pytest
 import stepwell as sw
 from stepwell import limits
 from stepwell.testing import Clock, LocalRuntime
-from tests.unit.client.support import act, executing, fragment
+from tests.support.client.sessions import act, executing, fragment
 
 HOUR = 60 * 60
 DAY = 24 * HOUR

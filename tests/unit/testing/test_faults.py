@@ -9,7 +9,7 @@ import pytest
 
 import stepwell as sw
 from stepwell.testing import Clock, Fault, LocalRuntime
-from tests.unit.client.support import fragment
+from tests.support.client.sessions import fragment
 
 
 @pytest.fixture

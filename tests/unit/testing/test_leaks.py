@@ -18,7 +18,7 @@ import multiprocess
 import pytest
 
 from stepwell.testing.leaks import no_leaks
-from tests.waiting import eventually
+from tests.support.wait import eventually
 
 AT_ONCE = 0.05
 """Nothing here ends by itself, so there is nothing to wait for."""

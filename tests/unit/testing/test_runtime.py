@@ -12,10 +12,10 @@ import pytest
 import stepwell as sw
 import stepwell.testing
 from stepwell.errors import NotOwner
-from stepwell.manager.owner import StateBroken
+from stepwell.manager.state_owner import StateBroken
 from stepwell.testing import LocalRuntime
-from tests.processes import in_forked_child
-from tests.unit.client.support import fragment, in_threads
+from tests.support.client.sessions import fragment, in_threads
+from tests.support.processes import in_forked_child
 
 
 def test_the_package_example_is_true() -> None:
@@ -137,7 +137,7 @@ def test_defect_of_the_manager_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(StateBroken), LocalRuntime() as runtime:
         client = runtime.client(projects=["p"])
-        monkeypatch.setattr("stepwell.manager.requests.Requests.respond", break_down)
+        monkeypatch.setattr("stepwell.manager.request_handler.Requests.respond", break_down)
         with pytest.raises(sw.OutcomeUnknown):
             client.tiers.metrics()
 

@@ -11,10 +11,10 @@ import stepwell as sw
 from stepwell import limits
 from stepwell.errors import RuntimeFault
 from stepwell.pool.worker import Worker
-from stepwell.strategies.base import StrategyView
+from stepwell.strategies.protocol import StrategyView
 from stepwell.testing import Clock, LocalRuntime
-from tests.strategies import everything, raising, sayings
-from tests.unit.client.support import fragment
+from tests.support.client.sessions import fragment
+from tests.support.strategies import everything, raising, sayings
 
 REQUEST = sw.ContextRequest(query="body", projects=["p"], budget_tokens=10)
 

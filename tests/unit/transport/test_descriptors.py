@@ -18,10 +18,10 @@ from stepwell import limits
 from stepwell.errors import InvalidArgument, OutcomeUnknown, ProtocolError
 from stepwell.protocol.messages import AskStatus, Refusal, Rejected
 from stepwell.transport.address import listen, private_directory
-from stepwell.transport.connection import Connection
+from stepwell.transport.blocking import Connection
 from stepwell.transport.peer import Peer
-from tests.peers import frame
-from tests.seeds import seeded
+from tests.support.peers import frame
+from tests.support.seeds import seeded
 
 PER_FRAME = limits.DESCRIPTORS_PER_FRAME_MAX
 SENDING_BYTES_MIN = 1

@@ -11,7 +11,7 @@ from stepwell import limits
 from stepwell.errors import Busy, ProtocolError
 from stepwell.protocol.messages import AskStatus, Refusal, Rejected
 from stepwell.transport.peer import Peer
-from tests.peers import frame
+from tests.support.peers import frame
 
 LARGE = Rejected(Refusal.of(Busy("x" * 1_000), 0))
 

@@ -11,8 +11,8 @@ from stepwell import limits
 from stepwell.errors import Busy
 from stepwell.protocol.messages import AskStatus, Refusal, Rejected
 from stepwell.transport.peer import Peer, Sink
-from tests.peers import frame
-from tests.seeds import seeded
+from tests.support.peers import frame
+from tests.support.seeds import seeded
 
 BEFORE = frame(AskStatus(1))
 BEHIND = frame(AskStatus(2))

@@ -7,10 +7,10 @@ import pytest
 
 import stepwell as sw
 from stepwell.trees import recovery
-from stepwell.trees.log import Log
 from stepwell.trees.transaction import TreeTransaction
-from tests.unit.trees.support import Tree, bodies, build, change, deltas, file, kept, killed_at, link, read
-from tests.unit.trees.test_deaths import AFTER, BEFORE
+from stepwell.trees.undo_log import Log
+from tests.support.trees import Tree, bodies, build, change, deltas, file, kept, killed_at, link, read
+from tests.unit.trees.test_crashes import AFTER, BEFORE
 
 
 def died_before_keeping(root: Path, before: Tree = BEFORE, after: Tree = AFTER) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import stepwell as sw
-from stepwell.domain.content import digest_of
-from stepwell.trees import recovery, steps
-from stepwell.trees.leaf import Delta, Leaf
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.trees import recovery, syscalls
+from stepwell.trees.entry import Delta, Leaf
 from stepwell.trees.transaction import TreeTransaction
-from tests.unit.trees.support import (
+from tests.support.trees import (
     EMPTY_DIRECTORY,
     Tree,
     apply,
@@ -29,7 +29,7 @@ from tests.unit.trees.support import (
     link,
     read,
 )
-from tests.unit.trees.test_deaths import AFTER, BEFORE
+from tests.unit.trees.test_crashes import AFTER, BEFORE
 
 
 def begun(root: Path, before: Tree, after: Tree, name: str = "t-1") -> TreeTransaction:
@@ -490,7 +490,7 @@ def test_nothing_changes_a_tree_but_through_the_seam() -> None:
         "fsync",
         "symlink",
     }
-    package = Path(steps.__file__).parent
+    package = Path(syscalls.__file__).parent
     found = [
         f"{path.name}: os.{name}"
         for path in package.glob("*.py")

@@ -5,22 +5,23 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from stepwell.cli.plan import diffing, ending, listing, making, recording, showing, steering
-from stepwell.cli.verbs import Verb, add_verbs, run_verb
+from stepwell.cli.common.subcommand import Verb, add_verbs, run_verb
+from stepwell.cli.plan import apply, control, diff, new, record, show
+from stepwell.cli.plan import list as listing
 
 SUMMARY: Final = "Follow a plan, and what it changes, from its beginning to its end"
 
 _VERBS: Final[dict[str, Verb]] = {
-    "new": making.NEW,
+    "new": new.NEW,
     "list": listing.LIST,
-    "show": showing.SHOW,
-    "record": recording.RECORD,
-    "diff": diffing.DIFF,
-    "apply": ending.APPLY,
-    "rollback": ending.ROLLBACK,
-    "cancel": steering.CANCEL,
-    "retry": steering.RETRY,
-    "revert": steering.REVERT,
+    "show": show.SHOW,
+    "record": record.RECORD,
+    "diff": diff.DIFF,
+    "apply": apply.APPLY,
+    "rollback": apply.ROLLBACK,
+    "cancel": control.CANCEL,
+    "retry": control.RETRY,
+    "revert": control.REVERT,
 }
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 import stepwell as sw
-from stepwell.cli import main
+from stepwell.cli.main import main
 from stepwell.testing import LocalRuntime
-from tests.unit.cli.plan.support import ACTION, Shell, Told
+from tests.support.cli.plans import ACTION, Shell, Told
 
 
 @pytest.fixture

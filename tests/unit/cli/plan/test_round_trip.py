@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from tests.unit.cli.support import COMMAND, PATIENCE_SECONDS, interrupt, is_listening, started, wait_until
+from tests.support.cli.processes import COMMAND, PATIENCE_SECONDS, interrupt, is_listening, started, wait_until
 
 
 def test_from_a_shell(tmp_path: Path) -> None:

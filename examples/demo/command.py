@@ -1,0 +1,144 @@
+"""Arguments, a manager to work on, a progress bar, and the order of things."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from ulid import ULID
+
+from examples.demo.dicts import run_dicts
+from examples.demo.job import HOT_TOKENS, Job, prepare
+from examples.demo.processes import interrupts_deferred, ready_processes, run_callers
+from examples.demo.proof import Proof, verify
+from examples.demo.report import report, report_json
+from stepwell import limits
+from stepwell.cli.command_line import run_guarded
+from stepwell.cli.common.addresses import add_address, resolve
+from stepwell.cli.common.exit_codes import INTERRUPTED
+from stepwell.cli.common.output import results
+from stepwell.client.client import Client, connect
+from stepwell.domain.plans.model import Plan
+from stepwell.domain.tiers.model import TierBudget
+from stepwell.errors import InvalidArgument, StepwellError
+from stepwell.runtime import Runtime
+
+_PROCESSES: Final = 8
+_THREADS: Final = 4
+_CALLERS_MAX: Final = limits.PEERS_MAX // 2  # a caller is a connection, and others may have some too
+
+SUMMARY: Final = "Run many processes and threads at once, and show what was proven, beside unsynchronised dicts"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--processes", type=int, default=_PROCESSES, metavar="N", help="default: %(default)s")
+    parser.add_argument(
+        "--threads", type=int, default=_THREADS, metavar="N", help="in each process (default: %(default)s)"
+    )
+    add_address(parser, "a running manager to use instead of one of its own; its fragments are removed afterwards")
+    parser.add_argument("--json", action="store_true", help="one JSON object, for machines")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demonstration and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=f"{SUMMARY}.")
+    add_arguments(parser)
+    parser.set_defaults(run=run)
+    try:
+        return run_guarded(parser, argv)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return INTERRUPTED
+
+
+def run(arguments: argparse.Namespace) -> int:
+    job = Job(project=f"demo-{ULID()}".lower(), processes=arguments.processes, threads=arguments.threads)
+    if min(job.processes, job.threads) < 1 or job.callers > _CALLERS_MAX:
+        raise InvalidArgument(
+            f"--processes and --threads are at least 1, and together at most {_CALLERS_MAX} callers, "
+            f"not {job.processes} x {job.threads}"
+        )
+    with _manager(arguments.address) as client, _progress() as progress:
+        task = progress.add_task("runtime", total=job.steps)
+        runtime = _run_runtime(client, job, lambda steps: progress.advance(task, steps))
+        progress.update(task, completed=job.steps)
+        task = progress.add_task("dicts", total=job.steps)
+        dicts = run_dicts(job, lambda steps: progress.advance(task, steps))
+    if arguments.json:
+        report_json(job, runtime, dicts)
+    else:
+        report(results(), job, runtime, dicts)
+    return 0 if runtime.holds else 1
+
+
+def _run_runtime(client: Client, job: Job, advance: Callable[[int], None]) -> Proof:
+    plan = prepare(client, job)
+    with _clean_up_after(client, job, plan):
+        with ready_processes(client.address, job, plan) as processes, _reader(client) as readings:
+            started_s = time.monotonic()
+            findings = [*run_callers(processes, advance)]
+            seconds = time.monotonic() - started_s
+        return verify(client, job, plan, findings, readings=readings, seconds=seconds)
+
+
+@contextlib.contextmanager
+def _reader(client: Client) -> Generator[list[int]]:
+    """Somebody who reads hot's tokens over and over, for as long as the block lasts."""
+    readings: list[int] = []
+    over = Event()
+
+    def read() -> None:
+        while not over.is_set():
+            readings.append(client.tiers.metrics().hot.tokens)
+
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(read)
+        try:
+            yield readings
+        finally:
+            over.set()
+    reader.result()
+
+
+@contextlib.contextmanager
+def _manager(address: str | None) -> Generator[Client]:
+    """A client of the manager that was named, or of one that lasts as long as the block."""
+    if address is not None:
+        with connect(resolve(address)) as client:
+            yield client
+        return
+    with interrupts_deferred():
+        runtime = Runtime.start(workers=0, budget=TierBudget(hot_tokens=HOT_TOKENS))
+    with runtime, runtime.client() as client:
+        yield client
+
+
+@contextlib.contextmanager
+def _clean_up_after(client: Client, job: Job, plan: Plan) -> Generator[None]:
+    """Take back what others would trip over. Actions and plans are kept for the record, so they are closed."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(StepwellError):
+            for row in [*client.tiers.scoped(project=job.project)]:
+                client.tiers.delete(row.fragment_id, project=job.project)
+            client.plans.cancel_plan(plan.plan_id, "the demonstration is over")
+            for name in (plan.action_name, *job.names):
+                client.plans.archive_action(name)
+
+
+@contextlib.contextmanager
+def _progress() -> Generator[Progress]:
+    """On a terminal, and on stderr, so that stdout has the result alone."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description:>8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield progress

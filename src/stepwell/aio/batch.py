@@ -1,0 +1,46 @@
+"""Many commands in one frame, sent when an `async with` block ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from stepwell.aio.caller import Way
+from stepwell.client.api.batch import Enlisting, EnlistingWrites
+from stepwell.client.session.session import Session
+
+
+class Bundle(Enlisting):
+    """An `async with` block. What is called inside it is not awaited: it is sent, and awaited, at the end."""
+
+    def __init__(self, session: Session, way: Way) -> None:
+        super().__init__(session)
+        self._way = way
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.is_sent(error):
+            with self.sending() as outcomes:
+                outcomes.extend(await self._send())
+
+    async def _send(self) -> Sequence[tuple[object, int]]:
+        raise NotImplementedError
+
+
+class Batch(Bundle):
+    """Many commands, one frame, one outcome each; not atomic. `pending.result()` gives each, or raises its refusal."""
+
+    async def _send(self) -> Sequence[tuple[object, int]]:
+        return await self._way.perform_each(self._calls)
+
+
+class Transaction(EnlistingWrites, Bundle):
+    """Writes that take effect together at one revision, or not at all: then the block raises `TransactionAborted`."""
+
+    async def _send(self) -> Sequence[tuple[object, int]]:
+        return await self._way.perform_together(self._calls)

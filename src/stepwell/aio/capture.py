@@ -1,0 +1,37 @@
+"""Capturing from an event loop: a tree is read twice, in threads, before and after an `async with` block."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from types import TracebackType
+
+from stepwell.aio.threads import Threads
+from stepwell.client.workflows.capture import Captured
+
+
+class Capturing:
+    """An `async with` block. Whoever is cancelled on the way into it has nothing recorded, and nothing left open."""
+
+    def __init__(self, threads: Threads, blocking: AbstractContextManager[Captured]) -> None:
+        self._threads = threads
+        self._blocking = blocking
+
+    async def __aenter__(self) -> Captured:
+        begun = self._threads.start(self._blocking.__enter__)
+        try:
+            return await asyncio.wrap_future(begun)
+        except asyncio.CancelledError:
+            begun.add_done_callback(self._forget)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._threads.run(lambda: self._blocking.__exit__(kind, error, traceback))
+
+    def _forget(self, begun: Future[Captured]) -> None:
+        """It goes on in its thread, and ends there as the block would have."""
+        if not begun.cancelled() and begun.exception() is None:
+            self._blocking.__exit__(asyncio.CancelledError, asyncio.CancelledError(), None)

@@ -1,0 +1,90 @@
+"""Replaying: the same bytes again, from a receipt and the bodies that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from stepwell.assembly.answer import Answer, StrategyReport
+from stepwell.assembly.candidate import Piece
+from stepwell.assembly.inputs import Count, Failure
+from stepwell.assembly.receipt import Entry, Receipt
+from stepwell.assembly.render import render
+from stepwell.assembly.result import fragments_of
+from stepwell.assembly.texts import GONE, Unreadable, read
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.errors import BodyGone, InvalidArgument
+from stepwell.strategies.protocol import StrategyView
+
+_NAMED_MAX: Final = 10  # in a message: who needs the others asks for the details
+
+
+def replay(receipt: Receipt, view: StrategyView, count: Count) -> Answer:
+    """The answer that a receipt is of, byte for byte. Bodies that a view does not have any more are `BodyGone`."""
+    pieces: list[Piece] = []
+    gone: list[str] = []
+    for entry in receipt.delivered:
+        text = _text(entry, view)
+        if isinstance(text, Unreadable):
+            gone.append(entry.fragment_id)
+        else:
+            pieces.append(_piece(entry, text))
+    if gone:
+        named = ", ".join(gone[:_NAMED_MAX]) + (f" and {len(gone) - _NAMED_MAX} more" if len(gone) > _NAMED_MAX else "")
+        raise BodyGone(f"bodies that this receipt names were changed or deleted since: {named}", fragment_ids=gone)
+    return _answer(receipt, pieces, count)
+
+
+def _answer(receipt: Receipt, pieces: Sequence[Piece], count: Count) -> Answer:
+    text = render(receipt.sections, pieces)
+    if digest_of(text.encode()).hex() != receipt.text_digest:
+        raise InvalidArgument(
+            "this receipt is of another text than its bodies give: it was changed, or made by another version"
+        )
+    return Answer(
+        fragments=fragments_of(receipt, pieces),
+        total_tokens=count(text),
+        budget_tokens=receipt.request.budget_tokens,
+        strategies=tuple(
+            StrategyReport(
+                strategy=use.strategy,
+                confidence=use.confidence,
+                weight=use.weight,
+                candidates=use.candidates,
+                kept=use.kept,
+                failure=Failure(use.strategy, use.failure, "") if use.failure else None,
+            )
+            for use in receipt.strategies
+        ),
+        epoch=receipt.epoch,
+        revision=receipt.revision,
+        text=text,
+        receipt=receipt,
+    )
+
+
+def _text(entry: Entry, view: StrategyView) -> str | Unreadable:
+    """What was shorter is in the receipt; what was not is what the view has under that name, if it is the same."""
+    assert entry.shown is not None, "what is delivered is shown"
+    if entry.shown.text:
+        return entry.shown.text
+    seen = view.get(entry.fragment_id, project=entry.project) if entry.project in view.projects else None
+    if seen is None or seen.row.digest.hex() != entry.digest:
+        return Unreadable(GONE)
+    return read(view, seen.row)
+
+
+def _piece(entry: Entry, text: str) -> Piece:
+    assert entry.shown is not None, "what is delivered is shown"
+    assert entry.depth is not None, "what is delivered has a depth"
+    return Piece(
+        project=entry.project,
+        fragment_id=entry.fragment_id,
+        source=entry.source,
+        kind=entry.shown.kind,
+        place=entry.shown.place,
+        lines=entry.lines,
+        speaker=entry.shown.speaker,
+        depth=entry.depth,
+        text=text,
+    )

@@ -1,0 +1,45 @@
+"""Order: what comes first is read first, and what belongs together stands together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from stepwell.assembly.candidate import Piece
+from stepwell.assembly.inputs import Key
+from stepwell.assembly.stages.pack import Placed
+
+Order = Callable[[Iterable[Placed]], tuple[Piece, ...]]
+
+
+def coherent(placed: Iterable[Placed]) -> tuple[Piece, ...]:
+    """The source of the best piece first, and its pieces as they stand in it."""
+    every = tuple(placed)
+    worth: dict[Key, float] = {}
+    for each in every:
+        key = _source(each.piece)
+        worth[key] = max(worth.get(key, each.worth), each.worth)
+    ordered = sorted(every, key=lambda each: (-worth[_source(each.piece)], _source(each.piece), *_place(each.piece)))
+    return tuple(each.piece for each in ordered)
+
+
+def by_source(placed: Iterable[Placed]) -> tuple[Piece, ...]:
+    """Sources by name: the same pieces in the same order, whatever was asked."""
+    ordered = sorted(placed, key=lambda each: (_source(each.piece), *_place(each.piece)))
+    return tuple(each.piece for each in ordered)
+
+
+def by_worth(placed: Iterable[Placed]) -> tuple[Piece, ...]:
+    """The best piece first, wherever it stands."""
+    return tuple(each.piece for each in sorted(placed, key=lambda each: (-each.worth, each.piece.key)))
+
+
+def _source(piece: Piece) -> Key:
+    return piece.project, piece.source or piece.fragment_id
+
+
+def _place(piece: Piece) -> tuple[int, str]:
+    return piece.place, piece.fragment_id
+
+
+COMPONENTS: Final[dict[str, Order]] = {"coherent": coherent, "source": by_source, "worth": by_worth}

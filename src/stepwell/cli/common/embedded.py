@@ -1,0 +1,88 @@
+"""A manager and workers for one command, where nobody runs any.
+
+What they know of a directory is kept in the user's cache, so that the next command on the same directory only has to
+look at what has changed. It is a cache: what is damaged there, or was written by another version, is made anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from stepwell.cli.common.output import complain
+from stepwell.client.client import Client
+from stepwell.errors import StartFailed, StoreDamaged
+from stepwell.runtime import Runtime
+from stepwell.storage.store import Durability
+from stepwell.telemetry import LogLevel
+
+_LOCK: Final = "command.lock"
+_STATE: Final = "state"
+
+
+def cache_of(root: Path) -> Path:
+    """The directory in the user's cache that is for one directory of theirs."""
+    real = root.resolve()
+    digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
+    name = "".join(each if each.isalnum() else "-" for each in real.name)[:40]
+    return _caches() / f"{name}-{digest}"
+
+
+def _caches() -> Path:
+    given = os.environ.get("XDG_CACHE_HOME")
+    caches = Path(given) if given and Path(given).is_absolute() else Path.home() / ".cache"
+    return caches / "stepwell"
+
+
+@contextmanager
+def embedded(root: Path, project: str, *, workers: int | None = None, is_kept: bool = True) -> Generator[Client]:
+    """A client of a runtime that knows of a directory what it knew the last time, and ends with the block."""
+    with ExitStack() as stack:
+        found = _kept(cache_of(root), workers, stack) if is_kept else _start(None, workers)
+        runtime = stack.enter_context(found)
+        yield stack.enter_context(runtime.client([project]))
+
+
+def _kept(directory: Path, workers: int | None, stack: ExitStack) -> Runtime:
+    """With what was kept; or with nothing, where it cannot be used; or, where nothing can be kept, without."""
+    state = directory / _STATE
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        stack.enter_context(_alone(directory))
+        try:
+            return _start(state, workers)
+        except (StartFailed, StoreDamaged) as error:
+            if not state.exists():
+                raise
+            complain(f"what was kept cannot be used, and is made anew: {error.message}")
+            shutil.rmtree(state)
+            return _start(state, workers)
+    except (OSError, StartFailed) as error:
+        complain(f"nothing is kept for the next time: {error}")
+        return _start(None, workers)
+
+
+@contextmanager
+def _alone(directory: Path) -> Generator[None]:
+    """One command at a time: another one on the same directory waits."""
+    descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            complain(f"another command is at work with {str(directory)!r}: waiting for it")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _start(state: Path | None, workers: int | None) -> Runtime:
+    durability = None if state is None else Durability.PROCESS.value
+    return Runtime.start(workers=workers, data_dir=state, durability=durability, log_level=LogLevel.ERROR)

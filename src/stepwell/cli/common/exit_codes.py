@@ -1,0 +1,16 @@
+"""The exit codes of the command line, in one table.
+
+A shell script that calls `stepwell` may rely on them. `stepwell plan record` ends with the exit code of the command
+that it runs, or with 125 to 127 if it cannot run it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+FAILED: Final = 1  # refused or failed; `doctor` found problems
+MISUSED: Final = 2  # the arguments are wrong
+CONFLICTING: Final = 3  # `plan`: files or changes are not what the plan expects
+CONSTRAINED: Final = 4  # `plan`: a required validation failed
+INTERRUPTED: Final = 130  # SIGINT, by the convention of shells
+OUTPUT_CLOSED: Final = 141  # SIGPIPE, by the convention of shells: the reader of the output is gone

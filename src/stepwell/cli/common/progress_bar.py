@@ -1,0 +1,49 @@
+"""Bars that say how far something is: on a terminal, where they go when all is done."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from stepwell.client.session.task_futures import OnProgress
+from stepwell.client.workflows.strategy_executor import OnStrategyProgress
+
+
+@contextmanager
+def reading(what: str = "reading") -> Generator[OnProgress]:
+    """How many files were read, or whatever else is counted."""
+    with _progress(MofNCompleteColumn(), TimeRemainingColumn()) as progress:
+        bar = progress.add_task(what, total=None)
+        yield lambda done, total, _note: progress.update(bar, completed=done, total=total)
+
+
+@contextmanager
+def strategies() -> Generator[OnStrategyProgress]:
+    """A bar for each strategy that says how far it is."""
+    with _progress(TextColumn("{task.completed:,} of {task.total:,.0f}")) as progress:
+        bars: dict[str, TaskID] = {}
+
+        def advance(strategy: str, done: int, total: int, note: str) -> None:
+            if strategy not in bars:
+                bars[strategy] = progress.add_task(strategy, total=total)
+            description = f"{strategy}: {note}" if note else strategy
+            progress.update(bars[strategy], completed=done, total=total, description=description)
+
+        yield advance
+
+
+def _progress(*numbers: ProgressColumn) -> Progress:
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), *numbers
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

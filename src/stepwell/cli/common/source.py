@@ -1,0 +1,64 @@
+"""Where a command finds the fragments that it is about: in a manager of its own, or in one that is running."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from stepwell.cli.common.addresses import add_address, resolve
+from stepwell.cli.common.embedded import embedded
+from stepwell.client.client import Client, connect
+from stepwell.errors import InvalidArgument
+from stepwell.ingest.inventory import project_name
+
+
+def add_place(parser: argparse.ArgumentParser, *, is_option: bool = False) -> None:
+    help_ = "a directory, or one file (default: this directory)"
+    if is_option:
+        parser.add_argument("--path", metavar="PATH", help=help_)
+    else:
+        parser.add_argument("path", metavar="PATH", nargs="?", help=help_)
+    add_address(parser, "of the manager to ask (default: one of its own, which keeps what it knows in your cache)")
+    parser.add_argument("--project", metavar="NAME", help="(default: as the directory is named)")
+
+
+def root_of(path: Path) -> Path:
+    """The directory that is read: a file's is the one that it is in."""
+    try:
+        found = path.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise InvalidArgument(f"{str(path)!r} cannot be read: {error}") from None
+    return found if found.is_dir() else found.parent
+
+
+class Place(Struct, frozen=True):
+    """What a command is about."""
+
+    project: str
+    path: Path | None  # to be read first; None if a project of a manager was named alone
+    root: Path  # what is kept is of this: a file's is its own, so that the rest of its directory is not asked
+    address: str | None  # of a manager that is running
+
+
+def place_of(arguments: argparse.Namespace) -> Place:
+    """Where the arguments say, or in this directory."""
+    is_named = arguments.address is not None and arguments.project is not None and arguments.path is None
+    path = None if is_named else Path(arguments.path or ".").absolute()
+    name = arguments.project or project_name(root_of(path or Path()))
+    address = None if arguments.address is None else resolve(arguments.address)
+    return Place(name, path, (path or Path()).resolve(), address)
+
+
+@contextmanager
+def opened(place: Place, *, workers: int | None = None, is_kept: bool = True) -> Generator[Client]:
+    """A client that sees that one project. A manager of its own keeps what it knows, unless it cannot."""
+    if place.address is not None:
+        with connect(place.address, [place.project]) as client:
+            yield client
+        return
+    with embedded(place.root, place.project, workers=workers, is_kept=is_kept) as client:
+        yield client

@@ -1,0 +1,42 @@
+"""Validations as they are written in a shell."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+
+from stepwell.domain.plans.validations import Validation
+from stepwell.errors import InvalidArgument
+
+
+def pair(text: str) -> tuple[str, str]:
+    """What is given as NAME=VALUE."""
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def add_validations(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--validate",
+        action="append",
+        default=[],
+        type=pair,
+        metavar="NAME=COMMAND",
+        help="a command that has to end with 0 in the tree that the plan is applied to, such as 'tests=pytest -q'; it "
+        "is split as a shell would, and run without one; may be given several times",
+    )
+
+
+def validations_of(given: Sequence[tuple[str, str]]) -> list[Validation]:
+    """Required ones, with the usual time limit."""
+    return [Validation(name, _split(command)) for name, command in given]
+
+
+def _split(command: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise InvalidArgument(f"the command {command!r} cannot be split into words: {error}") from None

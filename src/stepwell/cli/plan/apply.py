@@ -1,0 +1,164 @@
+"""`stepwell plan apply` and `rollback`: what a plan changed comes into a tree, or leaves it."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from stepwell.cli.common.addresses import resolve
+from stepwell.cli.common.exit_codes import CONSTRAINED, FAILED
+from stepwell.cli.common.json_values import plain
+from stepwell.cli.common.output import complain, harmless, in_line, say, say_json
+from stepwell.cli.common.state_directory import directory
+from stepwell.cli.common.subcommand import Verb
+from stepwell.cli.plan.format import counted, moment
+from stepwell.cli.plan.resolve import add_plan, find
+from stepwell.client.client import connect
+from stepwell.domain.plans.model import Plan
+from stepwell.domain.plans.validations import ValidationResult
+
+_LINES: Final = 10  # of the end of what a validation wrote
+
+
+def add_root(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--root", metavar="DIR", type=directory, help=f"{what} (default: this directory)")
+
+
+def root_of(arguments: argparse.Namespace) -> Path:
+    """As it is really called: what is said of it holds wherever it is read."""
+    given: Path | None = arguments.root
+    return (given or Path()).resolve()
+
+
+@contextmanager
+def _ending_as_by_the_keyboard() -> Generator[None]:
+    """Whoever is told to end undoes what is half done first, as with Ctrl-C."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _add_apply(parser: argparse.ArgumentParser) -> None:
+    add_plan(parser)
+    add_root(parser, "the tree to change")
+
+
+def _apply(arguments: argparse.Namespace) -> int:
+    root = root_of(arguments)
+    with connect(resolve(arguments.address)) as client:
+        before = find(client, arguments.plan)
+        with _ending_as_by_the_keyboard():
+            plan = client.execution(before.plan_id).apply(root)
+    was_before = before.applied is not None
+    if arguments.json:
+        say_json({"outcome": _outcome(plan, was_before=was_before), "plan": plain(plan)})
+    if plan.applied is None:
+        _complain_of(plan, root)
+        return CONSTRAINED
+    if plan.rolled_back is not None:
+        complain(f"plan {plan.plan_id} was rolled back at {moment(plan.rolled_back.at_ms)}: make another one")
+        return FAILED
+    if not arguments.json:
+        say(_applied(plan, was_before=was_before))
+    return 0
+
+
+def _outcome(plan: Plan, *, was_before: bool) -> str:
+    if plan.applied is None:
+        return "constrained"
+    if plan.rolled_back is not None:
+        return "rolled_back"
+    return "applied_before" if was_before else "applied"
+
+
+def _applied(plan: Plan, *, was_before: bool) -> str:
+    applied = plan.applied
+    assert applied is not None
+    what = f"{counted(applied.paths, 'path')} in {in_line(applied.root)}"
+    if was_before:
+        return f"plan {plan.plan_id} was applied before, at {moment(applied.at_ms)}: {what}"
+    passed = sum(each.passed for each in applied.validations)
+    proven = f", {passed} of {counted(len(applied.validations), 'validation')} passed" if applied.validations else ""
+    return f"applied {plan.plan_id}: {what}{proven}"
+
+
+def _complain_of(plan: Plan, root: Path) -> None:
+    """Why nothing was changed, with the end of what each validation wrote that did not pass."""
+    constrained = plan.constrained
+    reason = constrained.reason if constrained else "a required validation failed"
+    complain(
+        f"plan {plan.plan_id} is constrained, and {in_line(str(root))} is as it was: {reason}; "
+        "`stepwell plan revert` it, or `cancel` it"
+    )
+    for result in constrained.validations if constrained else ():
+        if not result.passed:
+            complain(f"  {result.name}: {how_it_ended(result)}")
+            for line in last_lines(result, _LINES):
+                complain(f"    {line}")
+
+
+def how_it_ended(result: ValidationResult) -> str:
+    """A validation in a few words."""
+    if result.timed_out:
+        return f"stopped after {result.duration_ms / 1000:.1f} s"
+    if result.exit_code is None:
+        return "did not end by itself, or could not be started"
+    return f"ended with {result.exit_code} after {result.duration_ms / 1000:.1f} s"
+
+
+def last_lines(result: ValidationResult, count: int) -> list[str]:
+    """The end of what it wrote."""
+    return harmless(result.output).rstrip().split("\n")[-count:] if result.output.strip() else []
+
+
+def _add_rollback(parser: argparse.ArgumentParser) -> None:
+    add_plan(parser)
+    add_root(parser, "the tree in which it was applied")
+    parser.add_argument("--reason", metavar="TEXT", default="", help="kept with the plan")
+
+
+def _rollback(arguments: argparse.Namespace) -> int:
+    root = root_of(arguments)
+    with connect(resolve(arguments.address)) as client:
+        before = find(client, arguments.plan)
+        with _ending_as_by_the_keyboard():
+            plan = client.execution(before.plan_id).rollback(root, reason=arguments.reason)
+    assert plan.rolled_back is not None
+    was_before = before.rolled_back is not None
+    if arguments.json:
+        say_json({"outcome": "rolled_back_before" if was_before else "rolled_back", "plan": plain(plan)})
+    elif was_before:
+        say(f"plan {plan.plan_id} was rolled back before, at {moment(plan.rolled_back.at_ms)}")
+    else:
+        paths = counted(plan.rolled_back.paths, "path")
+        say(f"rolled back {plan.plan_id}: {paths} in {in_line(str(root))} as before the plan")
+    return 0
+
+
+APPLY: Final = Verb(
+    "Change the files of a tree as a plan says: all of them, or none",
+    _add_apply,
+    _apply,
+    "`outcome` (`applied`, `applied_before`, `constrained` or `rolled_back`) and `plan`, with the fields of "
+    "`stepwell.Plan` by name; or `error`, with `kind`, `message` and `details`",
+    detail="Each file has to be what the plan found there, or already what it shall be. Its validations run in the "
+    "tree; if a required one fails, all is undone. Applied once, it is not applied again.",
+)
+ROLLBACK: Final = Verb(
+    "Make the files that a plan was applied to what they were before it",
+    _add_rollback,
+    _rollback,
+    "`outcome` (`rolled_back` or `rolled_back_before`) and `plan`, with the fields of `stepwell.Plan` by name; or "
+    "`error`, with `kind`, `message` and `details`",
+    detail="Files that somebody changed since are a conflict, and then all are left as they are.",
+)

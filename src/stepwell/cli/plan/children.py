@@ -1,0 +1,77 @@
+"""The children of a plan, as deep as they go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from rich.text import Text
+from rich.tree import Tree
+
+from stepwell.cli.plan.format import position
+from stepwell.client.client import Client
+from stepwell.domain.plans.model import Phase, Plan, PlanState
+from stepwell.errors import NotFound
+
+
+class Relative(Struct, frozen=True):
+    """A child, with its own. One that is forgotten has no phase."""
+
+    plan_id: str
+    alias: str
+    depends_on: tuple[str, ...]
+    action_name: str | None
+    phase: Phase | None
+    state: PlanState | None
+    attempt: int | None
+    error: str | None  # the last
+    children: tuple[Relative, ...]
+
+
+def children_of(client: Client, plan: Plan) -> tuple[Relative, ...]:
+    """In declared order."""
+    if plan.subplans is None:
+        return ()
+    return tuple(_relative(client, child.plan_id, child.alias, child.depends_on) for child in plan.subplans.children)
+
+
+def _relative(client: Client, plan_id: str, alias: str, depends_on: tuple[str, ...]) -> Relative:
+    try:
+        plan = client.plans.get_plan(plan_id)
+    except NotFound:
+        return Relative(plan_id, alias, depends_on, None, None, None, None, None, ())
+    return Relative(
+        plan_id=plan_id,
+        alias=alias,
+        depends_on=depends_on,
+        action_name=plan.action_name,
+        phase=plan.phase,
+        state=plan.state,
+        attempt=plan.attempt,
+        error=plan.errors[-1].message if plan.errors else None,
+        children=children_of(client, plan),
+    )
+
+
+def tree_of(heading: str, children: Sequence[Relative]) -> Tree:
+    """For a terminal or a file."""
+    tree = Tree(Text(heading, "bold"))
+    _grow(tree, children)
+    return tree
+
+
+def _grow(tree: Tree, children: Sequence[Relative]) -> None:
+    for each in children:
+        _grow(tree.add(_line(each)), each.children)
+
+
+def _line(child: Relative) -> Text:
+    line = Text(f"{child.alias}  ").append(child.plan_id, "dim").append("  ")
+    if child.phase is None or child.state is None:
+        return line.append("forgotten", "dim")
+    line.append_text(position(child.phase, child.state))
+    if child.attempt != 1:
+        line.append(f", attempt {child.attempt}")
+    if child.depends_on:
+        line.append(f", after {', '.join(child.depends_on)}", "dim")
+    return line

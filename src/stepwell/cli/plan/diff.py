@@ -1,0 +1,123 @@
+"""`stepwell plan diff`: what a plan changes, as git would write it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Final
+
+from rich.text import Text
+
+from stepwell import limits
+from stepwell.cli.common.addresses import resolve
+from stepwell.cli.common.json_values import plain
+from stepwell.cli.common.output import complain, harmless, in_line, results, say_json
+from stepwell.cli.common.subcommand import Verb
+from stepwell.cli.plan.diffstat import FileStat, stat_of
+from stepwell.cli.plan.format import counted
+from stepwell.cli.plan.resolve import add_plan, find
+from stepwell.client.client import connect
+from stepwell.client.execution import PlanExecutionContext
+from stepwell.client.workflows.entry_diff import entry_diff
+from stepwell.domain.changesets.model import EntryRow
+from stepwell.domain.patterns import glob_matcher
+from stepwell.errors import NotFound
+
+_STYLES: Final = {"+++": "bold", "---": "bold", "@@ ": "cyan", "dif": "bold"}
+_LINE_STYLES: Final = {"+": "green", "-": "red"}
+_BAR: Final = 40  # signs, for the file that changes most
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_plan(parser)
+    parser.add_argument(
+        "--path",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="only paths such as 'src/**/*.py'; several may be given",
+    )
+    parser.add_argument("--tool", action="append", default=[], metavar="NAME", help="only what these tools changed")
+    parser.add_argument("--changeset", metavar="ID", help="only this one, as it was recorded, whether or not it counts")
+    parser.add_argument("--stat", action="store_true", help="how many lines of which files, instead of the lines")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    with connect(resolve(arguments.address)) as client:
+        plan = find(client, arguments.plan)
+        diff = _diff(client.execution(plan.plan_id), plan.changeset_ids, arguments)
+    files = stat_of(diff)
+    if arguments.json:
+        say_json({"plan_id": plan.plan_id, "files": plain(files), "diff": diff})
+    elif not diff:
+        complain("there is no such change" if arguments.path or arguments.tool else "nothing is changed")
+    elif arguments.stat:
+        _print_stat(files)
+    else:
+        _print_diff(diff)
+    return 0
+
+
+def _diff(context: PlanExecutionContext, changeset_ids: tuple[str, ...], arguments: argparse.Namespace) -> str:
+    if arguments.changeset is None:
+        return context.plan_diff(paths=arguments.path, tools=arguments.tool)
+    if arguments.changeset not in changeset_ids:
+        raise NotFound(f"the plan has no changeset {arguments.changeset!r}: `stepwell plan show` has their ids")
+    is_meant = glob_matcher(arguments.path)
+
+    def is_shown(entry: EntryRow) -> bool:
+        named = is_meant(entry.path) or (entry.source_path is not None and is_meant(entry.source_path))
+        return named and (not arguments.tool or entry.tool in arguments.tool)
+
+    parts: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = context.page(arguments.changeset, limit=limits.PAGE_ROWS_MAX, cursor=cursor, with_bodies=True)
+        parts += [entry_diff(entry, page.bodies) for entry in page.reply.entries if is_shown(entry)]
+        cursor = page.reply.cursor
+        if cursor is None:
+            return "".join(parts)
+
+
+def _print_diff(diff: str) -> None:
+    """As it is where `git apply` may read it; on a terminal coloured, and nothing in it moves the cursor."""
+    if not sys.stdout.isatty():
+        sys.stdout.write(diff)
+        return
+    console = results()
+    for line in harmless(diff).removesuffix("\n").split("\n"):
+        style = _STYLES.get(line[:3]) or _LINE_STYLES.get(line[:1], "")
+        console.print(Text(line, style), soft_wrap=True)
+
+
+def _print_stat(files: list[FileStat]) -> None:
+    console = results()
+    most = max(each.added + each.removed for each in files)
+    width = max(len(in_line(each.path)) for each in files)
+    scale = min(1.0, _BAR / most) if most else 1.0
+    for each in files:
+        line = Text(f" {in_line(each.path):<{width}} | ")
+        if each.is_binary:
+            line.append("binary")
+        else:
+            line.append(f"{each.added + each.removed:>5} ")
+            line.append("+" * _signs(each.added, scale), "green").append("-" * _signs(each.removed, scale), "red")
+        console.print(line, soft_wrap=True)
+    added, removed = sum(each.added for each in files), sum(each.removed for each in files)
+    lines = f"{counted(added, 'line')} added, {counted(removed, 'line')} removed"
+    console.print(Text(f" {counted(len(files), 'file')} changed, {lines}"), soft_wrap=True)
+
+
+def _signs(lines: int, scale: float) -> int:
+    """At least one, for a change that is one."""
+    return max(1, round(lines * scale)) if lines else 0
+
+
+DIFF: Final = Verb(
+    "Show what a plan changes, as a unified diff",
+    _add_arguments,
+    _run,
+    "`plan_id`, `diff`, and `files`, a list, each with `path`, `added`, `removed` and `is_binary`",
+    detail="In a pipe or a file the diff is exact, and `git apply` takes it; on a terminal control characters are "
+    "spelled out.",
+)

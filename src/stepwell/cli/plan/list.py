@@ -1,0 +1,84 @@
+"""`stepwell plan list`: which plans there are, and where they stand."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Final
+
+from rich import box
+from rich.table import Table
+
+from stepwell import limits
+from stepwell.cli.common.addresses import resolve
+from stepwell.cli.common.json_values import plain
+from stepwell.cli.common.output import complain, results, say_json
+from stepwell.cli.common.subcommand import Verb
+from stepwell.cli.plan.format import position
+from stepwell.cli.plan.resolve import find
+from stepwell.client.client import Client, connect
+from stepwell.domain.plans.lifecycle import TERMINAL
+from stepwell.domain.plans.model import Phase, PlanState, Position
+from stepwell.domain.replies import PlanSummary
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--phase", choices=[each.value for each in Phase], help="only those that are in it")
+    parser.add_argument("--state", choices=[each.value for each in PlanState], help="only those that are in it")
+    parser.add_argument("--parent", metavar="PLAN", help="only its children")
+    parser.add_argument(
+        "--all", action="store_true", help="also those that are over (they are shown anyway with --state or --parent)"
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    with connect(resolve(arguments.address)) as client:
+        found = [*_found(client, arguments)]
+    if arguments.json:
+        say_json({"plans": plain(found)})
+        return 0
+    if found:
+        results().print(_table(found))
+    else:
+        complain(
+            "there are no such plans" if arguments.all else "there are no such plans; --all shows also what is over"
+        )
+    return 0
+
+
+def _found(client: Client, arguments: argparse.Namespace) -> Iterator[PlanSummary]:
+    phase = Phase(arguments.phase) if arguments.phase else None
+    state = PlanState(arguments.state) if arguments.state else None
+    parent = find(client, arguments.parent).plan_id if arguments.parent else None
+    shows_all = arguments.all or state is not None or parent is not None
+    cursor: str | None = None
+    while True:
+        page = client.plans.list_plans(
+            phase=phase, state=state, parent_plan_id=parent, limit=limits.PAGE_ROWS_MAX, cursor=cursor
+        )
+        yield from (each for each in page.plans if shows_all or Position(each.phase, each.state) not in TERMINAL)
+        if page.cursor is None:
+            return
+        cursor = page.cursor
+
+
+def _table(found: list[PlanSummary]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("plan", style="bold", no_wrap=True)
+    table.add_column("action", overflow="fold")
+    table.add_column("phase/state", no_wrap=True)
+    table.add_column("attempt", justify="right")
+    table.add_column("parent", no_wrap=True)
+    for each in found:
+        where = position(each.phase, each.state, rolled_back=each.rolled_back)
+        table.add_row(each.plan_id, each.action_name, where, str(each.attempt), each.parent_plan_id or "")
+    return table
+
+
+LIST: Final = Verb(
+    "List plans, the oldest first, by default those that are not over",
+    _add_arguments,
+    _run,
+    "`plans`, a list, each with `plan_id`, `action_name`, `phase`, `state`, `attempt`, `version`, `parent_plan_id` and "
+    "`rolled_back`",
+)

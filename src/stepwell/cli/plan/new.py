@@ -1,0 +1,74 @@
+"""`stepwell plan new`: a plan of an action."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from stepwell.cli.common.addresses import resolve
+from stepwell.cli.common.json_values import plain
+from stepwell.cli.common.output import say, say_json
+from stepwell.cli.common.subcommand import Verb
+from stepwell.cli.common.validations import add_validations, pair, validations_of
+from stepwell.client.client import connect
+from stepwell.domain.plans.model import Action, ArgumentType, ArgumentValue
+from stepwell.errors import InvalidArgument
+
+_BOOLEANS: Final = {"true": True, "false": False}
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", metavar="ACTION", help="its name; `stepwell action list` has them")
+    parser.add_argument(
+        "--project", action="append", required=True, metavar="NAME", help="may be given several times (required)"
+    )
+    parser.add_argument(
+        "--argument",
+        action="append",
+        default=[],
+        type=pair,
+        metavar="NAME=VALUE",
+        help="of the action; may be given several times",
+    )
+    add_validations(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    with connect(resolve(arguments.address)) as client:
+        action = client.plans.get_action(arguments.action)
+        plan = client.plans.use_action(
+            action.name,
+            projects=arguments.project,
+            arguments={name: _value(action, name, text) for name, text in arguments.argument},
+            validations=validations_of(arguments.validate),
+        )
+    if arguments.json:
+        say_json({"plan": plain(plan)})
+    else:
+        say(plan.plan_id)
+    return 0
+
+
+def _value(action: Action, name: str, text: str) -> ArgumentValue:
+    """The value of the type that the action declares. Whether there is such an argument is the manager's to say."""
+    types = {each.name: each.type for each in action.arguments}
+    try:
+        match types.get(name, ArgumentType.STRING):
+            case ArgumentType.INTEGER:
+                return int(text)
+            case ArgumentType.NUMBER:
+                return float(text)
+            case ArgumentType.BOOLEAN:
+                return _BOOLEANS[text.lower()]
+            case ArgumentType.STRING:
+                return text
+    except (ValueError, KeyError):
+        raise InvalidArgument(f"argument {name!r} is {text!r}: give a {types[name]}") from None
+
+
+NEW: Final = Verb(
+    "Make a plan of an action, and say its id",
+    _add_arguments,
+    _run,
+    "`plan`, with the fields of `stepwell.Plan` by name",
+)

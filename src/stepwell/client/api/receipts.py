@@ -1,0 +1,60 @@
+"""`ReceiptService`: where receipts are kept, and found again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stepwell import limits
+from stepwell.client.api.calls import Answered, Answering, Call, Modest, Service, method
+from stepwell.domain.checks import require_instance
+from stepwell.domain.receipts.commands import GetReceipt, ListReceipts, StoreReceipt
+from stepwell.domain.receipts.model import check_size
+from stepwell.domain.replies import ReceiptFound, ReceiptPage
+from stepwell.errors import InvalidArgument
+
+
+class ReceiptCalls(Service):
+    """The calls on receipts; what they give depends on the service that has them."""
+
+    @method
+    def store(self, receipt_id: str, projects: Sequence[str], title: str, data: bytes) -> Call[str]:
+        """Keep a receipt, and give its id. Of the title, what is too long for a line of a list is left out.
+
+        Stored again as it is, it is the same receipt; another one under the same id gets `AlreadyExists`.
+        """
+        if isinstance(projects, str):
+            raise InvalidArgument(f"projects is a sequence of names: give [{projects!r}]")
+        require_instance(title, (str,), "a title is a str")
+        require_instance(data, (bytes,), "a receipt is bytes")
+        check_size(len(data))
+        is_large = len(data) > limits.INLINE_BODY_BYTES_MAX
+        command = StoreReceipt(
+            receipt_id=receipt_id,
+            projects=tuple(projects),
+            title=title[: limits.TITLE_CHARS_MAX],
+            body=0 if is_large else data,
+        )
+        large = {"body": Modest(data)} if is_large else None
+        return Call(command, lambda answered: answered.reply.receipt.receipt_id, large)
+
+    @method
+    def get(self, receipt_id: str) -> Call[bytes]:
+        """The bytes of a receipt. One that newer ones have taken the place of is `NotFound`."""
+        return Call(GetReceipt(receipt_id), self._read)
+
+    @method
+    def list(self, *, limit: int = 100, cursor: str | None = None) -> Call[ReceiptPage]:
+        """A page of receipts, the newest first, without their bytes."""
+        return Call(ListReceipts(limit, cursor), lambda answered: answered.reply)
+
+    def _read(self, answered: Answered[ReceiptFound]) -> bytes:
+        digest = answered.reply.receipt.digest
+        return bytes(self.session.bodies.read(digest, answered.handles[digest]))
+
+
+class ReceiptService(ReceiptCalls, Answering):
+    """Receipts as bytes, safe from any number of threads and processes. The manager never looks into them.
+
+    So many are kept, the newest; a session finds those of which it may see every project. Storing one moves nothing in
+    the tiers: where there is no room for it, it is refused with `TierFull` or `Busy`.
+    """

@@ -1,0 +1,210 @@
+"""Views: all fragments of some projects as of one revision, read from shared memory without a request."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from stepwell import limits
+from stepwell.client.api.calls import Answered, Call
+from stepwell.client.api.fragments import ViewedFragment
+from stepwell.client.api.tiers import ContextTierService
+from stepwell.client.session.lazy import made_once
+from stepwell.client.session.session import Session
+from stepwell.domain.replies import BodiesLocated
+from stepwell.domain.tiers.commands import LocateBodies
+from stepwell.domain.tiers.model import FragmentRow
+from stepwell.errors import BodyGone, InvalidArgument
+from stepwell.memory.reader.catalogue_reader import Replayed, changes, nearest, replay
+from stepwell.protocol.handles import CatalogueEnd, Handle
+
+Key = tuple[str, str]
+
+_STATES_KEPT: Final = 4
+
+
+class View(Struct, frozen=True, dict=True):
+    """The fragments of some projects at one revision. It never changes, whatever happens to them meanwhile.
+
+    Iterating gives them project by project, in order of creation. A body is found in shared memory, without asking;
+    one that was deleted since, and whose memory is gone, raises `BodyGone`.
+    """
+
+    epoch: str
+    revision: int
+    projects: tuple[str, ...]
+    is_difference: bool  # only what changed since the revision that was asked for
+    replayed: tuple[Replayed, ...]
+    bodies: BodyReader
+
+    def __len__(self) -> int:
+        return sum(len(each.rows) for each in self.replayed)
+
+    def __iter__(self) -> Iterator[ViewedFragment]:
+        for project in self.replayed:
+            for row in project.in_order:
+                yield ViewedFragment(row, project.handles[row.digest], self.bodies.read)
+
+    def __contains__(self, key: Key) -> bool:
+        return self.get(key[1], project=key[0]) is not None
+
+    def get(self, fragment_id: str, *, project: str | None = None) -> ViewedFragment | None:
+        """One fragment, or None. `project` may be left out in a view of one."""
+        if project is None and len(self.projects) != 1:
+            raise InvalidArgument("name a project: project= may be left out only in a view of exactly one")
+        found = self._by_project.get(self.projects[0] if project is None else project)
+        row = found.rows.get(fragment_id) if found else None
+        return ViewedFragment(row, found.handles[row.digest], self.bodies.read) if found and row else None
+
+    def rows(self, project: str) -> Sequence[FragmentRow]:
+        """What is known of a project's fragments, in order of creation."""
+        found = self._by_project.get(project)
+        return found.in_order.rows if found else ()
+
+    def changes(self, project: str, since: int) -> ViewChanges | None:
+        """What happened to a project after a revision of this epoch; None if that cannot be told any more."""
+        found = self._by_project.get(project)
+        if found is None or self.is_difference or since > self.revision:
+            return None
+        try:
+            changed = changes(found.end, self.bodies.segment, since, found.before)
+        except BodyGone:
+            return None
+        if changed is None:
+            return None
+        stored = [ViewedFragment(row, changed.handles[row.digest], self.bodies.read) for row in changed.in_order]
+        return ViewChanges(tuple(stored), changed.removed)
+
+    @property
+    def ends(self) -> tuple[CatalogueEnd, ...]:
+        """Where it is written down: whoever has these can look at the same."""
+        return tuple(each.end for each in self.replayed)
+
+    @made_once
+    def removed(self) -> frozenset[Key]:
+        """In a difference: project and id of the fragments that were deleted."""
+        return frozenset((each.end.project, fragment_id) for each in self.replayed for fragment_id in each.removed)
+
+    @made_once
+    def _by_project(self) -> dict[str, Replayed]:
+        return {each.end.project: each for each in self.replayed}
+
+    def __repr__(self) -> str:
+        return f"<stepwell.View of {', '.join(self.projects)} at revision {self.revision}, {len(self)} fragments>"
+
+
+class ViewChanges(Struct, frozen=True):
+    """Fragments that are new or different, in order of creation, and the ids of those that are gone."""
+
+    stored: tuple[ViewedFragment, ...]
+    removed: frozenset[str]
+
+
+class BodyReader:
+    """Reads bodies where they lie; where they lie no more, the manager is asked where they are now."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def read(self, digest: bytes, handle: Handle) -> memoryview:
+        """A body, or `BodyGone`."""
+        try:
+            return self._session.bodies.read(digest, handle)
+        except BodyGone:
+            body = self._session.perform(Call(LocateBodies((digest,)), self._located))
+        if body is None:
+            raise BodyGone("this body was deleted since the view was opened: open another one", digest=digest.hex())
+        return body
+
+    def segment(self, number: int) -> memoryview:
+        """All of a segment, or `BodyGone`."""
+        return self._session.bodies.segment(number)
+
+    def _located(self, answered: Answered[BodiesLocated]) -> memoryview | None:
+        for digest, handle in answered.handles.items():
+            return self._session.bodies.read(digest, handle)
+        return None
+
+
+class Views:
+    """Opens views. What the last views of a project have replayed already is not replayed again.
+
+    It is kept for that, of the projects that were looked at last: about 1 kB for a fragment. Of each project there are
+    a few states, which share most of it: who looks at the same project with another client may be a little behind.
+    """
+
+    def __init__(self, session: Session, tiers: ContextTierService) -> None:
+        self._session = session
+        self._tiers = tiers
+        self._bodies = BodyReader(session)
+        self._forget()
+        session.channel.on_fork(self._forget)
+
+    def _forget(self) -> None:
+        """In a forked child, whose manager may be another one, with other catalogues of the same names."""
+        self._lock = threading.Lock()
+        self._replayed: OrderedDict[str, tuple[Replayed, ...]] = OrderedDict()
+
+    def open(self, projects: Iterable[str] | None, since: int | None) -> View:
+        """A view, or a difference."""
+        names = self._names(projects)
+        for _ in range(limits.ASK_AGAIN_MAX):
+            opened = self._session.open_view(names)
+            if since is not None and not 0 <= since <= opened.revision:
+                raise InvalidArgument(f"since={since} is no revision of this epoch, which is at {opened.revision}")
+            try:
+                differences = None if since is None else self._differences(opened.catalogues, since)
+                replayed = differences or tuple(map(self._replay, opened.catalogues))
+            except BodyGone:  # a catalogue was listed anew since the answer
+                continue
+            return View(opened.epoch, opened.revision, names, differences is not None, replayed, self._bodies)
+        raise BodyGone(f"a catalogue was listed anew {limits.ASK_AGAIN_MAX} times before it could be read")
+
+    def open_at(self, epoch: str, revision: int, ends: Sequence[CatalogueEnd]) -> View | None:
+        """The view that another client has opened; None if its catalogues are not to be had any more.
+
+        Whoever has not seen their segments yet is sent them with a view of its own.
+        """
+        names = tuple(end.project for end in ends)
+        for is_last in (False, True):
+            if self._session.channel.welcome.epoch == epoch:
+                with contextlib.suppress(BodyGone):
+                    replayed = tuple(map(self._replay, ends))
+                    return View(epoch, revision, names, is_difference=False, replayed=replayed, bodies=self._bodies)
+            if not is_last:
+                self._session.open_view(names)
+        return None
+
+    def _names(self, projects: Iterable[str] | None) -> tuple[str, ...]:
+        if isinstance(projects, str):
+            raise InvalidArgument(f"projects is a sequence of names: give [{projects!r}]")
+        names = self._session.channel.projects if projects is None else tuple(dict.fromkeys(projects))
+        if names is None:
+            names = self._tiers.projects(limit=limits.PAGE_ROWS_MAX).projects
+        if not 1 <= len(names) <= limits.PROJECTS_PER_SESSION_MAX:
+            raise InvalidArgument(
+                f"{len(names)} projects: a view has 1 to {limits.PROJECTS_PER_SESSION_MAX}, name them with projects="
+            )
+        return names
+
+    def _replay(self, end: CatalogueEnd) -> Replayed:
+        before = nearest(self._replayed.get(end.project, ()), end)
+        replayed = replay(end, self._session.bodies.segment, before)
+        with self._lock:
+            others = [each for each in self._replayed.get(end.project, ()) if each is not replayed]
+            self._replayed[end.project] = (*others[1 - _STATES_KEPT :], replayed)
+            self._replayed.move_to_end(end.project)
+            if len(self._replayed) > limits.PROJECTS_PER_SESSION_MAX:
+                self._replayed.popitem(last=False)
+        return replayed
+
+    def _differences(self, ends: Iterable[CatalogueEnd], since: int) -> tuple[Replayed, ...] | None:
+        """What changed in each project, or None if one of them cannot tell."""
+        found = [changes(end, self._session.bodies.segment, since) for end in ends]
+        told = tuple(each for each in found if each is not None)
+        return told if len(told) == len(found) else None

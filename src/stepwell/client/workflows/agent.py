@@ -1,0 +1,185 @@
+"""Working on the children of a plan, by any number of agents: each takes what is ready, one after another.
+
+There is no agreement between agents, and none is needed: of all who ask, no two are given the same child, and one whose
+agent dies, or is paused for longer than its lease, is given to another, as another attempt. What an agent says of a
+child it can say only under the lease that it was given, so that what a plan says of itself is the truth: `complete`
+if what was to be done came to its end, and an error, with what was raised, if it did not.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from msgspec import Struct
+
+from stepwell import limits
+from stepwell.client.api.calls import Answering, Call
+from stepwell.client.api.plan_leases import plan_of
+from stepwell.client.api.subplans import SubplanCalls
+from stepwell.client.api.watch import Watch
+from stepwell.client.execution import PlanExecutionContext
+from stepwell.client.session.session import Session
+from stepwell.client.workflows.heartbeat import Heartbeat
+from stepwell.domain.events import AnyEvent, PlanMoved, SubplansDeclared
+from stepwell.domain.plans.commands import CompletePhase, FailPhase
+from stepwell.domain.plans.model import Phase, Plan
+from stepwell.domain.replies import ReadyStarted
+from stepwell.errors import Busy, EventsMissed, InvalidArgument, LeaseLost, PlanNotReady
+
+
+class WorkDone(Struct, frozen=True):
+    """What one agent did: the ids of children, in the order in which it came to the end of each.
+
+    `lost` were taken from it while it worked: cancelled, or given to somebody else after its lease had run out.
+    `errored` are children, whoever worked on them, that failed for good. `is_over`: nothing is left to be done unless
+    somebody steps in; otherwise the agent has waited for as long as it was to.
+    """
+
+    completed: tuple[str, ...]
+    failed: tuple[str, ...]
+    lost: tuple[str, ...]
+    errored: tuple[str, ...]
+    is_over: bool
+
+
+class WorkContext(PlanExecutionContext):
+    """The context in which one child is worked on, under its lease."""
+
+    def __init__(self, session: Session, plan_id: str, lease: int, heartbeat: Heartbeat) -> None:
+        super().__init__(session, plan_id, lease)
+        self._heartbeat = heartbeat
+
+    def check(self) -> None:
+        """Raise `LeaseLost` if the child is not the caller's any more; for whoever works long without recording."""
+        self._heartbeat.check()
+
+
+Run = Callable[[Plan, WorkContext], object]
+"""What is done for a child. What it returns does not matter; what it raises is why the child failed."""
+
+
+class _Children(SubplanCalls, Answering):
+    """The calls on children, for an agent."""
+
+
+class Agent:
+    """One that works, in one thread."""
+
+    def __init__(self, session: Session, parent_plan_id: str, run: Run, lease_ms: int, *, straight: bool) -> None:
+        self._session = session
+        self._children = _Children(session)
+        self._parent_plan_id = parent_plan_id
+        self._run = run
+        self._lease_ms = lease_ms
+        self._straight = straight
+        self._completed: list[str] = []
+        self._failed: list[str] = []
+        self._lost: list[str] = []
+
+    def work(self, wait_s: float | None) -> WorkDone:
+        """Take what is ready until everything is over, or for so long nothing has been."""
+        while True:
+            found = self._next(wait_s)
+            if found.plan is None:
+                ended = (tuple(self._completed), tuple(self._failed), tuple(self._lost))
+                return WorkDone(*ended, errored=found.errored, is_over=found.is_over)
+            plan: Plan | None = found.plan
+            while plan is not None:
+                plan = self._phase(plan)
+
+    def _next(self, wait_s: float | None) -> ReadyStarted:
+        """What is ready, as soon as something is."""
+        found = self._ask()
+        if found.plan is not None or found.is_over:
+            return found
+        until_s = None if wait_s is None else time.monotonic() + wait_s
+        with _watching(self._session) as watch:  # from now on nothing happens unnoticed: so ask once more
+            while True:
+                found = self._ask()
+                left_s = None if until_s is None else until_s - time.monotonic()
+                if found.plan is not None or found.is_over or (left_s is not None and left_s <= 0):
+                    return found
+                self._wait(watch, limits.WORK_LOOK_SECONDS if left_s is None else min(left_s, limits.WORK_LOOK_SECONDS))
+
+    def _ask(self) -> ReadyStarted:
+        return self._children.start_ready(self._parent_plan_id, lease_ms=self._lease_ms, straight=self._straight)
+
+    def _wait(self, watch: Watch | None, seconds: float) -> None:
+        """Until something happened to the family, or for so long."""
+        if watch is None:
+            threading.Event().wait(min(seconds, limits.WORK_PAUSE_SECONDS))
+            return
+        until_s = time.monotonic() + seconds
+        try:
+            while (event := watch.get(max(0.0, until_s - time.monotonic()))) is not None:
+                if self._concerns(event):
+                    return
+        except EventsMissed:  # whatever they were about
+            return
+
+    def _concerns(self, event: AnyEvent) -> bool:
+        match event:
+            case PlanMoved():
+                return self._parent_plan_id in {event.plan_id, event.parent_plan_id}
+            case SubplansDeclared():
+                return event.plan_id == self._parent_plan_id
+            case _:
+                return False
+
+    def _phase(self, plan: Plan) -> Plan | None:
+        """Do one phase of a child, to its end. What comes is the child in its next phase, if it goes on."""
+        assert plan.lease is not None
+        token = plan.lease.token
+        with Heartbeat(self._session, plan.plan_id, token, self._lease_ms) as heartbeat:
+            try:
+                _require_done(self._run(plan, WorkContext(self._session, plan.plan_id, token, heartbeat)))
+                heartbeat.check()
+                if plan.phase is Phase.STRATEGIZE:
+                    return self._children.proceed(plan.plan_id, lease=token, lease_ms=self._lease_ms)
+                self._session.perform(Call(CompletePhase(plan.plan_id, plan.phase, token), plan_of))
+                self._completed.append(plan.plan_id)
+            except BaseException as error:
+                self._fail(plan, token, error)
+                if not isinstance(error, Exception):
+                    raise
+        if self._session.leases.get(plan.plan_id) == token:
+            self._session.leases.pop(plan.plan_id, None)
+        return None
+
+    def _fail(self, plan: Plan, token: int, error: BaseException) -> None:
+        """Say why, if it is still ours to say."""
+        if isinstance(error, LeaseLost) and error.details.get("plan_id") == plan.plan_id:
+            self._lost.append(plan.plan_id)
+            return
+        said = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
+        reason = said[: limits.ERROR_CHARS_MAX]
+        try:
+            self._session.perform(Call(FailPhase(plan.plan_id, plan.phase, token, reason), plan_of))
+        except (LeaseLost, PlanNotReady):
+            self._lost.append(plan.plan_id)
+        else:
+            self._failed.append(plan.plan_id)
+
+
+@contextmanager
+def _watching(session: Session) -> Generator[Watch | None]:
+    """A watch, if there is room for one more."""
+    try:
+        watch = Watch(session.channel, None, None)
+    except Busy:
+        yield None
+        return
+    with watch:
+        yield watch
+
+
+def _require_done(result: object) -> None:
+    """What was only promised must not pass for done."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise InvalidArgument("run was not run: it is called in a thread, and must be an ordinary function, not async")

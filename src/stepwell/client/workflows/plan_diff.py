@@ -1,0 +1,120 @@
+"""What a whole plan does to a tree, to be read: as a diff, and in numbers.
+
+It is about what the plan comes to: of a path that was changed five times there is one difference, and of one that is as
+it was there is none. What went in one place and came, the very same, in another is a move.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from stepwell import limits
+from stepwell.client.api.calls import Answered, Call
+from stepwell.client.session.session import Session
+from stepwell.client.workflows.entry_diff import entry_diff
+from stepwell.domain.changesets.model import Content, EntryRow, Operation, derive_operation
+from stepwell.domain.changesets.net_changes import NetChange, net_changes
+from stepwell.domain.patterns import glob_matcher
+from stepwell.domain.replies import BodiesLocated
+from stepwell.domain.tiers.commands import LocateBodies
+from stepwell.errors import InvalidArgument
+from stepwell.trees.capture import Difference, with_moves
+from stepwell.trees.entry import Leaf
+
+if TYPE_CHECKING:
+    from stepwell.client.execution import PlanExecutionContext
+
+
+class PlanChanges(Struct, frozen=True):
+    """What a plan does, in numbers: `paths` that are not as they were, with what happened to them and who did it.
+
+    `entries` are the changes that were recorded, of which they are what is left. A path that two tools changed counts
+    for both.
+    """
+
+    plan_id: str
+    entries: int
+    by_operation: dict[Operation, int]
+    by_tool: dict[str, int]
+    paths: tuple[str, ...]
+
+
+def plan_diff(context: PlanExecutionContext, paths: Sequence[str], tools: Sequence[str]) -> str:
+    """What `PlanExecutionContext.plan_diff` does."""
+    entries = context.recorded()
+    net = net_changes(entries)
+    rows = _rows(context.plan_id, net, _chosen(net, _tools(entries), paths, tools))
+    parts: list[str] = []
+    for start in range(0, len(rows), limits.DIFFED_AT_ONCE):
+        group = rows[start : start + limits.DIFFED_AT_ONCE]
+        bodies = _bodies(context.session, group)
+        parts += [entry_diff(row, bodies) for row in group]
+    return "".join(parts)
+
+
+def plan_summary(context: PlanExecutionContext) -> PlanChanges:
+    """What `PlanExecutionContext.plan_summary` does."""
+    entries = context.recorded()
+    net = net_changes(entries)
+    tools = _tools(entries)
+    rows = _rows(context.plan_id, net, _chosen(net, tools, (), ()))
+    changed = [path for path in sorted(net) if not net[path].is_nothing]
+    return PlanChanges(
+        plan_id=context.plan_id,
+        entries=len(entries),
+        by_operation=dict(Counter(row.operation for row in rows)),
+        by_tool=dict(Counter(tool for path in changed for tool in sorted(tools[path]))),
+        paths=tuple(changed),
+    )
+
+
+def _chosen(
+    net: dict[str, NetChange], by_path: dict[str, set[str]], paths: Sequence[str], tools: Sequence[str]
+) -> Iterator[NetChange]:
+    """What changed, of these paths, and by one of these tools."""
+    for name, given in (("paths", paths), ("tools", tools)):
+        if isinstance(given, str):
+            raise InvalidArgument(f"{name} is a sequence: give [{given!r}]")
+    matches, wanted = glob_matcher(paths), {*tools}
+    for path, change in net.items():
+        if not change.is_nothing and matches(path) and (not wanted or wanted & by_path[path]):
+            yield change
+
+
+def _rows(plan_id: str, net: dict[str, NetChange], chosen: Iterator[NetChange]) -> list[EntryRow]:
+    """One row for each difference, in order of path, moves found."""
+    differences = with_moves(Difference(each.path, _leaf(each.before), _leaf(each.after)) for each in chosen)
+    rows: list[EntryRow] = []
+    for seq, each in enumerate(differences, 1):
+        before, after = net[each.source_path or each.path].before, net[each.path].after
+        operation = derive_operation(before, after, each.path, each.source_path)
+        rows.append(EntryRow(plan_id, "", seq, operation, each.path, each.source_path, before, after, "", 0))
+    return rows
+
+
+def _leaf(content: Content | None) -> Leaf | None:
+    return None if content is None else Leaf(content.mode, content.digest)
+
+
+def _tools(entries: Sequence[EntryRow]) -> dict[str, set[str]]:
+    """Who changed each path."""
+    tools: defaultdict[str, set[str]] = defaultdict(set)
+    for entry in entries:
+        tools[entry.path].add(entry.tool)
+        if entry.source_path is not None:
+            tools[entry.source_path].add(entry.tool)
+    return tools
+
+
+def _bodies(session: Session, rows: Sequence[EntryRow]) -> dict[bytes, memoryview]:
+    """The bytes of what is held."""
+    held = dict.fromkeys(digest for row in rows for digest, _ in row.held)
+
+    def read(answered: Answered[BodiesLocated]) -> dict[bytes, memoryview]:
+        return {digest: session.bodies.read(digest, handle) for digest, handle in answered.handles.items()}
+
+    return session.perform(Call(LocateBodies(tuple(held)), read)) if held else {}

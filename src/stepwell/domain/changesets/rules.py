@@ -1,0 +1,283 @@
+"""The rules of changesets: which one a change goes to is resolved in the same step that records it."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from stepwell import limits
+from stepwell.domain.changesets.commands import (
+    EndChangeset,
+    GetChangeset,
+    ListChangesets,
+    ListEntries,
+    RecordChange,
+    StartChangeset,
+)
+from stepwell.domain.changesets.mode import check_mode
+from stepwell.domain.changesets.model import (
+    Changeset,
+    ChangesetState,
+    Content,
+    ContextRow,
+    EntryRow,
+    check_path,
+    derive_operation,
+)
+from stepwell.domain.changesets.net_changes import NetChange, in_order, net_changes
+from stepwell.domain.paging import cursor_number, take
+from stepwell.domain.plans.leases import find_plan, require_lease
+from stepwell.domain.plans.model import Phase, Plan
+from stepwell.domain.replies import ChangeRecorded, ChangesetFound, ChangesetPage, EntryPage
+from stepwell.domain.state import State
+from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, decides
+from stepwell.errors import (
+    AlreadyExists,
+    Busy,
+    ChangesetClosed,
+    InvalidArgument,
+    NoActiveChangeset,
+    NotFound,
+    PlanError,
+    PlanNotReady,
+)
+
+
+@decides(StartChangeset)
+def start_changeset(state: State, command: StartChangeset, origin: Origin) -> Verdict:
+    """Open a changeset and push it on its context's stack."""
+    plan = require_executing(state, command.plan_id, command.lease, origin)
+    changeset = new_changeset(state, plan, command.changeset_id, command.context_id, origin)
+    context = _context(state, command.context_id, plan)
+    active = context.active if context else ()
+    if len(active) >= limits.ACTIVE_PER_CONTEXT_MAX:
+        raise Busy(f"this context has {len(active)} open changesets already: close some")
+    grown = replace(plan, changeset_ids=(*plan.changeset_ids, command.changeset_id))
+    pushed = ContextRow(command.context_id, plan.plan_id, (*active, command.changeset_id))
+    changes = (RowChanged(None, changeset), RowChanged(plan, grown), RowChanged(context, pushed))
+    return Verdict(ChangesetFound(changeset), changes)
+
+
+@decides(RecordChange)
+def record_change(state: State, command: RecordChange, origin: Origin) -> Verdict:
+    """Record into the named changeset, or the context's most recent one: found and used in one step."""
+    plan = require_executing(state, command.plan_id, command.lease, origin)
+    changeset = _recordable(state, command, plan)
+    check_path(command.path)
+    if command.source_path is not None:
+        check_path(command.source_path)
+    before = _content(command.before, command.before_digest, command.before_mode, "before", origin)
+    after = _content(command.after, command.after_digest, command.after_mode, "after", origin)
+    entry = new_entry(
+        state,
+        changeset,
+        origin,
+        path=command.path,
+        source_path=command.source_path,
+        before=before,
+        after=after,
+        tool=command.tool,
+    )
+    counted = replace(changeset, entry_count=entry.seq)
+    bodies = {
+        side.digest: body
+        for side, body in ((before, command.before), (after, command.after))
+        if side is not None and isinstance(body, bytes)
+    }
+    changes = (RowChanged(None, entry), RowChanged(changeset, counted))
+    return Verdict(ChangeRecorded(entry), changes, bodies=bodies)
+
+
+@decides(EndChangeset)
+def end_changeset(state: State, command: EndChangeset, origin: Origin) -> Verdict:
+    """Close or abort. After that it is immutable."""
+    plan = require_executing(state, command.plan_id, command.lease, origin)
+    changeset = _open_changeset(state, command.changeset_id, plan, command.context_id)
+    how = ChangesetState.ABORTED if command.abort else ChangesetState.CLOSED
+    done = replace(changeset, state=how, ended_at_ms=origin.now_ms)
+    return Verdict(ChangesetFound(done), (RowChanged(changeset, done), _popped(state, changeset)))
+
+
+@decides(GetChangeset)
+def get_changeset(state: State, command: GetChangeset, origin: Origin) -> Verdict:
+    """One changeset by id, open or not."""
+    return Verdict(ChangesetFound(_find(state, command.changeset_id, origin)))
+
+
+@decides(ListChangesets)
+def list_changesets(state: State, command: ListChangesets, origin: Origin) -> Verdict:
+    """A plan's changesets in order of starting."""
+    plan = find_plan(state, command.plan_id, origin)
+    start = cursor_number(command.cursor)
+    numbered = list(enumerate(plan.changeset_ids, 1))[start:]
+    page, cursor = take(numbered, command.limit, lambda pair: str(pair[0]))
+    return Verdict(ChangesetPage(tuple(state.changesets.rows[each] for _, each in page), cursor))
+
+
+@decides(ListEntries)
+def list_entries(state: State, command: ListEntries, origin: Origin) -> Verdict:
+    """A changeset's entries in order of recording."""
+    changeset = _find(state, command.changeset_id, origin)
+    start = cursor_number(command.cursor)
+    entries = state.entries.of(changeset.changeset_id)[start : start + command.limit + 1]
+    page, cursor = take(entries, command.limit, lambda entry: str(entry.seq), weigh=lambda _: 8 * limits.KIB)
+    return Verdict(EntryPage(page, cursor, command.with_bodies))
+
+
+def ended(state: State, plan: Plan, how: ChangesetState, now_ms: int) -> list[AnyChange]:
+    """End whatever a plan still has open, and with it the contexts that own it: they are the plan's alone."""
+    still_open = _open_of(state, plan)
+    owners = dict.fromkeys(changeset.context_id for changeset in still_open)
+    return [
+        *(RowChanged(each, replace(each, state=how, ended_at_ms=now_ms)) for each in still_open),
+        *(RowChanged(state.contexts.rows[context_id], None) for context_id in owners),
+    ]
+
+
+def require_none_open(state: State, plan: Plan) -> None:
+    """Refuse to complete a plan that is still recording."""
+    if still_open := _open_of(state, plan):
+        raise PlanNotReady(
+            f"plan {plan.plan_id!r} has {len(still_open)} open changesets, the first is "
+            f"{still_open[0].changeset_id!r}: close or abort them",
+            changeset_id=still_open[0].changeset_id,
+        )
+
+
+def counting(state: State, plan: Plan, attempt: int | None) -> list[Changeset]:
+    """The changesets that count of an attempt: its closed ones, in order of starting, if there is anything in them."""
+    changesets = (state.changesets.rows[changeset_id] for changeset_id in plan.changeset_ids)
+    return [
+        each
+        for each in changesets
+        if each.state is ChangesetState.CLOSED and each.attempt == attempt and each.entry_count
+    ]
+
+
+def net_of(state: State, plan: Plan, attempt: int | None, *, only: str | None = None) -> dict[str, NetChange]:
+    """What the changesets of an attempt come to, for each path or for one."""
+    counted = [state.entries.of(each.changeset_id) for each in counting(state, plan, attempt)]
+    return net_changes(in_order(counted), only=only)
+
+
+def new_changeset(state: State, plan: Plan, changeset_id: str, context_id: str, origin: Origin) -> Changeset:
+    """An open changeset of the plan's present attempt, if there is room for one."""
+    if state.changesets.get(changeset_id):
+        raise AlreadyExists(f"changeset {changeset_id!r} exists already")
+    if len(plan.changeset_ids) >= limits.CHANGESETS_PER_PLAN_MAX:
+        raise Busy(f"plan {plan.plan_id!r} has {limits.CHANGESETS_PER_PLAN_MAX} changesets already")
+    return Changeset(
+        changeset_id=changeset_id,
+        plan_id=plan.plan_id,
+        context_id=context_id,
+        attempt=plan.attempt,
+        state=ChangesetState.OPEN,
+        entry_count=0,
+        started_at_ms=origin.now_ms,
+    )
+
+
+def new_entry(
+    state: State,
+    changeset: Changeset,
+    origin: Origin,
+    *,
+    path: str,
+    source_path: str | None,
+    before: Content | None,
+    after: Content | None,
+    tool: str,
+) -> EntryRow:
+    """The next entry of a changeset, if there is room for it and its bodies."""
+    recorded = state.entries.by_plan.get(changeset.plan_id, 0)
+    if recorded >= limits.ENTRIES_PER_PLAN_MAX:
+        raise Busy(f"plan {changeset.plan_id!r} has {limits.ENTRIES_PER_PLAN_MAX} entries already")
+    entry = EntryRow(
+        plan_id=changeset.plan_id,
+        changeset_id=changeset.changeset_id,
+        seq=changeset.entry_count + 1,
+        operation=derive_operation(before, after, path, source_path),
+        path=path,
+        source_path=source_path,
+        before=before,
+        after=after,
+        tool=tool,
+        recorded_at_ms=origin.now_ms,
+        ordinal=recorded + 1,
+    )
+    state.bodies.require_room(entry.held, state.budget.bodies_bytes)
+    return entry
+
+
+def _open_of(state: State, plan: Plan) -> list[Changeset]:
+    changesets = (state.changesets.rows[changeset_id] for changeset_id in plan.changeset_ids)
+    return [each for each in changesets if each.state is ChangesetState.OPEN]
+
+
+def _popped(state: State, changeset: Changeset) -> AnyChange:
+    """Take a changeset off its context's stack, wherever it is in there."""
+    context = state.contexts.rows[changeset.context_id]
+    active = tuple(each for each in context.active if each != changeset.changeset_id)
+    return RowChanged(context, replace(context, active=active) if active else None)
+
+
+def require_executing(state: State, plan_id: str, lease: int | None, origin: Origin) -> Plan:
+    """The plan, if the caller holds its lease, it executes, and it may change anything at all."""
+    plan = find_plan(state, plan_id, origin)
+    require_lease(plan, lease, origin)
+    if plan.phase is not Phase.EXECUTE:
+        raise PlanNotReady(f"plan {plan_id!r} is {plan.position}: changes are recorded while it executes")
+    if plan.read_only:
+        raise PlanError(f"plan {plan_id!r} is read_only, by its action, projects or parent: it can change nothing")
+    return plan
+
+
+def _context(state: State, context_id: str, plan: Plan) -> ContextRow | None:
+    context = state.contexts.get(context_id)
+    if context is not None and context.plan_id != plan.plan_id:
+        raise InvalidArgument(f"context {context_id!r} belongs to another plan")
+    return context
+
+
+def _recordable(state: State, command: RecordChange, plan: Plan) -> Changeset:
+    if command.changeset_id is not None:
+        return _open_changeset(state, command.changeset_id, plan, command.context_id)
+    context = _context(state, command.context_id, plan)
+    if context is None:
+        raise NoActiveChangeset("this context has no active changeset: call start_changeset() first")
+    return _open_changeset(state, context.active[-1], plan, command.context_id)
+
+
+def _open_changeset(state: State, changeset_id: str, plan: Plan, context_id: str) -> Changeset:
+    changeset = state.changesets.get(changeset_id)
+    if changeset is None or (changeset.plan_id, changeset.context_id) != (plan.plan_id, context_id):
+        raise NotFound(
+            f"this context of plan {plan.plan_id!r} has no changeset {changeset_id!r}", changeset_id=changeset_id
+        )
+    if changeset.state is not ChangesetState.OPEN:
+        raise ChangesetClosed(f"changeset {changeset_id!r} is {changeset.state}: start another one")
+    return changeset
+
+
+def _find(state: State, changeset_id: str, origin: Origin) -> Changeset:
+    changeset = state.changesets.get(changeset_id)
+    if changeset is None or not origin.sees(state.plans.rows[changeset.plan_id].projects):
+        raise NotFound(f"there is no changeset {changeset_id!r} in this session's projects", changeset_id=changeset_id)
+    return changeset
+
+
+def _content(
+    body: bytes | int | None, digest: bytes | None, mode: int | None, what: str, origin: Origin
+) -> Content | None:
+    """One side of a change: bytes that we keep, inline or uploaded, or only their digest."""
+    if body is not None and digest is not None:
+        raise InvalidArgument(f"{what} is given both as bytes and as a digest: give one")
+    content = held_content(body, mode, origin) if body is not None else None
+    if digest is not None:
+        content = Content(digest, None, held=False, mode=mode)
+    check_mode(mode, content.digest if content else None, what)
+    return content
+
+
+def held_content(body: bytes | int, mode: int | None, origin: Origin) -> Content:
+    """Bytes that we keep, inline or uploaded."""
+    return Content(*origin.held(body), held=True, mode=mode)

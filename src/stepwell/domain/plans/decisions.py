@@ -1,0 +1,72 @@
+"""The rules of decisions: a tree for each plan that only grows."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from stepwell import limits
+from stepwell.domain.paging import cursor_number, take
+from stepwell.domain.plans.commands import ListDecisions, RecordDecision
+from stepwell.domain.plans.leases import find_plan, require_lease
+from stepwell.domain.plans.model import Decision, Plan
+from stepwell.domain.replies import DecisionPage, DecisionRecorded
+from stepwell.domain.state import State
+from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, decides
+from stepwell.errors import AlreadyExists, Busy, NotFound
+
+
+@decides(RecordDecision)
+def record_decision(state: State, command: RecordDecision, origin: Origin) -> Verdict:
+    """Add a decision below its parent, or at the root."""
+    plan = find_plan(state, command.plan_id, origin)
+    require_lease(plan, command.lease, origin)
+    if state.decisions.get(command.decision_id):
+        raise AlreadyExists(f"decision {command.decision_id!r} is recorded already")
+    if command.parent_id is not None and command.parent_id not in plan.decision_ids:
+        raise NotFound(f"plan {plan.plan_id!r} has no decision {command.parent_id!r} to hang this one on")
+    if len(plan.decision_ids) >= limits.DECISIONS_PER_PLAN_MAX:
+        raise Busy(f"plan {plan.plan_id!r} has {limits.DECISIONS_PER_PLAN_MAX} decisions already")
+    decision = Decision(
+        plan_id=plan.plan_id,
+        decision_id=command.decision_id,
+        parent_id=command.parent_id,
+        question=command.question,
+        choice=command.choice,
+        rationale=command.rationale,
+        phase=plan.phase,
+        attempt=plan.attempt,
+        recorded_at_ms=origin.now_ms,
+        checkpoint=command.checkpoint,
+    )
+    grown = replace(
+        plan,
+        decision_ids=(*plan.decision_ids, decision.decision_id),
+        last_checkpoint_id=decision.decision_id if command.checkpoint else plan.last_checkpoint_id,
+    )
+    return Verdict(DecisionRecorded(decision), (RowChanged(None, decision), RowChanged(plan, grown)))
+
+
+@decides(ListDecisions)
+def list_decisions(state: State, command: ListDecisions, origin: Origin) -> Verdict:
+    """A plan's decisions in order of recording, superseded ones included."""
+    plan = find_plan(state, command.plan_id, origin)
+    start = cursor_number(command.cursor)
+    numbered = list(enumerate(plan.decision_ids, 1))[start:]
+    page, cursor = take(
+        ((number, state.decisions.rows[decision_id]) for number, decision_id in numbered),
+        command.limit,
+        lambda pair: str(pair[0]),
+        weigh=lambda pair: 4 * (len(pair[1].question) + len(pair[1].choice) + len(pair[1].rationale)),
+    )
+    return Verdict(DecisionPage(tuple(decision for _, decision in page), cursor))
+
+
+def superseded(state: State, plan: Plan, now_ms: int, *, entirely: bool = False) -> list[AnyChange]:
+    """Mark what was decided after the last checkpoint, when a plan goes back to it; or everything."""
+    kept = plan.decision_ids.index(plan.last_checkpoint_id) + 1 if plan.last_checkpoint_id and not entirely else 0
+    later = (state.decisions.rows[decision_id] for decision_id in plan.decision_ids[kept:])
+    return [
+        RowChanged(decision, replace(decision, superseded_at_ms=now_ms))
+        for decision in later
+        if decision.superseded_at_ms is None
+    ]

@@ -1,0 +1,90 @@
+"""The life of a plan, as data: four tables from (event, position) to position.
+
+What is not in a table is illegal. The exhaustive test and the diagram in ARCHITECTURE.md come from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from itertools import product
+
+from stepwell.domain.plans.model import Phase, PlanState, Position
+
+_QUEUED, _PROCESSING, _COMPLETE = PlanState.QUEUED, PlanState.PROCESSING, PlanState.COMPLETE
+_ERRORED, _CANCELLED = PlanState.ERRORED, PlanState.CANCELLED
+
+
+class PlanEvent(StrEnum):
+    """What can happen to a plan."""
+
+    START_STRATEGIZE = "start_strategize"
+    START_EXECUTE = "start_execute"
+    START_APPLY = "start_apply"
+    COMPLETE_STRATEGIZE = "complete_strategize"
+    COMPLETE_EXECUTE = "complete_execute"
+    COMPLETE_APPLY = "complete_apply"
+    CONSTRAIN_APPLY = "constrain_apply"
+    FAIL_STRATEGIZE = "fail_strategize"
+    FAIL_EXECUTE = "fail_execute"
+    FAIL_APPLY = "fail_apply"
+    EXECUTE_PLAN = "execute_plan"
+    APPLY_PLAN = "apply_plan"
+    RENEW_LEASE = "renew_lease"
+    CANCEL_PLAN = "cancel_plan"
+    LOSE_LEASE = "lose_lease"
+    RETRY_PLAN = "retry_plan"
+    REVERT_PLAN = "revert_plan"
+    ROLL_BACK_PLAN = "roll_back_plan"
+
+
+Table = Mapping[tuple[PlanEvent, Position], Position]
+
+POSITIONS = tuple(
+    Position(phase, state)
+    for phase, state in product(Phase, PlanState)
+    if phase is Phase.APPLY or state not in {PlanState.APPLIED, PlanState.CONSTRAINED}
+    if (phase, state) != (Phase.APPLY, _COMPLETE)
+)
+"""Every position that a plan can be in. An apply ends in `applied` or `constrained`, never in `complete`."""
+
+START = Position(Phase.STRATEGIZE, _QUEUED)
+TERMINAL = frozenset({Position(phase, _CANCELLED) for phase in Phase} | {Position(Phase.APPLY, PlanState.APPLIED)})
+
+
+def _each_phase(verb: str, source: PlanState, target: PlanState) -> dict[tuple[PlanEvent, Position], Position]:
+    return {(PlanEvent(f"{verb}_{phase}"), Position(phase, source)): Position(phase, target) for phase in Phase}
+
+
+_APPLYING = Position(Phase.APPLY, _PROCESSING)
+
+PROGRESS: Table = {
+    **_each_phase("start", _QUEUED, _PROCESSING),
+    **_each_phase("complete", _PROCESSING, _COMPLETE),
+    **_each_phase("fail", _PROCESSING, _ERRORED),
+    (PlanEvent.COMPLETE_APPLY, _APPLYING): Position(Phase.APPLY, PlanState.APPLIED),
+    (PlanEvent.CONSTRAIN_APPLY, _APPLYING): Position(Phase.APPLY, PlanState.CONSTRAINED),
+    (PlanEvent.EXECUTE_PLAN, Position(Phase.STRATEGIZE, _COMPLETE)): Position(Phase.EXECUTE, _QUEUED),
+    (PlanEvent.APPLY_PLAN, Position(Phase.EXECUTE, _COMPLETE)): Position(Phase.APPLY, _QUEUED),
+    **{(PlanEvent.RENEW_LEASE, Position(p, _PROCESSING)): Position(p, _PROCESSING) for p in Phase},
+    **{(PlanEvent.CANCEL_PLAN, at): Position(at.phase, _CANCELLED) for at in POSITIONS if at not in TERMINAL},
+}
+"""Forwards, or out."""
+
+RETRY: Table = {
+    **{(PlanEvent.RETRY_PLAN, Position(p, _ERRORED)): Position(p, _QUEUED) for p in Phase},
+    **{(PlanEvent.LOSE_LEASE, Position(p, _PROCESSING)): Position(p, _QUEUED) for p in Phase},
+}
+"""The same phase again, as another attempt."""
+
+REVERSION: Table = {
+    (PlanEvent.REVERT_PLAN, at): START for at in POSITIONS if at.phase is not Phase.STRATEGIZE and at not in TERMINAL
+}
+"""Back to the beginning, as another attempt."""
+
+_APPLIED = Position(Phase.APPLY, PlanState.APPLIED)
+
+UNDOING: Table = {(PlanEvent.ROLL_BACK_PLAN, _APPLIED): _APPLIED}
+"""What was applied is undone. It was applied all the same: the plan is over, and stays where it is."""
+
+LEGAL: Table = {**PROGRESS, **RETRY, **REVERSION, **UNDOING}

@@ -1,0 +1,234 @@
+"""The rules of merging: what finished children changed becomes their parent's, once for each attempt, or a conflict.
+
+The merge itself is made by whoever executes the parent, who has the bytes. Here it is held to what the children
+recorded: every child that executed is in it, in declared order, and the contents of a conflict are those of their
+entries, so that their bodies are there as long as the tree of plans. What the strategies mean is said at
+`MergeStrategy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from stepwell import limits
+from stepwell.domain.changesets.mode import check_mode
+from stepwell.domain.changesets.model import ChangesetState, Content, is_same
+from stepwell.domain.changesets.net_changes import NetChange
+from stepwell.domain.changesets.rules import counting, held_content, net_of, new_changeset, new_entry, require_executing
+from stepwell.domain.plans.conflicts import ConflictState, Merge, MergeConflict, Resolution
+from stepwell.domain.plans.model import MergeStrategy, Plan, Subplans
+from stepwell.domain.plans.plan_tree import children, has_executed, require_children_finished
+from stepwell.domain.plans.subplan_commands import ConflictFound, RecordMerge, ResolveConflict
+from stepwell.domain.replies import PlanFound
+from stepwell.domain.state import State
+from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, decides
+from stepwell.errors import (
+    AlreadyExists,
+    Conflict,
+    InvalidArgument,
+    MergeConflicts,
+    NotFound,
+    PlanNotReady,
+    StepTooLarge,
+)
+
+TOOL = "merge"
+"""Who made the change that resolves a conflict."""
+
+
+@decides(RecordMerge)
+def record_merge(state: State, command: RecordMerge, origin: Origin) -> Verdict:
+    """Keep which children were merged, and what somebody has to choose."""
+    plan = require_executing(state, command.plan_id, command.lease, origin)
+    if plan.subplans is None:
+        raise PlanNotReady(f"plan {plan.plan_id!r} has no children to merge: declare_subplans makes them")
+    if plan.merged is not None:
+        raise AlreadyExists(f"plan {plan.plan_id!r} has merged its children already", plan_id=plan.plan_id)
+    require_children_finished(state, plan)
+    executed = {child.plan_id: child for child in children(state, plan) if has_executed(child)}
+    if command.children != tuple(executed):
+        raise Conflict(
+            f"plan {plan.plan_id!r} has {len(executed)} children that executed, and they or their order are not those "
+            "that were merged: read them again, and merge them in declared order"
+        )
+    _require_closed(state, plan, command.changeset_id)
+    conflicts = _conflicts(state, plan, plan.subplans, executed, command.conflicts)
+    merge = Merge(origin.now_ms, plan.attempt, command.children, command.changeset_id)
+    after = replace(plan, merged=merge, conflicts=conflicts)
+    return Verdict(PlanFound(after), (RowChanged(plan, after),))
+
+
+@decides(ResolveConflict)
+def resolve_conflict(state: State, command: ResolveConflict, origin: Origin) -> Verdict:
+    """Choose for the first open conflict of a path; what that changes is a closed changeset of its own."""
+    plan = require_executing(state, command.plan_id, command.lease, origin)
+    index, conflict = _first_open(plan, command.path, command.alias)
+    there = net_of(state, plan, plan.attempt, only=command.path).get(command.path)
+    current = there.after if there else conflict.ours
+    chosen = _chosen(command, conflict, current, origin)
+    done = replace(
+        conflict,
+        ours=current,
+        state=ConflictState.RESOLVED,
+        resolution=command.resolution,
+        chosen=chosen,
+        resolved_at_ms=origin.now_ms,
+    )
+    # What is chosen is what the next child of this path is held against.
+    behind = (replace(each, ours=chosen) if each.path == done.path else each for each in plan.conflicts[index + 1 :])
+    after = replace(plan, conflicts=(*plan.conflicts[:index], done, *behind))
+    if is_same(current, chosen):
+        return Verdict(PlanFound(after), (RowChanged(plan, after),))
+    after = replace(after, changeset_ids=(*plan.changeset_ids, command.changeset_id))
+    recorded = _recorded(state, plan, command, NetChange(command.path, current, chosen), origin)
+    bodies = {chosen.digest: command.body} if chosen and isinstance(command.body, bytes) else {}
+    return Verdict(PlanFound(after), (*recorded, RowChanged(plan, after)), bodies=bodies)
+
+
+def require_resolved(plan: Plan) -> None:
+    """Refuse to go on while somebody has to choose."""
+    if conflicts := plan.open_conflicts:
+        raise MergeConflicts(
+            f"plan {plan.plan_id!r} has {len(conflicts)} open conflicts, the first at {conflicts[0].path!r} with child "
+            f"{conflicts[0].alias!r}: resolve them",
+            plan_id=plan.plan_id,
+            paths=list(dict.fromkeys(conflict.path for conflict in conflicts)),
+        )
+
+
+def require_merged(state: State, plan: Plan) -> None:
+    """Refuse to complete a parent without what its children changed."""
+    require_resolved(plan)
+    if plan.merged is not None:
+        return
+    for child in children(state, plan):
+        if has_executed(child) and counting(state, child, child.executed_attempt):
+            raise PlanNotReady(
+                f"what child {child.plan_id!r} changed is not merged: merge the children first", plan_id=child.plan_id
+            )
+
+
+def _require_closed(state: State, plan: Plan, changeset_id: str | None) -> None:
+    """Refuse a changeset that does not count."""
+    if changeset_id is None:
+        return
+    changeset = state.changesets.get(changeset_id)
+    if changeset is None or changeset.plan_id != plan.plan_id or changeset.attempt != plan.attempt:
+        raise NotFound(
+            f"this attempt of plan {plan.plan_id!r} has no changeset {changeset_id!r}", changeset_id=changeset_id
+        )
+    if changeset.state is not ChangesetState.CLOSED:
+        raise PlanNotReady(f"changeset {changeset_id!r} is {changeset.state}: close it first")
+
+
+def _conflicts(
+    state: State, plan: Plan, subplans: Subplans, executed: dict[str, Plan], found: Sequence[ConflictFound]
+) -> tuple[MergeConflict, ...]:
+    """The conflicts with their contents, which the entries of the plan and its children have."""
+    if not found:
+        return ()
+    if subplans.merge is MergeStrategy.FAIL_ON_CONFLICT:
+        paths = list(dict.fromkeys(each.path for each in found))
+        raise MergeConflicts(
+            f"children changed the same lines of {len(paths)} paths, and this plan fails then: revert or cancel it",
+            plan_id=plan.plan_id,
+            paths=paths,
+        )
+    if subplans.merge is MergeStrategy.LAST_WINS:
+        raise InvalidArgument("with merge='last_wins' there are no conflicts: the later child's content is taken")
+    _check_found(executed, found)
+    concerned = {each.plan_id: executed[each.plan_id] for each in found}
+    _require_step(state, plan, concerned.values())
+    ours = net_of(state, plan, plan.attempt)
+    theirs = {plan_id: net_of(state, child, child.executed_attempt) for plan_id, child in concerned.items()}
+    aliases = {child.plan_id: child.alias for child in subplans.children}
+    return tuple(
+        _conflict(each, aliases[each.plan_id], ours.get(each.path), theirs[each.plan_id].get(each.path))
+        for each in found
+    )
+
+
+def _check_found(executed: dict[str, Plan], found: Sequence[ConflictFound]) -> None:
+    """Refuse conflicts with nobody, twice or out of order."""
+    places = {plan_id: place for place, plan_id in enumerate(executed)}
+    for each in found:
+        if each.plan_id not in places:
+            raise InvalidArgument(f"the conflict at {each.path!r} is with {each.plan_id!r}, which was not merged")
+    order = [places[each.plan_id] for each in found]
+    if order != sorted(order) or len({(each.path, each.plan_id) for each in found}) < len(found):
+        raise InvalidArgument("give each conflict once, in the declared order of the children")
+
+
+def _require_step(state: State, plan: Plan, concerned: Iterable[Plan]) -> None:
+    """Refuse what would hold the loop."""
+    entries = sum(each.entry_count for each in counting(state, plan, plan.attempt))
+    for child in concerned:
+        entries += sum(each.entry_count for each in counting(state, child, child.executed_attempt))
+    if entries > limits.ENTRIES_PER_PLAN_MAX:
+        raise StepTooLarge(
+            f"the plans that are in conflict have {entries} entries, at most {limits.ENTRIES_PER_PLAN_MAX} can be "
+            "looked at in one step: record what changed, not every step to it"
+        )
+
+
+def _conflict(found: ConflictFound, alias: str, ours: NetChange | None, theirs: NetChange | None) -> MergeConflict:
+    if theirs is None:
+        raise InvalidArgument(f"child {alias!r} did not change {found.path!r}, so there is no conflict with it")
+    there = ours.after if ours else theirs.before
+    conflict = MergeConflict(found.path, found.plan_id, alias, theirs.before, there, theirs.after)
+    for side in (conflict.base, conflict.ours, conflict.theirs):
+        if side is not None and not side.held:
+            raise InvalidArgument(
+                f"the conflict at {found.path!r} is about a content of which only the digest was recorded: "
+                "record changes with their bytes"
+            )
+    return conflict
+
+
+def _first_open(plan: Plan, path: str, alias: str | None) -> tuple[int, MergeConflict]:
+    """The conflict of a path that comes first in declared order, and its place."""
+    for index, conflict in enumerate(plan.conflicts):
+        if conflict.path == path and conflict.is_open:
+            if alias not in {None, conflict.alias}:
+                raise PlanNotReady(
+                    f"the conflict at {path!r} with child {conflict.alias!r} comes first: resolve it before {alias!r}'s"
+                )
+            return index, conflict
+    raise NotFound(f"plan {plan.plan_id!r} has no open conflict at {path!r}", path=path)
+
+
+def _chosen(
+    command: ResolveConflict, conflict: MergeConflict, current: Content | None, origin: Origin
+) -> Content | None:
+    if (command.resolution is Resolution.BODY) != (command.body is not None):
+        raise InvalidArgument("give a body with resolution='body', and with no other")
+    if command.body is None:
+        if command.mode is not None:
+            raise InvalidArgument("a mode goes with a body: what is accepted has its own")
+        return current if command.resolution is Resolution.ACCEPT_OURS else conflict.theirs
+    known = current or conflict.theirs
+    mode = known.mode if command.mode is None and known else command.mode
+    content = held_content(command.body, mode, origin)
+    check_mode(mode, content.digest, "body")
+    return content
+
+
+def _recorded(
+    state: State, plan: Plan, command: ResolveConflict, change: NetChange, origin: Origin
+) -> tuple[AnyChange, ...]:
+    """A changeset with the one change, closed as soon as it was opened."""
+    opened = new_changeset(state, plan, command.changeset_id, command.changeset_id, origin)
+    entry = new_entry(
+        state,
+        opened,
+        origin,
+        path=change.path,
+        source_path=None,
+        before=change.before,
+        after=change.after,
+        tool=TOOL,
+    )
+    closed = replace(opened, state=ChangesetState.CLOSED, entry_count=1, ended_at_ms=origin.now_ms)
+    return RowChanged(None, opened), RowChanged(None, entry), RowChanged(opened, closed)

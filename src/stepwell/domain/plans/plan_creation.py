@@ -1,0 +1,67 @@
+"""Making a plan of an action: the one place where plans begin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from stepwell import limits
+from stepwell.domain.plans.actions import bind, render, usable_action
+from stepwell.domain.plans.lifecycle import START
+from stepwell.domain.plans.model import ArgumentValue, Invariant, PhaseTimes, Plan, ProjectLink
+from stepwell.domain.plans.validations import Validation, joined
+from stepwell.domain.state import State
+from stepwell.domain.verdict import AnyChange, Origin, RowChanged
+from stepwell.errors import AlreadyExists, Busy, InvalidArgument
+
+
+def draft(
+    state: State,
+    origin: Origin,
+    *,
+    plan_id: str,
+    action_name: str,
+    links: tuple[ProjectLink, ...],
+    arguments: Mapping[str, ArgumentValue],
+    invariants: tuple[str, ...] = (),
+    validations: tuple[Validation, ...] = (),
+    retries: int = 0,
+    parent: Plan | None = None,
+) -> tuple[tuple[AnyChange, ...], Plan]:
+    """A new plan, and the use that it makes of its action."""
+    origin.require(link.project for link in links)
+    if len({link.project for link in links}) < len(links):
+        raise InvalidArgument("a project is named twice")
+    if state.plans.get(plan_id):
+        raise AlreadyExists(f"plan {plan_id!r} exists already", plan_id=plan_id)
+    if len(state.plans) >= limits.PLANS_MAX:
+        raise Busy(f"there are {limits.PLANS_MAX} plans already: end some, and they are forgotten after a while")
+    action = usable_action(state, action_name)
+    bound = bind(action, arguments)
+    plan = Plan(
+        plan_id=plan_id,
+        parent_plan_id=parent.plan_id if parent else None,
+        root_plan_id=parent.root_plan_id if parent else plan_id,
+        depth=parent.depth + 1 if parent else 0,
+        action_name=action.name,
+        description=render(action.description, bound),
+        definition_of_done=render(action.definition_of_done, bound),
+        arguments=bound,
+        project_links=links,
+        invariants=(
+            *(parent.invariants if parent else ()),
+            *(Invariant(text, "action") for text in action.invariants),
+            *(Invariant(text, "plan") for text in invariants),
+        ),
+        read_only=action.read_only
+        or all(link.read_only for link in links)
+        or (parent is not None and parent.read_only),
+        created_at_ms=origin.now_ms,
+        phase=START.phase,
+        state=START.state,
+        times={str(START.phase): PhaseTimes(queued_at_ms=origin.now_ms)},
+        validations=joined(action.validations, validations),
+        retries_left=retries,
+    )
+    return (RowChanged(action, replace(action, uses=action.uses + 1)), RowChanged(None, plan)), plan

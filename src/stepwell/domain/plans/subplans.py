@@ -1,0 +1,78 @@
+"""Declaring children: all of them at once, in the order in which they will merge."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from stepwell import limits
+from stepwell.domain.plans.commands import DeclareSubplans, SubplanSpec
+from stepwell.domain.plans.leases import find_plan, require_lease
+from stepwell.domain.plans.model import Action, Child, Phase, Plan, Subplans
+from stepwell.domain.plans.plan_creation import draft
+from stepwell.domain.plans.plan_tree import check_order
+from stepwell.domain.replies import PlanFound
+from stepwell.domain.state import State
+from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, decides
+from stepwell.errors import ActionUnavailable, AlreadyExists, Busy, InvalidArgument, PlanNotReady
+
+
+@decides(DeclareSubplans)
+def declare_subplans(state: State, command: DeclareSubplans, origin: Origin) -> Verdict:
+    """Make the children of an executing plan. Once: a second declaration is refused."""
+    plan = find_plan(state, command.plan_id, origin)
+    require_lease(plan, command.lease, origin)
+    if plan.phase is not Phase.EXECUTE:
+        raise PlanNotReady(f"plan {plan.plan_id!r} is {plan.position}: children are declared while it executes")
+    if plan.subplans is not None:
+        raise AlreadyExists(f"plan {plan.plan_id!r} has its children already", plan_id=plan.plan_id)
+    family = tuple(Child(spec.plan_id, spec.alias, spec.depends_on) for spec in command.children)
+    check_order(family, command.mode)
+    _require_size(state, plan, command.children)
+    grown = replace(
+        plan,
+        subplans=Subplans(
+            command.mode, command.max_parallel, command.fail_fast, command.merge, family, command.retries
+        ),
+    )
+    changes = (RowChanged(plan, grown), *_births(state, plan, command, origin))
+    return Verdict(PlanFound(grown), changes)
+
+
+def _births(state: State, plan: Plan, command: DeclareSubplans, origin: Origin) -> list[AnyChange]:
+    """The new plans; several uses of one action become one change of its row."""
+    actions: dict[str, RowChanged[Action]] = {}
+    births: list[AnyChange] = []
+    for spec in command.children:
+        (use, birth), _ = draft(
+            state,
+            origin,
+            plan_id=spec.plan_id,
+            action_name=spec.action_name,
+            links=spec.project_links or plan.project_links,
+            arguments=spec.arguments,
+            retries=command.retries,
+            parent=plan,
+        )
+        assert isinstance(use.before, Action)
+        before = use.before
+        uses = sum(isinstance(each.after, Plan) and each.after.action_name == before.name for each in births) + 1
+        if uses > 1 and not before.reusable:
+            raise ActionUnavailable(f"action {before.name!r} is not reusable: only one child can use it")
+        actions[before.name] = RowChanged(before, replace(before, uses=before.uses + uses))
+        births.append(birth)
+    return [*actions.values(), *births]
+
+
+def _require_size(state: State, plan: Plan, specs: tuple[SubplanSpec, ...]) -> None:
+    if len({spec.plan_id for spec in specs}) < len(specs):
+        raise InvalidArgument("two children have the same plan_id")
+    if plan.depth >= limits.SUBPLAN_DEPTH_MAX:
+        raise PlanNotReady(f"plan {plan.plan_id!r} is {plan.depth} levels deep, the most that is allowed")
+    if len(state.plans) + len(specs) > limits.PLANS_MAX:
+        raise Busy(
+            f"there would be more than the {limits.PLANS_MAX} plans that are allowed: "
+            "end some, and they are forgotten after a while"
+        )
+    size = len(state.plans.by_root[plan.root_plan_id]) + len(specs)
+    if size > limits.PLANS_PER_TREE_MAX:
+        raise PlanNotReady(f"this tree would have {size} plans, at most {limits.PLANS_PER_TREE_MAX} are allowed")

@@ -1,0 +1,49 @@
+"""Commands on receipts."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from stepwell import limits
+from stepwell.domain import replies
+from stepwell.domain.bounded_types import Body, Cursor, Identifier, PageLimit, ProjectName, UploadNumber
+from stepwell.domain.command_roots import Read, Write
+
+Title = Annotated[str, Meta(max_length=limits.TITLE_CHARS_MAX, description="a title has at most 200 characters")]
+
+
+class StoreReceipt(Write[replies.ReceiptStored], frozen=True):
+    """Keep a receipt; the oldest make way. Stored again as it is, it is the same receipt."""
+
+    is_modest: ClassVar[bool] = True
+
+    receipt_id: Identifier
+    projects: Annotated[
+        tuple[ProjectName, ...],
+        Meta(min_length=1, max_length=limits.PROJECTS_PER_SESSION_MAX, description="name 1 to 64 projects"),
+    ]
+    title: Title
+    body: Body | UploadNumber
+
+    @property
+    def inline(self) -> tuple[int, ...]:
+        return (len(self.body),) if isinstance(self.body, bytes) else ()
+
+
+class GetReceipt(Read[replies.ReceiptFound], frozen=True):
+    """One receipt by id, with its body. No access: it moves nothing."""
+
+    receipt_id: Identifier
+
+
+class ListReceipts(Read[replies.ReceiptPage], frozen=True):
+    """The receipts of which the session may see every project."""
+
+    limit: PageLimit = 100
+    cursor: Cursor | None = None
+
+
+ReceiptRead = GetReceipt | ListReceipts
+ReceiptWrite = StoreReceipt

@@ -1,0 +1,97 @@
+"""What a piece of a file refers to: modules and names that it imports, names that it calls, files that it links to.
+
+A reference that names a file relative to where it stands is given relative to the root, as sources are. Nothing is
+looked up: whether there is such a thing is for whoever follows it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from stepwell.domain.tiers.source_outline import REFS_MAX
+from stepwell.ingest.splitters.languages import Language
+
+_REF_CHARS_MAX: Final = 200
+_CALL: Final = re.compile(
+    r"(?<![\w.$])(?<!def )(?<!fn )(?<!func )(?<!function )([A-Za-z_$][\w$]*(?:(?:\.|::|->)[A-Za-z_$][\w$]*)*)[ \t]*\("
+)
+_BASES: Final = re.compile(r"^\s*class\s+\w+\s*\(([^)]*)\)", re.MULTILINE)
+_LINK: Final = re.compile(r"\]\(\s*<?([^\s)>]+)|^\s*\[[^\]]+\]:\s*<?(\S+?)>?\s*$|`[^`<]*<([^>`\s]+)>`_", re.MULTILINE)
+_MENTION: Final = re.compile(r"(?<!`)`{1,2}([A-Za-z_./][\w./:-]*)(?:\(\))?`{1,2}(?!`)")
+_ELSEWHERE: Final = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)
+_PYTHON_NAME: Final = re.compile(r"[A-Za-z_*][\w.]*")
+
+_COMMON: Final = """
+    and any all append assert await bool catch class const def defer dict do echo elif else enumerate except exit fn
+    float for func function getattr go hasattr if import in int int32 is isinstance lambda len let list make match max
+    min new not open or panic print printf println range repr require return self set setattr sizeof sorted static str
+    sum super switch test then this tuple type typeof uint unless until void when while with yield zip
+"""
+_EVERYWHERE: Final = frozenset(_COMMON.split())
+"""What every program calls, and what only looks like a call."""
+
+
+def of_code(text: str, source: str, language: Language, own: Iterable[str]) -> tuple[str, ...]:
+    """Imports first, because they say the most; what is defined here is no reference."""
+    own_names = {name.rpartition(language.separator)[2] for name in own}
+    found = dict.fromkeys(_imported(text, source, language))
+    for bases in _BASES.finditer(text):
+        found.update((name[0], None) for name in _PYTHON_NAME.finditer(bases[1]))
+    for called in _CALL.finditer(text):
+        name = called[1].removeprefix("self.").removeprefix("this.")
+        if name not in _EVERYWHERE and name not in own_names and len(name) > 1:
+            found.setdefault(name)
+    return _bounded(found)
+
+
+def of_prose(text: str, source: str) -> tuple[str, ...]:
+    """Links to other files, and names in backticks."""
+    found: dict[str, None] = {}
+    for match in _LINK.finditer(text):
+        target = match[match.lastindex or 0]
+        if target and not target.startswith("#") and not _ELSEWHERE.match(target):
+            found.setdefault(_resolved(target, source))
+    found.update((name[1], None) for name in _MENTION.finditer(text))
+    return _bounded(found)
+
+
+def _bounded(found: Iterable[str]) -> tuple[str, ...]:
+    return tuple(each for each in found if each and len(each) <= _REF_CHARS_MAX)[:REFS_MAX]
+
+
+def _imported(text: str, source: str, language: Language) -> Iterator[str]:
+    for pattern in language.imports:
+        for match in re.finditer(pattern, text, re.MULTILINE):
+            groups = match.groupdict()
+            module, names = groups.get("module") or "", groups.get("names") or ""
+            if language.name == "python":
+                yield from _python(module, names, source)
+            elif language.is_relative and (module.startswith(".") or language.name == "c"):
+                yield _resolved(module, source)
+            else:
+                yield module
+
+
+def _python(module: str, names: str, source: str) -> Iterator[str]:
+    """`from a.b import c` refers to `a.b` and to `a.b.c`."""
+    if module.startswith("."):
+        levels = len(module) - len(module.lstrip("."))
+        package = source.split("/")[:-levels]
+        module = ".".join([*package, *filter(None, [module.lstrip(".")])])
+    if module:
+        yield module
+    for each in names.strip("()").split(","):
+        name = _PYTHON_NAME.match(each.strip())
+        if name and name[0] != "*":
+            yield f"{module}.{name[0]}" if module else name[0]
+
+
+def _resolved(target: str, source: str) -> str:
+    """A path from where a file is, as a path from the root; one that leads out of the root stays as it is."""
+    if target.startswith("/"):
+        return target.lstrip("/")
+    path, mark, fragment = target.partition("#")
+    return posixpath.normpath(posixpath.join(posixpath.dirname(source), path)) + mark + fragment

@@ -1,0 +1,69 @@
+"""Conversations, one JSON object to a line: where each turn begins, who speaks there, and what is said."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+import msgspec
+from msgspec import Struct
+
+from stepwell.ingest.splitters.lines import Border, Lines
+
+ENDINGS: Final = (".jsonl", ".ndjson")
+TURNS_MAX: Final = 5_000  # of one file: what has more is split by size
+
+_TEXTS: Final = ("text", "content", "utterance", "message", "body", "value")
+_SPEAKERS: Final = ("speaker", "role", "author", "from", "sender", "user", "name")
+_EXAMINED: Final = 20  # turns, before it is believed to be a conversation
+
+_decoder = msgspec.json.Decoder(dict[str, object])
+
+
+class Turn(Struct, frozen=True):
+    """Who speaks, and what they say: "" if there is more to it than text."""
+
+    speaker: str
+    text: str
+
+
+def borders(lines: Lines) -> list[Border] | None:
+    """One for each line that is not blank; None if most of the first lines are no turns."""
+    found: list[Border] = []
+    turns = 0
+    for number, line in enumerate(lines.texts):
+        if not line.strip():
+            continue
+        turn = turn_of(line)
+        turns += turn is not None
+        found.append(Border(number, speaker=turn.speaker if turn else "", is_alone=True))
+        if len(found) > TURNS_MAX or (len(found) == _EXAMINED and 2 * turns < _EXAMINED):
+            return None
+    return found if turns and 2 * turns >= min(len(found), _EXAMINED) else None
+
+
+def turn_of(line: str) -> Turn | None:
+    """What an object says, if it is a turn. The message may be wrapped in an envelope."""
+    try:
+        outer = _decoder.decode(line)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return None
+    inner = outer.get("message")
+    for each in (outer, cast("dict[str, object]", inner) if isinstance(inner, dict) else {}):
+        said = next((text for key in _TEXTS if (text := _text(each.get(key))) is not None), None)
+        speaker = next((name for key in _SPEAKERS if isinstance(name := each.get(key), str)), None)
+        if said is not None and speaker is not None:
+            return Turn(" ".join(speaker.split()), said)
+    return None
+
+
+def _text(said: object) -> str | None:
+    """A text, or the parts of one; "" if one of them is something else, such as a picture."""
+    if not isinstance(said, list):
+        return said if isinstance(said, str) else None
+    texts: list[str] = []
+    for part in cast("list[object]", said):
+        text = cast("dict[str, object]", part).get("text") if isinstance(part, dict) else part
+        if not isinstance(text, str):
+            return ""
+        texts.append(text)
+    return "\n".join(texts)

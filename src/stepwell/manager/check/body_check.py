@@ -1,0 +1,143 @@
+"""Bodies, byte by byte: whether each is there, whole, and the one that its digest names. One at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from stepwell.domain.state import State
+from stepwell.errors import StoreDamaged
+from stepwell.memory.compression import unpack_slices
+from stepwell.storage.inventory import UNREADABLE, StoredBody
+
+
+class BodyExaminer:
+    """Compares what is stored with what the state refers to."""
+
+    def __init__(self, db: sqlite3.Connection, state: State, count: Callable[[bytes], int] | None) -> None:
+        self._db = db
+        self._state = state
+        self._count = count
+        self._tokens: dict[bytes, list[int]] = {}  # of fragments, by body
+        for entry in state.fragments.entries.values():
+            self._tokens.setdefault(entry.row.digest, []).append(entry.row.tokens)
+        self.counted = 0  # fragments whose body is text
+        self.differing = 0  # those of them that have another count than theirs
+
+    def examine(self, bodies: Sequence[StoredBody], complain: Callable[[str], None]) -> None:
+        """Say of each body that something refers to what is wrong with it, and who refers to it."""
+        wrong: dict[bytes, str] = {}
+        counts = self._state.bodies.counts
+        stored = {body.digest: body for body in bodies}
+        for digest, referred in counts.items():
+            body = stored.get(digest)
+            if body is None:
+                wrong[digest] = f"of {referred.size} bytes is not there"
+            elif body.size != referred.size:
+                wrong[digest] = f"has {body.size} bytes by its row, and {referred.size} by those who refer to it"
+        for body in bodies:
+            if stored[body.digest] is not body:
+                complain(f"body {body.digest.hex()} is there twice: as number {body.number}, too")
+        for upload in _doubled(body.upload for body in bodies):
+            complain(f"the parts of upload {upload} belong to more than one body")
+        for body in bodies:
+            try:
+                self._look_at(body)
+            except StoreDamaged as error:
+                wrong.setdefault(body.digest, error.message)
+        owners = self._owners(wrong)
+        for digest, problem in wrong.items():
+            complain(f"body {digest.hex()} {problem} ({owners.get(digest, 'nothing refers to it')})")
+
+    def orphans(self, bodies: Iterable[StoredBody]) -> Iterator[str]:
+        """What an upload, or a manager that died, has left: the next manager removes it."""
+        if count := sum(1 for body in bodies if body.digest not in self._state.bodies):
+            yield f"{count} bodies that nothing refers to: the manager removes them, or the next one does"
+        parts, taken = self._db.execute(
+            "SELECT count(*), ifnull(sum(length(data)), 0) FROM body_parts WHERE upload NOT IN "
+            "(SELECT upload FROM bodies WHERE upload IS NOT NULL)"
+        ).fetchone()
+        if parts:
+            yield (
+                f"{parts} parts of uploads, {taken} bytes, belong to no body: they are under way, or the manager "
+                "removes them, or the next one does"
+            )
+
+    def _look_at(self, body: StoredBody) -> None:
+        tokens = self._tokens.get(body.digest, []) if self._count else []
+        digest, size, pieces = hashlib.sha256(), 0, list[bytes]()
+        for piece in self._unpacked(body):
+            digest.update(piece)
+            size += len(piece)
+            if size > body.size:
+                raise StoreDamaged(f"has more than its {body.size} bytes")
+            if tokens:
+                pieces.append(piece)
+        if size != body.size:
+            raise StoreDamaged(f"has {size} of its {body.size} bytes")
+        if digest.digest() != body.digest:
+            raise StoreDamaged(f"is another one: its bytes have the digest {digest.hexdigest()}")
+        if tokens:
+            self._compare(b"".join(pieces), tokens)
+
+    def _unpacked(self, body: StoredBody) -> Iterator[bytes]:
+        slices = self._slices(body)
+        try:
+            yield from unpack_slices(slices) if body.packed else slices
+        except StoreDamaged:
+            raise
+        except UNREADABLE as error:
+            raise StoreDamaged(f"cannot be read: {error}") from error
+        except Exception as error:  # whatever damaged bytes make of the decompressor
+            raise StoreDamaged(f"cannot be uncompressed: {error}") from error
+
+    def _slices(self, body: StoredBody) -> Iterator[bytes]:
+        if body.upload is None:
+            found = self._db.execute("SELECT 0, data FROM bodies WHERE number = ?", (body.number,))
+        else:
+            query = "SELECT part, data FROM body_parts WHERE upload = ? ORDER BY part"
+            found = self._db.execute(query, (body.upload,))
+        for expected, (part, data) in enumerate(found):
+            if part != expected:
+                raise StoreDamaged(f"has no part {expected}")
+            if not isinstance(data, bytes):
+                raise StoreDamaged(f"has text, or a number, in place of bytes in part {part}")
+            yield data
+
+    def _compare(self, text: bytes, tokens: list[int]) -> None:
+        assert self._count is not None
+        try:
+            str(text, "utf-8")
+        except UnicodeDecodeError:
+            return
+        count = self._count(text)
+        self.counted += len(tokens)
+        self.differing += sum(1 for each in tokens if each != count)
+
+    def _owners(self, wrong: Iterable[bytes]) -> dict[bytes, str]:
+        """Who is affected: one of those who refer to each body."""
+        digests, found = set(wrong), dict[bytes, str]()
+        if digests:
+            for entry in self._state.fragments.entries.values():
+                if entry.row.digest in digests:
+                    found.setdefault(entry.row.digest, f"fragment {entry.row.key}")
+            for entries in self._state.entries.by_changeset.values():
+                for change in entries:
+                    for digest, _ in change.held:
+                        if digest in digests:
+                            found.setdefault(digest, f"entry {change.seq} of changeset {change.changeset_id}")
+            for receipt in self._state.receipts:
+                if receipt.digest in digests:
+                    found.setdefault(receipt.digest, f"receipt {receipt.receipt_id}")
+        return found
+
+
+def _doubled(uploads: Iterable[int | None]) -> list[int]:
+    seen, twice = set[int](), list[int]()
+    for upload in uploads:
+        if upload is not None and upload in seen:
+            twice.append(upload)
+        elif upload is not None:
+            seen.add(upload)
+    return twice

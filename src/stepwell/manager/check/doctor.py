@@ -1,0 +1,263 @@
+"""The doctor: whether a data directory is what a manager wrote, without changing a byte of it.
+
+A manager that starts checks what it needs, and stops at the first thing that is wrong. The doctor looks at everything,
+bodies byte by byte, and says all that it finds: what is wrong, and what a manager will put right by itself.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct, field
+
+from stepwell import limits
+from stepwell.domain import invariants
+from stepwell.domain.events import AnyEvent
+from stepwell.domain.state import State
+from stepwell.domain.tiers.table import Usage
+from stepwell.domain.tiers.tier import Tier
+from stepwell.errors import ProtocolError, StoreDamaged
+from stepwell.manager.check.body_check import BodyExaminer
+from stepwell.protocol.codec import decode_from_manager
+from stepwell.protocol.framing import HEADER
+from stepwell.storage.inventory import TABLES, UNREADABLE, Inventory, StoreRow, take_stock
+from stepwell.storage.readonly import find_database, inspect, number_of, schema_of
+from stepwell.storage.schema import VERSION
+
+Counting = Callable[[str], Callable[[bytes], int] | None]
+"""Gives, for the name of an encoding, what counts tokens in it; None where that cannot be had."""
+
+_events: Final = msgspec.json.Decoder(AnyEvent)
+
+
+class Check(StrEnum):
+    """What is looked at, in this order."""
+
+    FILE = "file"
+    SCHEMA = "schema"
+    ROWS = "rows"
+    INVARIANTS = "invariants"
+    BODIES = "bodies"
+    TOKENS = "tokens"
+    SESSIONS = "sessions"
+    EVENTS = "events"
+
+
+class Findings(Struct):
+    """What is wrong, as far as it is worth listing."""
+
+    listed: list[str] = field(default_factory=list[str])
+    count: int = 0
+
+    def add(self, problem: str) -> None:
+        self.count += 1
+        if len(self.listed) < limits.PROBLEMS_LISTED_MAX:
+            self.listed.append(problem)
+
+
+class Report(Struct):
+    """What was found in a directory. A check that is not there could not be made."""
+
+    directory: str
+    schema: int | None = None
+    epoch: str | None = None
+    revision: int | None = None
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    checks: dict[Check, Findings] = field(default_factory=dict[Check, Findings])
+    notes: list[str] = field(default_factory=list[str])
+
+    @property
+    def is_healthy(self) -> bool:
+        return not any(findings.count for findings in self.checks.values())
+
+    @property
+    def problems(self) -> list[str]:
+        """Each as `name: where`; those of invariants under the invariant's own name."""
+        found: list[str] = []
+        for check, findings in self.checks.items():
+            prefix = "" if check is Check.INVARIANTS else f"{check}: "
+            found += [f"{prefix}{each}" for each in findings.listed]
+            if findings.count > len(findings.listed):
+                found.append(f"{check}: and {findings.count - len(findings.listed)} more")
+        return found
+
+
+def examine(directory: Path, counting: Counting) -> Report:
+    """Look at everything. Refuses what is no data directory."""
+
+    def look(db: sqlite3.Connection) -> Report:
+        return _Doctor(db, Report(str(directory)), counting).examine()
+
+    try:
+        return inspect(find_database(directory), look)
+    except StoreDamaged as error:
+        return Report(str(directory), checks={Check.FILE: Findings([error.message], 1)})
+
+
+@contextmanager
+def _check(report: Report, check: Check) -> Generator[Findings]:
+    """What SQLite cannot read is one more thing that is wrong."""
+    findings = report.checks.setdefault(check, Findings())
+    try:
+        yield findings
+    except UNREADABLE as error:
+        findings.add(f"cannot be read to the end: {error}")
+
+
+class _Doctor:
+    def __init__(self, db: sqlite3.Connection, report: Report, counting: Counting) -> None:
+        self._db = db
+        self._report = report
+        self._counting = counting
+
+    def examine(self) -> Report:
+        """All of it in one read: what a manager writes meanwhile is not seen."""
+        report = self._report
+        with self._check(Check.FILE) as findings:
+            self._db.execute("BEGIN")
+            report.schema = schema_of(self._db)
+            for (line,) in self._db.execute("PRAGMA integrity_check"):
+                if line != "ok":
+                    findings.add(str(line))
+        if findings.count and report.schema is None:
+            return report
+        with self._check(Check.SCHEMA) as findings:
+            self._look_at_schema(findings)
+        if report.schema != VERSION:
+            return report
+        with self._check(Check.ROWS) as findings:
+            stock = take_stock(self._db, findings.add)
+        with self._check(Check.ROWS):
+            report.counts = {table: number_of(self._db, f"SELECT count(*) FROM {table}") for table in TABLES}  # noqa: S608
+        if stock.store is not None:
+            report.epoch, report.revision = stock.store.epoch, stock.store.revision
+        state = self._look_at_state(stock)
+        self._look_at_bodies(stock, state)
+        with self._check(Check.SESSIONS) as findings:
+            self._look_at_sessions(stock, state, findings)
+        with self._check(Check.EVENTS) as findings:
+            if stock.store is not None:
+                self._look_at_events(stock.store, findings)
+        return report
+
+    def _check(self, check: Check) -> AbstractContextManager[Findings]:
+        return _check(self._report, check)
+
+    def _look_at_schema(self, findings: Findings) -> None:
+        schema = self._report.schema
+        if schema is None:
+            self._report.notes.append("there is nothing in it yet: the next manager begins there")
+        elif schema > VERSION:
+            findings.add(f"version {schema} is of a later stepwell, this one knows {VERSION}: install that one")
+        elif schema <= 0:
+            findings.add(f"there is no version {schema}: stepwell never wrote it")
+        elif schema < VERSION:
+            self._report.notes.append(f"schema {schema} is an older one, which the next manager brings up to date")
+        if schema != VERSION:
+            self._report.notes.append("rows and bodies were not looked at")
+
+    def _look_at_state(self, stock: Inventory) -> State:
+        """As a manager would have it; what stops even that is said, and the rest is done without."""
+        state, store = State(), stock.store
+        with self._check(Check.INVARIANTS) as findings:
+            try:
+                if store is not None:
+                    state.restore(store.revision, stock.rows, stock.fragments, store.next_serial, store.tick)
+            except Exception as error:  # noqa: BLE001 - whatever rows make of it that nobody has checked yet
+                findings.add(f"rows: they do not make a state: {error!r}")
+                return State()
+            for body in stock.bodies:
+                if body.takes is not None:
+                    state.bodies.note_packed(body.digest, body.takes)
+            for name in invariants.INVARIANTS:
+                try:
+                    for problem in invariants.check(state, only=(name,)):
+                        findings.add(problem)
+                except Exception as error:  # noqa: BLE001 - a claim may rest on another one
+                    findings.add(f"{name}: it could not be checked: {error!r}")
+            for entry in stock.fragments:
+                if store is not None and state.fragments.entries[entry.row.key] is not entry:
+                    findings.add(f"fragment {entry.row.key} is there twice")
+                if store is not None and entry.row.revision > store.revision:
+                    findings.add(f"revisions: fragment {entry.row.key} is of {entry.row.revision}, from the future")
+        return state
+
+    def _look_at_bodies(self, stock: Inventory, state: State) -> None:
+        count = self._counting(stock.store.encoding) if stock.store is not None else None
+        examiner = BodyExaminer(self._db, state, count)
+        with self._check(Check.BODIES) as findings:
+            examiner.examine(stock.bodies, findings.add)
+            self._report.notes += examiner.orphans(stock.bodies)
+        with self._check(Check.TOKENS) as findings:
+            self._look_at_tokens(stock, state, findings)
+        if stock.store is None:
+            return
+        if count is None:
+            self._report.notes.append(
+                f"tokens were not counted: encoding {stock.store.encoding!r} is not to be had here"
+            )
+        elif examiner.differing:
+            self._report.notes.append(
+                f"{examiner.differing} of {examiner.counted} fragments have another number of tokens than "
+                f"{stock.store.encoding} gives: whoever stored them counted"
+            )
+
+    def _look_at_tokens(self, stock: Inventory, state: State, findings: Findings) -> None:
+        for entry in stock.fragments:
+            if entry.row.tokens < 1:
+                findings.add(f"fragment {entry.row.key} has {entry.row.tokens}")
+        query = "SELECT tier, count(*), sum(tokens), sum(size) FROM fragments GROUP BY tier"
+        sums = {tier: Usage(*values) for tier, *values in self._db.execute(query)}
+        for tier in Tier:
+            kept, summed = state.fragments.usage(tier), sums.pop(tier, Usage())
+            if kept != summed:
+                findings.add(f"{tier} has {kept} by its rows, and {summed} in the table")
+        for tier, summed in sums.items():
+            findings.add(f"there is no tier {tier!r}, and {summed.entries} fragments are in it")
+
+    def _look_at_sessions(self, stock: Inventory, state: State, findings: Findings) -> None:
+        homeless = 0
+        for plan_id, lease in stock.leases.items():
+            if state.plans.get(plan_id) is None:
+                findings.add(f"lease {lease.token} is of plan {plan_id!r}, and there is no such plan")
+            homeless += lease.session_id not in stock.sessions
+        if homeless:
+            self._report.notes.append(
+                f"{homeless} leases are of sessions that are gone: they end when their time is over"
+            )
+        for session_id, request_id, frame in self._db.execute("SELECT * FROM replies"):
+            where = f"reply to request {request_id!r} of session {session_id!r}"
+            if session_id not in stock.sessions:
+                findings.add(f"{where}: there is no such session")
+            try:
+                decode_from_manager(frame[HEADER.size :] if isinstance(frame, bytes) else b"")
+            except ProtocolError as error:
+                findings.add(f"{where}: {error}")
+
+    def _look_at_events(self, store: StoreRow, findings: Findings) -> None:
+        if store.events_after > store.revision:
+            findings.add(f"the oldest is behind revision {store.events_after}, and the store is at {store.revision}")
+        earlier = (store.events_after, 0, 0)
+        for revision, ordinal, at_ms, kind, text in self._db.execute(
+            "SELECT revision, ordinal, at_ms, kind, event FROM events ORDER BY revision, ordinal"
+        ):
+            where = f"event {ordinal} of revision {revision}"
+            try:
+                event = _events.decode(text)
+            except (msgspec.MsgspecError, TypeError, ValueError) as error:
+                findings.add(f"{where}: {error}")
+            else:
+                if (event.revision, event.at_ms, type(event).__name__) != (revision, at_ms, kind):
+                    findings.add(f"{where} says that it is a {type(event).__name__} of revision {event.revision}")
+            if revision > store.revision:
+                findings.add(f"{where} is beyond the store's revision, {store.revision}")
+            expected = earlier[1] + 1 if revision == earlier[0] else 0
+            if revision <= store.events_after or ordinal != expected or at_ms < earlier[2]:
+                findings.add(f"{where}, at {at_ms} ms, is out of order")
+            earlier = (revision, ordinal, at_ms)

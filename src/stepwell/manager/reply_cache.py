@@ -1,0 +1,110 @@
+"""Answering requests, once: sent again, a request gets the answer that it got, and nothing happens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from stepwell.domain.commands import Read
+from stepwell.errors import InvalidArgument, OutcomeUnknown
+from stepwell.manager.connection import Guest
+from stepwell.manager.journal import Journal
+from stepwell.manager.request_handler import Asked, Requests
+from stepwell.manager.segment_sharing import Sharing
+from stepwell.manager.sessions import Session
+from stepwell.protocol.codec import Salvaged, encode_frame
+from stepwell.protocol.messages import AskStatus, Refusal, Request, Response, Status, Transaction
+
+
+class Answering:
+    """Puts answers in outboxes, with whatever has to come before them."""
+
+    def __init__(self, requests: Requests, sharing: Sharing, journal: Journal) -> None:
+        self._requests = requests
+        self._sharing = sharing
+        self._journal = journal
+
+    def respond(self, guest: Guest, session: Session, message: Request | Transaction | Salvaged) -> None:
+        """Do what a request asks, unless it has been done."""
+        try:
+            frame = session.recall(message.request_id, message.answered)
+        except OutcomeUnknown as error:
+            guest.peer.send(Response(message.request_id, (Refusal.of(error, self._requests.revision),)))
+            return
+        if frame is not None:
+            guest.peer.send_frame(frame)
+        elif _only_reads(message.commands):
+            self._inform(guest, self._requests.respond(message, session, guest.uploads.held))
+        else:
+            self._obey(guest, session, message)
+
+    def _inform(self, guest: Guest, response: Response) -> None:
+        """Answer what can be asked again."""
+        self._sharing.before(guest, response)
+        try:
+            guest.peer.send(response)
+        except InvalidArgument:  # it does not fit
+            guest.peer.send(self._requests.without_answers(response))
+
+    def _obey(self, guest: Guest, session: Session, message: Request | Transaction | Salvaged) -> None:
+        """Do what must not be done twice, and remember what it came to."""
+        revision = self._journal.revision
+        response = self._requests.respond(message, session, guest.uploads.held)
+        frame = _framed(response)
+        if frame is None:  # it does not fit, but what was asked is done
+            frame = _framed(self._requests.without_answers(response))
+            assert frame is not None
+        session.remember(message.request_id, frame)
+        if self._journal.revision != revision:
+            self._journal.remember(session.session_id, message.request_id, frame)
+        self._sharing.before(guest, response)
+        guest.peer.send_frame(frame)
+
+    def report(
+        self,
+        guest: Guest,
+        session: Session,
+        message: AskStatus,
+        *,
+        uptime_s: float,
+        peers: int,
+        sessions: int,
+        evicted: int,
+    ) -> None:
+        """Say how the manager is."""
+        store = self._journal.store
+        self._sharing.notify(guest)
+        guest.peer.send(
+            Status(
+                request_id=message.request_id,
+                pid=os.getpid(),
+                epoch=store.epoch,
+                revision=self._requests.revision,
+                requests=self._requests.served,
+                metrics=self._requests.metrics(session),
+                memory=self._sharing.usage(self._requests.owner.catalogues),
+                encoding=store.encoding,
+                durability=store.durability,
+                database=store.database,
+                uptime_s=uptime_s,
+                peers=peers,
+                sessions=sessions,
+                evicted=evicted,
+            )
+        )
+
+
+def _only_reads(commands: Sequence[Asked]) -> bool:
+    if len(commands) == 1:  # as mostly: a generator would take longer than what is asked
+        return isinstance(commands[0], Read)
+    return all(isinstance(command, Read) for command in commands)
+
+
+def _framed(response: Response) -> bytes | None:
+    """A response as it travels; None if it is too large for that."""
+    frame = bytearray()
+    try:
+        encode_frame(response, frame)
+    except InvalidArgument:
+        return None
+    return bytes(frame)

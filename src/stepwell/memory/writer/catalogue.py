@@ -1,0 +1,245 @@
+"""Catalogues: what a project holds, as a log that any number of readers replay without asking.
+
+A catalogue is a chain of segments filled with blocks of records. Nothing in it changes but its end, so that a view of
+a project is the end at one revision, and what has changed since another revision is what lies between two ends. A
+project gets a catalogue when somebody asks for a view of it: its rows are then listed in slices, while changes are
+appended as they happen. A row that is listed after it changed says the same as the change did, so that the order
+between the two does not matter. Once most of a catalogue is out of date, it is listed anew in the same way, beside the
+old one, which serves until the new one is complete.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from itertools import islice
+
+from msgspec.msgpack import Encoder
+
+from stepwell import limits
+from stepwell.domain.tiers.model import FragmentRow
+from stepwell.domain.tiers.table import FragmentTable
+from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.verdict import AnyChange
+from stepwell.memory.writer.arena import Arena, OutOfRoom
+from stepwell.memory.writer.body_store import BodyStore
+from stepwell.memory.writer.segments import Segment
+from stepwell.protocol.handles import BLOCK, AnyRecord, CatalogueEnd, Gone, Handle, Moved, Put
+
+_encoder = Encoder()
+
+
+class _Log:
+    """Blocks of records in segments of their own."""
+
+    def __init__(self, arena: Arena, generation: int) -> None:
+        self._arena = arena
+        self._segments: list[Segment] = []
+        self._size = limits.CATALOGUE_SEGMENT_BYTES_MIN
+        self._pending: list[AnyRecord] = []
+        self.generation = generation
+        self.records = 0
+        self.base_revision: int | None = None  # None while rows are still being listed
+        self.listed = 0  # the serial up to which they are
+
+    def add(self, record: AnyRecord, revision: int) -> None:
+        self._pending.append(record)
+        if len(self._pending) >= limits.CATALOGUE_ROWS_PER_SLICE:
+            self.flush(revision)
+
+    def flush(self, revision: int) -> None:
+        """Write what was added, as one block."""
+        if not self._pending:
+            return
+        payload = _encoder.encode(self._pending)
+        self.records += len(self._pending)
+        self._pending.clear()
+        length = BLOCK.size + len(payload)
+        if not self._segments or self._segments[-1].size - self._segments[-1].used < length:
+            self._segments.append(self._arena.add(max(self._size, -(-length // 4096) * 4096)))
+            self._size = min(self._size * 2, limits.CATALOGUE_SEGMENT_BYTES_MAX)
+        segment = self._segments[-1]
+        try:
+            segment.allocate(segment.used + length)
+        except OSError as error:
+            raise OutOfRoom(error.strerror) from error
+        segment.write(segment.used, BLOCK.pack(len(payload), revision))
+        segment.write(segment.used + BLOCK.size, payload)
+        segment.used += length
+
+    def end(self, project: str) -> CatalogueEnd:
+        assert self.base_revision is not None
+        segments = tuple((segment.number, segment.used) for segment in self._segments)
+        return CatalogueEnd(project, self.generation, self.base_revision, segments)
+
+    def drop(self) -> None:
+        for segment in self._segments:
+            self._arena.drop(segment.number)
+
+
+class _Catalogue:
+    """A project's log, and the one that will take its place."""
+
+    def __init__(self, log: _Log, now_s: float) -> None:
+        self.log = log
+        self.successor: _Log | None = None
+        self.asked_at_s = now_s
+
+    @property
+    def logs(self) -> Iterable[_Log]:
+        return (self.log,) if self.successor is None else (self.log, self.successor)
+
+
+class Catalogues:
+    """The catalogues of the projects that somebody looks at."""
+
+    def __init__(self, fragments: FragmentTable, bodies: BodyStore) -> None:
+        self._fragments = fragments
+        self._bodies = bodies
+        self._by_project: dict[str, _Catalogue] = {}  # who was asked for the longest ago first
+        self._owners: dict[bytes, tuple[str, ...]] = {}  # projects whose catalogue names a body, or once did
+        self._refused: dict[str, str] = {}  # projects whose rows found no room, and why
+        self._unlisted: dict[str, None] = {}  # projects of which a log is not complete
+        self._generations = bodies.numbers  # as segments are: never the same twice in an epoch
+        self._revision = 0
+        bodies.on_move = self._moved
+        bodies.on_drop = self._dropped
+
+    def __len__(self) -> int:
+        return len(self._by_project)
+
+    def note(self, changes: Iterable[AnyChange], revision: int) -> None:
+        """Rows have changed."""
+        self._revision = revision
+        for change in changes:
+            row = change.after or change.before
+            if isinstance(row, FragmentRow) and (catalogue := self._by_project.get(row.project)):
+                record = self._put(row, revision) if change.after else Gone(revision, row.fragment_id)
+                if record is not None:
+                    self._add(row.project, catalogue, record)
+
+    def end(self, project: str, revision: int, now_s: float) -> CatalogueEnd | None:
+        """The end of a catalogue that is there; None where `open` would have to do more than look."""
+        catalogue = self._by_project.get(project)
+        if catalogue is None or catalogue.log.base_revision is None:
+            return None
+        catalogue.asked_at_s = now_s
+        try:
+            catalogue.log.flush(revision)
+        except OutOfRoom:
+            self._forget(project)
+            return None
+        return catalogue.log.end(project)
+
+    def open(self, project: str, revision: int, now_s: float) -> CatalogueEnd | None:
+        """The end of a project's catalogue, once it has one; until then `work` is under way, and this is None."""
+        self._revision = revision
+        if reason := self._refused.pop(project, None):
+            raise OutOfRoom(reason)
+        catalogue = self._by_project.pop(project, None)
+        if catalogue is None:
+            if not self._entries(project):
+                return CatalogueEnd(project, 0, revision, ())
+            while len(self._by_project) >= limits.CATALOGUES_MAX:
+                self.shed(0)
+            catalogue = _Catalogue(_Log(self._bodies.arena, next(self._generations)), now_s)
+            self._unlisted[project] = None
+        self._by_project[project] = catalogue
+        catalogue.asked_at_s = now_s
+        if catalogue.log.base_revision is None:
+            return None
+        try:
+            catalogue.log.flush(revision)
+        except OutOfRoom:
+            self._forget(project)
+            raise
+        return catalogue.log.end(project)
+
+    def work(self) -> bool:
+        """List a slice of the rows of a project that needs it; whether there may be more."""
+        for project in self._unlisted:
+            catalogue = self._by_project[project]
+            log = catalogue.successor or catalogue.log
+            try:
+                is_complete = self._list(project, log)
+            except OutOfRoom as error:
+                self._forget(project)
+                if len(self._refused) < limits.CATALOGUES_MAX:
+                    self._refused[project] = str(error)
+                return True
+            if is_complete:
+                del self._unlisted[project]
+                if log is catalogue.successor:
+                    catalogue.log.drop()
+                    catalogue.log, catalogue.successor = log, None
+            return True
+        return False
+
+    def shed(self, idle_s: float = limits.CATALOGUE_SHED_SECONDS) -> bool:
+        """Drop the one that nobody has looked at for the longest, unless that was just now; whether one went.
+
+        It is made again on demand: whoever looks at one again and again keeps it.
+        """
+        for project, catalogue in self._by_project.items():
+            if time.monotonic() - catalogue.asked_at_s < idle_s:
+                return False
+            self._forget(project)
+            return True
+        return False
+
+    def housekeep(self, now_s: float) -> None:
+        """Drop what nobody has looked at for long; begin to list anew what is mostly out of date."""
+        for project, catalogue in [*self._by_project.items()]:
+            if now_s - catalogue.asked_at_s > limits.CATALOGUE_IDLE_SECONDS:
+                self._forget(project)
+            elif catalogue.successor is None and self._is_worn(project, catalogue.log):
+                catalogue.successor = _Log(self._bodies.arena, next(self._generations))
+                self._unlisted[project] = None
+
+    def _is_worn(self, project: str, log: _Log) -> bool:
+        return log.records > 2 * self._entries(project) + limits.CATALOGUE_RECORDS_MIN
+
+    def _entries(self, project: str) -> int:
+        return sum(self._fragments.usage(tier, (project,)).entries for tier in Tier)
+
+    def _list(self, project: str, log: _Log) -> bool:
+        entries = [*islice(self._fragments.created_after(project, log.listed), limits.CATALOGUE_ROWS_PER_SLICE)]
+        for entry in entries:
+            log.listed = entry.row.serial
+            record = self._put(entry.row, self._revision)
+            assert record is not None  # whatever is in the table is kept
+            log.add(record, self._revision)
+        if len(entries) == limits.CATALOGUE_ROWS_PER_SLICE:
+            return False
+        log.flush(self._revision)
+        log.base_revision = self._revision
+        return True
+
+    def _put(self, row: FragmentRow, revision: int) -> Put | None:
+        handle = self._bodies.find(row.digest)
+        if handle is None:  # replaced or deleted again in the same transaction
+            return None
+        owners = self._owners.get(row.digest, ())
+        if row.project not in owners:
+            self._owners[row.digest] = (*owners, row.project)
+        return Put(revision, row, handle)
+
+    def _dropped(self, digest: bytes) -> None:
+        self._owners.pop(digest, None)
+
+    def _moved(self, digest: bytes, handle: Handle) -> None:
+        for project in self._owners.get(digest, ()):
+            if catalogue := self._by_project.get(project):
+                self._add(project, catalogue, Moved(digest, handle))
+
+    def _add(self, project: str, catalogue: _Catalogue, record: AnyRecord) -> None:
+        try:
+            for log in catalogue.logs:
+                log.add(record, self._revision)
+        except OutOfRoom:  # it is made again when somebody asks
+            self._forget(project)
+
+    def _forget(self, project: str) -> None:
+        self._unlisted.pop(project, None)
+        for log in self._by_project.pop(project).logs:
+            log.drop()

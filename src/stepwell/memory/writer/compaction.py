@@ -1,0 +1,291 @@
+"""Labour: what the bytes still have to follow, in slices that the loop can afford between two turns.
+
+Bodies take the form of their tier, and segments that are mostly dead are emptied. What is wanted is asked when the work
+is done, not when it is ordered: what went down and came back costs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from stepwell import limits
+from stepwell.domain.tiers.tier import COLD, HOT
+from stepwell.errors import RuntimeFault, StoreDamaged
+from stepwell.memory.compression import Packer, unpack, unpack_slices
+from stepwell.memory.writer.arena import Arena, OutOfRoom, Place
+from stepwell.memory.writer.durable_bodies import Vault
+from stepwell.memory.writer.segments import Segment
+from stepwell.protocol.handles import IN_STORE, Handle
+
+if TYPE_CHECKING:
+    from stepwell.memory.writer.body_store import BodyStore
+
+
+class Labour:
+    """The work that is left to do for a store of bodies."""
+
+    def __init__(self, bodies: BodyStore) -> None:
+        self._bodies = bodies
+        self.on_failure: Callable[[Exception], None] | None = None
+        self.incompressible: set[bytes] = set()
+        # For another form, the longest first. A plain dict would be slower to look into the more it has once held.
+        self._waiting: OrderedDict[bytes, None] = OrderedDict()
+        self._in_hand: bytes | None = None  # the one that is being given it
+        self._victim: Segment | None = None  # the segment that is being emptied
+        self._stuck: dict[bytes, None] = {}  # for want of room
+        self._rotten: set[bytes] = set()  # in the vault, and not what was put there
+        self._packer = Packer()
+        self._course: Iterator[None] | None = None
+        self._settled: tuple[int, ...] = ()  # how full the arenas were when there was nothing more to do
+
+    def want(self, digest: bytes) -> None:
+        """A body does not have the form of its tier."""
+        self._stuck.pop(digest, None)
+        self._waiting[digest] = None
+
+    def forget(self, digest: bytes) -> None:
+        """A body is gone."""
+        self._waiting.pop(digest, None)
+        self._stuck.pop(digest, None)
+        self.incompressible.discard(digest)
+        self._rotten.discard(digest)
+
+    @property
+    def waiting(self) -> int:
+        """How many bodies do not have the form of their tier yet."""
+        return len(self._waiting) + len(self._stuck) + (self._in_hand is not None)
+
+    def try_again(self) -> None:
+        """What found no room may find some now."""
+        self._waiting.update(self._stuck)
+        self._stuck.clear()
+
+    def stop(self) -> None:
+        self._course = None
+
+    def work(self, seconds: float = limits.WORK_SECONDS_PER_TURN) -> bool:
+        """Do some of what has to be done; whether there may be more."""
+        if self._course is None:
+            if not self._waiting and self._settled == self._sums():
+                return False
+            self._course = self._steps()
+        until = time.perf_counter() + seconds
+        try:
+            for _ in self._course:
+                if time.perf_counter() >= until:
+                    return True
+        except Exception as error:  # noqa: BLE001 - of bytes that cannot be read: nobody else is the worse for it
+            self._give_up(error)
+            return True
+        self._course = None
+        self._settled = self._sums()
+        return False
+
+    def _give_up(self, error: Exception) -> None:
+        """What was in hand stays as it is."""
+        self._course = None
+        if self._in_hand is not None:
+            self._stuck[self._in_hand] = None
+            self._in_hand = None
+        if self._victim is not None:
+            for arena in (self._bodies.arena, self._bodies.files):
+                if self._victim.number in arena.segments:
+                    arena.spoiled.add(self._victim.number)
+            self._victim = None
+        if self.on_failure:
+            self.on_failure(error)
+
+    def _steps(self) -> Iterator[None]:
+        """All that has to be done, in steps that are short."""
+        arena, files = self._bodies.arena, self._bodies.files
+        while True:
+            if self._waiting:
+                digest, _ = self._waiting.popitem(last=False)
+                self._in_hand = digest
+                yield from self._reform(digest)
+                self._in_hand = None
+            elif not (yield from self._empty_one(arena)) and not (yield from self._empty_one(files)):
+                self._victim = None
+                return
+            self._victim = None
+            yield
+
+    def _sums(self) -> tuple[int, ...]:
+        arena, files = self._bodies.arena, self._bodies.files
+        return arena.bytes, arena.live, files.bytes, files.live
+
+    def _reform(self, digest: bytes) -> Iterator[None]:
+        """Give a body the form of its tier. Whoever looks meanwhile finds it as it was."""
+        bodies = self._bodies
+        handle, tier = bodies.handles.get(digest), bodies.counted.tier_of(digest)
+        if handle is None or tier is None or bodies.fits(digest, handle, tier):
+            return
+        vault = bodies.vault
+        if vault is not None and not vault.is_settled(digest):
+            self._stuck[digest] = None
+            return
+        if digest in self._rotten:
+            return
+        packed, slices = yield from self._source(digest, handle)
+        if bodies.handles.get(digest) is not handle:
+            return
+        pack = tier is not HOT and not packed and digest not in self.incompressible
+        expand = tier is HOT and packed
+        pieces: list[bytes] = []
+        for piece in self._converted(slices, handle.size, pack=pack, expand=expand):
+            pieces.append(piece)
+            yield
+            if bodies.handles.get(digest) is not handle:
+                return
+        stored = sum(map(len, pieces))
+        if pack and not self._is_worth_packing(digest, handle, stored):
+            bodies.follow(digest)
+            return
+        packed = pack or (packed and not expand)
+        if tier is COLD and vault is not None:
+            yield from self._shelve(digest, handle, vault, pieces, packed=packed)
+            return
+        target = bodies.files if tier is COLD else bodies.arena
+        if not (yield from self._place(digest, handle, target, pieces, stored=stored, packed=packed)):
+            self._stuck[digest] = None
+
+    def _is_worth_packing(self, digest: bytes, handle: Handle, stored: int) -> bool:
+        counted, vault = self._bodies.counted, self._bodies.vault
+        is_worth = stored * 100 <= handle.size * limits.PACKED_PERCENT_MAX
+        if not is_worth:
+            self.incompressible.add(digest)
+        takes = stored if is_worth else handle.size
+        counted.note_packed(digest, takes)
+        if vault is not None:
+            vault.note_packed(digest, takes)
+        return is_worth
+
+    def _source(self, digest: bytes, handle: Handle) -> Generator[None, None, tuple[bool, Iterator[bytes]]]:
+        """A body as it is, compressed or not, in slices; for as long as it is there.
+
+        What comes back from a disk is looked at first: rotten bytes must not pass for good ones.
+        """
+        if handle.segment != IN_STORE:
+            return handle.packed, self._slices(digest, handle)
+        assert self._bodies.vault is not None
+        packed, slices = self._bodies.vault.read(digest)
+        stored: list[bytes] = []
+        noted = _noting(slices, stored)
+        found = hashlib.sha256()
+        try:
+            for piece in unpack_slices(noted) if packed else noted:
+                found.update(piece)
+                yield
+                if self._bodies.handles.get(digest) is not handle:  # deleted meanwhile: the rest is not there any more
+                    return packed, iter(())
+        except RuntimeFault:
+            found = hashlib.sha256(b"what cannot be expanded")
+        if self._bodies.handles.get(digest) is not handle:
+            return packed, iter(())
+        if found.digest() != digest:
+            self._rotten.add(digest)
+            raise StoreDamaged(f"the body {digest.hex()} is not what was stored: see `stepwell doctor`")
+        return packed, iter(stored)
+
+    def _converted(self, slices: Iterator[bytes], size: int, *, pack: bool, expand: bool) -> Iterator[bytes]:
+        if size <= limits.WORK_BYTES_PER_SLICE:
+            stored = b"".join(slices)
+            yield self._packer.pack(stored) if pack else unpack(stored, size) if expand else stored
+            return
+        yield from Packer().pack_slices(slices) if pack else unpack_slices(slices) if expand else slices
+
+    def _slices(self, digest: bytes, handle: Handle) -> Iterator[bytes]:
+        """What is stored of a body in a segment, for as long as it is there."""
+        for start in range(0, handle.stored, limits.WORK_BYTES_PER_SLICE):
+            if self._bodies.handles.get(digest) is not handle:
+                return
+            length = min(limits.WORK_BYTES_PER_SLICE, handle.stored - start)
+            yield self._bodies.segment(handle.segment).read(handle.offset + start, length)
+
+    def _empty_one(self, arena: Arena) -> Generator[None, None, bool]:
+        """Move what is live out of the segment that is most worth it; whether one went."""
+        victim = arena.victim(pressed=arena.bytes * 100 > limits.PRESSED_PERCENT * arena.limit)
+        if victim is None:
+            return False
+        self._victim = victim
+        for digest, place in arena.records(victim):
+            handle = self._bodies.handles.get(digest)
+            if handle is not None and (handle.segment, handle.offset) == (place.segment, place.offset):
+                pieces, stored, packed = self._slices(digest, handle), handle.stored, handle.packed
+                placing = self._place(digest, handle, arena, pieces, stored=stored, packed=packed, emptying=True)
+                if not (yield from placing):
+                    return False
+            yield
+        return victim.number not in arena.segments
+
+    def _place(
+        self,
+        digest: bytes,
+        old: Handle,
+        target: Arena,
+        pieces: Iterable[bytes],
+        *,
+        stored: int,
+        packed: bool,
+        emptying: bool = False,
+    ) -> Generator[None, None, bool]:
+        """Write a body elsewhere, piece by piece, and only then let go of its old place; whether there was room."""
+        place: Place | None = None
+        try:
+            place = target.reserve(stored, emptying=emptying)
+            while not target.prepare(place):
+                yield
+            offset = place.offset
+            for piece in pieces:
+                target.segments[place.segment].write(offset, piece)
+                offset += len(piece)
+                yield
+            if self._bodies.handles.get(digest) is not old:
+                target.abandon(place)
+                return True
+            target.settle(place, digest)
+        except (OutOfRoom, OSError):  # a disk can fail even where it has given room
+            if place is not None:
+                target.abandon(place)
+            return False
+        self._bodies.move(digest, old, Handle(place.segment, place.offset, stored, old.size, packed))
+        return True
+
+    def _shelve(
+        self, digest: bytes, old: Handle, vault: Vault, pieces: list[bytes], *, packed: bool
+    ) -> Generator[None, None, None]:
+        """Leave a body to the vault, which has it already: at the most it is written anew there, compressed."""
+        if packed and len(pieces) == 1:
+            vault.keep(digest, old.size, pieces[0], packed=True)
+        elif packed:
+            number = vault.begin()
+            for part, piece in enumerate(_parts(pieces)):
+                vault.add(number, part, piece)
+                yield
+                if self._bodies.handles.get(digest) is not old:
+                    vault.abandon(number)
+                    return
+            vault.finish(number, digest, old.size, packed=True)
+        self._bodies.move(digest, old, Handle(IN_STORE, vault.place(digest), sum(map(len, pieces)), old.size, packed))
+
+
+def _noting(slices: Iterable[bytes], noted: list[bytes]) -> Iterator[bytes]:
+    for each in slices:
+        noted.append(each)
+        yield each
+
+
+def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in parts of the size in which they are written; compressed pieces can be tiny."""
+    gathered = bytearray()
+    for piece in pieces:
+        gathered += piece
+        if len(gathered) >= limits.BODY_PART_BYTES:
+            yield bytes(gathered)
+            gathered.clear()
+    if gathered:
+        yield bytes(gathered)

@@ -1,0 +1,94 @@
+"""Newest first. It knows nothing of what is asked, and so it is what remains when nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from math import exp2
+from typing import Final
+
+import numpy as np
+
+from stepwell.strategies.index.columns import leading
+from stepwell.strategies.index.incremental import Following
+from stepwell.strategies.index.timeline import Timeline
+from stepwell.strategies.partition import Portion, ViewShare, unshared
+from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
+from stepwell.strategies.ranking import RESULTS_MAX, Rank, asked_for, fill, merged
+
+HALF_LIFE_MS: Final = 24 * 60 * 60 * 1000  # what is a day old counts half as much as what is new
+AGE_MS_MAX: Final = 1_000 * HALF_LIFE_MS  # what is older is equally old: its score could not be told from 0
+_MOMENT_MS_MAX: Final = 1 << 62  # whoever says that it is later means the end of time
+UNASKED: Final = 0.5  # its confidence if nothing particular is asked
+ASKED: Final = 0.2  # otherwise: that something is new says little about what it is
+
+
+class RecencyStrategy:
+    """Scores by age, which halves the score with each `HALF_LIFE_MS`; of what is equally old, the later revision."""
+
+    name: str = "recency"
+    capabilities: frozenset[str] = frozenset({"time"})
+
+    def __init__(self, timelines: Following[Timeline] | None = None) -> None:
+        self._timelines: Final = Following(Timeline) if timelines is None else timelines
+
+    def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
+        """Low, because it does not look at the query; 0 if there is nothing of that kind."""
+        if not any(timeline.has(request) for timeline in self._asked_for(request, unshared(view)[0])):
+            return 0.0
+        return ASKED if request.query.strip() or request.focus else UNASKED
+
+    def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
+        """The newest. Without `as_of_ms`, now is when the newest of all that was asked for was written."""
+        whole, portions = unshared(view)
+        timelines = self._asked_for(request, whole)
+        now_ms = request.as_of_ms
+        if now_ms is None:
+            now_ms = max((each.last_written_ms for each in timelines), default=0)
+        newest = (_newest(each, request, portions, now_ms) for each in timelines)
+        return fill(merge(*newest, key=_rank), budget_tokens)
+
+    def explain(self) -> str:
+        """What it goes by."""
+        return "Prefers what was written last: each day of age halves the score."
+
+    def partition(self, view: StrategyView, part: int, parts: int) -> StrategyView:
+        """Every so-many-th fragment."""
+        return ViewShare(view, part, parts)
+
+    def merge(
+        self,
+        request: ContextRequest,  # noqa: ARG002 - the scores have all of it
+        shares: Sequence[Sequence[ScoredFragment]],
+        budget_tokens: int,
+    ) -> Sequence[ScoredFragment]:
+        """The newest of all shares."""
+        return merged(shares, budget_tokens, _rank)
+
+    def _asked_for(self, request: ContextRequest, view: StrategyView) -> list[Timeline]:
+        return [self._timelines.of(view, project) for project in asked_for(request, view)]
+
+
+def _newest(
+    timeline: Timeline, request: ContextRequest, portions: Sequence[Portion], now_ms: int
+) -> Iterator[ScoredFragment]:
+    """Those of one project. What came after the moment that counts as now is new."""
+    wanted = timeline.wanted(request)
+    for part, parts in portions:
+        wanted &= timeline.serials % parts == part
+    slots = np.flatnonzero(wanted)
+    ages_ms = np.maximum(0, min(now_ms, _MOMENT_MS_MAX) - timeline.written_ms[slots])
+    counted_ms, revisions = np.minimum(ages_ms, AGE_MS_MAX), timeline.revisions[slots]
+    places = leading((counted_ms, -revisions), RESULTS_MAX).tolist()
+    rows = [timeline.at(slot) for slot in slots[places].tolist()]
+    ranked = sorted(
+        (int(counted_ms[place]), -row.revision, row.fragment_id, int(ages_ms[place]), row)
+        for place, row in zip(places, rows, strict=True)
+    )
+    for age_ms, _, _, told_ms, row in ranked:
+        score = exp2(-age_ms / HALF_LIFE_MS)
+        yield ScoredFragment(row.project, row.fragment_id, score, row.tokens, row.revision, f"{told_ms // 1000} s old")
+
+
+def _rank(fragment: ScoredFragment) -> Rank:
+    return -fragment.score, -fragment.revision, fragment.project, fragment.fragment_id

@@ -1,0 +1,81 @@
+"""Hot before warm before cold: what is in use, by whoever uses it, is what is being worked on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from typing import Final
+
+import numpy as np
+
+from stepwell.domain.tiers.model import FragmentRow
+from stepwell.strategies.index.columns import leading
+from stepwell.strategies.index.incremental import Following
+from stepwell.strategies.index.keyword_hits import Hits
+from stepwell.strategies.index.timeline import TIER_RANKS, Timeline
+from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
+from stepwell.strategies.ranking import RESULTS_MAX, asked_for, fill
+
+UNASKED: Final = 0.4  # its confidence if nothing particular is asked
+ASKED: Final = 0.15  # otherwise: where something lies says little about what it is
+
+_MOMENT_BITS: Final = 60  # of a key whose highest bits are the tier: more milliseconds than there ever will be
+_Ranked = tuple[int, float | int, int, str, str, FragmentRow]
+"""The tier, then what goes before within it, then the later revision, then project and id."""
+
+
+class TieredStrategy:
+    """Goes by the tier; within one by the query's words or, without a query, by how late something came there.
+
+    With a query, only what has some of its words is shown, of each project the `RESULTS_MAX` best.
+    """
+
+    name: str = "tiered"
+    capabilities: frozenset[str] = frozenset({"kinds", "tiers"})
+
+    def __init__(self, hits: Hits | None = None, timelines: Following[Timeline] | None = None) -> None:
+        self._hits: Final = Hits() if hits is None else hits
+        self._timelines: Final = Following(Timeline) if timelines is None else timelines
+
+    def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
+        """Low, and lower if something is asked; 0 if there is nothing of that kind."""
+        if not any(self._timelines.of(view, project).has(request) for project in asked_for(request, view)):
+            return 0.0
+        return ASKED if request.query.strip() or request.focus else UNASKED
+
+    def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
+        """What is hot first. As much as `fill` takes."""
+        ranked = self._matching if request.query.strip() else self._placed
+        found = merge(*(ranked(request, view, project) for project in asked_for(request, view)))
+        return fill(map(_scored, found), budget_tokens)
+
+    def explain(self) -> str:
+        """What it goes by."""
+        return (
+            "Shows what is hot before what is warm before what is cold; within a tier what has most of the query's "
+            "words or, without a query, what came there last."
+        )
+
+    def _matching(self, request: ContextRequest, view: StrategyView, project: str) -> list[_Ranked]:
+        hits = self._hits.best(request.query, view, project, RESULTS_MAX, kinds=request.kinds)
+        return sorted(_ranked(hit.row, -hit.score) for hit in hits)
+
+    def _placed(self, request: ContextRequest, view: StrategyView, project: str) -> Iterator[_Ranked]:
+        timeline = self._timelines.of(view, project)
+        slots = np.flatnonzero(timeline.wanted(request))
+        tiers, placed_ms = timeline.tiers[slots], timeline.placed_ms[slots]
+        places = leading(((tiers << _MOMENT_BITS) - placed_ms, -timeline.revisions[slots]), RESULTS_MAX)
+        rows = [timeline.at(slot) for slot in slots[places].tolist()]
+        return iter(sorted(_ranked(row, -row.placed_at_ms) for row in rows))
+
+
+def _ranked(row: FragmentRow, precedence: float) -> _Ranked:
+    return TIER_RANKS[row.tier], precedence, -row.revision, row.project, row.fragment_id, row
+
+
+def _scored(ranked: _Ranked) -> ScoredFragment:
+    """More for each tier than anything within one can be."""
+    tier, precedence, *_, row = ranked
+    within = -precedence / (1 - precedence)
+    score = len(TIER_RANKS) - tier + within / 2
+    return ScoredFragment(row.project, row.fragment_id, score, row.tokens, row.revision, f"is {row.tier}")

@@ -1,0 +1,292 @@
+"""Which fragments of a project have a term, how often, and what that is worth (BM25).
+
+Every fragment has a slot, and every term its postings: the slots that have it, each with a count. A changed fragment
+gets another slot. The old one is only marked dead: that takes no time, and how many have a term is counted when it is
+asked. When most slots are dead, all are numbered anew.
+
+What is indexed is told by the digests of the rows. So an index can be brought to any view, also to an older one, and
+after an update that failed in the middle; in each case it scores as one that was made for that view, to the last bit.
+"""
+
+from __future__ import annotations
+
+import codecs
+import math
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from stepwell.domain.tiers.model import FragmentRow
+from stepwell.domain.tiers.source_outline import Outline, is_content, part_prefix
+from stepwell.limits import MIB
+from stepwell.strategies.index.incremental import CatchesUp
+from stepwell.strategies.index.postings import Batch, Mask, Occurrences, Postings, Slots
+from stepwell.strategies.index.terms import pieces, worth
+from stepwell.strategies.partition import Portion
+from stepwell.strategies.protocol import SeenFragment
+
+K1: Final = 1.5  # how much the second occurrence of a term counts
+B: Final = 0.75  # how much a long fragment has to have more of them
+BODY_BYTES_INDEXED_MAX: Final = MIB  # of a longer body, its beginning: what follows seldom has other terms
+BATCH_PIECES: Final = 1 << 20  # that are read before they become postings: some tens of megabytes
+DEAD_SLOTS_MAX: Final = 1_000  # besides as many as there are fragments
+
+
+class Weights(Struct, frozen=True):
+    """How much a term counts in each field: as if the field had been written as many times; 0 leaves it out.
+
+    Whoever names a file or a fragment says what it is about; in a body a word may just occur. But how long a fragment
+    is, is told by its body: what all the parts of a file have in common tells nothing about one of them.
+    """
+
+    source: int = 3
+    fragment_id: int = 3  # of a part of a file, whose id is made of source and name, nothing
+    name: int = 3
+    speaker: int = 2
+    body: int = 1
+
+
+Asked = tuple[tuple[str, ...], tuple[str, ...], tuple[Portion, ...]]
+Scored = tuple[NDArray[np.float64], dict[str, Slots]]
+
+
+class Match(Struct, frozen=True):
+    """A fragment that has some of the terms."""
+
+    row: FragmentRow
+    score: float
+    terms: tuple[str, ...]
+
+
+class Index(CatchesUp):
+    """The terms of one project's fragments, at one revision; of those that are wanted in it."""
+
+    def __init__(self, project: str, weights: Weights, is_wanted: Callable[[FragmentRow], bool] = is_content) -> None:
+        super().__init__(project)
+        self._weights: Final = weights
+        self._is_wanted: Final = is_wanted
+        self._total_length = 0
+        """Of those that are alive."""
+        self._kinds: dict[str, int] = {}
+        self._postings: Final = Postings()
+        self._last: tuple[Asked, Scored] | None = None
+        # For each slot:
+        self._rows: list[FragmentRow] = []
+        self._kind_codes = array("I")
+        self._serials = array("Q")
+        self._lengths = array("Q")
+        self._alive = bytearray()
+
+    def row(self, fragment_id: str) -> FragmentRow | None:
+        """What is known of a fragment."""
+        slot = self._slots.get(fragment_id)
+        return None if slot is None else self._rows[slot]
+
+    def _update(self, stored: Iterable[SeenFragment], removed: Iterable[str], expected: int) -> None:
+        self._last = None
+        for fragment_id in removed:
+            self._remove(fragment_id)
+        batch, rows = self._postings.batch(), list[FragmentRow]()
+        for fragment in self._reported(stored, expected):
+            row = fragment.row
+            slot = self._slots.get(row.fragment_id)
+            if not self._is_wanted(row):
+                self._remove(row.fragment_id)
+            elif slot is not None and _have_same_terms(self._rows[slot], row):
+                self._describe(slot, row)
+            else:
+                batch.add(pieces(_text(fragment.body)) * self._weights.body, _names(row, self._weights))
+                rows.append(row)
+            if len(batch) >= BATCH_PIECES:
+                self._put(batch, rows)
+                batch, rows = self._postings.batch(), []
+        self._put(batch, rows)
+        self._postings.forget()
+        if len(self._rows) > 2 * len(self._slots) + DEAD_SLOTS_MAX:
+            self._compact()
+
+    def _put(self, batch: Batch, rows: Sequence[FragmentRow]) -> None:
+        """Slots come first, and are alive only when all of it is there: what failed in the middle is dead."""
+        first = len(self._rows)
+        for row in rows:
+            self._make_slot(row)
+        run, lengths = batch.run(first)
+        self._postings.add(run)
+        for slot, (row, length) in enumerate(zip(rows, lengths.tolist(), strict=True), first):
+            self._remove(row.fragment_id)
+            self._lengths[slot] = length
+            self._total_length += length
+            self._slots[row.fragment_id] = slot
+            self._alive[slot] = True
+
+    def _make_slot(self, row: FragmentRow) -> None:
+        self._rows.append(row)
+        self._kind_codes.append(0)
+        self._serials.append(0)
+        self._lengths.append(0)
+        self._alive.append(False)
+        self._describe(len(self._rows) - 1, row)
+
+    def _describe(self, slot: int, row: FragmentRow) -> None:
+        self._rows[slot] = row
+        self._kind_codes[slot] = self._kinds.setdefault(row.kind, len(self._kinds))
+        self._serials[slot] = row.serial
+
+    def _remove(self, fragment_id: str) -> None:
+        slot = self._slots.pop(fragment_id, None)
+        if slot is not None:
+            self._alive[slot] = False
+            self._total_length -= self._lengths[slot]
+
+    def _compact(self) -> None:
+        alive = np.array(self._alive, dtype=np.bool_)
+        self._postings.renumber(alive)
+        kept = np.flatnonzero(alive).tolist()
+        self._rows = [self._rows[slot] for slot in kept]
+        self._kinds = {}
+        self._kind_codes = array("I", [self._kinds.setdefault(row.kind, len(self._kinds)) for row in self._rows])
+        self._serials = array("Q", [row.serial for row in self._rows])
+        self._lengths = array("Q", [self._lengths[slot] for slot in kept])
+        self._slots = {row.fragment_id: slot for slot, row in enumerate(self._rows)}
+        self._alive = bytearray(b"\1" * len(self._rows))
+
+    def _find(self, terms: Iterable[str]) -> list[Occurrences]:
+        """Where each of the terms is, among what is alive."""
+        found = self._postings.find(terms)
+        if len(self._slots) == len(self._rows):
+            return found
+        alive = np.array(self._alive, dtype=np.bool_)
+        return [_among(occurrences, alive) for occurrences in found]
+
+    def frequencies(self, terms: Iterable[str]) -> list[int]:
+        """How many fragments have each of the terms."""
+        return [len(slots) for slots, _ in self._find(terms)]
+
+    def weight(self, frequency: int) -> float:
+        """What a term is worth that so many fragments have: less, the more there are."""
+        return math.log(1 + (len(self) - frequency + 0.5) / (frequency + 0.5))
+
+    def share(self, terms: Sequence[str]) -> float:
+        """Which part of the terms occurs, each counted by what it is worth; 0 of none."""
+        weighted = [
+            (worth(term) * self.weight(frequency), frequency)
+            for term, frequency in zip(terms, self.frequencies(terms), strict=True)
+        ]
+        everything = sum(weight for weight, _ in weighted)
+        return sum(weight for weight, frequency in weighted if frequency) / everything if weighted else 0.0
+
+    def best(
+        self, terms: Sequence[str], limit: int, *, kinds: Sequence[str] = (), portions: Sequence[Portion] = ()
+    ) -> Iterator[Match]:
+        """The fragments of some kinds, or of a share, that have most of the terms; ties by id.
+
+        More than one is made only for whoever takes it, before the index changes. The last scores are kept: several
+        strategies ask the same.
+        """
+        asked = tuple(terms), tuple(kinds), tuple(portions)
+        if self._last is None or self._last[0] != asked:
+            self._last = asked, self._scored(*asked)
+        scores, found = self._last[1]
+        top = [(-float(scores[slot]), self._rows[slot].fragment_id, slot) for slot in _highest(scores, limit)]
+        return self._matches(sorted(top)[:limit], found)
+
+    def _scored(self, terms: Sequence[str], kinds: Sequence[str], portions: Sequence[Portion]) -> Scored:
+        """The score of each slot, and the slots that have each of the terms."""
+        wanted, norms = self._wanted(kinds, portions), self._norms()
+        scores = np.zeros(len(self._rows))
+        found: dict[str, Slots] = {}
+        for term, occurrences in zip(terms, self._find(terms), strict=True):
+            weight = self.weight(len(occurrences[0])) * worth(term)
+            slots, counts = occurrences if wanted is None else _among(occurrences, wanted)
+            scores[slots] += weight * (counts / (counts + norms.take(slots)))
+            found[term] = slots
+        return scores, found
+
+    def _wanted(self, kinds: Sequence[str], portions: Sequence[Portion]) -> Mask | None:
+        """None: all of them."""
+        if not kinds and not portions:
+            return None
+        wanted = np.ones(len(self._rows), dtype=np.bool_)
+        if kinds:
+            codes = [self._kinds[kind] for kind in kinds if kind in self._kinds]
+            wanted &= np.isin(np.array(self._kind_codes, dtype=np.uint32), codes)
+        for part, parts in portions:
+            wanted &= np.array(self._serials, dtype=np.uint64) % parts == part
+        return wanted
+
+    def _norms(self) -> NDArray[np.float64]:
+        """What a count is set against: for a long fragment it is more."""
+        mean_length = self._total_length / len(self) if self._total_length else 1.0
+        return K1 * (1 - B + B * (np.array(self._lengths, dtype=np.float64) / mean_length))
+
+    def _matches(self, top: list[tuple[float, str, int]], found: dict[str, Slots]) -> Iterator[Match]:
+        slots = np.array([slot for _, _, slot in top], dtype=np.int32)
+        has = {term: _is_in(slots, where) for term, where in found.items()}
+        for place, (score, _, slot) in enumerate(top):
+            yield Match(self._rows[slot], -score, tuple(term for term in found if has[term][place]))
+
+
+def _have_same_terms(before: FragmentRow, after: FragmentRow) -> bool:
+    """Whether only its tier, say, is another."""
+    return (
+        before.digest == after.digest
+        and before.source == after.source
+        and (before.metadata == after.metadata or _labels(before) == _labels(after))
+    )
+
+
+def _labels(row: FragmentRow) -> tuple[str, str]:
+    outline = Outline.of(row.metadata)
+    return outline.name, outline.speaker
+
+
+def _names(row: FragmentRow, weights: Weights) -> list[bytes]:
+    """The pieces of everything but the body."""
+    name, speaker = _labels(row) if row.metadata else ("", "")
+    is_part = row.fragment_id.startswith(_prefix(row.source))
+    weighted = (
+        (row.source, weights.source),
+        ("" if is_part else row.fragment_id, weights.fragment_id),
+        (name, weights.name),
+        (speaker, weights.speaker),
+    )
+    return list(chain.from_iterable(pieces(text.encode()) * weight for text, weight in weighted if text))
+
+
+_prefix: Final = lru_cache(maxsize=1_000)(part_prefix)
+
+
+def _text(body: memoryview) -> bytes:
+    """The beginning of a body; nothing of one that is not UTF-8 there."""
+    text = bytes(body[:BODY_BYTES_INDEXED_MAX])
+    if text.isascii():
+        return text
+    try:
+        return text[: codecs.utf_8_decode(text, "strict", len(text) == len(body))[1]]
+    except UnicodeDecodeError:
+        return b""
+
+
+def _among(occurrences: Occurrences, mask: Mask) -> Occurrences:
+    slots, counts = occurrences
+    is_among = mask[slots]
+    return slots[is_among], counts[is_among]
+
+
+def _highest(scores: NDArray[np.float64], limit: int) -> list[int]:
+    """The slots of the highest scores above 0; more than `limit` if the last of them are equal."""
+    if np.count_nonzero(scores) <= limit:
+        return np.flatnonzero(scores).tolist()
+    return np.flatnonzero(scores >= np.partition(scores, -limit)[-limit]).tolist()
+
+
+def _is_in(slots: Slots, ascending: Slots) -> list[bool]:
+    """Which of some slots are in a term's."""
+    places = np.searchsorted(ascending, slots)
+    return (ascending.take(places, mode="clip") == slots).tolist() if len(ascending) else [False] * len(slots)

@@ -1,0 +1,161 @@
+"""The manager's own loop, with a mailbox, with faults, and without power over the test's own process."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Collection
+from typing import Final
+
+from stepwell.domain.tasks.commands import ListStrategies, SubmitTask
+from stepwell.errors import Busy
+from stepwell.manager.connection import READ, Guest
+from stepwell.manager.journal import Journal
+from stepwell.manager.loop import Loop
+from stepwell.manager.reply_cache import Answering
+from stepwell.manager.request_handler import Requests
+from stepwell.manager.segment_sharing import Sharing
+from stepwell.manager.sessions import Session
+from stepwell.protocol.messages import Hello, Refusal, Request, Response
+from stepwell.telemetry import Logger
+from stepwell.testing.faults import Asked, Fault, Faults, Kind
+from stepwell.testing.mailbox import Mailbox
+
+_NO_PROCESS: Final = 0  # the kernel has none of that number
+
+
+class Killed(BaseException):
+    """The manager is dead. Nothing in it may catch this."""
+
+
+class FaultyAnswering(Answering):
+    """Answers as a manager does, unless something is to go wrong."""
+
+    def __init__(self, requests: Requests, sharing: Sharing, journal: Journal, faults: Faults) -> None:
+        super().__init__(requests, sharing, journal)
+        self._faults = faults
+        self.hire: Callable[[], bool] = lambda: True  # whether there is a worker, or will be none
+        self.hold: Callable[[Guest, Fault], None] = lambda _guest, _fault: None
+        self.is_dying = False  # as soon as what was done is committed
+        self._waiting: list[tuple[Guest, Session, Asked, Fault | None]] = []  # for a worker, who is on the way
+
+    def respond(self, guest: Guest, session: Session, message: Asked) -> None:
+        """Do what a request asks, or what is to become of it instead."""
+        if not guest.peer.is_open:  # it came behind one that was lost
+            return
+        fault = self._faults.due(session, message)
+        match fault.kind if fault is not None else None:
+            case Kind.DROP_REQUEST:
+                guest.peer.is_open = False
+            case Kind.KILL_AT_REQUEST:
+                raise Killed
+            case Kind.REFUSE:
+                self._refuse(guest, message)
+            case _:
+                if _needs_worker(message) and not self.hire():
+                    self._waiting.append((guest, session, message, fault))
+                else:
+                    self._respond(guest, session, message, fault)
+
+    def _respond(self, guest: Guest, session: Session, message: Asked, fault: Fault | None) -> None:
+        size = len(guest.peer.outbox)
+        super().respond(guest, session, message)
+        match fault.kind if fault is not None else None:
+            case Kind.DROP_REPLY:
+                del guest.peer.outbox[size:]
+                guest.peer.is_open = False
+            case Kind.KILL_AT_REPLY:
+                self.is_dying = True
+            case Kind.HOLD_REPLY:
+                assert fault is not None
+                self.hold(guest, fault)
+            case _:
+                pass
+
+    def _refuse(self, guest: Guest, message: Asked) -> None:
+        refusal = Refusal.of(Busy("the manager has too much to do: try again later"), self._requests.revision)
+        count = len(message.commands) if isinstance(message, Request) else 1
+        guest.peer.send(Response(message.request_id, (refusal,) * count))
+
+    def resume(self) -> list[Guest]:
+        """There is a worker now, or there will be none: answer what has waited for it."""
+        waiting, self._waiting = self._waiting, []
+        found = [each for each in waiting if each[0].peer.is_open]
+        for guest, session, message, fault in found:
+            self._respond(guest, session, message, fault)
+        return [guest for guest, _, _, _ in found]
+
+
+class LocalLoop(Loop):
+    """Runs in a thread of the process whose requests it serves."""
+
+    def __init__(
+        self, listener: socket.socket, requests: Requests, mailbox: Mailbox, faults: Faults, log: Logger
+    ) -> None:
+        super().__init__(listener, requests, log=log, spin_s=0)
+        self.faulty = FaultyAnswering(requests, self._sharing, self._journal, faults)
+        self.faulty.hold = self._hold
+        self._answering = self.faulty
+        self._mailbox = mailbox
+        self._held: dict[Guest, Fault] = {}
+        self._epoll.register(mailbox.fileno(), READ)
+
+    def turn(self) -> None:
+        """One turn, and what others want of it."""
+        super().turn()
+        self._mailbox.work()
+
+    def catch_up(self) -> None:
+        """Do what is due by now, all of it: a fragment that nobody used for months goes down tier by tier."""
+        is_done = False
+        while not is_done:
+            now_s, revision = self._requests.now_s(), self._requests.revision
+            self._housekeep_at_s = self._sweep_at_s = self._tidy_at_s = now_s
+            super().turn()
+            is_done = self._requests.revision == revision and self._sweep_at_s > now_s
+
+    def let_in(self) -> None:
+        """A worker is there, or there will be none: whoever has waited for it is served."""
+        for guest in self.faulty.resume():
+            self._backlog[guest.peer.fileno()] = guest
+
+    @property
+    def has_queued_tasks(self) -> bool:
+        """Whether there is something to do that no worker has."""
+        return bool(self._requests.owner.tasks.queued)
+
+    def _welcome(self, guest: Guest, hello: Hello) -> None:
+        """Of the test's own process nobody watches the death, and nobody kills it for what its worker does."""
+        who = guest.credentials
+        if who.pid == os.getpid():
+            guest.credentials = who._replace(pid=_NO_PROCESS)
+        super()._welcome(guest, hello)
+        guest.credentials = who
+
+    def _reply(self, guests: Collection[Guest]) -> None:
+        if self.faulty.is_dying:
+            raise Killed
+        super()._reply(guests)
+
+    def _hold(self, guest: Guest, fault: Fault) -> None:
+        self._held[guest] = fault
+        fault.on_release(lambda: self._mailbox.post(lambda: self._let_go(guest)))
+
+    def _let_go(self, guest: Guest) -> None:
+        if self._held.pop(guest, None) is not None and guest.peer.is_open:
+            self._backlog[guest.peer.fileno()] = guest
+
+    def _flush(self, guest: Guest) -> None:
+        if guest in self._held and guest.peer.is_open:
+            return
+        super()._flush(guest)
+
+    def _housekeep(self) -> None:
+        """Whose reply is held is not slow itself."""
+        for guest in self._held:
+            guest.peer.progressed_at_s = self._now_s
+        super()._housekeep()
+
+
+def _needs_worker(message: Asked) -> bool:
+    return any(isinstance(each, SubmitTask | ListStrategies) for each in message.commands)

@@ -1,0 +1,174 @@
+"""A shortcut does what the machine does, or nothing: the same replies, changes and state, whatever came before."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepwell import limits
+from stepwell.domain import machine
+from stepwell.domain.commands import Command
+from stepwell.domain.machine import Outcome
+from stepwell.domain.replies import FragmentPlaced, Reply
+from stepwell.domain.state import State
+from stepwell.domain.tiers import fast_path
+from stepwell.domain.tiers.commands import (
+    DeleteFragment,
+    DemoteFragment,
+    GetFragment,
+    PromoteFragment,
+    SetBudget,
+    StoreFragment,
+)
+from stepwell.domain.tiers.model import FragmentRow, TierBudget
+from stepwell.domain.tiers.serial_index import Serials
+from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.verdict import Origin, RowChanged
+from stepwell.errors import Refused
+from stepwell.protocol.codec import encode_frame
+from stepwell.protocol.handles import Handle
+from stepwell.protocol.messages import Answer, Response
+from tests.support.domain.world import image, origin
+
+projects = st.sampled_from("pq")
+names = st.sampled_from([*"abcdefgh", "", "a\n", "\x7f", "\x80", "e f"])
+places = {"project": projects, "fragment_id": names}
+texts = st.integers(0, 5).flatmap(lambda size: st.binary(min_size=size, max_size=size))
+plain = st.builds(StoreFragment, **places, body=texts, tokens=st.integers(1, 4))
+odd = st.builds(
+    StoreFragment,
+    **places,
+    body=texts | st.just(7),  # an upload that nobody has made
+    tokens=st.integers(0, 4),
+    tier=st.sampled_from(Tier),
+    kind=st.sampled_from(["text", "", "a b", "-"]),
+    metadata=st.sampled_from([{}, {"k": "v"}, {"k": "v" * limits.METADATA_BYTES_MAX}]),
+    expected_revision=st.sampled_from([None, 0, 1]),
+)
+tight = st.builds(
+    TierBudget,
+    hot_tokens=st.integers(4, 12),
+    warm_entries=st.integers(1, 4),
+    arena_bytes=st.integers(8, 20),
+    bodies_bytes=st.integers(6, 15),
+    promotion_threshold=st.integers(1, 3),
+)
+budgets = tight | st.just(TierBudget())
+others = (st.builds(kind, **places) for kind in (DeleteFragment, PromoteFragment, DemoteFragment))
+gets = st.builds(GetFragment, **places)
+commands = st.one_of(plain, plain, plain, odd, gets, gets, *others, st.builds(SetBudget, budgets))
+scopes = st.sampled_from([None, None, ("p",), ("p", "q")])
+
+
+ROOM = 1_000
+
+
+def general(state: State, command: Command[Reply], asking: Origin) -> Outcome | str:
+    try:
+        return machine.apply(state, command, asking)
+    except Refused as error:
+        return error.kind
+
+
+def short(state: State, commands: Sequence[Command[Reply]], asking: Origin) -> list[Outcome | str]:
+    """By the shortcuts, as far as there are any."""
+    outcomes: list[Outcome | str] = []
+    while len(outcomes) < len(commands):
+        rest = commands[len(outcomes) :]
+        rows, bodies = fast_path.store(state, rest, asking, ROOM)
+        if rows:
+            outcomes += [stored(row, bodies[row.digest]) for row in rows]
+        elif found := fast_path.get(state, rest, asking):
+            outcomes += [Outcome(each, state.revision) for each in found]
+        else:
+            outcomes.append(general(state, rest[0], asking))
+    return outcomes
+
+
+def stored(row: FragmentRow, body: bytes) -> Outcome:
+    """What the machine would say of it."""
+    placed = FragmentPlaced(row.project, row.fragment_id, row.tier, row.tokens, row.revision, row.digest)
+    return Outcome(placed, row.revision, (RowChanged(None, row),), {row.digest: body})
+
+
+asked_at_once = st.one_of([st.lists(each, min_size=1, max_size=8) for each in (gets, plain, commands)])
+
+
+@settings(max_examples=5 * settings().max_examples)  # so that an id that is one in a hundred is tried as well
+@given(budgets, st.lists(st.tuples(asked_at_once, scopes), min_size=4, max_size=12))
+def test_the_machine_does_the_same(
+    budget: TierBudget, steps: list[tuple[list[Command[Reply]], tuple[str, ...] | None]]
+) -> None:
+    ones, others = State(budget), State(budget)
+    for state, name in itertools.product((ones, others), "abcd"):
+        general(state, StoreFragment("p", name, name.encode(), 1), origin())
+    for number, (asked, scope) in enumerate(steps):
+        asking = origin(now_ms=1_000 + number, projects=scope)
+        assert short(ones, asked, asking) == [general(others, command, asking) for command in asked]
+    assert image(ones) == image(others)
+
+
+def test_no_more_than_there_is_room_for() -> None:
+    """The room in memory is another bound than the budget."""
+    state = State()
+    machine.apply(state, StoreFragment("p", "a", b"", 1), origin())
+    commands = [StoreFragment("p", name, name.encode() * 4, 1) for name in "bcd"]
+    rows, bodies = fast_path.store(state, commands, origin(), 11)
+    assert [row.fragment_id for row in rows] == ["b", "c"]
+    assert [*bodies.values()] == [b"bbbb", b"cccc"]
+
+
+@pytest.mark.parametrize("odd", [{"source": "s" * 257}, {"metadata": {"k": "v"}}], ids=["source", "metadata"])
+def test_what_is_found_by_a_shortcut_is_small(odd: dict[str, Any]) -> None:
+    """So that its size is known without looking: whatever may be large is left to the machine."""
+    state = State()
+    for name, more in (("a", {"source": "s" * 256}), ("b", odd), ("c", {})):
+        machine.apply(state, StoreFragment("p", name, b"", 1, **more), origin())
+    before = image(state)
+    assert fast_path.get(state, [GetFragment("p", "b"), GetFragment("p", "a")], origin()) == []
+    assert image(state) == before
+    found = fast_path.get(state, [GetFragment("p", "a"), GetFragment("p", "b")], origin())
+    assert [each.row.fragment_id for each in found] == ["a"]
+
+
+def test_the_largest_that_is_found_is_as_small_as_it_is_said_to_be() -> None:
+    """Every text as long as it may be, and of characters that take the most bytes."""
+    state = State()
+    wide = "\N{GRINNING FACE}"
+    command = StoreFragment("p" * 128, wide * 512, b"", 1, source=wide * 256, kind="k" * 64, detail_depth=16)
+    machine.apply(state, command, origin())
+    (found,) = fast_path.get(state, [GetFragment("p" * 128, wide * 512)], origin())
+    handle = Handle(2**62, 2**40, 2**40, 2**40, packed=True)
+    frame = bytearray()
+    encode_frame(Response(1, (Answer(2**62, found, {found.row.digest: handle}),)), frame)
+    assert len(frame) <= limits.SIMPLE_RESULT_BYTES
+
+
+def test_metadata_is_no_shortcut() -> None:
+    """It has to be looked at."""
+    command = StoreFragment("p", "a", b"", 1, metadata={"k": "v" * limits.METADATA_BYTES_MAX})
+    state = State()
+    assert fast_path.store(state, [command], origin(), ROOM) == ([], {})
+    assert image(state) == image(State())
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.booleans()), max_size=300), st.integers(-1, 400))
+def test_serials_are_a_sorted_mapping(steps: list[tuple[int, bool]], number: int) -> None:
+    """Also where numbers come in any order, go, and come back."""
+    serials: Serials[int] = Serials({3: 3, 1: 1})
+    model = {1: 1, 3: 3}
+    for at, (each, is_set) in enumerate(steps):
+        if is_set:
+            serials[each] = model[each] = at
+        elif each in model:
+            del model[each]
+            del serials[each]
+    assert [*serials] == sorted(model)
+    assert [*serials.after(number)] == [model[each] for each in sorted(model) if each > number]
+    assert len(serials) == len(model)
+    assert len(serials._numbers) == len(serials._values) <= 2 * len(model) + 64

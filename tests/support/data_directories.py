@@ -1,0 +1,86 @@
+"""Data directories, made by real managers: to be looked at, copied, and damaged."""
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import stepwell as sw
+from stepwell.manager.process import Settings
+from stepwell.storage.directory import DATABASE
+from stepwell.telemetry import LogLevel
+from stepwell.transport.address import private_directory
+from tests.support import killable_manager
+from tests.support.wait import eventually
+
+PROJECT = "p"
+LARGE = os.urandom((2 << 20) + 1)  # in three parts
+PACKED = b"the same again, " * (1 << 17)
+
+
+@contextmanager
+def serving(data_dir: Path) -> Iterator[str]:
+    """The address of a manager with that directory. It is killed in the end."""
+    directory = private_directory()
+    address = directory / "manager.sock"
+    settings = Settings(
+        address=str(address), budget=None, encoding="estimate", data_dir=str(data_dir), log_level=LogLevel.ERROR
+    )
+    try:
+        with killable_manager.running(settings):
+            yield settings.address
+    finally:
+        address.unlink(missing_ok=True)
+        directory.rmdir()
+
+
+def left_by_the_dead(data_dir: Path) -> str:
+    """A directory with something in every table, whose manager was killed: the plan that was being worked on."""
+    with serving(data_dir) as address:
+        client = sw.connect(address)
+        plan_id = _fill(client)
+        eventually(lambda: client.status().memory.waiting == 0)
+    client.close()
+    return plan_id
+
+
+def _fill(client: sw.Client) -> str:
+    tiers, plans = client.tiers, client.plans
+    for number, tier in enumerate([*sw.Tier] * 4):
+        body = f"the body of f{number}, " * 20
+        tiers.store(sw.Fragment(fragment_id=f"f{number}", project=PROJECT, body=body, tokens=7), tier=tier)
+    tiers.store(sw.Fragment(fragment_id="large", project=PROJECT, body=LARGE))
+    tiers.store(sw.Fragment(fragment_id="packed", project=PROJECT, body=PACKED), tier=sw.Tier.COLD)
+    plans.create_action(
+        "fix", description="d", definition_of_done="d", strategy_actor="local/s", execution_actor="local/e"
+    )
+    plan_id = plans.use_action("fix", projects=[PROJECT]).plan_id
+    plans.start_strategize(plan_id)
+    plans.record_decision(plan_id, question="which?", choice="this", rationale="because")
+    plans.complete_strategize(plan_id)
+    plans.execute_plan(plan_id)
+    plans.start_execute(plan_id)
+    context = client.execution(plan_id)
+    context.start_changeset()
+    context.record_change(sw.Change(path="a.py", before=None, after=b"print()\n"))
+    client.receipts.store("receipt", [PROJECT], "where is it?", b"how an answer came about")
+    return plan_id
+
+
+def alter(data_dir: Path, *statements: str) -> None:
+    """Write to a database, behind the back of every manager; and have all of it in one file."""
+    with closing(sqlite3.connect(data_dir / DATABASE, isolation_level=None)) as db:
+        for statement in statements:
+            db.execute(statement)
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def everything_in(directory: Path) -> dict[str, tuple[int, int, str]]:
+    """What would tell that somebody has been there. Not for a directory that this very process has open."""
+    found = {}
+    for path in sorted(directory.iterdir()):
+        stat = path.stat()
+        found[path.name] = (stat.st_ino, stat.st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest())
+    return found

@@ -1,0 +1,316 @@
+"""A world to try commands in: it applies them, and lets nobody get away with a broken invariant.
+
+`image` is the whole of a state as plain values. Two states with equal images cannot be told apart by any
+command, so that "changed nothing" is a comparison and not a matter of opinion.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import TypeVar, cast
+
+import pytest
+from msgspec.structs import astuple
+
+from stepwell import limits
+from stepwell.domain import invariants, machine
+from stepwell.domain.changesets.commands import EndChangeset, RecordChange, StartChangeset
+from stepwell.domain.changesets.model import Changeset
+from stepwell.domain.commands import Command, Write
+from stepwell.domain.plans.commands import (
+    AdvancePlan,
+    CompletePhase,
+    CreateAction,
+    DeclareSubplans,
+    FailPhase,
+    StartPhase,
+    SubplanSpec,
+    UseAction,
+)
+from stepwell.domain.plans.model import Argument, MergeStrategy, Phase, Plan, ProjectLink, SubplanMode
+from stepwell.domain.replies import AnyReply, FragmentPlaced, Reply
+from stepwell.domain.state import State
+from stepwell.domain.tiers.commands import StoreFragment
+from stepwell.domain.tiers.lru import InnerRing, Member, Ring
+from stepwell.domain.tiers.model import FragmentRow, TierBudget
+from stepwell.domain.tiers.table import Entry
+from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.verdict import Origin
+from stepwell.errors import Refused, StepwellError, TransactionAborted
+from stepwell.protocol.codec import decode_from_manager, encode_frame
+from stepwell.protocol.framing import HEADER
+from stepwell.protocol.messages import Answer, Response
+
+M = TypeVar("M", bound=Member)
+R = TypeVar("R", bound=Reply)
+
+NOON_MS = 1_700_000_000_000
+LINKS = (ProjectLink("p"),)
+
+
+def origin(session_id: str = "alice", now_ms: int = NOON_MS, projects: Collection[str] | None = None) -> Origin:
+    """Who asks, unrestricted unless projects are given."""
+    return Origin(session_id, now_ms, None if projects is None else frozenset(projects))
+
+
+def image(state: State) -> dict[str, object]:
+    """Everything that can be seen of a state, and what a later command or undo would build upon."""
+    table = state.fragments
+    scopes: list[str | None] = [None, *table.projects_after("")]
+    return {
+        "revision": state.revision,
+        "budget": state.budget,
+        "bodies": {digest: astuple(count) for digest, count in state.bodies.counts.items()},
+        "bytes": (state.bodies.bytes, state.bodies.arena_bytes, sorted(state.bodies._released)),
+        "fragments": {key: _entry_image(entry) for key, entry in table.entries.items()},
+        "clocks": (table.next_serial, table._tick),
+        "undo": (len(table._removed), sorted(table._emptied)),
+        "orders": {(scope, tier): _both_ways(state, tier, scope) for scope in scopes for tier in Tier},
+        "usage": {(scope, tier): table.usage(tier, scope and (scope,)) for scope in scopes for tier in Tier},
+        "created": {each: [e.row.key for e in table.created_after(each, 0)] for each in table.projects_after("")},
+        "actions": dict(state.actions.rows),
+        "plans": dict(state.plans.rows),
+        "leases": (
+            {session: sorted(ids) for session, ids in state.plans.by_session.items()},
+            list(state.plans.by_expiry),
+        ),
+        "trees": ({root: sorted(ids) for root, ids in state.plans.by_root.items()}, list(state.plans.by_end)),
+        "decisions": dict(state.decisions.rows),
+        "contexts": dict(state.contexts.rows),
+        "changesets": dict(state.changesets.rows),
+        "entries": {key: list(rows) for key, rows in state.entries.by_changeset.items()},
+        "entries by plan": dict(state.entries.by_plan),
+        "receipts": (dict(state.receipts.rows), dict(state.receipts.by_serial), state.receipts.bytes),
+        "tasks": (dict(state.tasks.rows), state.tasks.next_serial),
+        "workers": (dict(state.workers.rows), dict(state.workers.offered)),
+    }
+
+
+def _entry_image(entry: Entry) -> tuple[object, ...]:
+    return (
+        entry.row,
+        entry.tick,
+        entry.touched_at_ms,
+        entry.last_accessed_ms,
+        entry.access_count,
+        entry.accesses_since_move,
+    )
+
+
+def _both_ways(state: State, tier: Tier, scope: str | None) -> tuple[list[object], list[object]]:
+    """An order of use, read along both directions of its ring."""
+    table = state.fragments
+    ring = (table._shelves if scope is None else table._projects[scope].shelves)[tier].ring
+    return [entry.row.key for entry in ring], [entry.row.key for entry in backwards(ring)]
+
+
+def backwards(ring: Ring[M] | InnerRing[M]) -> Iterator[M]:
+    """A ring from the most to the least recently used."""
+    before = "before" if isinstance(ring, Ring) else "inner_before"
+    member = getattr(ring._hinge, before)
+    while member is not ring._hinge:
+        yield member
+        member = getattr(member, before)
+
+
+def arrives(reply: AnyReply, revision: int) -> bool:
+    """Whether a reply arrives at a client as it was sent."""
+    sent = Response(1, (Answer(revision, reply),))
+    frame = bytearray()
+    encode_frame(sent, frame)
+    return decode_from_manager(frame[HEADER.size :]) == sent
+
+
+class World:
+    """A state, a clock that stands until it is moved, and the commands that tests give most."""
+
+    def __init__(self, budget: TierBudget | None = None) -> None:
+        self.state = State(budget)
+        self.now_ms = NOON_MS
+
+    def origin(self, session: str = "alice", projects: Collection[str] | None = None) -> Origin:
+        return origin(session, self.now_ms, projects)
+
+    def do(self, command: Command[R], *, session: str = "alice", projects: Collection[str] | None = None) -> R:
+        """Apply; the invariants hold afterwards, and a client can read the reply."""
+        outcome = machine.apply(self.state, command, self.origin(session, projects))
+        assert invariants.check(self.state) == []
+        assert arrives(outcome.reply, outcome.revision)
+        return cast("R", outcome.reply)
+
+    def refuse(
+        self,
+        command: Command[Reply],
+        kind: type[Refused],
+        message: str,
+        *,
+        session: str = "alice",
+        projects: Collection[str] | None = None,
+    ) -> Refused:
+        """Apply; it is refused as exactly that kind, in those words, and nothing has changed."""
+        before = image(self.state)
+        with pytest.raises(StepwellError) as caught:
+            machine.apply(self.state, command, self.origin(session, projects))
+        error = caught.value
+        assert type(error) is kind, repr(error)
+        assert isinstance(error, Refused)
+        assert re.search(message, error.message), error.message
+        assert image(self.state) == before
+        assert invariants.check(self.state) == []
+        return error
+
+    def abort(self, commands: Sequence[Write[Reply]]) -> TransactionAborted:
+        """A transaction whose last command is refused, and which leaves no trace."""
+        before = image(self.state)
+        with pytest.raises(TransactionAborted) as caught:
+            machine.apply_all(self.state, commands, self.origin())
+        assert image(self.state) == before
+        assert invariants.check(self.state) == []
+        return caught.value
+
+    # Tiers.
+
+    def store(
+        self, fragment_id: str, tokens: int = 1, *, project: str = "p", tier: Tier = Tier.HOT, body: bytes = b""
+    ) -> FragmentPlaced:
+        return self.do(StoreFragment(project, fragment_id, body or fragment_id.encode(), tokens, tier))
+
+    def row(self, fragment_id: str, project: str = "p") -> FragmentRow:
+        row = self.state.fragments.get((project, fragment_id))
+        assert row is not None
+        return row
+
+    def order(self, tier: Tier, projects: Collection[str] | None = None) -> list[str]:
+        """The ids in a tier, the least recently used first."""
+        return [entry.row.fragment_id for entry in self.state.fragments.oldest(tier, projects)]
+
+    def tiers(self) -> tuple[list[str], list[str], list[str]]:
+        return self.order(Tier.HOT), self.order(Tier.WARM), self.order(Tier.COLD)
+
+    # Plans.
+
+    def action(
+        self,
+        name: str = "act",
+        *,
+        arguments: tuple[Argument, ...] = (),
+        reusable: bool = True,
+        read_only: bool = False,
+        invariants: tuple[str, ...] = (),
+    ) -> None:
+        self.do(
+            CreateAction(
+                name,
+                "do {what}",
+                "{what} is done",
+                "planner",
+                "coder",
+                arguments=arguments,
+                reusable=reusable,
+                read_only=read_only,
+                invariants=invariants,
+            )
+        )
+
+    def use(self, plan_id: str = "plan", action: str = "act", *, project: str = "p") -> Plan:
+        """A plan in strategize/queued; its action is made if it is not there."""
+        if self.state.actions.get(f"local/{action}") is None:
+            self.action(action)
+        return self.do(UseAction(plan_id, action, (ProjectLink(project),))).plan
+
+    def plan(self, plan_id: str = "plan") -> Plan:
+        plan = self.state.plans.get(plan_id)
+        assert plan is not None
+        return plan
+
+    def lease(self, plan_id: str = "plan") -> int:
+        """The token of the plan's present lease."""
+        lease = self.plan(plan_id).lease
+        assert lease is not None
+        return lease.token
+
+    def start(self, plan_id: str = "plan", *, session: str = "alice", lease_ms: int = limits.LEASE_MS) -> int:
+        """Start the phase that the plan is queued for, and return the lease."""
+        self.do(StartPhase(plan_id, self.plan(plan_id).phase, lease_ms), session=session)
+        return self.lease(plan_id)
+
+    def complete(self, plan_id: str = "plan") -> Plan:
+        return self.do(CompletePhase(plan_id, self.plan(plan_id).phase, self.lease(plan_id))).plan
+
+    def fail(self, plan_id: str = "plan", error: str = "it broke") -> Plan:
+        return self.do(FailPhase(plan_id, self.plan(plan_id).phase, self.lease(plan_id), error)).plan
+
+    def execute(self, plan_id: str = "plan") -> int:
+        """Take a queued plan through strategize into execute/processing."""
+        self.start(plan_id)
+        self.complete(plan_id)
+        self.do(AdvancePlan(plan_id, Phase.EXECUTE))
+        return self.start(plan_id)
+
+    def finish(self, plan_id: str = "plan") -> None:
+        """Take a queued plan to execute/complete."""
+        self.execute(plan_id)
+        self.complete(plan_id)
+
+    def declare(
+        self,
+        *children: str,
+        mode: SubplanMode = SubplanMode.PARALLEL,
+        max_parallel: int = limits.MAX_PARALLEL,
+        fail_fast: bool = False,
+        needs: dict[str, tuple[str, ...]] | None = None,
+        plan_id: str = "plan",
+        retries: int = 0,
+        merge: MergeStrategy = MergeStrategy.GIT_THREE_WAY,
+    ) -> Plan:
+        """Children whose id is their alias."""
+        specs = tuple(SubplanSpec(child, child, "act", depends_on=(needs or {}).get(child, ())) for child in children)
+        lease = self.lease(plan_id)
+        return self.do(
+            DeclareSubplans(
+                plan_id, lease, specs, mode, max_parallel, fail_fast=fail_fast, merge=merge, retries=retries
+            )
+        ).plan
+
+    # Changesets.
+
+    def open(self, changeset_id: str = "cs", context_id: str = "ctx", plan_id: str = "plan") -> Changeset:
+        return self.do(StartChangeset(plan_id, context_id, changeset_id, self.lease(plan_id))).changeset
+
+    def record(
+        self,
+        path: str = "a.py",
+        *,
+        before: bytes | None = None,
+        after: bytes | None = b"new",
+        source_path: str | None = None,
+        context_id: str = "ctx",
+        changeset_id: str | None = None,
+        plan_id: str = "plan",
+    ) -> str:
+        """Record, and say which changeset it went to."""
+        command = RecordChange(
+            plan_id,
+            context_id,
+            self.lease(plan_id),
+            path,
+            before=before,
+            after=after,
+            source_path=source_path,
+            changeset_id=changeset_id,
+        )
+        return self.do(command).entry.changeset_id
+
+    def change(
+        self, path: str, before: bytes | None, after: bytes | None, *, plan_id: str = "plan", name: str = ""
+    ) -> str:
+        """A closed changeset with one change, under its path's name unless given another."""
+        changeset_id = name or f"{plan_id}-{path.partition('.')[0]}"
+        self.open(changeset_id, changeset_id, plan_id)
+        self.record(path, before=before, after=after, context_id=changeset_id, plan_id=plan_id)
+        self.do(EndChangeset(plan_id, changeset_id, self.lease(plan_id), changeset_id))
+        return changeset_id
+
+    def end(self, changeset_id: str = "cs", *, abort: bool = False, plan_id: str = "plan") -> Changeset:
+        return self.do(EndChangeset(plan_id, "ctx", self.lease(plan_id), changeset_id, abort=abort)).changeset

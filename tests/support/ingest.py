@@ -1,0 +1,41 @@
+"""What the tests of ingesting share."""
+
+import subprocess
+from pathlib import Path
+
+from stepwell.ingest.split import Part, split
+
+FILLER = "some words that make this so long that it is not tiny any more, and stands alone; "
+"""Twice this is no tiny part."""
+
+BODY = f'    return "{FILLER}{FILLER}"\n'
+
+
+def named(source: str, text: str) -> dict[str, str]:
+    """The parts of a text by name, checked to be all of it."""
+    return {part.outline.name: body for part, body in parts(source, text)}
+
+
+def parts(source: str, text: str) -> list[tuple[Part, str]]:
+    data = text.encode()
+    found = split(source, data)
+    bodies = [data[part.start : part.end].decode() for part in found]
+    assert "".join(bodies) == text
+    return [*zip(found, bodies, strict=True)]
+
+
+def lines(source: str, text: str) -> list[tuple[int, int] | None]:
+    return [part.outline.lines for part, _ in parts(source, text)]
+
+
+def git(root: Path, *arguments: str) -> None:
+    """Run git, as nobody in particular."""
+    who = ["-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "init.defaultBranch=main"]
+    subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True)
+
+
+def write(root: Path, files: dict[str, str | bytes]) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())

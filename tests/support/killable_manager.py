@@ -1,0 +1,168 @@
+"""A durable manager in a process of its own, that may be told to die at a named point of a turn.
+
+`python -m tests.support.killable_manager SETTINGS POINT`: the turn that stores a fragment with the id `FATAL` ends
+there.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from stepwell.errors import StoreFailed
+from stepwell.manager.journal import Journal
+from stepwell.manager.loop import Loop
+from stepwell.manager.process import STORE_FAILED, Settings, serve
+from stepwell.storage.sqlite import SqliteStore
+from stepwell.storage.store import Turn
+from stepwell.transport.peer import Peer
+
+FATAL = "fatal"
+READY = b"ready\n"
+START_SECONDS = 30
+
+
+def _is_fatal(turn: Turn) -> bool:
+    return any(fragment_id == FATAL for _, fragment_id in turn.fragments)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _before(kind: type, name: str, deed: Callable[..., None]) -> None:
+    """Have something done before a method is."""
+    method = getattr(kind, name)
+
+    def changed(self: object, *arguments: object) -> object:
+        deed(self, *arguments)
+        return method(self, *arguments)
+
+    setattr(kind, name, changed)
+
+
+def _after(kind: type, name: str, deed: Callable[..., None]) -> None:
+    """Have something done after a method was."""
+    method = getattr(kind, name)
+
+    def changed(self: object, *arguments: object) -> object:
+        result = method(self, *arguments)
+        deed(self, *arguments)
+        return result
+
+    setattr(kind, name, changed)
+
+
+class _Watcher:
+    """Notices the fatal turn, and from then on dies at the first opportunity of the chosen kind."""
+
+    def __init__(self) -> None:
+        self.has_seen = False
+        _before(SqliteStore, "commit", self._look)
+
+    def _look(self, _store: SqliteStore, turn: Turn) -> None:
+        self.has_seen |= _is_fatal(turn)
+
+    def die_if_seen(self, *_: object) -> None:
+        if self.has_seen:
+            _die()
+
+    def half_reply(self, peer: Peer, _now_s: float) -> None:
+        if self.has_seen and peer.outbox:
+            peer._socket.send(peer.outbox[: len(peer.outbox) // 2])
+            _die()
+
+
+def _after_apply(_watcher: _Watcher) -> None:
+    _before(Journal, "commit", lambda journal: _die() if _is_fatal(journal._turn) else None)
+
+
+def _before_commit(_watcher: _Watcher) -> None:
+    """Everything is written, and nothing is committed."""
+    _after(SqliteStore, "_write", lambda _store, turn: _die() if _is_fatal(turn) else None)
+
+
+def _after_commit(watcher: _Watcher) -> None:
+    _after(SqliteStore, "commit", watcher.die_if_seen)
+
+
+def _before_reply(watcher: _Watcher) -> None:
+    _before(Loop, "_reply", watcher.die_if_seen)
+
+
+def _during_reply(watcher: _Watcher) -> None:
+    _before(Peer, "flush", watcher.half_reply)
+
+
+def _after_reply(watcher: _Watcher) -> None:
+    _after(Loop, "_reply", watcher.die_if_seen)
+
+
+POINTS: dict[str, Callable[[_Watcher], None]] = {
+    "after apply": _after_apply,
+    "before commit": _before_commit,
+    "after commit": _after_commit,
+    "before reply": _before_reply,
+    "during reply": _during_reply,
+    "after reply": _after_reply,
+}
+
+
+def start(settings: Settings, point: str = "") -> subprocess.Popen[bytes]:
+    """A manager that serves by the time that this returns."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.killable_manager", msgspec.json.encode(settings).decode(), point],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parent.parent,
+    )
+    assert process.stdout is not None
+    if process.stdout.readline() != READY:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        raise AssertionError(f"the manager did not start: exit code {process.returncode}")
+    return process
+
+
+def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> int:
+    """Have a manager end; its exit code."""
+    process.send_signal(number)
+    code = process.wait(START_SECONDS)
+    assert process.stdout is not None
+    process.stdout.close()
+    return code
+
+
+@contextmanager
+def running(settings: Settings, point: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """A manager that is gone in the end."""
+    process = start(settings, point)
+    try:
+        yield process
+    finally:
+        end(process, signal.SIGKILL)
+
+
+def main(encoded: str, point: str) -> int:
+    settings = msgspec.json.decode(encoded, type=Settings)
+    if point:
+        POINTS[point](_Watcher())
+
+    def ready() -> None:
+        sys.stdout.buffer.write(READY)
+        sys.stdout.flush()
+
+    try:
+        serve(settings, ready)
+    except StoreFailed:
+        return STORE_FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

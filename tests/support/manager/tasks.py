@@ -1,0 +1,184 @@
+"""Workers, clients and followers of a loop that is turned by hand."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable
+from itertools import count
+
+from stepwell.domain.commands import AnyCommand
+from stepwell.domain.replies import Reply, TaskFound
+from stepwell.domain.tasks.commands import BeginTask, FinishTask, SubmitTask
+from stepwell.domain.tasks.model import Offered, Task, TaskState, Worker
+from stepwell.manager.task_dispatch import Dispatcher
+from stepwell.protocol.messages import (
+    Answer,
+    Assigned,
+    Employed,
+    Follow,
+    Followed,
+    ManagerMessage,
+    Request,
+    TaskEnded,
+    Work,
+)
+from tests.support.manager.peers import answered, ask, joined
+from tests.support.managers import Stage
+from tests.support.peers import RawPeer
+
+OFFERS = (Offered("s"),)
+FOREVER_SECONDS = 60
+"""A worker that nobody kills ends itself."""
+
+_numbers = count(1)
+
+
+def employed(stage: Stage, session_id: str = "w", *strategies: str) -> RawPeer:
+    """A worker that is ready."""
+    worker = joined(stage, session_id)
+    number = next(_numbers)
+    worker.send(Work(number, tuple(map(Offered, strategies)) or OFFERS))
+    assert answered(stage, worker) == Employed(number)
+    return worker
+
+
+def following(stage: Stage, session_id: str = "alice", *task_ids: str, unknown: tuple[str, ...] = ()) -> RawPeer:
+    """A connection that is told what becomes of a session's tasks."""
+    follower = joined(stage, session_id)
+    number = next(_numbers)
+    follower.send(Follow(number, task_ids))
+    assert answered(stage, follower) == Followed(number, unknown)
+    return follower
+
+
+def heard(stage: Stage, peer: RawPeer, turns: int = 6) -> list[ManagerMessage]:
+    """All that a peer is told within a few turns, none of which waits for anything."""
+    messages: list[ManagerMessage] = []
+    peer.socket.settimeout(0)
+    for _ in range(turns):
+        hurry(stage)
+        try:
+            while (message := peer.receive()) is not None:
+                messages.append(message)
+        except BlockingIOError:
+            continue
+    return messages
+
+
+def hurry(stage: Stage) -> None:
+    """A turn that does not wait until something is due."""
+    stage.loop._housekeep_at_s = 0.0
+    stage.turn()
+
+
+def later(stage: Stage, milliseconds: int) -> None:
+    """Put the manager's clock forward. It stands there until the world has caught up."""
+    clock = stage.requests._clock
+    clock._latest_ms = clock.now_ms() + milliseconds
+
+
+def replied(stage: Stage, peer: RawPeer, command: AnyCommand) -> Reply:
+    """The reply to a command that is not refused."""
+    (answer,) = ask(stage, peer, command)
+    assert isinstance(answer, Answer), answer
+    return answer.reply
+
+
+def submit(
+    stage: Stage, client: RawPeer, task_id: str = "t", *, strategy: str = "s", deadline_ms: int = 60_000
+) -> TaskState:
+    """Have something done."""
+    found = replied(stage, client, SubmitTask(task_id, strategy, ("p",), b"do it", deadline_ms=deadline_ms))
+    assert isinstance(found, TaskFound)
+    return found.state
+
+
+def assigned(stage: Stage, worker: RawPeer) -> Assigned:
+    """What a worker is told to do."""
+    message = answered(stage, worker)
+    assert isinstance(message, Assigned), message
+    return message
+
+
+def finish(stage: Stage, worker: RawPeer, task: Assigned, result: bytes | int = b"found") -> TaskFound:
+    """What a worker found."""
+    found = replied(stage, worker, FinishTask(task.task_id, task.attempt, result))
+    assert isinstance(found, TaskFound)
+    return found
+
+
+def ended(stage: Stage, follower: RawPeer) -> TaskEnded:
+    """What a follower is told became of a task."""
+    message = answered(stage, follower)
+    assert isinstance(message, TaskEnded), message
+    return message
+
+
+def ends(messages: Iterable[ManagerMessage]) -> list[str]:
+    """The tasks whose end is among what somebody was told."""
+    return [message.task_id for message in messages if isinstance(message, TaskEnded)]
+
+
+def die(stage: Stage, number: int) -> int:
+    """A worker comes, gets what is next, and goes; the number of its process."""
+    with employed(stage, f"mortal-{number}") as worker:
+        assigned(stage, worker)
+    stage.turn_until(lambda: not workers(stage))
+    return os.getpid()
+
+
+def done(stage: Stage, worker: RawPeer, client: RawPeer, task_id: str = "t", result: bytes = b"found") -> None:
+    """A task from its submission to its result, which nobody has fetched."""
+    submit(stage, client, task_id)
+    finish(stage, worker, assigned(stage, worker), result)
+
+
+def task_of(stage: Stage, task_id: str = "t") -> Task:
+    task = stage.owner.tasks.get(task_id)
+    assert task is not None
+    return task
+
+
+def worker_of(stage: Stage, worker_id: str = "w") -> Worker:
+    worker = stage.owner._state.workers.get(worker_id)
+    assert worker is not None
+    return worker
+
+
+def dispatcher(stage: Stage) -> Dispatcher:
+    return stage.loop._dispatcher
+
+
+def workers(stage: Stage) -> set[str]:
+    """The sessions that work, and the manager's end agrees with the state."""
+    known = {worker.worker_id for worker in stage.owner._state.workers}
+    assert known == {*dispatcher(stage)._workers}
+    return known
+
+
+def toil(address: str, session_id: str) -> None:
+    """In a process of its own: a worker that comes to no end, and does not even notice that nobody listens."""
+    signal.alarm(FOREVER_SECONDS)
+    with RawPeer(address, timeout_s=FOREVER_SECONDS) as peer:
+        peer.hello(session_id)
+        peer.send(Work(1, OFFERS))
+        peer.expect(Employed)
+        signal.pause()
+
+
+def finish_and_die(address: str, session_id: str) -> None:
+    """In a process of its own: a worker that finishes one task, begins the next, and does not survive that."""
+    with RawPeer(address, timeout_s=FOREVER_SECONDS) as peer:
+        peer.hello(session_id)
+        peer.send(Work(1, OFFERS))
+        peer.expect(Employed)
+        first, second = peer.expect(Assigned), peer.expect(Assigned)
+        finished = FinishTask(first.task_id, first.attempt, b"found")
+        peer.send(Request(2, (finished, BeginTask(second.task_id, second.attempt))))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def no_pidfd_of_ours(pid: int) -> int | None:
+    """Of this process nobody gets one: a worker that is played by the test must not be its end."""
+    return None if pid == os.getpid() else os.pidfd_open(pid)

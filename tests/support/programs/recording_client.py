@@ -1,0 +1,60 @@
+"""A client whose every command is written down, with its interval and its revision, below everything that it does."""
+
+import time
+from collections import deque
+
+from stepwell.client.session import connection_pool
+from stepwell.client.session.connection_pool import Link
+from stepwell.domain.commands import Write
+from stepwell.protocol.messages import (
+    Answer,
+    ClientMessage,
+    Goodbye,
+    ManagerMessage,
+    Released,
+    Request,
+    Response,
+    Transaction,
+)
+from stepwell.transport.frame_socket import Aside
+from tests.support.programs.history import Operation
+
+history: list[Operation] = []
+"""What this process did. Appending is atomic, whichever thread it is."""
+
+
+class RecordedLink(Link):
+    """Answers come in the order of the requests, so that each belongs to the oldest one without."""
+
+    def __init__(self, address: str, timeout_s: float | None, aside: Aside) -> None:
+        super().__init__(address, timeout_s, aside)
+        self._sent: deque[tuple[int, ClientMessage]] = deque()
+
+    def send(self, message: ClientMessage) -> None:
+        if not isinstance(message, Released | Goodbye):  # nothing is answered to those
+            self._sent.append((time.monotonic_ns(), message))
+        super().send(message)
+
+    def receive(self) -> ManagerMessage:
+        answer = super().receive()
+        ended_ns = time.monotonic_ns()
+        began_ns, message = self._sent.popleft()
+        if isinstance(answer, Response) and isinstance(message, Request | Transaction):
+            _write_down(message, answer, began_ns, ended_ns)
+        return answer
+
+
+def _write_down(message: Request | Transaction, response: Response, began_ns: int, ended_ns: int) -> None:
+    answers = [each for each in response.results if isinstance(each, Answer)]
+    if isinstance(message, Transaction):
+        # All of it is one write, at one revision.
+        history.extend(Operation(began_ns, ended_ns, each.revision, is_write=True) for each in answers[:1])
+        return
+    for command, result in zip(message.commands, response.results, strict=True):
+        if isinstance(result, Answer):
+            history.append(Operation(began_ns, ended_ns, result.revision, isinstance(command, Write)))
+
+
+def record() -> None:
+    """Have every client of this process recorded from now on."""
+    setattr(connection_pool, "Link", RecordedLink)  # noqa: B010 - a name that it imports, for type checkers

@@ -1,0 +1,105 @@
+"""A database with a bit of everything, to be kept for as long as stepwell is: later versions have to read it.
+
+With a new version of the tables, `python -m tests.support.storage.kept_database` writes the file of that version, which
+is never written again. What is in it must not change: what `test_versions` finds there is said in this module.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+from unittest import mock
+
+from stepwell import limits
+from stepwell.domain.changesets.commands import RecordChange, StartChangeset
+from stepwell.domain.plans.commands import RecordDecision
+from stepwell.domain.receipts.commands import StoreReceipt
+from stepwell.domain.tiers.commands import GetFragment, StoreFragment
+from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.verdict import Origin
+from stepwell.storage.directory import DATABASE
+from stepwell.storage.schema import VERSION
+from stepwell.storage.store import Durability, SessionRow
+from tests.support.memory.bodies import compressible, noise
+from tests.support.storage.state import NOON_MS, Reign, execute_plan, reign
+
+VERSIONS: Final = Path(__file__).parent / "versions"
+SUFFIX: Final = ".sqlite"
+
+BUDGET: Final = TierBudget(hot_tokens=12_345, warm_entries=77, arena_bytes=1 << 20)
+METADATA: Final = {"språk": "svenska 🐟", "empty": ""}
+FRAGMENTS: Final = {  # in the order of their use within each tier
+    "hot": (Tier.HOT, b"a hot body"),
+    "used": (Tier.HOT, "läst två gånger".encode()),
+    "warm": (Tier.WARM, compressible(3_000)),
+    "noise": (Tier.WARM, noise(500)),
+    "empty": (Tier.COLD, b""),
+    "cold": (Tier.COLD, compressible(4_000, 1)),
+    "in parts": (Tier.COLD, noise(2_500, 1)),
+}
+CHANGE: Final = (b"before\n", b"after\n")
+MODES: Final = (0o100644, 0o100755)
+MODES_SINCE: Final = 5  # entries of earlier versions do not know them, nor in which order they were recorded
+RECEIPTS: Final = {"first": b"the bytes of a receipt", "second": b""}  # in the order of their storing
+RECEIPTS_SINCE: Final = 4  # files of earlier versions have none
+SESSION: Final = SessionRow("session", ("p", "q/r"), 1, "boot/1", 4)
+REPLIES: Final = [("session", 4, b"frame 4"), ("session", 9, b"frame 9")]
+LEASE_TOKEN: Final = 13
+EVENTS: Final = 17
+
+
+def keep_some(made: Reign) -> None:
+    """A bit of everything, committed."""
+    for name, (tier, body) in FRAGMENTS.items():
+        if name != "in parts":
+            made.do(StoreFragment("p", name, body, 7, tier, "file:a.py", "code", 3, METADATA))
+    tier, body = FRAGMENTS["in parts"]
+    held = made.owner.bodies.stage(made.offer(body))
+    command = StoreFragment("p", "in parts", 1, 7, tier, "file:a.py", "code", 3, METADATA)
+    made.owner.execute(command, Origin("alice", NOON_MS, uploads={1: held}))
+    made.owner.bodies.unstage(held[0])
+    for _ in range(2):
+        made.do(GetFragment("p", "used"), NOON_MS + 5)
+    lease = execute_plan(made, "plan")
+    made.do(RecordDecision("plan", "decision", lease, "which?", "this", "because", checkpoint=True))
+    made.do(StartChangeset("plan", "context", "changeset", lease))
+    before_mode, after_mode = MODES
+    made.do(
+        RecordChange(
+            "plan",
+            "context",
+            lease,
+            "a.py",
+            *CHANGE,
+            tool="editor",
+            before_mode=before_mode,
+            after_mode=after_mode,
+        )
+    )
+    for name, data in RECEIPTS.items():
+        made.do(StoreReceipt(name, ("q/r", "p"), f"which {name}? 🐟", data), NOON_MS + 7)
+    made.journal.welcome(SESSION)
+    for reply in REPLIES:
+        made.journal.remember(*reply)
+    made.journal.write_uses()
+    made.commit()
+    made.work()
+
+
+def main() -> None:
+    """Write the file of this version, unless there is one."""
+    target = VERSIONS / f"{VERSION}{SUFFIX}"
+    assert not target.exists(), f"{target} is not to be written again"
+    with tempfile.TemporaryDirectory() as directory:
+        # On disk, and so the same history on every machine.
+        durable = reign(Path(directory), BUDGET, Durability.DISK)
+        with mock.patch.object(limits, "BODY_PART_BYTES", 1_000), durable as made:
+            keep_some(made)
+        shutil.copyfile(Path(directory) / DATABASE, target)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Strategies that behave well, and others that do not: what workers are tried with."""
+
+import os
+import signal
+import threading
+from collections.abc import Sequence
+
+from stepwell.strategies import progress
+from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
+
+
+def scored(view: StrategyView, reason: str = "") -> list[ScoredFragment]:
+    rows = [row for project in view.projects for row in view.rows(project)]
+    return [ScoredFragment(row.project, row.fragment_id, 1.0, row.tokens, row.revision, reason) for row in rows]
+
+
+def everything(_request: ContextRequest, view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    return scored(view)
+
+
+def sayings(request: ContextRequest, view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    """Who did it, for which query."""
+    return scored(view, f"{os.getpid()} {request.query}")
+
+
+def wordy(_request: ContextRequest, view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    """A result that no message carries."""
+    return scored(view, "x" * 50_000)
+
+
+def raising(request: ContextRequest, _view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    raise ValueError(request.query)
+
+
+def mumbling(_request: ContextRequest, _view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    """An error, and progress, about a file whose name is no text."""
+    progress.report(1, 2, "\udc80")
+    raise ValueError("\udc80")
+
+
+def reading(_request: ContextRequest, view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    """Looks at every byte."""
+    for project in view.projects:
+        for row in view.rows(project):
+            seen = view.get(row.fragment_id, project=project)
+            assert seen is not None
+            assert len(bytes(seen.body)) == row.size
+    return scored(view)
+
+
+def leaving(_request: ContextRequest, _view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    raise SystemExit(3)
+
+
+def inventing(_request: ContextRequest, _view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    return [ScoredFragment("p", "nobody has stored this", 1.0, 1, 1)]
+
+
+def not_a_number(_request: ContextRequest, view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    row = view.rows("p")[0]
+    return [ScoredFragment(row.project, row.fragment_id, float("nan"), row.tokens, row.revision)]
+
+
+def hanging(_request: ContextRequest, _view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    threading.Event().wait(600)
+    return []
+
+
+def busy_in_c(_request: ContextRequest, _view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    """One call that holds the interpreter for minutes."""
+    sum(range(10**11))
+    return []
+
+
+def stopping(_request: ContextRequest, _view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return []
+
+
+def exiting(_request: ContextRequest, _view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    os.write(2, b"these are my last words\n")
+    os._exit(7)
+
+
+def crashing(_request: ContextRequest, _view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    os.kill(os.getpid(), signal.SIGSEGV)
+    return []
+
+
+def forking(_request: ContextRequest, _view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    """Dies, and leaves a child behind that holds its socket for a second longer."""
+    if os.fork() == 0:
+        signal.alarm(1)
+        signal.pause()
+    os.kill(os.getpid(), signal.SIGKILL)
+    return []
+
+
+def greedy(_request: ContextRequest, view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    held = [bytearray(64 << 20) for _ in range(100)]
+    return scored(view)[: len(held)]
+
+
+def telling(_request: ContextRequest, view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
+    for done in range(3):
+        progress.report(done + 1, 3, f"step {done + 1}")
+    return scored(view)
+
+
+ALL = [
+    everything,
+    sayings,
+    wordy,
+    raising,
+    mumbling,
+    reading,
+    leaving,
+    inventing,
+    not_a_number,
+    hanging,
+    busy_in_c,
+    stopping,
+    exiting,
+    crashing,
+    forking,
+    greedy,
+    telling,
+]

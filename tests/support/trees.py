@@ -1,0 +1,242 @@
+"""Trees as plain maps, written to disk and read back without any code of what is tested."""
+
+import os
+import random
+import shutil
+import signal
+import stat
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.trees import recovery, syscalls
+from stepwell.trees.entry import Delta, Leaf
+from stepwell.trees.transaction import TreeTransaction
+
+FILE, LINK, DIRECTORY = stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR
+
+Node = tuple[int, bytes]
+Tree = dict[str, Node]
+
+NAMES = ("a", "b", "c d", "new\nline", "\udcff", "é", "-x", "deep")
+TARGETS = (b"a", b"/etc/passwd", b"../outside", b"\xff", b"deep/a")
+BODIES = (b"", b"one\n", b"two\n" * 50, b"\0\xff\r\n", bytes(range(256)))
+MODES = (0o644, 0o755, 0o600, 0o444, 0o400)
+
+
+def file(body: bytes = b"", mode: int = 0o644) -> Node:
+    return FILE | mode, body
+
+
+def link(target: bytes) -> Node:
+    return LINK, target
+
+
+EMPTY_DIRECTORY: Node = (DIRECTORY, b"")
+
+
+def leaf(node: Node | None) -> Leaf | None:
+    return Leaf(node[0], digest_of(node[1])) if node else None
+
+
+def build(root: Path, tree: Tree) -> Path:
+    """A directory that holds a tree, and nothing else."""
+    discard(root)
+    root.mkdir(parents=True)
+    for path, (mode, body) in tree.items():
+        place = root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if stat.S_ISREG(mode):
+            place.write_bytes(body)
+            place.chmod(mode & 0o777)
+        elif stat.S_ISLNK(mode):
+            place.symlink_to(os.fsdecode(body))
+        else:
+            place.mkdir(exist_ok=True)
+    return root
+
+
+def discard(root: Path) -> None:
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def read(root: Path) -> Tree:
+    """Everything that a directory holds, but for what transactions keep in it."""
+    found: Tree = {}
+    for above, directories, files in os.walk(root):
+        names = [name for name in directories + files if name != ".stepwell"]
+        directories[:] = [name for name in directories if name != ".stepwell"]
+        if not names and Path(above) != root:
+            found[os.path.relpath(above, root)] = EMPTY_DIRECTORY
+        for name in names:
+            place = Path(above) / name
+            mode = place.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                found[os.path.relpath(place, root)] = LINK, os.fsencode(place.readlink())
+            elif stat.S_ISREG(mode):
+                found[os.path.relpath(place, root)] = mode & (FILE | 0o777), place.read_bytes()
+    return found
+
+
+def kept(root: Path) -> set[str]:
+    """What transactions have left in a root."""
+    area = root / ".stepwell"
+    return (
+        {entry.name for entry in area.iterdir()} - {"lock", ".gitignore", ".gitignore.draft"}
+        if area.exists()
+        else set()
+    )
+
+
+def deltas(before: Tree, after: Tree) -> list[Delta]:
+    paths = sorted(before.keys() | after.keys())
+    return [
+        Delta(path, leaf(before.get(path)), leaf(after.get(path)))
+        for path in paths
+        if before.get(path) != after.get(path)
+    ]
+
+
+def bodies(*trees: Tree) -> Callable[[bytes], bytes]:
+    return {digest_of(body): body for tree in trees for _, body in tree.values()}.__getitem__
+
+
+def change(root: Path, before: Tree, after: Tree, name: str = "t-1") -> None:
+    """Make one tree of another."""
+    apply(root, deltas(before, after), bodies(before, after), name)
+
+
+def apply(root: Path, listed: list[Delta], read_body: Callable[[bytes], bytes], name: str = "t-1") -> None:
+    """The whole life of a transaction."""
+    with TreeTransaction(root, name, listed, read_body) as transaction:
+        transaction.go()
+        transaction.keep()
+        transaction.settle()
+
+
+def without_nesting(paths: Iterable[str]) -> list[str]:
+    """Paths of which none is below another: the first that comes has the place."""
+    chosen: list[str] = []
+    for path in paths:
+        if not any(path == each or path.startswith(f"{each}/") or each.startswith(f"{path}/") for each in chosen):
+            chosen.append(path)
+    return chosen
+
+
+def random_tree(generator: random.Random, size: int = 6) -> Tree:
+    paths = ["/".join(generator.choices(NAMES, k=generator.randint(1, 3))) for _ in range(size)]
+    return {path: _random_node(generator) for path in without_nesting(paths)}
+
+
+def random_pair(generator: random.Random) -> tuple[Tree, Tree]:
+    """Two trees that have something in common, mostly."""
+    before, other = random_tree(generator), random_tree(generator)
+    common = {path: node for path, node in before.items() if generator.random() < 0.4}
+    mixed = without_nesting([*common, *other])
+    return before, {path: common.get(path) or other[path] for path in mixed}
+
+
+def _random_node(generator: random.Random) -> Node:
+    kind = generator.choices((FILE, LINK, DIRECTORY), (6, 2, 1))[0]
+    if kind == FILE:
+        return file(generator.choice(BODIES), generator.choice(MODES))
+    return link(generator.choice(TARGETS)) if kind == LINK else EMPTY_DIRECTORY
+
+
+class Counter:
+    """Counts deeds, and may end the process before one of them, by its number or what it is."""
+
+    def __init__(self, fatal: int | tuple[str, str] | None = None) -> None:
+        self.deeds: list[tuple[str, str]] = []
+        self._fatal = fatal
+
+    def __call__(self, deed: str, what: str) -> None:
+        if self._fatal in {len(self.deeds), (deed, what)}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.deeds.append((deed, what))
+
+
+@contextmanager
+def before_each_deed(hook: Callable[[str, str], None]) -> Iterator[None]:
+    """Have something done before each deed."""
+    syscalls.on_step = hook
+    try:
+        yield
+    finally:
+        syscalls.on_step = syscalls._nothing
+
+
+def counted(work: Callable[[], object]) -> list[tuple[str, str]]:
+    """The deeds of something that is done."""
+    counter = Counter()
+    with before_each_deed(counter):
+        work()
+    return counter.deeds
+
+
+def killed_at(fatal: int | tuple[str, str], work: Callable[[], object]) -> bool:
+    """Do something in a process that is killed before its deed of that number or kind; False if it has none."""
+
+    def mortal() -> None:
+        syscalls.on_step = Counter(fatal)
+        work()
+
+    code = outcome(forked(mortal))
+    assert code in {0, -signal.SIGKILL}, "the work itself failed"
+    return code != 0
+
+
+def forked(work: Callable[[], object]) -> int:
+    """The id of a process that does something, and ends."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads of the runner do not matter to what is forked
+        pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:  # noqa: BLE001 there is nobody above
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return pid
+
+
+def outcome(pid: int) -> int:
+    """How a process ended, as `subprocess` has it."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def as_nobody(directory: Path, work: Callable[[Path], object]) -> None:
+    """Do something in a directory without the rights of the superuser, to whom no permission is refused.
+
+    The path that is given leads there from where the process is: those above it may be closed to everybody else.
+    """
+
+    def meek() -> None:
+        os.chdir(directory)
+        tempfile.tempdir = os.curdir  # the one of the tests may be closed to it
+        if os.getuid() == 0:
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+        work(Path())
+
+    directory.chmod(0o777)
+    assert outcome(forked(meek)) == 0, "see what it printed"
+
+
+def settle_all(root: Path) -> bool:
+    """What whoever comes next does; whether what was there had been done."""
+    recovery.recover(root)
+    pending = recovery.pending(root)
+    assert all(is_done for _, is_done in pending)
+    for name, _ in pending:
+        recovery.settle(root, name)
+    assert kept(root) == set()
+    return bool(pending)

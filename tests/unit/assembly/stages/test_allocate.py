@@ -1,0 +1,61 @@
+"""Allocate: what a strategy's word is worth."""
+
+from stepwell.assembly.candidate import Chosen
+from stepwell.assembly.stages.allocate import BLIND_QUALITY, CANDIDATE_TOKENS_MIN, candidate_tokens, equal, proportional
+from stepwell.strategies.protocol import ContextRequest, StrategyInfo
+from tests.support.assembly import answer, ids, meeting, request, result
+
+
+def weights(asked: ContextRequest, *names: str, offers: tuple[StrategyInfo, ...] = ()) -> dict[str, float]:
+    chosen = [Chosen(result(name, {"a": 1.0}), 1.0) for name in names]
+    return {each.result.strategy: each.weight for each in proportional(asked, chosen, offers)}
+
+
+def test_shares() -> None:
+    """In proportion to confidence; all together are one; half of the weight may fill all of the budget."""
+    chosen = [Chosen(result("a", {}), 0.9), Chosen(result("b", {}), 0.3)]
+    first, second = proportional(request(budget_tokens=100), chosen, ())
+    assert (first.weight, second.weight) == (0.75, 0.25)
+    assert (first.tokens, second.tokens) == (100, 50)
+    assert [each.weight for each in equal(request(), chosen, ())] == [0.5, 0.5]
+    assert proportional(request(), [], ()) == ()
+
+
+def test_nobody_is_sure() -> None:
+    """Then all count the same, however little that is."""
+    chosen = [Chosen(result("a", {}), 5e-324), Chosen(result("b", {}), 0.0)]
+    assert [each.weight for each in proportional(request(), chosen, ())] == [0.5, 0.5]
+
+
+def test_the_blind_beside_the_seeing() -> None:
+    """With a question, who does not look at it has next to no weight; without one, as much as anybody."""
+    assert weights(request("what"), "keyword", "recency")["recency"] < 1.1 * BLIND_QUALITY
+    assert weights(request(""), "keyword", "recency")["recency"] == 0.5
+    blind, seeing = StrategyInfo("mine", ("sizes",), False), StrategyInfo("mine", ("query",), False)  # noqa: FBT003 - positional
+    assert weights(request(), "keyword", "mine", offers=(blind,))["mine"] < 1.1 * BLIND_QUALITY
+    assert weights(request(), "keyword", "mine", offers=(seeing,))["mine"] == 0.5
+    assert weights(request(), "keyword", "mine")["mine"] == 0.5
+
+
+def test_the_graph_needs_a_focus() -> None:
+    """Without one it begins at the hits of keyword, and counts little beside it."""
+    assert weights(request(), "graph", "keyword")["graph"] < 0.1
+    assert weights(request(focus=["a.py"]), "graph", "keyword")["graph"] == 0.5
+
+
+def test_blind_strategies_fill_what_is_left() -> None:
+    """They displace no hit, and what they bring in comes behind all of them."""
+    keyword = result("keyword", {"t3": 1.0, "t9": 0.9})
+    recency = result("recency", {f"t{number}": 1.0 for number in range(12)}, confidence=0.2)
+    few = answer(
+        meeting().view(), keyword, recency, asked=request("number", budget_tokens=32), components={"expand": "alone"}
+    )
+    assert ids(few) == ["t3", "t9"]
+    many = answer(meeting().view(), keyword, recency, asked=request("number", budget_tokens=320))
+    assert len(many.fragments) == 12
+
+
+def test_candidates() -> None:
+    """More than fit are asked for: where hits lie close together shows only if there are some."""
+    assert candidate_tokens(512) == CANDIDATE_TOKENS_MIN
+    assert candidate_tokens(100_000) == 400_000

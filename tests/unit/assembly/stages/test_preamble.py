@@ -1,0 +1,42 @@
+"""Preamble: what came from where and what is missing, where there is room to say it."""
+
+from stepwell.assembly.inputs import Failure
+from stepwell.assembly.stages.preamble import Summary, brief
+from tests.support.assembly import answer, meeting, request, result
+
+BROKEN = Failure("graph", "TaskFailed", "strategy 'graph' raised")
+SCORES = {f"t{number}": 1.0 for number in range(12)}
+
+
+def test_what_came_from_where() -> None:
+    found = answer(meeting().view(), result("keyword", SCORES), asked=request("number", budget_tokens=800))
+    assert found.text.startswith("> 12 of 12 fragments: keyword 12.\n\n### s\n")
+
+
+def test_neighbours_are_told() -> None:
+    found = answer(meeting().view(), result("keyword", {"t3": 1.0}), asked=request("unheard", budget_tokens=800))
+    assert found.text.startswith("> 12 of 12 fragments: keyword 1, their neighbours 11.\n\n")
+
+
+def test_what_is_missing() -> None:
+    """It is said where there is little room for more."""
+    found = answer(meeting().view(), result("keyword", SCORES), asked=request(budget_tokens=800), failures=[BROKEN])
+    assert "Missing: graph (TaskFailed)." in found.text
+    small = answer(meeting().view(), result("keyword", SCORES), asked=request(budget_tokens=90), failures=[BROKEN])
+    assert small.text.startswith("> Missing: graph.\n\n")
+    tiny = answer(meeting().view(), result("keyword", SCORES), asked=request(budget_tokens=30), failures=[BROKEN])
+    assert tiny.text.startswith("### s\n")
+    assert [each.strategy for each in tiny.failures] == ["graph"]
+
+
+def test_shortened_ones_are_told() -> None:
+    found = answer(
+        meeting().view(), result("keyword", SCORES), asked=request(budget_tokens=800), components={"preamble": "silent"}
+    )
+    assert found.text.startswith("### s\n")
+    (longest, *_) = brief(Summary(3, 2, 5, {"keyword": 3}, 0, ()))
+    assert longest == "> 3 of 5 fragments, 2 of them shortened: keyword 3."
+
+
+def test_nothing_to_introduce() -> None:
+    assert answer(meeting().view(), asked=request(budget_tokens=800)).text == ""
