@@ -17,12 +17,12 @@ from stepwell import limits
 from stepwell.domain.commands import AnyCommand
 from stepwell.domain.tiers.commands import GetFragment, StoreFragment
 from stepwell.domain.tiers.model import TierBudget
-from stepwell.manager.request_handler import Requests
-from stepwell.manager.sessions import Session
-from stepwell.manager.state_owner import Clock, StateOwner
-from stepwell.protocol.codec import Salvaged, decode_from_client, encode_frame
+from stepwell.manager.request_handler import RequestHandler
+from stepwell.manager.sessions import SessionRecord
+from stepwell.manager.state_owner import StateClock, StateOwner
+from stepwell.protocol.codec import PartlyDecodedRequest, decode_from_client, encode_frame
 from stepwell.protocol.framing import HEADER
-from stepwell.protocol.messages import Answer, Request
+from stepwell.protocol.messages import CommandResult, Request
 from stepwell.storage.store import SessionRow
 from stepwell.telemetry import Logger, LogLevel
 
@@ -40,8 +40,8 @@ class Bench:
 
     def __init__(self) -> None:
         self.owner: Final = StateOwner(_ROOM)
-        self._requests: Final = Requests(self.owner, Clock(), Logger(LogLevel.WARNING))
-        self._session: Final = Session(SessionRow("anatomy", (_PROJECT,), os.getpid(), ""), None)
+        self._requests: Final = RequestHandler(self.owner, StateClock(), Logger(LogLevel.WARNING))
+        self._session: Final = SessionRecord(SessionRow("anatomy", (_PROJECT,), os.getpid(), ""), None)
         self._next = 0
 
     def stores_and_gets(self, batch: int) -> dict[str, list[float]]:
@@ -62,12 +62,12 @@ class Bench:
         begun = clock()
         message = decode_from_client(payload)
         decoded = clock()
-        assert isinstance(message, Request | Salvaged)
+        assert isinstance(message, Request | PartlyDecodedRequest)
         response = self._requests.respond(message, self._session, {})
         done = clock()
         encode_frame(response, out)
         encoded = clock()
-        assert all(isinstance(each, Answer) for each in response.results)
+        assert all(isinstance(each, CommandResult) for each in response.results)
         return [decoded - begun, done - decoded, encoded - done]
 
 

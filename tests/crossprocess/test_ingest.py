@@ -85,7 +85,7 @@ def test_the_workers_do_it(client: sw.Client, tmp_path: Path) -> None:
     client.ingest(tree(tmp_path, 1))
     execution = sw.DefaultStrategyExecutor(client).execute(ContextRequest(projects=[project], query="words"))
     assert files.CHORE not in execution.results | execution.failures
-    chore = files.Chore(os.fsencode(tmp_path), client.status().encoding, (files.Asked("0.md"),))
+    chore = files.SplitJob(os.fsencode(tmp_path), client.status().encoding, (files.FileRequest("0.md"),))
     (future,) = client.strategies.submit_chores(files.CHORE, project, [files.encoder.encode(chore)])
     (outcome,) = files.outcomes_decoder.decode(future.result(SECONDS))
     assert isinstance(outcome, files.FileSplit)

@@ -13,16 +13,16 @@ from stepwell import limits
 from stepwell.domain.tiers.commands import GetFragment, GetMetrics
 from stepwell.protocol.messages import (
     VERSION,
-    Answer,
+    CommandResult,
     Goodbye,
-    Granted,
     Hello,
-    Offer,
+    OfferUpload,
     Refusal,
     Rejected,
-    Released,
     Request,
     Response,
+    SegmentsReleased,
+    UploadGranted,
     Welcome,
 )
 from tests.support.peers import RawPeer, frame, framed, store
@@ -281,8 +281,8 @@ def test_offers_that_are_never_made_good(runtime: sw.Runtime, bystander: Bystand
     with ExitStack() as stack:
         for number in range(50):
             peer = stack.enter_context(RawPeer(runtime.address)).hello(f"boaster-{number}")
-            peer.send(Offer(0, limits.MIB))
-            assert peer.expect(Granted).accepted
+            peer.send(OfferUpload(0, limits.MIB))
+            assert peer.expect(UploadGranted).accepted
             peer.send_raw(b"x")
         bystander.progresses()
     eventually(gives_back(runtime, live))
@@ -293,11 +293,11 @@ def test_frames_in_the_place_of_a_body(runtime: sw.Runtime, bystander: Bystander
     request = frame(Request(1, (store("smuggled"),)))
     with RawPeer(runtime.address) as peer:
         peer.hello("villain")
-        peer.send(Offer(0, 10 * len(request)))
-        assert peer.expect(Granted).accepted
+        peer.send(OfferUpload(0, 10 * len(request)))
+        assert peer.expect(UploadGranted).accepted
         peer.send_raw(request * 10)
         result = peer.ask(store("kept", 0), GetFragment("p", "smuggled")).results
-        assert isinstance(result[0], Answer)
+        assert isinstance(result[0], CommandResult)
         assert isinstance(result[1], Refusal)
         assert result[1].kind == "NotFound"
     with runtime.client(projects=["p"]) as client:
@@ -309,8 +309,8 @@ def test_memory_that_is_given_back_twice(runtime: sw.Runtime, bystander: Bystand
     """Numbers that a peer never had, or has released before, change nothing for those who have them."""
     with RawPeer(runtime.address) as peer:
         peer.hello("villain")
-        peer.send(*[Released((*range(100), -1, 2**40))] * 50)
-        assert isinstance(peer.ask(GetMetrics()).results[0], Answer)
+        peer.send(*[SegmentsReleased((*range(100), -1, 2**40))] * 50)
+        assert isinstance(peer.ask(GetMetrics()).results[0], CommandResult)
     bystander.progresses()
 
 
@@ -330,7 +330,7 @@ def test_connections_past_the_limit_are_told_busy(runtime: sw.Runtime, bystander
         with pytest.raises(sw.Busy, match="try again later"):
             runtime.client()
         bystander.progresses()
-        assert isinstance(peers[0].ask(GetMetrics()).results[0], Answer)
+        assert isinstance(peers[0].ask(GetMetrics()).results[0], CommandResult)
     eventually(settles(runtime, base))
     runtime.client().close()
 

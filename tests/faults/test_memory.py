@@ -18,7 +18,7 @@ from stepwell.domain.tiers.commands import StoreFragment
 from stepwell.domain.verdict import Origin
 from stepwell.limits import KIB, MIB
 from stepwell.manager.state_owner import StateOwner
-from stepwell.protocol.messages import Answer, Granted, Offer, Request, Response
+from stepwell.protocol.messages import CommandResult, OfferUpload, Request, Response, UploadGranted
 from tests.support.managers import served
 from tests.support.peers import RawPeer
 from tests.support.programs import memory_readers
@@ -249,8 +249,8 @@ REQUESTS_MEANWHILE = 20
 
 def offer(peer: RawPeer, size: int) -> None:
     """Have an upload granted."""
-    peer.send(Offer(0, size))
-    assert peer.expect(Granted).accepted
+    peer.send(OfferUpload(0, size))
+    assert peer.expect(UploadGranted).accepted
 
 
 def test_upload_delays_nobody() -> None:
@@ -268,7 +268,7 @@ def test_upload_delays_nobody() -> None:
             peer.send_raw(body)
             ended_ns = time.monotonic_ns()
             peer.send(Request(1, (StoreFragment(PROJECT, "large", 0, 1),)))
-            assert isinstance(peer.expect(Response).results[0], Answer)
+            assert isinstance(peer.expect(Response).results[0], CommandResult)
         turn.send((began_ns, ended_ns))
         answered = turn.recv()
         print(f"{len(body) // MIB} MiB in {(ended_ns - began_ns) / 1e9:.2f} s, meanwhile answered {answered}")

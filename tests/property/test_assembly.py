@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stepwell.assembly.answer import Answer
 from stepwell.assembly.components import NAMED, named
 from stepwell.assembly.explain import diff, why
-from stepwell.assembly.inputs import Count, Failure, Question
+from stepwell.assembly.inputs import AssemblyInputs, Count, Failure
 from stepwell.assembly.pipeline import assemble
 from stepwell.assembly.receipt import Receipt
 from stepwell.assembly.replay import replay
@@ -100,12 +100,12 @@ COUNTS: st.SearchStrategy[Count] = st.sampled_from([count, steep, blunt])
 
 
 @st.composite
-def questions(draw: st.DrawFn) -> Question:
+def questions(draw: st.DrawFn) -> AssemblyInputs:
     view, asked = draw(views()), draw(REQUESTS)
     names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=4))
     results = tuple(result(draw, name, view, asked) for name in names)
     failures = draw(st.sampled_from([(), (Failure("broken", "TaskFailed", "strategy 'broken' raised"),)]))
-    return Question(asked, view, results, draw(COUNTS), failures)
+    return AssemblyInputs(asked, view, results, draw(COUNTS), failures)
 
 
 def same(one: Answer, other: Answer) -> None:
@@ -114,14 +114,14 @@ def same(one: Answer, other: Answer) -> None:
 
 
 @given(questions(), st.just({}) | COMPONENTS)
-def test_within_the_budget(question: Question, names: dict[str, str]) -> None:
+def test_within_the_budget(question: AssemblyInputs, names: dict[str, str]) -> None:
     """The exact count of the text, preamble and all, is the total, and no more than the budget, by any pipeline."""
     answer = assemble(question, named(names))
     assert question.count(answer.render()) == answer.total_tokens <= question.request.budget_tokens
 
 
 @given(questions(), st.randoms(use_true_random=False))
-def test_the_order_of_arrival_does_not_show(question: Question, random: object) -> None:
+def test_the_order_of_arrival_does_not_show(question: AssemblyInputs, random: object) -> None:
     """Nor does the time that a strategy took."""
     later = [msgspec.structs.replace(each, seconds=99.0) for each in question.results]
     getattr(random, "shuffle")(later)  # noqa: B009 - hypothesis' own type of it is private
@@ -129,7 +129,7 @@ def test_the_order_of_arrival_does_not_show(question: Question, random: object) 
 
 
 @given(questions())
-def test_the_receipt_is_of_what_was_delivered(question: Question) -> None:
+def test_the_receipt_is_of_what_was_delivered(question: AssemblyInputs) -> None:
     """What it says was kept is what is in the text, and everything that was named has an entry, once."""
     answer = assemble(question)
     entries = {entry.key: entry for entry in answer.receipt.entries}
@@ -153,7 +153,7 @@ def test_the_receipt_is_of_what_was_delivered(question: Question) -> None:
 
 
 @given(questions())
-def test_a_receipt_is_replayed(question: Question) -> None:
+def test_a_receipt_is_replayed(question: AssemblyInputs) -> None:
     """The same bytes and the same fragments, also from what was written down, in either format."""
     answer = assemble(question)
     for encoded, decode in (
@@ -180,7 +180,7 @@ RUBBISH = st.sampled_from(
 
 @given(questions(), RUBBISH, st.booleans())
 def test_rubbish_costs_only_itself(
-    question: Question,
+    question: AssemblyInputs,
     rubbish: tuple[str, float, int, str],
     is_unsure: bool,  # noqa: FBT001 - drawn
 ) -> None:
@@ -196,7 +196,7 @@ def test_rubbish_costs_only_itself(
 
 
 @given(questions())
-def test_nothing_that_was_not_asked_for(question: Question) -> None:
+def test_nothing_that_was_not_asked_for(question: AssemblyInputs) -> None:
     """Of another project or kind, not even as a neighbour."""
     answer = assemble(question)
     assert {each.project for each in answer.receipt.entries} <= {*question.request.projects}

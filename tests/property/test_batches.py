@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from stepwell.domain.commands import Command
 from stepwell.domain.replies import Reply
 from stepwell.domain.tiers.model import TierBudget
-from stepwell.manager.request_handler import Requests
-from stepwell.manager.sessions import Session
-from stepwell.manager.state_owner import Clock, StateOwner
-from stepwell.protocol.codec import Salvaged
+from stepwell.manager.request_handler import RequestHandler
+from stepwell.manager.sessions import SessionRecord
+from stepwell.manager.state_owner import StateClock, StateOwner
+from stepwell.protocol.codec import PartlyDecodedRequest
 from stepwell.protocol.messages import Result
 from stepwell.storage.store import SessionRow
 from stepwell.telemetry import Logger, LogLevel
@@ -22,7 +22,7 @@ from tests.support.domain.world import image
 NOW_MS = 1_700_000_000_000
 
 
-class Standing(Clock):
+class Standing(StateClock):
     """A clock that does not tell the two apart."""
 
     def now_ms(self) -> int:
@@ -34,11 +34,13 @@ class Manager:
 
     def __init__(self, owner: StateOwner) -> None:
         self.owner = owner
-        self._requests = Requests(owner, Standing(), Logger(LogLevel.ERROR))
-        self._session = Session(SessionRow("s", ("p", "q"), 1, ""), None)
+        self._requests = RequestHandler(owner, Standing(), Logger(LogLevel.ERROR))
+        self._session = SessionRecord(SessionRow("s", ("p", "q"), 1, ""), None)
 
     def answer(self, asked: Sequence[Command[Reply]]) -> tuple[Result, ...]:
-        return self._requests.respond(Salvaged(1, tuple(asked), atomic=False, answered=0), self._session, {}).results
+        return self._requests.respond(
+            PartlyDecodedRequest(1, tuple(asked), atomic=False, answered=0), self._session, {}
+        ).results
 
     def bodies(self) -> dict[bytes, bytes]:
         """What is kept, as it can be read."""

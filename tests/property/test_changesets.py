@@ -22,7 +22,7 @@ from stepwell.domain.plans.commands import (
     UseAction,
 )
 from stepwell.domain.plans.model import Phase, ProjectLink
-from stepwell.domain.replies import ChangeRecorded, Reply
+from stepwell.domain.replies import EntryFound, Reply
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.model import TierBudget
@@ -287,7 +287,7 @@ class ChangesetMachine(AgainstModel):
         for _ in range(3):
             command = self.command(data)
             reply = self.both(command, self.origin())
-            if isinstance(reply, ChangeRecorded):
+            if isinstance(reply, EntryFound):
                 book = self.model.books[reply.entry.changeset_id]
                 assert (reply.entry.seq, reply.entry.path) == (len(book.entries), book.entries[-1][0])
 

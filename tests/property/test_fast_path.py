@@ -26,13 +26,13 @@ from stepwell.domain.tiers.commands import (
     StoreFragment,
 )
 from stepwell.domain.tiers.model import FragmentRow, TierBudget
-from stepwell.domain.tiers.serial_index import Serials
+from stepwell.domain.tiers.serial_index import SerialIndex
 from stepwell.domain.tiers.tier import Tier
 from stepwell.domain.verdict import Origin, RowChanged
 from stepwell.errors import Refused
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.handles import Handle
-from stepwell.protocol.messages import Answer, Response
+from stepwell.protocol.messages import CommandResult, Response
 from tests.support.domain.world import image, origin
 
 projects = st.sampled_from("pq")
@@ -145,7 +145,7 @@ def test_the_largest_that_is_found_is_as_small_as_it_is_said_to_be() -> None:
     (found,) = fast_path.get(state, [GetFragment("p" * 128, wide * 512)], origin())
     handle = Handle(2**62, 2**40, 2**40, 2**40, packed=True)
     frame = bytearray()
-    encode_frame(Response(1, (Answer(2**62, found, {found.row.digest: handle}),)), frame)
+    encode_frame(Response(1, (CommandResult(2**62, found, {found.row.digest: handle}),)), frame)
     assert len(frame) <= limits.SIMPLE_RESULT_BYTES
 
 
@@ -160,7 +160,7 @@ def test_metadata_is_no_shortcut() -> None:
 @given(st.lists(st.tuples(st.integers(0, 400), st.booleans()), max_size=300), st.integers(-1, 400))
 def test_serials_are_a_sorted_mapping(steps: list[tuple[int, bool]], number: int) -> None:
     """Also where numbers come in any order, go, and come back."""
-    serials: Serials[int] = Serials({3: 3, 1: 1})
+    serials: SerialIndex[int] = SerialIndex({3: 3, 1: 1})
     model = {1: 1, 3: 3}
     for at, (each, is_set) in enumerate(steps):
         if is_set:

@@ -34,12 +34,12 @@ from stepwell.domain.verdict import Origin
 from stepwell.errors import Busy, NotFound, TierFull, TransactionAborted
 from stepwell.limits import KIB, MIB
 from stepwell.manager.state_owner import StateOwner
-from stepwell.memory.reader.catalogue_reader import Replayed, changes, replay
+from stepwell.memory.reader.catalogue_reader import CatalogueState, changes, replay
 from stepwell.memory.reader.mappings import Mappings, content
 from stepwell.memory.writer.arena import Arena, record_bytes
 from stepwell.memory.writer.upload import Upload
 from stepwell.protocol.handles import CatalogueEnd, Handle
-from stepwell.protocol.messages import Answer
+from stepwell.protocol.messages import CommandResult
 from tests.support.memory.bodies import compressible, fill, noise
 
 TINY = {
@@ -83,7 +83,7 @@ class Memory(RuleBasedStateMachine):
         self.held: list[tuple[memoryview, Handle, bytes]] = []  # what a client looks at
         self.uploads: dict[int, tuple[Upload, bytes]] = {}  # on their way
         self.staged: list[bytes] = []
-        self.views: dict[str, list[tuple[int, Replayed]]] = {"p": [], "q": []}
+        self.views: dict[str, list[tuple[int, CatalogueState]]] = {"p": [], "q": []}
         self.now_s = 0.0
 
     @initialize(bodies=st.lists(BODIES, max_size=12))
@@ -91,7 +91,7 @@ class Memory(RuleBasedStateMachine):
         for number, body in enumerate(bodies):
             self.do(StoreFragment("p", f"first {number}", body, 1))
 
-    def do(self, command: Command[Reply]) -> Answer | None:
+    def do(self, command: Command[Reply]) -> CommandResult | None:
         """One command. It may find no room, or nothing to do it to; then nothing has happened to any body."""
         try:
             answer = self.owner.execute(command, Origin("session", 1))

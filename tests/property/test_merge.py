@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.client.workflows.merge_tree import Joining
+from stepwell.client.workflows.merge_tree import TreeMerge
 from stepwell.domain.changesets.mode import DIRECTORY
 from stepwell.domain.changesets.model import Content, is_same
 from stepwell.domain.changesets.net_changes import NetChange
@@ -57,14 +57,14 @@ def git_merge(ours: bytes, base: bytes, theirs: bytes, *flags: str) -> tuple[byt
     return done.stdout, done.returncode == 0
 
 
-def joined(strategy: MergeStrategy, children: Sequence[Mapping[str, NetChange]]) -> Joining:
-    joining = Joining(strategy, {}, BODIES.__getitem__)
+def joined(strategy: MergeStrategy, children: Sequence[Mapping[str, NetChange]]) -> TreeMerge:
+    joining = TreeMerge(strategy, {}, BODIES.__getitem__)
     for number, changes in enumerate(children):
         joining.take(f"child-{number}", changes, dict.fromkeys(changes, "tool"))
     return joining
 
 
-def outcome(joining: Joining) -> dict[str, bytes | None]:
+def outcome(joining: TreeMerge) -> dict[str, bytes | None]:
     """What is left at each path that changed."""
     return {each.path: None if each.after is None else joining.body(each.after) for each in joining.changes()}
 

@@ -40,7 +40,7 @@ from stepwell.domain.tiers.commands import (
     StoreFragment,
 )
 from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.table import Entry
+from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.domain.tiers.tier import Tier
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Refused
@@ -135,7 +135,9 @@ class Storage(RuleBasedStateMachine):
     def open(self, directory: Path, budget: TierBudget | None = None) -> None:
         """The next manager. It has what was committed, and nothing else; then it goes on."""
         self.reign = Reign(directory, budget)
-        self.entries: dict[Key, Entry] = dict(self.state.fragments.entries)  # whose use is written down as it was then
+        self.entries: dict[Key, FragmentEntry] = dict(
+            self.state.fragments.entries
+        )  # whose use is written down as it was then
         self.uploads: list[Upload] = []  # of which the rest is still to come
         self.staged: list[bytes] = []
         self.events: list[AnyEvent] = []  # since the last commit

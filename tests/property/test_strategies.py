@@ -13,7 +13,7 @@ from stepwell.domain.tiers.source_outline import FILE_KIND, is_content, part_pre
 from stepwell.strategies.builtin.keyword import KeywordStrategy
 from stepwell.strategies.builtin.recency import RecencyStrategy
 from stepwell.strategies.index import bm25, postings
-from stepwell.strategies.index.bm25 import K1, B, Index, Weights
+from stepwell.strategies.index.bm25 import K1, B, Bm25Index, Weights
 from stepwell.strategies.index.terms import counted, distinct, worth
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment
 from stepwell.strategies.ranking import by_score
@@ -104,11 +104,11 @@ def test_following_equals_building(walk: list[MemoryView], request: ContextReque
 @given(walks(), sizes())
 def test_following_keeps_the_same_terms(walk: list[MemoryView], bounds: Bounds) -> None:
     """Also where no query looks: what is known of each term, and of the lengths, is the same."""
-    follower = Index("p", Weights())
+    follower = Bm25Index("p", Weights())
     for view in walk:
         with bounded(bounds):
             follower.catch_up(view)
-        fresh = Index("p", Weights())
+        fresh = Bm25Index("p", Weights())
         fresh.catch_up(view)
         terms = sorted({*follower._postings.terms, *fresh._postings.terms})
         assert follower.frequencies(terms) == fresh.frequencies(terms)

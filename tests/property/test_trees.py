@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.trees.capture import Recording
+from stepwell.trees.capture import TreeCapture
 from stepwell.trees.entry import Delta
 from stepwell.trees.merge3 import merge_text
 from tests.support.trees import (
@@ -74,7 +74,7 @@ def test_recorded_and_applied_to_a_copy(before: Tree, after: Tree) -> None:
     """What was recorded while one tree became another makes the same of a copy of the first."""
     with directory() as above:
         root, copy = build(above / "root", before), build(above / "copy", before)
-        with Recording(root) as recording:
+        with TreeCapture(root) as recording:
             for path in root.iterdir():
                 if path.is_dir() and not path.is_symlink():
                     discard(path)

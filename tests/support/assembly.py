@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from stepwell.assembly.answer import Answer
 from stepwell.assembly.components import named
-from stepwell.assembly.inputs import Failure, Question
+from stepwell.assembly.inputs import AssemblyInputs, Failure
 from stepwell.assembly.pipeline import assemble
 from stepwell.client.session.tokens import counter
 from stepwell.domain.tiers.model import FragmentRow
@@ -58,7 +58,7 @@ def answer(
     failures: Sequence[Failure] = (),
     components: Mapping[str, str] | None = None,
 ) -> Answer:
-    question = Question(asked or request(), view, results, count, tuple(failures))
+    question = AssemblyInputs(asked or request(), view, results, count, tuple(failures))
     found = assemble(question, named(components or {}))
     assert count(found.render()) == found.total_tokens <= found.budget_tokens
     return found

@@ -19,7 +19,7 @@ from stepwell.manager.journal import Journal
 from stepwell.manager.loop import Loop
 from stepwell.manager.process import STORE_FAILED, Settings, serve
 from stepwell.storage.sqlite import SqliteStore
-from stepwell.storage.store import Turn
+from stepwell.storage.store import CommitBatch
 from stepwell.transport.peer import Peer
 
 FATAL = "fatal"
@@ -27,7 +27,7 @@ READY = b"ready\n"
 START_SECONDS = 30
 
 
-def _is_fatal(turn: Turn) -> bool:
+def _is_fatal(turn: CommitBatch) -> bool:
     return any(fragment_id == FATAL for _, fragment_id in turn.fragments)
 
 
@@ -65,7 +65,7 @@ class _Watcher:
         self.has_seen = False
         _before(SqliteStore, "commit", self._look)
 
-    def _look(self, _store: SqliteStore, turn: Turn) -> None:
+    def _look(self, _store: SqliteStore, turn: CommitBatch) -> None:
         self.has_seen |= _is_fatal(turn)
 
     def die_if_seen(self, *_: object) -> None:
@@ -118,7 +118,7 @@ def start(settings: Settings, point: str = "") -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.killable_manager", msgspec.json.encode(settings).decode(), point],
         stdout=subprocess.PIPE,
-        cwd=Path(__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
     )
     assert process.stdout is not None
     if process.stdout.readline() != READY:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.manager.loop import Loop
-from stepwell.manager.request_handler import Requests
-from stepwell.manager.state_owner import Clock, StateOwner
-from stepwell.storage.null_store import MemoryStore
+from stepwell.manager.request_handler import RequestHandler
+from stepwell.manager.state_owner import StateClock, StateOwner
+from stepwell.storage.null_store import NullStore
 from stepwell.storage.store import Store
 from stepwell.telemetry import Logger, LogLevel
 from stepwell.transport.address import listen, private_directory
@@ -32,10 +32,10 @@ class Stage:
     ) -> None:
         self.address = address
         self.listener = listen(address)
-        self.store = store or MemoryStore(ENCODING, EPOCH)
+        self.store = store or NullStore(ENCODING, EPOCH)
         self.owner = StateOwner(budget, self.store)
         kept = self.owner.kept
-        self.requests = Requests(self.owner, Clock(kept.clock_ms if kept else 0), Logger(LogLevel.WARNING))
+        self.requests = RequestHandler(self.owner, StateClock(kept.clock_ms if kept else 0), Logger(LogLevel.WARNING))
         self.loop = Loop(self.listener, self.requests, log=Logger(LogLevel.WARNING), signals=signals, spin_s=0)
         if kept is not None:
             self.requests.resume(budget, kept)

@@ -21,8 +21,8 @@ from stepwell.protocol.messages import (
     ManagerMessage,
     Request,
     Response,
-    Retired,
-    Segments,
+    SegmentsAdded,
+    SegmentsRetired,
     Welcome,
 )
 
@@ -71,7 +71,7 @@ class RawPeer:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._framer = Framer()
         self.descriptors: list[int] = []  # that came, in order; closed with the peer
-        self.asides: list[Segments | Retired] = []  # what the manager said between its answers
+        self.asides: list[SegmentsAdded | SegmentsRetired] = []  # what the manager said between its answers
         try:
             self.socket.connect(address)  # with a timeout it would not wait for room in the backlog, but fail
             self.socket.settimeout(timeout_s)
@@ -87,7 +87,7 @@ class RawPeer:
 
     def receive(self) -> ManagerMessage | None:
         """The next answer; None when the manager has ended the connection. What it says in between is kept."""
-        while isinstance(message := self.receive_any(), Segments | Retired):
+        while isinstance(message := self.receive_any(), SegmentsAdded | SegmentsRetired):
             self.asides.append(message)
         return message
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.trees import recovery, syscalls
-from stepwell.trees.entry import Delta, Leaf
+from stepwell.trees.entry import Delta, TreeEntry
 from stepwell.trees.transaction import TreeTransaction
 
 FILE, LINK, DIRECTORY = stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR
@@ -39,8 +39,8 @@ def link(target: bytes) -> Node:
 EMPTY_DIRECTORY: Node = (DIRECTORY, b"")
 
 
-def leaf(node: Node | None) -> Leaf | None:
-    return Leaf(node[0], digest_of(node[1])) if node else None
+def leaf(node: Node | None) -> TreeEntry | None:
+    return TreeEntry(node[0], digest_of(node[1])) if node else None
 
 
 def build(root: Path, tree: Tree) -> Path:

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from stepwell.aio.caller import Way
-from stepwell.client.api.batch import Enlisting, EnlistingWrites
+from stepwell.aio.caller import AsyncCaller
+from stepwell.client.api.batch import CommandBuffer, WriteBuffer
 from stepwell.client.session.session import Session
 
 
-class Bundle(Enlisting):
+class BufferedCalls(CommandBuffer):
     """An `async with` block. What is called inside it is not awaited: it is sent, and awaited, at the end."""
 
-    def __init__(self, session: Session, way: Way) -> None:
+    def __init__(self, session: Session, way: AsyncCaller) -> None:
         super().__init__(session)
         self._way = way
 
@@ -32,14 +32,14 @@ class Bundle(Enlisting):
         raise NotImplementedError
 
 
-class Batch(Bundle):
+class Batch(BufferedCalls):
     """Many commands, one frame, one outcome each; not atomic. `pending.result()` gives each, or raises its refusal."""
 
     async def _send(self) -> Sequence[tuple[object, int]]:
         return await self._way.perform_each(self._calls)
 
 
-class Transaction(EnlistingWrites, Bundle):
+class Transaction(WriteBuffer, BufferedCalls):
     """Writes that take effect together at one revision, or not at all: then the block raises `TransactionAborted`."""
 
     async def _send(self) -> Sequence[tuple[object, int]]:

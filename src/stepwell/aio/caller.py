@@ -16,12 +16,12 @@ from stepwell.client.session.session import expected, moved_too_often, request_o
 from stepwell.domain.tiers.model import Fragment
 from stepwell.errors import BodyGone, StepwellError
 from stepwell.protocol.handles import IN_STORE
-from stepwell.protocol.messages import Answer, Refusal, Result, Status
+from stepwell.protocol.messages import CommandResult, Refusal, Result, Status
 
 R = TypeVar("R")
 
 
-class Way:
+class AsyncCaller:
     """Builds calls, sends them and finishes them: in the loop, but for what takes long, which is done in a thread."""
 
     def __init__(self, channel: Channel, threads: Threads) -> None:
@@ -81,7 +81,7 @@ class Way:
         except StepwellError as error:
             return error, result.revision
 
-    async def _finish(self, call: Call[R], answer: Answer) -> R:
+    async def _finish(self, call: Call[R], answer: CommandResult) -> R:
         """Bodies in shared memory are there; those in the database have to be read from a disk."""
         if any(handle.segment == IN_STORE for handle in answer.handles.values()):
             return await self.threads.run(partial(call.finish, answer))

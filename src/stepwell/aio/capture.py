@@ -11,7 +11,7 @@ from stepwell.aio.threads import Threads
 from stepwell.client.workflows.capture import Captured
 
 
-class Capturing:
+class AsyncCapture:
     """An `async with` block. Whoever is cancelled on the way into it has nothing recorded, and nothing left open."""
 
     def __init__(self, threads: Threads, blocking: AbstractContextManager[Captured]) -> None:

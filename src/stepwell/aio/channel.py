@@ -16,20 +16,20 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from stepwell import limits
-from stepwell.aio.connection import Coming, Link, answered
+from stepwell.aio.connection import AsyncConnection, Coming, answered
 from stepwell.client.api.calls import LargeBody
 from stepwell.client.session import channel as blocking
 from stepwell.client.session.channel import checked, expired, give_up, is_granted, offer_of
 from stepwell.client.session.connection_pool import Unreachable, closed
-from stepwell.client.session.pending_requests import Errand, Numbered
+from stepwell.client.session.pending_requests import Numbered, PendingRequest
 from stepwell.errors import NotOwner, OutcomeUnknown, RuntimeLost, StepwellError
-from stepwell.protocol.messages import AskStatus, Goodbye, ManagerMessage, Offer, Released
+from stepwell.protocol.messages import AskStatus, Goodbye, ManagerMessage, OfferUpload, SegmentsReleased
 
 
 class _Failed(Exception):
     """An attempt on a connection has failed."""
 
-    def __init__(self, link: Link, error: RuntimeLost | OutcomeUnknown) -> None:
+    def __init__(self, link: AsyncConnection, error: RuntimeLost | OutcomeUnknown) -> None:
         super().__init__(error.message)
         self.link = link
         self.error = error
@@ -42,12 +42,12 @@ class Channel:
         self.twin = twin
         self.loop = loop
         self._pid = os.getpid()
-        self._shared: Link | None = None
+        self._shared: AsyncConnection | None = None
         self._dialling = asyncio.Lock()
         self._slots = asyncio.Semaphore(limits.REQUESTS_IN_FLIGHT_MAX)
         self._uploading = asyncio.Semaphore(limits.UPLOADING_CONNECTIONS_MAX)
-        self._idle: list[Link] = []  # of those that upload
-        self._open: set[Link] = set()
+        self._idle: list[AsyncConnection] = []  # of those that upload
+        self._open: set[AsyncConnection] = set()
         self._closed = asyncio.Event()
         twin.on_fork(self._in_forked_child)
 
@@ -65,14 +65,14 @@ class Channel:
     async def open(self) -> None:
         """Make sure that there is a manager that welcomes us."""
         try:
-            await self._reach(Errand())
+            await self._reach(PendingRequest())
         except Unreachable as unreachable:
             raise unreachable.error from unreachable.error.__cause__
 
     async def exchange(self, make: Numbered, uploads: Sequence[LargeBody] = ()) -> ManagerMessage:
         """Send a request, what it refers to before it, and await its answer."""
         self.require_owner()
-        errand = Errand(make, uploads)
+        errand = PendingRequest(make, uploads)
         try:
             return await self._deliver(errand)
         finally:
@@ -81,9 +81,9 @@ class Channel:
     async def ask_status(self) -> ManagerMessage:
         """Send a question, and await its answer."""
         self.require_owner()
-        return await self._deliver(Errand(message=AskStatus(self.twin.errands.next_number())))
+        return await self._deliver(PendingRequest(message=AskStatus(self.twin.errands.next_number())))
 
-    async def dial(self) -> Link:
+    async def dial(self) -> AsyncConnection:
         """A connection of this session, for whoever needs one alone: theirs to give up."""
         self.require_owner()
         try:
@@ -91,7 +91,7 @@ class Channel:
         except Unreachable as unreachable:
             raise unreachable.error from unreachable.error.__cause__
 
-    def discard(self, link: Link) -> None:
+    def discard(self, link: AsyncConnection) -> None:
         """A connection is not needed any more, or nobody knows what would come next on it."""
         self._open.discard(link)
         link.end()
@@ -115,7 +115,7 @@ class Channel:
                 self.discard(link)
         return has_parted
 
-    async def _part(self, link: Link) -> bool:
+    async def _part(self, link: AsyncConnection) -> bool:
         with suppress(RuntimeLost, TimeoutError):
             link.tell(Goodbye())
             async with asyncio.timeout(limits.GOODBYE_SECONDS_MAX):
@@ -129,7 +129,7 @@ class Channel:
 
     # One request.
 
-    async def _deliver(self, errand: Errand) -> ManagerMessage:
+    async def _deliver(self, errand: PendingRequest) -> ManagerMessage:
         """Send, as often as it takes, and await the answer."""
         carry = self._carry_alone if errand.uploads else self._carry
         while True:
@@ -146,7 +146,7 @@ class Channel:
             if pause_s:
                 await self.is_closed_within(pause_s)
 
-    async def _carry(self, errand: Errand) -> ManagerMessage:
+    async def _carry(self, errand: PendingRequest) -> ManagerMessage:
         """An attempt, on the connection that all share. Its slot is taken until the answer is there, awaited or not."""
         await self._slots.acquire()
         try:
@@ -157,7 +157,7 @@ class Channel:
             raise
         return await self._answer(link, answer)
 
-    async def _carry_alone(self, errand: Errand) -> ManagerMessage:
+    async def _carry_alone(self, errand: PendingRequest) -> ManagerMessage:
         """An attempt, on a connection of its own; one whose attempt ends in any error is not used again."""
         async with self._uploading:
             link = self._take_idle() or await self._connect()
@@ -172,7 +172,7 @@ class Channel:
             self._idle.append(link)
             return answer
 
-    async def _send(self, link: Link, errand: Errand, on_end: Callable[[], None] | None) -> Coming:
+    async def _send(self, link: AsyncConnection, errand: PendingRequest, on_end: Callable[[], None] | None) -> Coming:
         try:
             await link.room()
             self._report_released(link)
@@ -180,7 +180,7 @@ class Channel:
         except RuntimeLost as lost:
             raise _Failed(link, lost) from lost
 
-    async def _answer(self, link: Link, coming: Coming) -> ManagerMessage:
+    async def _answer(self, link: AsyncConnection, coming: Coming) -> ManagerMessage:
         try:
             answer = answered(await coming)
         except (RuntimeLost, OutcomeUnknown) as error:
@@ -188,7 +188,7 @@ class Channel:
         link.is_used = True
         return answer
 
-    async def _upload(self, link: Link, offer: Offer, body: bytes | memoryview) -> None:
+    async def _upload(self, link: AsyncConnection, offer: OfferUpload, body: bytes | memoryview) -> None:
         try:
             if is_granted(await link.exchange(offer)):
                 await link.send_body(body)
@@ -197,20 +197,20 @@ class Channel:
         except OutcomeUnknown as error:  # what comes of an offer that no request refers to is nothing
             raise _Failed(link, RuntimeLost(error.message)) from error
 
-    def _report_released(self, link: Link) -> None:
+    def _report_released(self, link: AsyncConnection) -> None:
         """Say which memory we let go of."""
         mappings = self.twin.mappings
         if mappings.has_released:
             released = mappings.take_released()
             try:
-                link.tell(Released(released))
+                link.tell(SegmentsReleased(released))
             except RuntimeLost:
                 mappings.put_back(released)
                 raise
 
     # Connections.
 
-    async def _reach(self, errand: Errand) -> Link:
+    async def _reach(self, errand: PendingRequest) -> AsyncConnection:
         """The connection that all share. If it has to be made, one of those who need it does."""
         link = self._shared
         if link is None or link.error is not None:
@@ -223,7 +223,7 @@ class Channel:
         _check_generation(link, errand)
         return link
 
-    def _take_idle(self) -> Link | None:
+    def _take_idle(self) -> AsyncConnection | None:
         while self._idle:
             link = self._idle.pop()
             if link.error is None:
@@ -231,7 +231,7 @@ class Channel:
             self.discard(link)
         return None
 
-    async def _connect(self) -> Link:
+    async def _connect(self) -> AsyncConnection:
         """Dial, and be welcomed."""
         link = await self._dialled()
         self._open.add(link)
@@ -246,13 +246,13 @@ class Channel:
             raise
         return link
 
-    async def _dialled(self) -> Link:
+    async def _dialled(self) -> AsyncConnection:
         """A socket that is connected. Where many wait for that already, we come again a bit later."""
         until_s = time.monotonic() + limits.RECONNECT_SECONDS_MAX
         connections = self.twin.connections
         while not self.is_closed:
             try:
-                return Link(connections.address, connections.aside, self.loop)
+                return AsyncConnection(connections.address, connections.aside, self.loop)
             except RuntimeLost as error:
                 if not isinstance(error.__cause__, BlockingIOError) or time.monotonic() >= until_s:
                     raise Unreachable(error, is_final=False) from error
@@ -262,6 +262,6 @@ class Channel:
         raise closed()
 
 
-def _check_generation(link: Link, errand: Errand) -> None:
+def _check_generation(link: AsyncConnection, errand: PendingRequest) -> None:
     if errand.sent_in is not None and errand.is_expired(link.generation):
         raise expired()

@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import Self
 
 from stepwell.aio.batch import Batch, Transaction
-from stepwell.aio.caller import Way
+from stepwell.aio.caller import AsyncCaller
 from stepwell.aio.channel import Channel
 from stepwell.aio.services import ContextTierService, PlanExecutionContext, PlanLifecycleService, ReceiptService
 from stepwell.aio.strategies import StrategyService
-from stepwell.aio.threads import Threads, elsewhere
+from stepwell.aio.threads import Threads, run_in_thread
 from stepwell.aio.watch import Watch, Watches
 from stepwell.client import client as blocking
 from stepwell.client.client import unconnected
@@ -41,7 +41,7 @@ class Client:
         loop = asyncio.get_running_loop()
         self._channel = Channel(twin.session.channel, loop)
         self.threads = Threads(self._channel)
-        self._way = Way(self._channel, self.threads)
+        self._way = AsyncCaller(self._channel, self.threads)
         self._watches = Watches(self._channel)
         self._closing: asyncio.Task[None] | None = None
         self.tiers = ContextTierService(twin.session, self._way)
@@ -114,16 +114,16 @@ class Client:
         finally:
             is_unwanted.set()
 
-    assemble = elsewhere(blocking.Client.assemble)
+    assemble = run_in_thread(blocking.Client.assemble)
     """What should be seen for a question: `stepwell.Client.assemble`, in a thread.
 
     Cancelled, it goes on there to its end, at the latest when its `deadline_s` and a grace are over, and its receipt
     may be kept. `on_progress` is called in a thread of the client's.
     """
 
-    view = elsewhere(blocking.Client.view)
-    receipt = elsewhere(blocking.Client.receipt)
-    replay = elsewhere(blocking.Client.replay)
+    view = run_in_thread(blocking.Client.view)
+    receipt = run_in_thread(blocking.Client.receipt)
+    replay = run_in_thread(blocking.Client.replay)
 
     async def open(self) -> None:
         """Make sure that there is a manager: a wrong address or scope is said now, not at the first call."""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from stepwell import limits
 from stepwell.errors import OutcomeUnknown, ProtocolError, RuntimeLost, StepwellError, revive
 from stepwell.protocol.codec import decode_from_manager, encode_frame
-from stepwell.protocol.messages import ClientMessage, ManagerMessage, Rejected, Retired, Segments
+from stepwell.protocol.messages import ClientMessage, ManagerMessage, Rejected, SegmentsAdded, SegmentsRetired
 from stepwell.transport.frame_socket import Aside, Wire
 
 Coming = Future[ManagerMessage | StepwellError]
@@ -30,11 +30,11 @@ class _Expected(NamedTuple):
     """Whom the next answer is for."""
 
     answer: Coming
-    ends_at: int  # the last byte of its request, counted like `Link._sent`
+    ends_at: int  # the last byte of its request, counted like `AsyncConnection._sent`
     on_end: Callable[[], None] | None  # called when it was answered, or never will be
 
 
-class Link(Wire):
+class AsyncConnection(Wire):
     """Used by one loop, from its thread alone."""
 
     def __init__(self, address: str, aside: Aside, loop: AbstractEventLoop) -> None:
@@ -170,7 +170,7 @@ class Link(Wire):
         return self.error is None
 
     def _hear(self, message: ManagerMessage) -> None:
-        if isinstance(message, Segments | Retired):
+        if isinstance(message, SegmentsAdded | SegmentsRetired):
             self._aside(self, message)
         elif self._expected:
             self._answer(message)

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 
 from stepwell import limits
-from stepwell.aio.caller import Way
-from stepwell.aio.capture import Capturing
-from stepwell.aio.threads import elsewhere
+from stepwell.aio.caller import AsyncCaller
+from stepwell.aio.capture import AsyncCapture
+from stepwell.aio.threads import run_in_thread
 from stepwell.client import execution, plan_lifecycle
-from stepwell.client.api.calls import Awaiting, Call
+from stepwell.client.api.calls import AsyncService, Call
 from stepwell.client.api.fragments import StoredFragment
 from stepwell.client.api.plans import PlanCalls
 from stepwell.client.api.receipts import ReceiptCalls
 from stepwell.client.api.tiers import Gathering, TierCalls, all_placed, frames
-from stepwell.client.execution import ChangeSummary, ExecutionCalls, summary_of
+from stepwell.client.execution import ChangesetCalls, ChangeSummary, summary_of
 from stepwell.client.session.session import Session
 from stepwell.domain.changesets.model import EntryRow
 from stepwell.domain.replies import FragmentPlaced
@@ -25,10 +25,10 @@ from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import StepwellError
 
 
-class ContextTierService(TierCalls, Awaiting):
+class ContextTierService(TierCalls, AsyncService):
     """Context in tiers. Each method is awaited, and gives what that of `stepwell.ContextTierService` does."""
 
-    way: Way
+    way: AsyncCaller
 
     async def store_many(self, fragments: Iterable[Fragment], *, tier: Tier = Tier.HOT) -> Sequence[FragmentPlaced]:
         """Store many, frame after frame; not atomic. If some were refused, `PartlyRefused` has every outcome."""
@@ -73,36 +73,36 @@ class ContextTierService(TierCalls, Awaiting):
         return [TierCalls.store.call(self, each, tier=tier) for each in chunk]
 
 
-class PlanLifecycleService(PlanCalls, Awaiting):
+class PlanLifecycleService(PlanCalls, AsyncService):
     """Actions and plans. Each method is awaited, and gives what that of `stepwell.PlanLifecycleService` does.
 
     Of a `start_*` that was cancelled, the lease may have been taken all the same: nobody remembers it then, and it ends
     by itself.
     """
 
-    def __init__(self, session: Session, way: Way) -> None:
+    def __init__(self, session: Session, way: AsyncCaller) -> None:
         super().__init__(session, way)
         self.twin = plan_lifecycle.PlanLifecycleService(session)
         self.threads = way.threads
 
-    work_on = elsewhere(plan_lifecycle.PlanLifecycleService.work_on)
+    work_on = run_in_thread(plan_lifecycle.PlanLifecycleService.work_on)
     """Work on the children of a plan: `stepwell.PlanLifecycleService.work_on`, in a thread, in which `run` is called.
 
     Cancelled, it goes on there to its end: give it a `wait_s`, or cancel the plan.
     """
 
 
-class ReceiptService(ReceiptCalls, Awaiting):
+class ReceiptService(ReceiptCalls, AsyncService):
     """Receipts. Each method is awaited, and gives what that of `stepwell.ReceiptService` does."""
 
 
-class PlanExecutionContext(ExecutionCalls, Awaiting):
+class PlanExecutionContext(ChangesetCalls, AsyncService):
     """The changes of one execution. Each method is awaited, and gives what `stepwell.PlanExecutionContext` gives.
 
     Tasks that share one context and open changesets side by side name theirs with `changeset_id=`.
     """
 
-    def __init__(self, session: Session, way: Way, plan_id: str, lease: int | None) -> None:
+    def __init__(self, session: Session, way: AsyncCaller, plan_id: str, lease: int | None) -> None:
         super().__init__(session, way)
         self.plan_id = plan_id
         self.lease = lease
@@ -129,17 +129,17 @@ class PlanExecutionContext(ExecutionCalls, Awaiting):
         """What a changeset does, in numbers."""
         return summary_of(changeset_id, [entry async for entry in self.entries(changeset_id)])
 
-    def capture(self, root: str | os.PathLike[str], *, tool: str = "capture") -> Capturing:
+    def capture(self, root: str | os.PathLike[str], *, tool: str = "capture") -> AsyncCapture:
         """`async with context.capture(root) as captured:` records what changes under `root` meanwhile."""
-        return Capturing(self.threads, self.twin.capture(root, tool=tool))
+        return AsyncCapture(self.threads, self.twin.capture(root, tool=tool))
 
-    diff = elsewhere(execution.PlanExecutionContext.diff)
-    net_changes = elsewhere(execution.PlanExecutionContext.net_changes)
-    merge_children = elsewhere(execution.PlanExecutionContext.merge_children)
-    resolve = elsewhere(execution.PlanExecutionContext.resolve)
-    conflict_sides = elsewhere(execution.PlanExecutionContext.conflict_sides)
-    conflict_text = elsewhere(execution.PlanExecutionContext.conflict_text)
-    plan_diff = elsewhere(execution.PlanExecutionContext.plan_diff)
-    plan_summary = elsewhere(execution.PlanExecutionContext.plan_summary)
-    apply = elsewhere(execution.PlanExecutionContext.apply)
-    rollback = elsewhere(execution.PlanExecutionContext.rollback)
+    diff = run_in_thread(execution.PlanExecutionContext.diff)
+    net_changes = run_in_thread(execution.PlanExecutionContext.net_changes)
+    merge_children = run_in_thread(execution.PlanExecutionContext.merge_children)
+    resolve = run_in_thread(execution.PlanExecutionContext.resolve)
+    conflict_sides = run_in_thread(execution.PlanExecutionContext.conflict_sides)
+    conflict_text = run_in_thread(execution.PlanExecutionContext.conflict_text)
+    plan_diff = run_in_thread(execution.PlanExecutionContext.plan_diff)
+    plan_summary = run_in_thread(execution.PlanExecutionContext.plan_summary)
+    apply = run_in_thread(execution.PlanExecutionContext.apply)
+    rollback = run_in_thread(execution.PlanExecutionContext.rollback)

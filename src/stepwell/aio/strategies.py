@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
-from stepwell.aio.caller import Way
+from stepwell.aio.caller import AsyncCaller
 from stepwell.client.api import strategies
 from stepwell.client.api.strategies import listing
 from stepwell.client.api.views import View
@@ -28,7 +28,7 @@ from stepwell.strategies.protocol import ContextRequest
 class StrategyService:
     """What the workers can do."""
 
-    def __init__(self, way: Way, twin: strategies.StrategyService) -> None:
+    def __init__(self, way: AsyncCaller, twin: strategies.StrategyService) -> None:
         self._way = way
         self._twin = twin
 

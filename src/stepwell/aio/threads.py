@@ -63,7 +63,7 @@ class InThreads(Protocol):
     def twin(self) -> object: ...
 
 
-class elsewhere(Generic[P, R]):  # noqa: N801 - it stands where a method would
+class run_in_thread(Generic[P, R]):  # noqa: N801 - it stands where a method would
     """A method of the blocking twin, called in a thread and awaited."""
 
     def __init__(self, function: Callable[Concatenate[T, P], R]) -> None:

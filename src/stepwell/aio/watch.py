@@ -15,8 +15,8 @@ from weakref import WeakSet
 
 from stepwell import limits
 from stepwell.aio.channel import Channel
-from stepwell.aio.connection import Link
-from stepwell.client.api.watch import Place, names_of, told_in
+from stepwell.aio.connection import AsyncConnection
+from stepwell.client.api.watch import WatchCursor, names_of, told_in
 from stepwell.client.session.push_connection import comes_back
 from stepwell.domain.events import AnyEvent
 from stepwell.errors import InvalidArgument, OutcomeUnknown, RuntimeLost, StepwellError
@@ -32,11 +32,11 @@ class Watch:
     A connection that breaks is made again, and nothing is told twice; `RuntimeLost` is raised when that fails.
     """
 
-    _link: Link | None = None
+    _link: AsyncConnection | None = None
 
     def __init__(self, channel: Channel, since: int | None, projects: Iterable[str] | None) -> None:
         self._channel = channel
-        self._place = Place(since, names_of(projects))
+        self._place = WatchCursor(since, names_of(projects))
         self._using = asyncio.Lock()
         self._has_begun = False
         self._is_closed = False
@@ -118,7 +118,7 @@ class Watch:
             self._place.take(told)
         return None
 
-    async def _reach(self) -> Link | None:
+    async def _reach(self) -> AsyncConnection | None:
         """Make the connection: for a while if the manager can come back, or else once. None if it was closed."""
         lost_at_s = time.monotonic()
         while not self._is_closed:
@@ -134,7 +134,7 @@ class Watch:
         """Whether nobody has closed it, meanwhile."""
         return not self._is_closed
 
-    async def _connect(self) -> Link:
+    async def _connect(self) -> AsyncConnection:
         link = await self._channel.dial()
         try:
             link.listen()

@@ -87,7 +87,7 @@ class Form(Struct, frozen=True, gc=False):
     text: str
 
 
-class Piece(Struct, frozen=True, gc=False):
+class AnswerPiece(Struct, frozen=True, gc=False):
     """A fragment as it stands in an answer: all that the text is made of, so that it can be made again."""
 
     project: str

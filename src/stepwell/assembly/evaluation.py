@@ -32,7 +32,7 @@ class Document(Struct, frozen=True, tag_field="type", tag="document", kw_only=Tr
     kind: Label = "turn"
 
 
-class Asked(Struct, frozen=True, tag_field="type", tag="question", kw_only=True):
+class EvaluationQuestion(Struct, frozen=True, tag_field="type", tag="question", kw_only=True):
     """What is asked, and which documents answer it."""
 
     project: ProjectName
@@ -45,7 +45,7 @@ class Data(Struct, frozen=True):
     """Documents and questions, each project's documents in their order."""
 
     documents: Mapping[str, Sequence[Document]]
-    questions: Sequence[Asked]
+    questions: Sequence[EvaluationQuestion]
 
 
 class Recall(Struct, frozen=True):
@@ -55,13 +55,15 @@ class Recall(Struct, frozen=True):
     by_count: float
 
 
-_decoder: Final[msgspec.json.Decoder[Document | Asked]] = msgspec.json.Decoder(Document | Asked)
+_decoder: Final[msgspec.json.Decoder[Document | EvaluationQuestion]] = msgspec.json.Decoder(
+    Document | EvaluationQuestion
+)
 
 
 def parse(lines: Iterable[bytes]) -> Data:
     """What a file has. What is malformed is refused, with the number of its line."""
     documents: dict[str, dict[str, Document]] = {}
-    questions: list[tuple[int, Asked]] = []
+    questions: list[tuple[int, EvaluationQuestion]] = []
     for number, line in enumerate(lines, 1):
         match _decoded(number, line):
             case Document() as document:
@@ -69,7 +71,7 @@ def parse(lines: Iterable[bytes]) -> Data:
                 if document.id in of_project:
                     raise InvalidArgument(f"line {number}: {document.project} has two documents {document.id!r}")
                 of_project[document.id] = document
-            case Asked() as question:
+            case EvaluationQuestion() as question:
                 questions.append((number, question))
             case None:
                 pass
@@ -81,7 +83,7 @@ def parse(lines: Iterable[bytes]) -> Data:
     return Data(ordered, [question for _, question in questions])
 
 
-def _decoded(number: int, line: bytes) -> Document | Asked | None:
+def _decoded(number: int, line: bytes) -> Document | EvaluationQuestion | None:
     if not line.strip():
         return None
     try:
@@ -90,7 +92,7 @@ def _decoded(number: int, line: bytes) -> Document | Asked | None:
         raise InvalidArgument(f"line {number}: {error}: {FORMAT}") from None
 
 
-def _check_evidence(number: int, question: Asked, documents: Mapping[str, Document]) -> None:
+def _check_evidence(number: int, question: EvaluationQuestion, documents: Mapping[str, Document]) -> None:
     missing = [each for each in question.evidence if each not in documents]
     if missing:
         raise InvalidArgument(

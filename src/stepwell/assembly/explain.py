@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from stepwell.assembly.candidate import DEPTHS
 from stepwell.assembly.inputs import Key
-from stepwell.assembly.receipt import Decision, Entry, Receipt
+from stepwell.assembly.receipt import Decision, Receipt, ReceiptEntry
 from stepwell.errors import NotFound
 
 _FATES: Final[dict[Decision, str]] = {
@@ -23,7 +23,7 @@ _FATES: Final[dict[Decision, str]] = {
 Change = Literal["came", "went", "moved", "deepened", "shortened", "changed"]
 
 
-class Difference(Struct, frozen=True):
+class AnswerDifference(Struct, frozen=True):
     """A fragment that came, went, moved or is shown at another depth, and why."""
 
     project: str
@@ -32,10 +32,10 @@ class Difference(Struct, frozen=True):
     reason: str
 
 
-class Differences(Struct, frozen=True):
+class AnswerDifferences(Struct, frozen=True):
     """What is different between two answers, in the order of the later one; what went comes last."""
 
-    differences: tuple[Difference, ...]
+    differences: tuple[AnswerDifference, ...]
     unchanged: int
     tokens: tuple[int, int]  # of both
 
@@ -57,7 +57,7 @@ def why(receipt: Receipt, fragment_id: str, project: str | None = None) -> str:
     return "\n".join(_explained(receipt, entry) for entry in entries)
 
 
-def diff(before: Receipt, after: Receipt) -> Differences:
+def diff(before: Receipt, after: Receipt) -> AnswerDifferences:
     """What came, went and moved from one answer to another, and why."""
     old, new = _Seen(before), _Seen(after)
     keys = [*new.delivered, *(key for key in old.delivered if key not in new.delivered)]
@@ -65,10 +65,10 @@ def diff(before: Receipt, after: Receipt) -> Differences:
     found = [_difference(key, old, new, is_moved=key not in in_order) for key in keys]
     differences = tuple(each for each in found if each is not None)
     unchanged = len(found) - len(differences)
-    return Differences(differences, unchanged, (before.total_tokens, after.total_tokens))
+    return AnswerDifferences(differences, unchanged, (before.total_tokens, after.total_tokens))
 
 
-def _explained(receipt: Receipt, entry: Entry) -> str:
+def _explained(receipt: Receipt, entry: ReceiptEntry) -> str:
     rank = receipt.entries.index(entry) + 1
     where = f"{entry.source}:{entry.lines[0]}-{entry.lines[1]}" if entry.lines else entry.source
     named, scores = (entry.project, where), entry.scores
@@ -93,7 +93,7 @@ def _explained(receipt: Receipt, entry: Entry) -> str:
     return "\n".join(lines)
 
 
-def _last_kept(receipt: Receipt) -> Entry | None:
+def _last_kept(receipt: Receipt) -> ReceiptEntry | None:
     kept = [entry for entry in receipt.entries if entry.shown is not None]
     return kept[-1] if kept else None
 
@@ -124,22 +124,22 @@ def _in_order(old: _Seen, new: _Seen) -> set[Key]:
     return found
 
 
-def _difference(key: Key, old: _Seen, new: _Seen, *, is_moved: bool) -> Difference | None:
+def _difference(key: Key, old: _Seen, new: _Seen, *, is_moved: bool) -> AnswerDifference | None:
     was, now = old.delivered.get(key), new.delivered.get(key)
     if was is None:
-        return Difference(*key, "came", _missing(key, old))
+        return AnswerDifference(*key, "came", _missing(key, old))
     if now is None:
-        return Difference(*key, "went", _missing(key, new))
+        return AnswerDifference(*key, "went", _missing(key, new))
     if was.digest != now.digest:
-        return Difference(*key, "changed", f"its body is of revision {now.revision}, and was of {was.revision}")
+        return AnswerDifference(*key, "changed", f"its body is of revision {now.revision}, and was of {was.revision}")
     if was.depth != now.depth:
-        return Difference(*key, _deepened(was, now), f"it is shown as {now.depth}, not {was.depth}")
+        return AnswerDifference(*key, _deepened(was, now), f"it is shown as {now.depth}, not {was.depth}")
     if is_moved:
-        return Difference(*key, "moved", f"its score was {was.scores.total:.3f}, and is {now.scores.total:.3f}")
+        return AnswerDifference(*key, "moved", f"its score was {was.scores.total:.3f}, and is {now.scores.total:.3f}")
     return None
 
 
-def _deepened(was: Entry, now: Entry) -> Change:
+def _deepened(was: ReceiptEntry, now: ReceiptEntry) -> Change:
     ranks = {depth: rank for rank, depth in enumerate(DEPTHS)}
     is_deeper = was.depth and now.depth and ranks[now.depth] < ranks[was.depth]
     return "deepened" if is_deeper else "shortened"

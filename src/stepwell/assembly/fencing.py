@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from stepwell.assembly.candidate import Piece
+from stepwell.assembly.candidate import AnswerPiece
 from stepwell.assembly.stages.dedupe import TURN
 from stepwell.assembly.stages.depth import CODE
 from stepwell.ingest.splitters.turns import turn_of
@@ -19,7 +19,7 @@ FENCE: Final = "```"
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)$", re.MULTILINE)
 
 
-def text_of(piece: Piece) -> str:
+def text_of(piece: AnswerPiece) -> str:
     """The text of a piece, harmless to what follows it; code is not in its fence yet."""
     if piece.kind == CODE:
         return piece.text

@@ -27,7 +27,7 @@ class Failure(Struct, frozen=True):
     message: str
 
 
-class Question(Struct, frozen=True):
+class AssemblyInputs(Struct, frozen=True):
     """All that an answer depends on."""
 
     request: ContextRequest

@@ -19,14 +19,14 @@ from typing import Final
 from msgspec import Struct
 
 from stepwell.assembly.answer import Answer
-from stepwell.assembly.candidate import Allotment, Piece, Scored
+from stepwell.assembly.candidate import Allotment, AnswerPiece, Scored
 from stepwell.assembly.components import DEFAULT, Components
-from stepwell.assembly.inputs import Failure, Key, Question
+from stepwell.assembly.inputs import AssemblyInputs, Failure, Key
 from stepwell.assembly.render import render
-from stepwell.assembly.result import Delivery, answered
+from stepwell.assembly.result import AssemblyResult, answered
 from stepwell.assembly.stages import preamble as preambles
 from stepwell.assembly.stages import skeleton as skeletons
-from stepwell.assembly.stages.pack import NOTHING, Kit, Packed, without
+from stepwell.assembly.stages.pack import NOTHING, PackContext, Packed, without
 from stepwell.assembly.stages.preamble import Summary
 from stepwell.assembly.stages.select import sound
 
@@ -40,12 +40,12 @@ class _Laid(Struct, frozen=True):
 
     packed: Packed
     sections: tuple[str, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[AnswerPiece, ...]
     text: str
     tokens: int
 
 
-def assemble(question: Question, components: Components = DEFAULT) -> Answer:
+def assemble(question: AssemblyInputs, components: Components = DEFAULT) -> Answer:
     """The best that fits. The same question gives the same bytes."""
     request, view = question.request, question.view
     usable = sound(request, view, question.results)
@@ -56,7 +56,7 @@ def assemble(question: Question, components: Components = DEFAULT) -> Answer:
     deduped = components.dedupe(candidates)
     scored = components.score(request, deduped.kept)
     laid = _Layout(question, components, allotments, failures, len(deduped.candidates)).best(scored)
-    delivery = Delivery(
+    delivery = AssemblyResult(
         results=usable.results,
         allotments=allotments,
         failures=failures,
@@ -76,7 +76,7 @@ class _Layout:
 
     def __init__(
         self,
-        question: Question,
+        question: AssemblyInputs,
         components: Components,
         allotments: Sequence[Allotment],
         failures: Sequence[Failure],
@@ -89,7 +89,7 @@ class _Layout:
         self._budget: Final = question.request.budget_tokens
         self._strategies: Final = [each.result.strategy for each in allotments]
         shares: Mapping[str, int] = {each.result.strategy: each.tokens for each in allotments}
-        self._kit: Final = Kit(question.view, question.count, components.depth, shares)
+        self._kit: Final = PackContext(question.view, question.count, components.depth, shares)
         self._skeleton: Final = self._skeleton_section()
 
     def best(self, scored: Sequence[Scored]) -> _Laid:

@@ -40,7 +40,7 @@ class Shown(Struct, frozen=True, gc=False):
     text: str = ""  # if it is not the body
 
 
-class Entry(Struct, frozen=True, gc=False):
+class ReceiptEntry(Struct, frozen=True, gc=False):
     """A candidate, and what became of it."""
 
     project: str
@@ -72,17 +72,17 @@ class Receipt(Struct, frozen=True):
     revision: int
     total_tokens: int
     strategies: tuple[StrategyUse, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[ReceiptEntry, ...]
     sections: tuple[str, ...]  # what comes before the pieces
     text_digest: str  # hexadecimal
 
     @property
-    def delivered(self) -> tuple[Entry, ...]:
+    def delivered(self) -> tuple[ReceiptEntry, ...]:
         """What is in the text, in its order."""
         found = [(entry.shown.position, entry) for entry in self.entries if entry.shown is not None]
         return tuple(entry for _, entry in sorted(found, key=lambda pair: pair[0]))
 
-    def find(self, fragment_id: str, project: str | None = None) -> tuple[Entry, ...]:
+    def find(self, fragment_id: str, project: str | None = None) -> tuple[ReceiptEntry, ...]:
         """The entries of a fragment; several, if projects have one of that name."""
         return tuple(
             entry for entry in self.entries if entry.fragment_id == fragment_id and project in {None, entry.project}

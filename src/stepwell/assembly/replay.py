@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from stepwell.assembly.answer import Answer, StrategyReport
-from stepwell.assembly.candidate import Piece
+from stepwell.assembly.candidate import AnswerPiece
 from stepwell.assembly.inputs import Count, Failure
-from stepwell.assembly.receipt import Entry, Receipt
+from stepwell.assembly.receipt import Receipt, ReceiptEntry
 from stepwell.assembly.render import render
 from stepwell.assembly.result import fragments_of
 from stepwell.assembly.texts import GONE, Unreadable, read
@@ -21,7 +21,7 @@ _NAMED_MAX: Final = 10  # in a message: who needs the others asks for the detail
 
 def replay(receipt: Receipt, view: StrategyView, count: Count) -> Answer:
     """The answer that a receipt is of, byte for byte. Bodies that a view does not have any more are `BodyGone`."""
-    pieces: list[Piece] = []
+    pieces: list[AnswerPiece] = []
     gone: list[str] = []
     for entry in receipt.delivered:
         text = _text(entry, view)
@@ -35,7 +35,7 @@ def replay(receipt: Receipt, view: StrategyView, count: Count) -> Answer:
     return _answer(receipt, pieces, count)
 
 
-def _answer(receipt: Receipt, pieces: Sequence[Piece], count: Count) -> Answer:
+def _answer(receipt: Receipt, pieces: Sequence[AnswerPiece], count: Count) -> Answer:
     text = render(receipt.sections, pieces)
     if digest_of(text.encode()).hex() != receipt.text_digest:
         raise InvalidArgument(
@@ -63,7 +63,7 @@ def _answer(receipt: Receipt, pieces: Sequence[Piece], count: Count) -> Answer:
     )
 
 
-def _text(entry: Entry, view: StrategyView) -> str | Unreadable:
+def _text(entry: ReceiptEntry, view: StrategyView) -> str | Unreadable:
     """What was shorter is in the receipt; what was not is what the view has under that name, if it is the same."""
     assert entry.shown is not None, "what is delivered is shown"
     if entry.shown.text:
@@ -74,10 +74,10 @@ def _text(entry: Entry, view: StrategyView) -> str | Unreadable:
     return read(view, seen.row)
 
 
-def _piece(entry: Entry, text: str) -> Piece:
+def _piece(entry: ReceiptEntry, text: str) -> AnswerPiece:
     assert entry.shown is not None, "what is delivered is shown"
     assert entry.depth is not None, "what is delivered has a depth"
-    return Piece(
+    return AnswerPiece(
         project=entry.project,
         fragment_id=entry.fragment_id,
         source=entry.source,

@@ -10,9 +10,9 @@ from typing import Final
 from msgspec import Struct
 
 from stepwell.assembly.answer import Answer, AnswerFragment, StrategyReport
-from stepwell.assembly.candidate import Allotment, Candidate, DepthName, Piece, Scored, Scores
-from stepwell.assembly.inputs import Failure, Question
-from stepwell.assembly.receipt import Decision, Entry, Receipt, Shown, StrategyUse
+from stepwell.assembly.candidate import Allotment, AnswerPiece, Candidate, DepthName, Scored, Scores
+from stepwell.assembly.inputs import AssemblyInputs, Failure
+from stepwell.assembly.receipt import Decision, Receipt, ReceiptEntry, Shown, StrategyUse
 from stepwell.assembly.stages.dedupe import Deduped
 from stepwell.assembly.stages.pack import NO_ROOM, SHORTENED, Packed, Placed
 from stepwell.domain.tiers.body_refs import digest_of
@@ -22,7 +22,7 @@ from stepwell.strategies.payload import StrategyResult
 KEPT: Final = "it was among the best that fit"
 
 
-class Delivery(Struct, frozen=True):
+class AssemblyResult(Struct, frozen=True):
     """What the stages came to."""
 
     results: tuple[StrategyResult, ...]
@@ -32,12 +32,12 @@ class Delivery(Struct, frozen=True):
     deduped: Deduped
     packed: Packed
     sections: tuple[str, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[AnswerPiece, ...]
     text: str
     tokens: int
 
 
-def answered(question: Question, delivery: Delivery) -> Answer:
+def answered(question: AssemblyInputs, delivery: AssemblyResult) -> Answer:
     """An answer with its receipt."""
     entries = _entries(delivery)
     uses = _uses(delivery)
@@ -63,7 +63,7 @@ def answered(question: Question, delivery: Delivery) -> Answer:
     )
 
 
-def fragments_of(receipt: Receipt, pieces: Sequence[Piece]) -> tuple[AnswerFragment, ...]:
+def fragments_of(receipt: Receipt, pieces: Sequence[AnswerPiece]) -> tuple[AnswerFragment, ...]:
     """What is delivered, with the provenance that its receipt has."""
     found: list[AnswerFragment] = []
     for entry, piece in zip(receipt.delivered, pieces, strict=True):
@@ -98,11 +98,11 @@ class _Fate(Struct, frozen=True):
     shown: Shown | None = None
 
 
-def _entries(delivery: Delivery) -> tuple[Entry, ...]:
+def _entries(delivery: AssemblyResult) -> tuple[ReceiptEntry, ...]:
     """Of every candidate, the best first; those that another one stands for come last."""
     positions = {piece.key: position for position, piece in enumerate(delivery.pieces)}
     packed, deduped = delivery.packed, delivery.deduped
-    entries: list[Entry] = []
+    entries: list[ReceiptEntry] = []
     for scored in delivery.scored:
         key = scored.candidate.key
         is_kept = key in positions
@@ -130,9 +130,9 @@ def _cut(reason: str) -> _Fate:
     return _Fate("cut", reason)
 
 
-def _entry(candidate: Candidate, scores: Scores, fate: _Fate) -> Entry:
+def _entry(candidate: Candidate, scores: Scores, fate: _Fate) -> ReceiptEntry:
     row = candidate.row
-    return Entry(
+    return ReceiptEntry(
         project=row.project,
         fragment_id=row.fragment_id,
         source=row.source,
@@ -151,7 +151,7 @@ def _entry(candidate: Candidate, scores: Scores, fate: _Fate) -> Entry:
     )
 
 
-def _uses(delivery: Delivery) -> tuple[StrategyUse, ...]:
+def _uses(delivery: AssemblyResult) -> tuple[StrategyUse, ...]:
     """By name: those that were used, those that had nothing to say, and those that failed."""
     shown = {piece.key for piece in delivery.pieces}
     kept = Counter(
@@ -172,7 +172,7 @@ def _uses(delivery: Delivery) -> tuple[StrategyUse, ...]:
     return tuple(sorted(uses + failed, key=lambda use: use.strategy))
 
 
-def _reports(delivery: Delivery, uses: Sequence[StrategyUse]) -> Iterator[StrategyReport]:
+def _reports(delivery: AssemblyResult, uses: Sequence[StrategyUse]) -> Iterator[StrategyReport]:
     results = {result.strategy: result for result in delivery.results}
     failures = {failure.strategy: failure for failure in delivery.failures}
     for use in uses:

@@ -12,7 +12,7 @@ from rich.table import Table
 from stepwell import limits
 from stepwell.cli.common.addresses import resolve
 from stepwell.cli.common.json_values import plain
-from stepwell.cli.common.output import complain, results, say, say_json
+from stepwell.cli.common.output import print_error, print_result, results, say_json
 from stepwell.cli.common.subcommand import Verb, add_verbs, run_verb
 from stepwell.cli.common.validations import add_validations, validations_of
 from stepwell.client.client import Client, connect
@@ -67,7 +67,7 @@ def _create(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json({"action": plain(action)})
     else:
-        say(f"created {action.name}: use it with `stepwell plan new {action.name} --project NAME`")
+        print_result(f"created {action.name}: use it with `stepwell plan new {action.name} --project NAME`")
     return 0
 
 
@@ -88,7 +88,7 @@ def _list(arguments: argparse.Namespace) -> int:
     elif found:
         results().print(_table(found))
     else:
-        complain("there are no actions: make one with `stepwell action create NAME`")
+        print_error("there are no actions: make one with `stepwell action create NAME`")
     return 0
 
 

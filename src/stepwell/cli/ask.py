@@ -13,7 +13,7 @@ from rich.text import Text
 
 from stepwell.cli.common import progress_bar
 from stepwell.cli.common.addresses import add_address, resolve
-from stepwell.cli.common.output import complain, results
+from stepwell.cli.common.output import print_error, results
 from stepwell.client.client import connect
 from stepwell.client.workflows.strategy_executor import DefaultStrategyExecutor, Execution
 from stepwell.errors import InvalidArgument
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         for name, result in execution.results.items():
             results().print(_table(name, result))
     for name, error in execution.failures.items():
-        complain(f"{name}: {error.message}")
+        print_error(f"{name}: {error.message}")
     return 0 if execution.results else 1
 
 

@@ -16,8 +16,8 @@ from stepwell.assembly.answer import Answer
 from stepwell.assembly.components import named
 from stepwell.assembly.receipt import Receipt
 from stepwell.cli.common import progress_bar
-from stepwell.cli.common.output import complain
-from stepwell.cli.common.source import Place, add_place, opened, place_of
+from stepwell.cli.common.output import print_error
+from stepwell.cli.common.source import Source, add_place, opened, place_of
 from stepwell.client.client import Client
 from stepwell.client.workflows.ingest import IngestReport
 from stepwell.domain.tiers.source_outline import FILE_KIND
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (OutcomeUnknown, RuntimeLost) as error:
         if place.address is not None:
             raise
-        complain(f"{error.message}. Once more, and nothing is kept for the next time")
+        print_error(f"{error.message}. Once more, and nothing is kept for the next time")
         with opened(place, is_kept=False) as client:
             answer = _ask(client, place, request, components, arguments)
     if arguments.json:
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ask(
-    client: Client, place: Place, request: ContextRequest, components: dict[str, str], arguments: argparse.Namespace
+    client: Client, place: Source, request: ContextRequest, components: dict[str, str], arguments: argparse.Namespace
 ) -> Answer:
     """After reading what there is to read."""
     if place.path is not None:
@@ -96,9 +96,9 @@ def _ask(
 
 def _complain_of_skipped(report: IngestReport) -> None:
     for source, reason in [*report.skipped.items()][:_SKIPPED]:
-        complain(f"left out {source}: {reason}")
+        print_error(f"left out {source}: {reason}")
     if report.skipped_count > _SKIPPED:
-        complain(f"left out {report.skipped_count - _SKIPPED:,} more")
+        print_error(f"left out {report.skipped_count - _SKIPPED:,} more")
 
 
 def _complain_of_unknown(client: Client, request: ContextRequest, answer: Answer) -> None:
@@ -108,27 +108,27 @@ def _complain_of_unknown(client: Client, request: ContextRequest, answer: Answer
     view = client.view()
     rows = [row for project in request.projects for row in view.rows(project) if row.kind != FILE_KIND]
     if not rows:
-        complain(f"nothing is stored in project {request.projects[0]!r}: name another, or a PATH to be read first")
+        print_error(f"nothing is stored in project {request.projects[0]!r}: name another, or a PATH to be read first")
         return
     kinds = {row.kind for row in rows}
     for kind in request.kinds:
         if kind not in kinds:
-            complain(f"nothing is of kind {kind!r}, only of {', '.join(sorted(kinds))}")
+            print_error(f"nothing is of kind {kind!r}, only of {', '.join(sorted(kinds))}")
     names = {f"/{name}" for row in rows for name in (row.source, row.fragment_id)}
     for focus in request.focus:
         if not any(name.endswith(f"/{focus}") for name in names):
-            complain(f"nothing is called {focus!r}: give a path as the answer names it, or a fragment's id")
+            print_error(f"nothing is called {focus!r}: give a path as the answer names it, or a fragment's id")
 
 
 def _complain_of_missing(answer: Answer) -> None:
     """Why there is less than there could be; or nothing, though nobody failed."""
     for failure in answer.failures:
-        complain(f"{failure.strategy}: {failure.message}")
+        print_error(f"{failure.strategy}: {failure.message}")
     if not answer.fragments and not answer.failures:
         silent = [f"{each.strategy}: {each.explanation}" for each in answer.strategies if not each.candidates]
-        complain("nothing was found that fits: ask otherwise, or give a larger --budget")
+        print_error("nothing was found that fits: ask otherwise, or give a larger --budget")
         for each in silent if len(silent) == len(answer.strategies) else []:
-            complain(each)
+            print_error(each)
 
 
 def _component(text: str) -> tuple[str, str]:

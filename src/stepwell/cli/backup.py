@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Final
 
-from stepwell.cli.common.output import say
+from stepwell.cli.common.output import print_result
 from stepwell.cli.common.state_directory import add_data_dir, directory
 from stepwell.storage.backup import back_up
 
@@ -24,6 +24,8 @@ def run(arguments: argparse.Namespace) -> int:
     began_s = time.monotonic()
     copied = back_up(arguments.data_dir, arguments.target)
     seconds = time.monotonic() - began_s
-    say(f"copied revision {copied.revision:,}, {copied.bytes:,} bytes in {seconds:.1f} s, as epoch {copied.epoch}")
-    say(f"serve it with stepwell serve --data-dir {str(arguments.target)!r}")
+    print_result(
+        f"copied revision {copied.revision:,}, {copied.bytes:,} bytes in {seconds:.1f} s, as epoch {copied.epoch}"
+    )
+    print_result(f"serve it with stepwell serve --data-dir {str(arguments.target)!r}")
     return 0

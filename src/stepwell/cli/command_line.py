@@ -15,7 +15,7 @@ from importlib import metadata
 from stepwell.cli import action, ask, assemble, backup, diff, doctor, ingest, plan, serve, status, why, workers
 from stepwell.cli import eval as evaluation
 from stepwell.cli.common.exit_codes import FAILED, MISUSED, OUTPUT_CLOSED
-from stepwell.cli.common.output import complain, give_up_stdout
+from stepwell.cli.common.output import give_up_stdout, print_error
 from stepwell.errors import InvalidArgument, StepwellError
 
 
@@ -33,13 +33,13 @@ def run_guarded(parser: argparse.ArgumentParser, argv: Sequence[str] | None = No
     except SystemExit as exit_:  # argparse has said why
         return exit_.code if isinstance(exit_.code, int) else FAILED
     except StepwellError as error:
-        complain(error.message)
+        print_error(error.message)
         return MISUSED if isinstance(error, InvalidArgument) else FAILED
     except BrokenPipeError:
         give_up_stdout()
         return OUTPUT_CLOSED
     except OSError as error:  # stdout is a file on a disk that is full, say
-        complain(f"the result cannot be written: {error.strerror or error}")
+        print_error(f"the result cannot be written: {error.strerror or error}")
         give_up_stdout()
         return FAILED
     return code

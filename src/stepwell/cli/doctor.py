@@ -15,7 +15,7 @@ from stepwell.cli.common.output import results
 from stepwell.cli.common.state_directory import add_data_dir
 from stepwell.client.session.tokens import counter
 from stepwell.errors import InvalidArgument
-from stepwell.manager.check.doctor import Check, Findings, Report, examine
+from stepwell.manager.check.doctor import Check, CheckFindings, CheckReport, examine
 
 SUMMARY: Final = "Check a data directory without changing a byte of it"
 
@@ -55,7 +55,7 @@ def _counting(encoding: str) -> Callable[[bytes], int] | None:
     return found.count if found.encoding == encoding else None
 
 
-def _facts(report: Report) -> dict[str, object]:
+def _facts(report: CheckReport) -> dict[str, object]:
     return {
         "directory": report.directory,
         "schema": report.schema,
@@ -67,7 +67,7 @@ def _facts(report: Report) -> dict[str, object]:
     }
 
 
-def _print(report: Report, console: Console) -> None:
+def _print(report: CheckReport, console: Console) -> None:
     _row(console, "directory", [report.directory])
     if report.revision is not None:
         _row(console, "revision", [f"{report.revision:,} of epoch {report.epoch}"])
@@ -91,7 +91,7 @@ def _row(console: Console, heading: str, lines: list[str], style: str = "") -> N
         heading = ""
 
 
-def _lines(findings: Findings) -> list[str]:
+def _lines(findings: CheckFindings) -> list[str]:
     lines = findings.listed[:_LINES_MAX]
     if findings.count > len(lines):
         lines.append(f"and {findings.count - len(lines):,} more")

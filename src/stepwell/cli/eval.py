@@ -16,9 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from stepwell.assembly.components import ALONE
-from stepwell.assembly.evaluation import Asked, Data, Document, Recall, mean, parse, recall
+from stepwell.assembly.evaluation import Data, Document, EvaluationQuestion, Recall, mean, parse, recall
 from stepwell.cli.common import progress_bar
-from stepwell.cli.common.output import complain, results
+from stepwell.cli.common.output import print_error, results
 from stepwell.cli.workers import count
 from stepwell.client.api.views import View
 from stepwell.client.client import Client
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         results().print(_table(data, measured))
     for name, message in measured.failures.items():
-        complain(f"{name}: {message}")
+        print_error(f"{name}: {message}")
     return 1 if measured.failures else 0
 
 
@@ -157,7 +157,7 @@ class _Asking:
         self._ways: Final = [*(_Way(name, (name,), ALONE) for name in names), _Way(FUSION, tuple(names), {})]
         self._budgets: Final = budgets
 
-    def ask(self, question: Asked) -> dict[tuple[str, int], tuple[Recall, dict[str, str]]]:
+    def ask(self, question: EvaluationQuestion) -> dict[tuple[str, int], tuple[Recall, dict[str, str]]]:
         """By way and budget: how much of the evidence was found, and what failed."""
         view = self._client.view([question.project])
         tokens = _tokens(view, question)
@@ -173,7 +173,7 @@ class _Asking:
         return found
 
 
-def _tokens(view: View, question: Asked) -> dict[str, int]:
+def _tokens(view: View, question: EvaluationQuestion) -> dict[str, int]:
     found = {each: view.get(each, project=question.project) for each in question.evidence}
     return {each: fragment.row.tokens for each, fragment in found.items() if fragment is not None}
 

@@ -13,7 +13,7 @@ import msgspec
 from stepwell import limits
 from stepwell.cli.common import progress_bar
 from stepwell.cli.common.addresses import add_address, resolve
-from stepwell.cli.common.output import complain, say
+from stepwell.cli.common.output import print_error, print_result
 from stepwell.cli.common.source import root_of
 from stepwell.client.api.views import View
 from stepwell.client.client import Client, connect
@@ -66,7 +66,7 @@ def _watch(client: Client, path: Path, *, as_json: bool) -> int:
                 if is_news or seen is None:
                     seen = client.view()  # held, so that the next look at the rows is at what has changed since
             except (StepwellError, OSError) as error:
-                complain(f"{error}; trying again")
+                print_error(f"{error}; trying again")
                 is_news = False
             taken_s = time.monotonic() - begun_s
             longest_s = max(limits.INGEST_PAUSE_SECONDS_MAX, taken_s * limits.INGEST_PAUSE_RATIO)
@@ -81,12 +81,12 @@ def _tell(report: IngestReport, *, as_json: bool) -> None:
         sys.stdout.write(f"{msgspec.json.encode(report).decode()}\n")
         sys.stdout.flush()
         return
-    say(
+    print_result(
         f"{report.project}: {report.added:,} files added, {report.changed:,} changed, {report.deleted:,} deleted, "
         f"{report.unchanged:,} unchanged, {report.skipped_count:,} skipped; "
         f"{report.fragments:,} fragments, {report.tokens:,} tokens ({report.seconds:.1f} s)"
     )
     for source, reason in [*report.skipped.items()][:_NAMED]:
-        complain(f"skipped {source}: {reason}")
+        print_error(f"skipped {source}: {reason}")
     if report.skipped_count > _NAMED:
-        complain(f"skipped {report.skipped_count - _NAMED:,} more: --json names them")
+        print_error(f"skipped {report.skipped_count - _NAMED:,} more: --json names them")

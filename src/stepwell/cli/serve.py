@@ -8,7 +8,7 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.cli.common.addresses import resolve
-from stepwell.cli.common.output import complain, say
+from stepwell.cli.common.output import print_error, print_result
 from stepwell.cli.common.state_directory import directory
 from stepwell.cli.workers import cores, count
 from stepwell.client.session.tokens import ENCODINGS
@@ -95,13 +95,13 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             serve_until_stopped(settings, ready)
         except StoreFailed as error:
-            complain(error.message)
+            print_error(error.message)
             return STORE_FAILED
     return 0
 
 
 def _announce(settings: Settings) -> None:
-    say(f"listening at {settings.address}")
-    say(f"connect with stepwell.connect({settings.address!r}); stop with Ctrl-C")
+    print_result(f"listening at {settings.address}")
+    print_result(f"connect with stepwell.connect({settings.address!r}); stop with Ctrl-C")
     if settings.data_dir is not None:
-        say(f"keeping everything in {settings.data_dir}")
+        print_result(f"keeping everything in {settings.data_dir}")

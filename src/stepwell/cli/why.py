@@ -7,7 +7,7 @@ import sys
 from typing import Final
 
 from stepwell.assembly.explain import why
-from stepwell.assembly.receipt import Entry
+from stepwell.assembly.receipt import ReceiptEntry
 from stepwell.cli.common.source import add_place, opened, place_of
 from stepwell.client.client import Client
 from stepwell.errors import NotFound
@@ -38,7 +38,7 @@ def latest(client: Client, count: int) -> list[str]:
     return found
 
 
-def _is_meant(entry: Entry, given: str) -> bool:
+def _is_meant(entry: ReceiptEntry, given: str) -> bool:
     if given in {entry.fragment_id, entry.source}:
         return True
     source, _, line = given.rpartition(":")

@@ -13,7 +13,7 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.cli.common.addresses import resolve
-from stepwell.cli.common.output import complain
+from stepwell.cli.common.output import print_error
 from stepwell.pool.supervisor import PoolSettings, PoolStatus, Supervisor
 from stepwell.telemetry import LogLevel
 
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         supervisor.run()
     line.end()
     if problem := supervisor.status.problem:
-        complain(problem)
+        print_error(problem)
         return 1
     return 0
 

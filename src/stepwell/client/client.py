@@ -20,8 +20,8 @@ from stepwell.client.plan_lifecycle import PlanLifecycleService
 from stepwell.client.session.channel import Channel
 from stepwell.client.session.session import Session
 from stepwell.client.session.task_futures import OnProgress
-from stepwell.client.workflows.assemble import Assembling
-from stepwell.client.workflows.ingest import Ingesting, IngestReport
+from stepwell.client.workflows.assemble import ContextAssembly
+from stepwell.client.workflows.ingest import IngestReport, ProjectIngest
 from stepwell.client.workflows.strategy_executor import OnStrategyProgress
 from stepwell.errors import InvalidArgument
 from stepwell.protocol.messages import Status
@@ -43,8 +43,8 @@ class Client:
         self.receipts = ReceiptService(self._session)
         self._views = Views(self._session, self.tiers)
         self.strategies = StrategyService(self._session, self._views)
-        self._ingesting = Ingesting(self._session, self._views, self.tiers, self.strategies)
-        self._assembling = Assembling(self, self._session)
+        self._ingesting = ProjectIngest(self._session, self._views, self.tiers, self.strategies)
+        self._assembling = ContextAssembly(self, self._session)
         self._watches = Watches(self._channel)
 
     @property

@@ -12,7 +12,7 @@ from msgspec import Struct
 from ulid import ULID
 
 from stepwell import limits
-from stepwell.client.api.calls import Answered, Answering, Call, Deferring, Enlists, Service, method
+from stepwell.client.api.calls import AcceptsCalls, Answered, BlockingService, BufferedService, Call, Service, method
 from stepwell.client.session.session import Session
 from stepwell.client.workflows import apply, capture, merge, plan_diff, rollback
 from stepwell.client.workflows.capture import Captured
@@ -56,7 +56,7 @@ class EntryListing(Struct, frozen=True):
     bodies: dict[bytes, memoryview]
 
 
-class ExecutionCalls(Service):
+class ChangesetCalls(Service):
     """The calls on changesets of one context; what they give depends on the service that has them."""
 
     plan_id: str
@@ -150,10 +150,10 @@ class ExecutionCalls(Service):
         return self.session.lease(self.plan_id, self.lease)
 
 
-class DeferredExecution(ExecutionCalls, Deferring):
+class BufferedExecution(ChangesetCalls, BufferedService):
     """A context inside a batch or a transaction: the same context, its changesets included."""
 
-    def __init__(self, session: Session, bundle: Enlists, context: ExecutionCalls) -> None:
+    def __init__(self, session: Session, bundle: AcceptsCalls, context: ChangesetCalls) -> None:
         super().__init__(session, bundle)
         self.plan_id, self.lease = context.plan_id, context.lease
         self._context = context
@@ -163,7 +163,7 @@ class DeferredExecution(ExecutionCalls, Deferring):
         return self._context.context_id
 
 
-class PlanExecutionContext(ExecutionCalls, Answering):
+class PlanExecutionContext(ChangesetCalls, BlockingService):
     """The changes of one execution, safe from any number of threads.
 
     A context owns its active changesets, and two contexts of one plan never see each other's: make one for each
@@ -286,7 +286,7 @@ class PlanExecutionContext(ExecutionCalls, Answering):
 
         `wait_s` is for others, at the same plan or tree: past it, `Busy`. `lease_ms` is renewed while it works.
         """
-        return apply.Applying(self, real_root(root), wait_s, lease_ms).run()
+        return apply.PlanApply(self, real_root(root), wait_s, lease_ms).run()
 
     def rollback(
         self, root: str | os.PathLike[str], *, reason: str = "", wait_s: float = limits.APPLY_WAIT_SECONDS

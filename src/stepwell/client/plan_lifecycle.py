@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from stepwell import limits
-from stepwell.client.api.plans import AnsweredPlans
-from stepwell.client.workflows.agent import Agent, Run, WorkDone
+from stepwell.client.api.plans import PlanApi
+from stepwell.client.workflows.agent import Run, SubplanAgent, WorkDone
 
 
-class PlanLifecycleService(AnsweredPlans):
+class PlanLifecycleService(PlanApi):
     """Actions and plans, safe from any number of threads and processes.
 
     There is no lock: each call is a request to the manager, the only process that touches plans, and takes effect
@@ -35,4 +35,4 @@ class PlanLifecycleService(AnsweredPlans):
 
         While nothing is ready it waits for what the others do, at most for `wait_s` at a time.
         """
-        return Agent(self.session, parent_plan_id, run, lease_ms, straight=straight).work(wait_s)
+        return SubplanAgent(self.session, parent_plan_id, run, lease_ms, straight=straight).work(wait_s)

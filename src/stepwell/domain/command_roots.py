@@ -31,13 +31,13 @@ class Write(Command[R_co], Generic[R_co], frozen=True):
     """Changes. Each that succeeds has its own revision."""
 
 
-class Fleeting(Command[R_co], Generic[R_co], frozen=True):
+class Ephemeral(Command[R_co], Generic[R_co], frozen=True):
     """Changes what ends with the manager. No revision counts it, and nothing of it is kept."""
 
 
-class Housekeeping(Command[R_co], Generic[R_co], frozen=True):
+class Internal(Command[R_co], Generic[R_co], frozen=True):
     """What the manager asks of itself; no peer can send it."""
 
 
-class Upkeep(Housekeeping[R_co], Generic[R_co], frozen=True):
+class EphemeralInternal(Internal[R_co], Generic[R_co], frozen=True):
     """Housekeeping of what ends with the manager: no revision counts it either."""

@@ -5,7 +5,7 @@ creates arrive inside it, so that deciding needs no randomness.
 """
 
 from stepwell.domain.changesets.commands import ChangesetRead, ChangesetWrite
-from stepwell.domain.command_roots import Command, Fleeting, Housekeeping, Read, Upkeep, Write
+from stepwell.domain.command_roots import Command, Ephemeral, EphemeralInternal, Internal, Read, Write
 from stepwell.domain.plans.commands import PlanRead, PlanWrite
 from stepwell.domain.plans.subplan_commands import SubplanWrite
 from stepwell.domain.receipts.commands import ReceiptRead, ReceiptWrite
@@ -16,4 +16,14 @@ AnyRead = TierRead | PlanRead | ChangesetRead | ReceiptRead | TaskRead
 AnyWrite = TierWrite | PlanWrite | SubplanWrite | ChangesetWrite | ReceiptWrite
 AnyCommand = AnyRead | AnyWrite | TaskFleeting
 
-__all__ = ["AnyCommand", "AnyRead", "AnyWrite", "Command", "Fleeting", "Housekeeping", "Read", "Upkeep", "Write"]
+__all__ = [
+    "AnyCommand",
+    "AnyRead",
+    "AnyWrite",
+    "Command",
+    "Ephemeral",
+    "EphemeralInternal",
+    "Internal",
+    "Read",
+    "Write",
+]

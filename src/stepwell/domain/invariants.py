@@ -18,7 +18,7 @@ from stepwell.domain.plans.lifecycle import POSITIONS, TERMINAL
 from stepwell.domain.plans.model import Phase, PlanState, Position
 from stepwell.domain.plans.validations import missing
 from stepwell.domain.state import State
-from stepwell.domain.tiers.body_refs import Bodies
+from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.table import Usage
 from stepwell.domain.tiers.tier import Tier
 
@@ -132,7 +132,7 @@ def projects_have_their_fragments_in_order_of_creation(state: State) -> Iterator
 @invariant
 def bodies_are_counted_exactly(state: State) -> Iterator[str]:
     """By tier, and a body is kept as long as a fragment, an entry, a receipt or a task refers to it, and no longer."""
-    actual = Bodies()
+    actual = BodyTable()
     for fragment in state.fragments.entries.values():
         row = fragment.row
         actual.retain((row.digest, row.size), row.tier)

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from stepwell import limits
 from stepwell.domain.changesets import rules as changeset_rules
-from stepwell.domain.commands import Command, Fleeting, Upkeep, Write
+from stepwell.domain.commands import Command, Ephemeral, EphemeralInternal, Write
 from stepwell.domain.plans import actions, decisions, merge, ready, retention, subplans
 from stepwell.domain.plans import apply as plan_apply
 from stepwell.domain.plans import rules as plan_rules
@@ -74,7 +74,7 @@ def apply(state: State, command: Command[Reply], origin: Origin) -> Outcome:
     verdict = decide(state, command, origin)
     evolve(state, verdict, origin.now_ms)
     if verdict.changes or isinstance(command, Write):
-        state.revision += not isinstance(command, Fleeting | Upkeep)
+        state.revision += not isinstance(command, Ephemeral | EphemeralInternal)
         state.settle()
     return Outcome(verdict.reply, state.revision, verdict.changes, verdict.bodies)
 

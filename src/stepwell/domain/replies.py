@@ -9,7 +9,7 @@ from msgspec import Struct
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.plans.model import Action, ActionState, Decision, Phase, Plan, PlanState
 from stepwell.domain.receipts.model import ReceiptRow
-from stepwell.domain.tasks.model import Offered, Task, TaskState, Worker
+from stepwell.domain.tasks.model import StrategyOffer, Task, TaskState, Worker
 from stepwell.domain.tiers.model import FragmentRow, TierBudget
 from stepwell.domain.tiers.table import Usage
 from stepwell.domain.tiers.tier import Tier
@@ -72,7 +72,7 @@ class FragmentsMoved(Reply, frozen=True):
     more: bool = False
 
 
-class FragmentDeleted(Reply, frozen=True):
+class FragmentRemoved(Reply, frozen=True, tag="FragmentDeleted"):
     """It is gone."""
 
     project: str
@@ -182,7 +182,7 @@ class PlanPage(Reply, frozen=True):
     cursor: str | None
 
 
-class DecisionRecorded(Reply, frozen=True):
+class DecisionFound(Reply, frozen=True, tag="DecisionRecorded"):
     """A decision."""
 
     decision: Decision
@@ -208,7 +208,7 @@ class ChangesetPage(Reply, frozen=True):
     cursor: str | None
 
 
-class ChangeRecorded(Reply, frozen=True):
+class EntryFound(Reply, frozen=True, tag="ChangeRecorded"):
     """The entry, and so the changeset that it really went to."""
 
     entry: EntryRow
@@ -293,7 +293,7 @@ class WorkerFound(Reply, frozen=True):
 class StrategiesFound(Reply, frozen=True):
     """What is offered, by whom, and what is waiting for it."""
 
-    offers: tuple[Offered, ...]
+    offers: tuple[StrategyOffer, ...]
     workers: tuple[Worker, ...]
     queued: int
     leased: int
@@ -322,7 +322,7 @@ AnyReply = (
     FragmentPlaced
     | FragmentFound
     | FragmentsMoved
-    | FragmentDeleted
+    | FragmentRemoved
     | FragmentPage
     | ProjectPage
     | TierMetrics
@@ -333,11 +333,11 @@ AnyReply = (
     | PlanFound
     | ReadyStarted
     | PlanPage
-    | DecisionRecorded
+    | DecisionFound
     | DecisionPage
     | ChangesetFound
     | ChangesetPage
-    | ChangeRecorded
+    | EntryFound
     | EntryPage
     | ReceiptStored
     | ReceiptFound

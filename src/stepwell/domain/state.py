@@ -14,9 +14,9 @@ from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.tables import Cell, EntryTable, PlanTable, ReceiptTable, Table
 from stepwell.domain.tasks.model import Task, Worker
 from stepwell.domain.tasks.queue import TaskTable, WorkerTable
-from stepwell.domain.tiers.body_refs import Bodies
+from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.model import FragmentRow, TierBudget
-from stepwell.domain.tiers.table import Entry, FragmentTable
+from stepwell.domain.tiers.table import FragmentEntry, FragmentTable
 
 if TYPE_CHECKING:
     from stepwell.domain.replies import Row
@@ -38,7 +38,7 @@ class State:
     def __init__(self, budget: TierBudget | None = None) -> None:
         self.revision = 0
         self._budget = Cell(budget or TierBudget())
-        self.bodies = Bodies()
+        self.bodies = BodyTable()
         self.fragments = FragmentTable()
         self.actions: Table[Action] = Table()
         self.plans = PlanTable()
@@ -69,7 +69,9 @@ class State:
     def budget(self) -> TierBudget:
         return self._budget.row
 
-    def restore(self, revision: int, rows: Iterable[Row], fragments: Sequence[Entry], serial: int, tick: int) -> None:
+    def restore(
+        self, revision: int, rows: Iterable[Row], fragments: Sequence[FragmentEntry], serial: int, tick: int
+    ) -> None:
         """Be as a state was that had these rows and fragments, the latter in the order of their use."""
         self.revision = revision
         for row in rows:

@@ -19,7 +19,7 @@ from stepwell.ingest.inventory import KnownFile
 from stepwell.ingest.split import VERSION
 
 
-class Place(Struct, frozen=True):
+class FragmentPlace(Struct, frozen=True):
     """Where a file's rows go."""
 
     project: str
@@ -62,7 +62,7 @@ class FileChange(Struct, frozen=True):
         yield FileChange(self.source, (), (), self.file, revision)
 
 
-def of_split(split: FileSplit, data: bytes, known: KnownFile, place: Place) -> FileChange:
+def of_split(split: FileSplit, data: bytes, known: KnownFile, place: FragmentPlace) -> FileChange:
     """A file that is new, or has other bytes than before. Parts that are as they were are left alone."""
     stored = [
         (_fragment(part, split.source, data, place.project), row.tier if row else place.tier)
@@ -83,7 +83,7 @@ def of_split(split: FileSplit, data: bytes, known: KnownFile, place: Place) -> F
     return FileChange(split.source, deleted, tuple(stored), file, _revision(known))
 
 
-def of_same(same: FileSame, known: KnownFile, place: Place) -> FileChange | None:
+def of_same(same: FileSame, known: KnownFile, place: FragmentPlace) -> FileChange | None:
     """A file that was written, or moved with its root, but has the same bytes; None if it is as young as before."""
     outline = replace(known.outline, size=same.size, mtime_ns=same.mtime_ns, root=place.root)
     if outline == known.outline:
@@ -93,7 +93,7 @@ def of_same(same: FileSame, known: KnownFile, place: Place) -> FileChange | None
     return FileChange(same.source, (), (), _file(same.source, outline, body, known, place), _revision(known))
 
 
-def of_skipped(skipped: FileSkipped, known: KnownFile, place: Place) -> FileChange:
+def of_skipped(skipped: FileSkipped, known: KnownFile, place: FragmentPlace) -> FileChange:
     """A file that was read in vain: it is remembered, so that it is not read again before it changes."""
     outline = FileOutline(
         size=skipped.size,
@@ -134,7 +134,9 @@ def _is_stored(part: PartFound, row: FragmentRow | None) -> bool:
     )
 
 
-def _file(source: str, outline: FileOutline, body: str, known: KnownFile, place: Place) -> tuple[Fragment, Tier]:
+def _file(
+    source: str, outline: FileOutline, body: str, known: KnownFile, place: FragmentPlace
+) -> tuple[Fragment, Tier]:
     fragment = Fragment(
         fragment_id=file_id(source),
         body=body,

@@ -39,7 +39,7 @@ _MARKERS: Final = ("pyvenv.cfg", "CACHEDIR.TAG")
 _LEFTOVERS: Final = (".pyc", ".pyo", ".o", ".a", ".so", ".dylib", ".dll", ".exe", ".class", ".swp", "~")
 
 
-class Found(Struct, frozen=True):
+class DiscoveredFiles(Struct, frozen=True):
     """A regular file, as it was when it was looked at."""
 
     source: str  # relative to the root, with '/'
@@ -51,7 +51,7 @@ class Tree(Struct, frozen=True):
     """What there is under a root, in order of name; and what there is, but is not read, with the reason."""
 
     root: Path
-    files: tuple[Found, ...]
+    files: tuple[DiscoveredFiles, ...]
     skipped: dict[str, str]
     is_whole: bool  # or one file of the root only
 
@@ -113,19 +113,19 @@ def _walk(root: Path) -> Iterator[str]:
 
 
 def _look(root: Path, names: list[str], *, is_whole: bool) -> Tree:
-    files: list[Found] = []
+    files: list[DiscoveredFiles] = []
     skipped: dict[str, str] = {}
     inside = _Inside(root)
     for name in sorted(names):
         outcome = _found(root, name, inside)
-        if isinstance(outcome, Found):
+        if isinstance(outcome, DiscoveredFiles):
             files.append(outcome)
         elif outcome:
             skipped[os.fsencode(name).decode(errors="backslashreplace")] = outcome
     return Tree(root, tuple(files), skipped, is_whole)
 
 
-def _found(root: Path, name: str, inside: _Inside) -> Found | str:
+def _found(root: Path, name: str, inside: _Inside) -> DiscoveredFiles | str:
     """A file, or why it is not read; an empty reason for what is not there at all, as a file that git will miss."""
     if not name.isascii():
         try:
@@ -142,7 +142,7 @@ def _found(root: Path, name: str, inside: _Inside) -> Found | str:
         return _reason(error)
     if stat.S_ISREG(seen.st_mode):
         is_huge = seen.st_size > limits.INGEST_FILE_BYTES_MAX
-        return f"it has {seen.st_size:,} bytes" if is_huge else Found(name, seen.st_size, seen.st_mtime_ns)
+        return f"it has {seen.st_size:,} bytes" if is_huge else DiscoveredFiles(name, seen.st_size, seen.st_mtime_ns)
     return _OTHERS.get(stat.S_IFMT(seen.st_mode), "it is no regular file")
 
 

@@ -32,19 +32,19 @@ Count = Callable[[bytes], int]
 """The tokens of a body."""
 
 
-class Asked(Struct, frozen=True, array_like=True):
+class FileRequest(Struct, frozen=True, array_like=True):
     """A file to look at, and what it was when it was stored."""
 
     source: str
     digest: str = ""
 
 
-class Chore(Struct, frozen=True, array_like=True):
+class SplitJob(Struct, frozen=True, array_like=True):
     """Some files of a root, to be read and split."""
 
     root: bytes
     encoding: str
-    files: tuple[Asked, ...]
+    files: tuple[FileRequest, ...]
 
 
 class PartFound(Struct, frozen=True, array_like=True, gc=False):
@@ -92,11 +92,11 @@ class FileSkipped(Struct, frozen=True, array_like=True, tag=True):
 Outcome = FileSplit | FileSame | FileSkipped
 
 encoder = Encoder()
-chore_decoder: Decoder[Chore] = Decoder(Chore)
+chore_decoder: Decoder[SplitJob] = Decoder(SplitJob)
 outcomes_decoder: Decoder[tuple[Outcome, ...]] = Decoder(tuple[Outcome, ...])
 
 
-class Read(Struct, frozen=True):
+class FileRead(Struct, frozen=True):
     """The bytes of a file, and how it was known when they were read."""
 
     data: bytes
@@ -107,7 +107,7 @@ Looked = tuple[Outcome, bytes]
 """What has become of a file, and its bytes if it was split."""
 
 
-def look_at(root: bytes, asked: Asked, count: Count) -> Looked:
+def look_at(root: bytes, asked: FileRequest, count: Count) -> Looked:
     """Read one file, and split it if it has changed."""
     try:
         read = read_file(root, asked.source)
@@ -127,10 +127,10 @@ def read_again(root: bytes, split: FileSplit, count: Count) -> Looked:
         read = None
     if read is not None and digest_of(read.data).hex() == split.digest:
         return split, read.data
-    return look_at(root, Asked(split.source), count)
+    return look_at(root, FileRequest(split.source), count)
 
 
-def _outcome(read: Read, asked: Asked, count: Count) -> Outcome:
+def _outcome(read: FileRead, asked: FileRequest, count: Count) -> Outcome:
     """What a file comes to whose bytes are there."""
     data, source = read.data, asked.source
     digest = digest_of(data).hex()
@@ -151,7 +151,7 @@ def _part(part: Part, data: bytes, part_id: str, count: Count) -> PartFound:
     return PartFound(part_id, part.start, part.end, part.kind, count(body), digest_of(body), metadata)
 
 
-def read_file(root: bytes, source: str) -> Read | None:
+def read_file(root: bytes, source: str) -> FileRead | None:
     """All of a regular file; None if it is huge. What has become a link, a pipe or a directory raises."""
     with open(root + b"/" + source.encode(), "rb", opener=_open) as file:
         before = os.fstat(file.fileno())
@@ -166,7 +166,7 @@ def read_file(root: bytes, source: str) -> Read | None:
         and after.st_size == len(data)
         and after.st_mtime_ns < time.time_ns() - limits.INGEST_SETTLED_NS
     )
-    return Read(data, after.st_mtime_ns if is_settled else 0)
+    return FileRead(data, after.st_mtime_ns if is_settled else 0)
 
 
 def _open(path: str, flags: int) -> int:

@@ -16,8 +16,8 @@ from msgspec import Struct, field
 from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import FILE_KIND, FileOutline, file_id, fingerprint, is_part
-from stepwell.ingest.discovery import Found, Tree
-from stepwell.ingest.files import Asked
+from stepwell.ingest.discovery import DiscoveredFiles, Tree
+from stepwell.ingest.files import FileRequest
 from stepwell.ingest.split import VERSION
 
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
@@ -45,11 +45,11 @@ Inventory = Mapping[str, KnownFile]
 """By source."""
 
 
-class Plan(Struct, frozen=True):
+class IngestPlan(Struct, frozen=True):
     """What is to be done about a directory."""
 
     unchanged: tuple[str, ...]
-    asked: tuple[tuple[Asked, int], ...]  # to be read, with their sizes
+    asked: tuple[tuple[FileRequest, int], ...]  # to be read, with their sizes
     gone: tuple[str, ...]
 
 
@@ -68,11 +68,11 @@ def take_inventory(rows: Iterable[FragmentRow], of: frozenset[str] | None = None
     return found
 
 
-def plan(tree: Tree, inventory: Inventory) -> Plan:
+def plan(tree: Tree, inventory: Inventory) -> IngestPlan:
     """Which files are as they were, which have to be read, and which are stored but not there any more."""
     root = root_name(tree.root)
     unchanged: list[str] = []
-    asked: list[tuple[Asked, int]] = []
+    asked: list[tuple[FileRequest, int]] = []
     for found in tree.files:
         known = inventory.get(found.source)
         outline = known.outline if known else None
@@ -80,12 +80,12 @@ def plan(tree: Tree, inventory: Inventory) -> Plan:
         if is_intact and outline is not None and _is_same(found, outline, root):
             unchanged.append(found.source)
         else:
-            asked.append((Asked(found.source, outline.digest if is_intact and outline else ""), found.size))
+            asked.append((FileRequest(found.source, outline.digest if is_intact and outline else ""), found.size))
     gone = _gone(tree, inventory, root) if tree.is_whole else ()
-    return Plan(tuple(unchanged), tuple(asked), tuple(gone))
+    return IngestPlan(tuple(unchanged), tuple(asked), tuple(gone))
 
 
-def _is_same(found: Found, outline: FileOutline, root: str) -> bool:
+def _is_same(found: DiscoveredFiles, outline: FileOutline, root: str) -> bool:
     """By what a look at the directory says."""
     return (outline.size, outline.mtime_ns, outline.root) == (found.size, found.mtime_ns, root)
 

@@ -10,7 +10,7 @@ from stepwell.domain.tiers.source_outline import NAME_CHARS_MAX, Outline
 from stepwell.ingest.splitters import definitions, headings, python, references, turns
 from stepwell.ingest.splitters.languages import ending, language_of
 from stepwell.ingest.splitters.lines import Border, Lines, stretches
-from stepwell.ingest.splitters.windows import Piece, pieces
+from stepwell.ingest.splitters.windows import Window, pieces
 
 VERSION: Final = "1"
 """To be raised when the same file comes to other parts than before: then all files are split anew."""
@@ -48,7 +48,7 @@ def _borders(source: str, lines: Lines) -> tuple[str, list[Border]]:
     return language.kind, by_syntax or definitions.borders(lines, language) or []
 
 
-def _part(piece: Piece, place: int, source: str, text: str, kind: str) -> Part:
+def _part(piece: Window, place: int, source: str, text: str, kind: str) -> Part:
     outline = Outline(
         lines=(piece.first + 1, piece.last + 1),
         name=_joined(piece.names),
@@ -59,7 +59,7 @@ def _part(piece: Piece, place: int, source: str, text: str, kind: str) -> Part:
     return Part(piece.start, piece.end, kind, piece.names[0] if piece.names else "", outline)
 
 
-def _refs(piece: Piece, source: str, text: str, kind: str) -> tuple[str, ...]:
+def _refs(piece: Window, source: str, text: str, kind: str) -> tuple[str, ...]:
     if kind == "markdown":
         return references.of_prose(text, source)
     language = language_of(source) if kind == "code" else None

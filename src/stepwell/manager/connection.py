@@ -5,9 +5,9 @@ from __future__ import annotations
 import select
 from typing import Final
 
-from stepwell.manager.sessions import Session
+from stepwell.manager.sessions import SessionRecord
 from stepwell.manager.uploads import Uploads
-from stepwell.protocol.messages import AskView, Offer
+from stepwell.protocol.messages import AskView, OfferUpload
 from stepwell.transport.address import Credentials
 from stepwell.transport.peer import Peer
 
@@ -15,7 +15,7 @@ READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
 
 
-class Guest:
+class ClientConnection:
     """A connection, its session once it has said Hello, and what it is waiting for."""
 
     __slots__ = (
@@ -38,11 +38,11 @@ class Guest:
         self.credentials = who
         self.uploads = uploads
         self.joined_at_s = now_s
-        self.session: Session | None = None
+        self.session: SessionRecord | None = None
         self.interest = READ
         self.is_watching = False  # it is told what happens, and asks nothing any more
         self.is_working = False  # it is given tasks
         self.is_following = False  # it is told what becomes of its session's tasks
         self.known: set[int] = set()  # segments whose descriptors this connection has carried
-        self.parked: Offer | AskView | None = None  # cannot be answered yet; what comes behind it waits
+        self.parked: OfferUpload | AskView | None = None  # cannot be answered yet; what comes behind it waits
         self.parked_at_s = now_s

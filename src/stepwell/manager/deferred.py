@@ -8,28 +8,28 @@ from __future__ import annotations
 from typing import assert_never
 
 from stepwell import limits
-from stepwell.manager.connection import Guest
-from stepwell.manager.request_handler import Requests
-from stepwell.manager.segment_sharing import Sharing
-from stepwell.protocol.messages import AskView, Granted, Offer, Response, ViewOpened
+from stepwell.manager.connection import ClientConnection
+from stepwell.manager.request_handler import RequestHandler
+from stepwell.manager.segment_sharing import SegmentSharing
+from stepwell.protocol.messages import AskView, OfferUpload, Response, UploadGranted, ViewOpened
 
 
-class Parking:
+class DeferredRequests:
     """The guests that wait, by their descriptor."""
 
-    def __init__(self, requests: Requests, sharing: Sharing, epoch: str) -> None:
+    def __init__(self, requests: RequestHandler, sharing: SegmentSharing, epoch: str) -> None:
         self._requests = requests
         self._sharing = sharing
         self._epoch = epoch
-        self.guests: dict[int, Guest] = {}
+        self.guests: dict[int, ClientConnection] = {}
 
-    def resume(self, guest: Guest, parked: Offer | AskView, now_s: float) -> bool:
+    def resume(self, guest: ClientConnection, parked: OfferUpload | AskView, now_s: float) -> bool:
         """Answer what could not be answered before, if it can be now; whether the guest may go on."""
         fd = guest.peer.fileno()
         self.guests[fd] = guest
         is_overdue = now_s - guest.parked_at_s > limits.GRANT_SECONDS_MAX
         match parked:
-            case Offer():
+            case OfferUpload():
                 is_done = self._grant(guest, parked, now_s, is_overdue=is_overdue)
             case AskView():
                 is_done = self._open_view(guest, parked, now_s, is_overdue=is_overdue)
@@ -45,18 +45,18 @@ class Parking:
         """A guest is gone."""
         self.guests.pop(fd, None)
 
-    def _grant(self, guest: Guest, offer: Offer, now_s: float, *, is_overdue: bool) -> bool:
+    def _grant(self, guest: ClientConnection, offer: OfferUpload, now_s: float, *, is_overdue: bool) -> bool:
         assert guest.session is not None
         origin = self._requests.origin(guest.session)
         accepted = guest.uploads.grant(offer, origin, now_s, is_overdue=is_overdue)
         if accepted is None:
             return False
-        guest.peer.send(Granted(offer.number, accepted))
+        guest.peer.send(UploadGranted(offer.number, accepted))
         if accepted:
             guest.peer.expect(guest.uploads, now_s)
         return True
 
-    def _open_view(self, guest: Guest, question: AskView, now_s: float, *, is_overdue: bool) -> bool:
+    def _open_view(self, guest: ClientConnection, question: AskView, now_s: float, *, is_overdue: bool) -> bool:
         assert guest.session is not None
         opened: ViewOpened | Response | None
         if is_overdue:

@@ -47,7 +47,7 @@ class _Step(Struct):
     events: Sequence[AnyEvent] = ()
 
 
-class Feed:
+class EventFeed:
     """The latest steps, bounded by the number of their changes.
 
     Making events takes longer than keeping changes, and mostly nobody asks: of fragments, which are what changes

@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 
 from stepwell.errors import ProtocolError
-from stepwell.manager.connection import Guest
+from stepwell.manager.connection import ClientConnection
 from stepwell.manager.journal import Journal
-from stepwell.manager.segment_sharing import Sharing
-from stepwell.manager.sessions import Session, Sessions
+from stepwell.manager.segment_sharing import SegmentSharing
+from stepwell.manager.sessions import SessionRecord, SessionTable
 from stepwell.protocol.messages import VERSION, Hello, Welcome
 
 
-class Welcoming:
+class Handshake:
     """Gives a guest its session, an old one if it has one."""
 
-    def __init__(self, sessions: Sessions, sharing: Sharing, journal: Journal) -> None:
+    def __init__(self, sessions: SessionTable, sharing: SegmentSharing, journal: Journal) -> None:
         self._sessions = sessions
         self._sharing = sharing
         self._journal = journal
 
-    def welcome(self, guest: Guest, hello: Hello, revision: int) -> Session:
+    def welcome(self, guest: ClientConnection, hello: Hello, revision: int) -> SessionRecord:
         """From now on the guest may ask."""
         if hello.version != VERSION:
             raise ProtocolError(

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from stepwell.manager.sessions import Session
+from stepwell.manager.sessions import SessionRecord
 
 
-class Holders:
+class SegmentHolders:
     """Sessions by the segments that they were given."""
 
     def __init__(self) -> None:
-        self._by_segment: dict[int, set[Session]] = {}
+        self._by_segment: dict[int, set[SessionRecord]] = {}
         self._retired: dict[int, int] = {}  # sizes, the oldest first, of those that somebody still has
         self.retired_bytes = 0
 
@@ -25,7 +25,7 @@ class Holders:
         """How many segments are gone for us and not for others."""
         return len(self._retired)
 
-    def give(self, session: Session, segments: Iterable[int]) -> None:
+    def give(self, session: SessionRecord, segments: Iterable[int]) -> None:
         """A session is given segments."""
         for number in segments:
             self._by_segment.setdefault(number, set()).add(session)
@@ -40,7 +40,7 @@ class Holders:
                 for session in holders:
                     session.notices.append(number)
 
-    def release(self, session: Session, segments: Iterable[int]) -> None:
+    def release(self, session: SessionRecord, segments: Iterable[int]) -> None:
         """A session has let go of segments."""
         for number in segments:
             if number not in session.segments:
@@ -52,18 +52,18 @@ class Holders:
                 del self._by_segment[number]
                 self.retired_bytes -= self._retired.pop(number, 0)
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: SessionRecord) -> None:
         """A session is over, or treated as if it were."""
         self.release(session, tuple(session.segments))
         session.notices.clear()
 
-    def beyond(self, limit: int) -> Iterator[Session]:
+    def beyond(self, limit: int) -> Iterator[SessionRecord]:
         """Those who have held on the longest, until the others hold no more bytes than that. They are forgotten."""
         while self.retired_bytes > limit:
             for session in self.oldest():
                 yield session
                 self.forget(session)
 
-    def oldest(self) -> set[Session]:
+    def oldest(self) -> set[SessionRecord]:
         """Those who have the oldest of the retired segments."""
         return set(self._by_segment[next(iter(self._retired))]) if self._retired else set()

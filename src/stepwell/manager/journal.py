@@ -15,8 +15,8 @@ from stepwell.domain.state import State
 from stepwell.domain.tiers.model import FragmentRow, TierBudget
 from stepwell.domain.verdict import RowChanged
 from stepwell.errors import BodyGone
-from stepwell.manager.event_feed import Feed
-from stepwell.storage.store import BodyRow, Durability, SessionRow, Store, Turn
+from stepwell.manager.event_feed import EventFeed
+from stepwell.storage.store import BodyRow, CommitBatch, Durability, SessionRow, Store
 
 
 class Journal:
@@ -26,8 +26,8 @@ class Journal:
         self.store = store
         self._state = state
         self.is_durable = store.durability is not Durability.NONE
-        self.feed = Feed(self._projects_of, floor=state.revision, archive=store if self.is_durable else None)
-        self._turn = Turn()
+        self.feed = EventFeed(self._projects_of, floor=state.revision, archive=store if self.is_durable else None)
+        self._turn = CommitBatch()
         self._is_changed = False
         self._answered: dict[str, int] = {}  # by session, as far as it is written
         self._write_uses_at_s = 0.0
@@ -129,7 +129,7 @@ class Journal:
         """Make all of it survive, and then tell whoever watches."""
         if not self._is_changed:
             return
-        turn, self._turn, self._is_changed = self._turn, Turn(), False
+        turn, self._turn, self._is_changed = self._turn, CommitBatch(), False
         table = self._state.fragments
         for key in turn.fragments:
             turn.fragments[key] = table.entries.get(key)

@@ -16,36 +16,36 @@ from typing import assert_never
 
 from stepwell import limits
 from stepwell.errors import Busy, ManagerFault, OutcomeUnknown, ProtocolError, StepwellError
-from stepwell.manager.connection import READ, WRITE, Guest
-from stepwell.manager.deferred import Parking
-from stepwell.manager.handshake import Welcoming
-from stepwell.manager.reply_cache import Answering
-from stepwell.manager.request_handler import Requests
-from stepwell.manager.segment_sharing import Sharing
-from stepwell.manager.sessions import Session, Sessions
-from stepwell.manager.task_dispatch import Dispatcher
+from stepwell.manager.connection import READ, WRITE, ClientConnection
+from stepwell.manager.deferred import DeferredRequests
+from stepwell.manager.handshake import Handshake
+from stepwell.manager.reply_cache import ReplyCache
+from stepwell.manager.request_handler import RequestHandler
+from stepwell.manager.segment_sharing import SegmentSharing
+from stepwell.manager.sessions import SessionRecord, SessionTable
+from stepwell.manager.task_dispatch import TaskDispatcher
 from stepwell.manager.uploads import Uploads
 from stepwell.manager.watchers import Watchers
-from stepwell.protocol.codec import Salvaged, decode_from_client
+from stepwell.protocol.codec import PartlyDecodedRequest, decode_from_client
 from stepwell.protocol.messages import (
     AskStatus,
     AskView,
     ClientMessage,
-    Follow,
+    FollowTasks,
     Goodbye,
     Hello,
-    Offer,
-    Progressed,
-    Received,
+    JoinAsWorker,
+    OfferUpload,
     Refusal,
     Rejected,
-    Released,
+    ReportProgress,
     Request,
-    Transaction,
-    Watch,
-    Work,
+    SegmentsReleased,
+    TasksReceived,
+    TransactionRequest,
+    WatchEvents,
 )
-from stepwell.storage.store import Kept
+from stepwell.storage.store import StoredState
 from stepwell.telemetry import Logger
 from stepwell.transport.address import credentials
 from stepwell.transport.busy_wait import Spin
@@ -60,7 +60,7 @@ class Loop:
     def __init__(
         self,
         listener: socket.socket,
-        requests: Requests,
+        requests: RequestHandler,
         *,
         log: Logger,
         signals: Mapping[int, str] | None = None,
@@ -72,18 +72,18 @@ class Loop:
         self._log = log
         self._signals = dict(signals or {})
         self._spin = Spin(spin_s)
-        self._sessions = Sessions()
+        self._sessions = SessionTable()
         self._bodies = requests.owner.bodies
         self._bodies.labour.on_failure = lambda error: log.error("memory.faulted", exc_info=error)
-        self._sharing = Sharing(self._bodies)
-        self._answering = Answering(requests, self._sharing, self._journal)
-        self._guests: dict[int, Guest] = {}
+        self._sharing = SegmentSharing(self._bodies)
+        self._answering = ReplyCache(requests, self._sharing, self._journal)
+        self._guests: dict[int, ClientConnection] = {}
         self._arrived = memoryview(bytearray(limits.RECEIVE_BYTES_PER_TURN))  # one for all: it is emptied at once
-        self._backlog: dict[int, Guest] = {}  # frames have arrived that no turn has come to yet
-        self._parking = Parking(requests, self._sharing, self._journal.store.epoch)
+        self._backlog: dict[int, ClientConnection] = {}  # frames have arrived that no turn has come to yet
+        self._parking = DeferredRequests(requests, self._sharing, self._journal.store.epoch)
         self._watchers = Watchers(self._journal.feed, requests, log)
-        self._welcoming = Welcoming(self._sessions, self._sharing, self._journal)
-        self._dispatcher = Dispatcher(requests, self._sharing, log)
+        self._welcoming = Handshake(self._sessions, self._sharing, self._journal)
+        self._dispatcher = TaskDispatcher(requests, self._sharing, log)
         self._started_at_s = self._now_s = requests.now_s()
         self._housekeep_at_s = self._sweep_at_s = self._tidy_at_s = self._now_s
         self._drain_until_s: float | None = None
@@ -100,7 +100,7 @@ class Loop:
             self._journal.commit()
         self._journal.commit()
 
-    def expect(self, kept: Kept) -> None:
+    def expect(self, kept: StoredState) -> None:
         """Give those who were connected to an earlier manager their time to come back."""
         self._sessions.restore(kept.sessions, kept.replies, self._now_s)
         for session in self._sessions:
@@ -135,7 +135,7 @@ class Loop:
         self._reply(busy)
         self._sharing.retire()
 
-    def _apply(self, ready: list[tuple[int, int]]) -> Collection[Guest]:
+    def _apply(self, ready: list[tuple[int, int]]) -> Collection[ClientConnection]:
         """Do what is asked; whoever may have to be told of it."""
         for fd, events in ready:
             self._attend(fd, events)
@@ -148,7 +148,7 @@ class Loop:
             self._housekeep()
         return busy.values()
 
-    def _reply(self, guests: Collection[Guest]) -> None:
+    def _reply(self, guests: Collection[ClientConnection]) -> None:
         """Send what was answered. Nothing is sent anywhere else: so that all of it was committed before."""
         told = self._watchers.tell(self._now_s)
         told += self._dispatcher.dispatch()
@@ -203,7 +203,7 @@ class Loop:
             self._epoll.modify(self._listener.fileno(), 0)  # until housekeeping; it would only be ready again
             return
         who = credentials(connection)
-        guest = Guest(Peer(connection, self._now_s), who, Uploads(self._requests.owner), self._now_s)
+        guest = ClientConnection(Peer(connection, self._now_s), who, Uploads(self._requests.owner), self._now_s)
         if who.uid != os.geteuid():
             self._log.warning("peer.refused", uid=who.uid, pid=who.pid)
             connection.close()
@@ -213,7 +213,7 @@ class Loop:
             self._reject(guest, Busy(f"{limits.PEERS_MAX} peers are connected already: try again later"))
             self._backlog[connection.fileno()] = guest
 
-    def _serve(self, guest: Guest) -> None:
+    def _serve(self, guest: ClientConnection) -> None:
         """Apply what a peer has sent, a bounded number of commands, or the one request that has more."""
         done = 0
         while done < limits.COMMANDS_PER_TURN:
@@ -240,7 +240,7 @@ class Loop:
                 break
         self._backlog[guest.peer.fileno()] = guest
 
-    def _handle(self, guest: Guest, message: ClientMessage | Salvaged) -> int:
+    def _handle(self, guest: ClientConnection, message: ClientMessage | PartlyDecodedRequest) -> int:
         """Do what a message asks; how many commands it was worth."""
         if isinstance(message, Hello):
             self._welcome(guest, message)
@@ -251,21 +251,21 @@ class Loop:
         match message:
             case _ if guest.is_watching:
                 raise ProtocolError("whoever watches asks for nothing else: use another connection")
-            case Request() | Transaction() | Salvaged():
+            case Request() | TransactionRequest() | PartlyDecodedRequest():
                 self._answering.respond(guest, session, message)
                 guest.uploads.release()
                 return len(message.commands)
-            case Offer() | AskView():
+            case OfferUpload() | AskView():
                 guest.parked, guest.parked_at_s = message, self._now_s
-            case Watch():
+            case WatchEvents():
                 self._watchers.join(guest, message, self._now_s)
-            case Work():
+            case JoinAsWorker():
                 self._dispatcher.employ(guest, message)
-            case Follow():
+            case FollowTasks():
                 self._dispatcher.follow(guest, message)
-            case Progressed() | Received():
+            case ReportProgress() | TasksReceived():
                 self._dispatcher.hear(guest, message)
-            case Released():
+            case SegmentsReleased():
                 self._sharing.holders.release(session, message.segments)
             case AskStatus():
                 uptime_s = self._now_s - self._started_at_s
@@ -280,7 +280,7 @@ class Loop:
                 assert_never(message)
         return 1
 
-    def _welcome(self, guest: Guest, hello: Hello) -> None:
+    def _welcome(self, guest: ClientConnection, hello: Hello) -> None:
         session = self._welcoming.welcome(guest, hello, self._requests.revision)
         if session.pidfd is not None and session.connections == 1:
             self._watch(session.pidfd)
@@ -292,13 +292,13 @@ class Loop:
         except OSError:  # watched already, since the session reconnected within its grace; or no room for one more
             return
 
-    def _reject(self, guest: Guest, error: StepwellError) -> None:
+    def _reject(self, guest: ClientConnection, error: StepwellError) -> None:
         """Say why, as far as the peer listens, and end the connection. Nobody else notices."""
         self._log.warning("peer.rejected", pid=guest.credentials.pid, reason=error.message)
         guest.peer.send(Rejected(Refusal.of(error, self._requests.revision)))
         guest.peer.is_open = False
 
-    def _flush(self, guest: Guest) -> None:
+    def _flush(self, guest: ClientConnection) -> None:
         peer = guest.peer
         was_full = peer.is_full
         if peer.outbox:
@@ -315,7 +315,7 @@ class Loop:
             self._epoll.modify(peer.fileno(), interest)
             guest.interest = interest
 
-    def _part(self, guest: Guest) -> None:
+    def _part(self, guest: ClientConnection) -> None:
         """A connection ends. Its session goes on for its grace if there is anything to come back for."""
         fd = guest.peer.fileno()
         if self._guests.pop(fd, None) is None:
@@ -336,7 +336,7 @@ class Loop:
                 if session.is_over:  # whatever another of its connections has taken since it said so
                     self._end(session)
 
-    def _bury(self, session: Session) -> None:
+    def _bury(self, session: SessionRecord) -> None:
         """The session's process is dead, even if a child of it still holds the socket."""
         self._log.info("session.died", session_id=session.session_id)
         for guest in [each for each in self._guests.values() if each.session is session]:
@@ -347,7 +347,7 @@ class Loop:
             self._part(guest)
         self._end(session)
 
-    def _end(self, session: Session) -> None:
+    def _end(self, session: SessionRecord) -> None:
         ended = self._requests.end_session(session.session_id)
         if ended.plan_ids:
             self._log.info("leases.ended", session_id=session.session_id, plan_ids=ended.plan_ids)
@@ -356,7 +356,7 @@ class Loop:
         if session.connections == 0:
             self._forget(session)
 
-    def _forget(self, session: Session) -> None:
+    def _forget(self, session: SessionRecord) -> None:
         self._sessions.forget(session)
         self._journal.part(session.session_id)
 

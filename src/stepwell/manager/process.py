@@ -22,13 +22,13 @@ from stepwell import limits
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.errors import StartFailed, StepwellError, StoreDamaged, StoreFailed
 from stepwell.manager.loop import Loop
-from stepwell.manager.request_handler import Requests
-from stepwell.manager.state_owner import Clock, StateOwner
+from stepwell.manager.request_handler import RequestHandler
+from stepwell.manager.state_owner import StateClock, StateOwner
 from stepwell.protocol.messages import Refusal
 from stepwell.storage.directory import DataDirectory
-from stepwell.storage.null_store import MemoryStore
+from stepwell.storage.null_store import NullStore
 from stepwell.storage.sqlite import SqliteStore
-from stepwell.storage.store import Durability, Kept, Store
+from stepwell.storage.store import Durability, Store, StoredState
 from stepwell.telemetry import Logger, LogLevel
 from stepwell.transport.address import listen
 
@@ -85,17 +85,19 @@ def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
 
 
 @contextlib.contextmanager
-def opened(settings: Settings, log: Logger, clock: Callable[[int], Clock] = Clock) -> Generator[Requests]:
+def opened(
+    settings: Settings, log: Logger, clock: Callable[[int], StateClock] = StateClock
+) -> Generator[RequestHandler]:
     """The state as it is kept, and what turns requests to it into responses; a clock goes on from the given moment."""
     with contextlib.ExitStack() as stack:
         store = open_store(settings)
         stack.callback(store.close)
         owner = StateOwner(settings.budget_after(TierBudget()), store)
         stack.callback(owner.close)
-        yield Requests(owner, clock(owner.kept.clock_ms if owner.kept else 0), log)
+        yield RequestHandler(owner, clock(owner.kept.clock_ms if owner.kept else 0), log)
 
 
-def resume(settings: Settings, loop: Loop, requests: Requests) -> None:
+def resume(settings: Settings, loop: Loop, requests: RequestHandler) -> None:
     """Go on where an earlier manager ended, if there was one; then it may be served."""
     owner = requests.owner
     if owner.kept is not None:
@@ -112,7 +114,7 @@ def logger(settings: Settings) -> Logger:
 def open_store(settings: Settings) -> Store:
     """Where the state is kept, if anywhere."""
     if settings.data_dir is None:
-        return MemoryStore(settings.encoding)
+        return NullStore(settings.encoding)
     directory = DataDirectory(settings.data_dir, settings.address, must_exist=settings.must_exist)
     try:
         return SqliteStore(directory, settings.durability, settings.encoding)
@@ -121,7 +123,7 @@ def open_store(settings: Settings) -> Store:
         raise
 
 
-def _budget_of(kept: Kept) -> TierBudget:
+def _budget_of(kept: StoredState) -> TierBudget:
     return next((row for row in kept.rows if isinstance(row, TierBudget)), TierBudget())
 
 

@@ -13,12 +13,12 @@ from stepwell.domain.state import State
 from stepwell.errors import StoreDamaged
 from stepwell.manager.journal import Journal
 from stepwell.memory.writer.body_store import BodyStore
-from stepwell.storage.store import Kept
+from stepwell.storage.store import StoredState
 
 _SHOWN: Final = 5
 
 
-def recover(kept: Kept) -> State:
+def recover(kept: StoredState) -> State:
     """The state that was committed last. Its invariants hold, but that of budgets: those may be others now."""
     state = State()
     try:
@@ -34,7 +34,7 @@ def recover(kept: Kept) -> State:
     return state
 
 
-def doubled(state: State, kept: Kept) -> Iterator[str]:
+def doubled(state: State, kept: StoredState) -> Iterator[str]:
     """Fragments and bodies that are there twice."""
     for entry in kept.fragments if len(state.fragments) < len(kept.fragments) else ():
         if state.fragments.entries[entry.row.key] is not entry:
@@ -46,7 +46,7 @@ def doubled(state: State, kept: Kept) -> Iterator[str]:
         seen.add(body.digest)
 
 
-def missing(state: State, kept: Kept) -> Iterator[str]:
+def missing(state: State, kept: StoredState) -> Iterator[str]:
     """Bodies that something refers to and that are not there, or not as they were."""
     sizes = {body.digest: body.size for body, _ in kept.bodies}
     for digest, count in state.bodies.counts.items():
@@ -56,7 +56,7 @@ def missing(state: State, kept: Kept) -> Iterator[str]:
             yield f"body {digest.hex()} of {count.size} bytes {found}"
 
 
-def restore_bodies(kept: Kept, state: State, bodies: BodyStore, journal: Journal) -> None:
+def restore_bodies(kept: StoredState, state: State, bodies: BodyStore, journal: Journal) -> None:
     """Every body is in the vault. Those that nothing refers to, of uploads that nobody came to take, go."""
     for body, packed_bytes in kept.bodies:
         if body.digest in state.bodies:

@@ -7,24 +7,29 @@ from collections.abc import Sequence
 
 from stepwell.domain.commands import Read
 from stepwell.errors import InvalidArgument, OutcomeUnknown
-from stepwell.manager.connection import Guest
+from stepwell.manager.connection import ClientConnection
 from stepwell.manager.journal import Journal
-from stepwell.manager.request_handler import Asked, Requests
-from stepwell.manager.segment_sharing import Sharing
-from stepwell.manager.sessions import Session
-from stepwell.protocol.codec import Salvaged, encode_frame
-from stepwell.protocol.messages import AskStatus, Refusal, Request, Response, Status, Transaction
+from stepwell.manager.request_handler import Asked, RequestHandler
+from stepwell.manager.segment_sharing import SegmentSharing
+from stepwell.manager.sessions import SessionRecord
+from stepwell.protocol.codec import PartlyDecodedRequest, encode_frame
+from stepwell.protocol.messages import AskStatus, Refusal, Request, Response, Status, TransactionRequest
 
 
-class Answering:
+class ReplyCache:
     """Puts answers in outboxes, with whatever has to come before them."""
 
-    def __init__(self, requests: Requests, sharing: Sharing, journal: Journal) -> None:
+    def __init__(self, requests: RequestHandler, sharing: SegmentSharing, journal: Journal) -> None:
         self._requests = requests
         self._sharing = sharing
         self._journal = journal
 
-    def respond(self, guest: Guest, session: Session, message: Request | Transaction | Salvaged) -> None:
+    def respond(
+        self,
+        guest: ClientConnection,
+        session: SessionRecord,
+        message: Request | TransactionRequest | PartlyDecodedRequest,
+    ) -> None:
         """Do what a request asks, unless it has been done."""
         try:
             frame = session.recall(message.request_id, message.answered)
@@ -38,7 +43,7 @@ class Answering:
         else:
             self._obey(guest, session, message)
 
-    def _inform(self, guest: Guest, response: Response) -> None:
+    def _inform(self, guest: ClientConnection, response: Response) -> None:
         """Answer what can be asked again."""
         self._sharing.before(guest, response)
         try:
@@ -46,7 +51,12 @@ class Answering:
         except InvalidArgument:  # it does not fit
             guest.peer.send(self._requests.without_answers(response))
 
-    def _obey(self, guest: Guest, session: Session, message: Request | Transaction | Salvaged) -> None:
+    def _obey(
+        self,
+        guest: ClientConnection,
+        session: SessionRecord,
+        message: Request | TransactionRequest | PartlyDecodedRequest,
+    ) -> None:
         """Do what must not be done twice, and remember what it came to."""
         revision = self._journal.revision
         response = self._requests.respond(message, session, guest.uploads.held)
@@ -62,8 +72,8 @@ class Answering:
 
     def report(
         self,
-        guest: Guest,
-        session: Session,
+        guest: ClientConnection,
+        session: SessionRecord,
         message: AskStatus,
         *,
         uptime_s: float,

@@ -19,26 +19,26 @@ from stepwell.domain.replies import (
     TierMetrics,
 )
 from stepwell.domain.tasks.commands import ExpireTasks, ForgetTasks, JoinPool, LeaseTasks, LeavePool, ReserveTasks
-from stepwell.domain.tasks.model import Offered, Task
+from stepwell.domain.tasks.model import StrategyOffer, Task
 from stepwell.domain.tiers.body_refs import Held
 from stepwell.domain.tiers.commands import GetMetrics, SweepIdle
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutcomeUnknown, OutOfScope, StepwellError
-from stepwell.manager.sessions import Session
-from stepwell.manager.state_owner import Clock, StateOwner
-from stepwell.protocol.codec import Salvaged, size_of
+from stepwell.manager.sessions import SessionRecord
+from stepwell.manager.state_owner import StateClock, StateOwner
+from stepwell.protocol.codec import PartlyDecodedRequest, size_of
 from stepwell.protocol.messages import (
-    Answer,
     AskView,
+    CommandResult,
     Refusal,
     Request,
     Response,
     Result,
-    Transaction,
+    TransactionRequest,
     ViewOpened,
 )
-from stepwell.storage.store import Kept
+from stepwell.storage.store import StoredState
 from stepwell.telemetry import Logger
 
 Asked = Command[Reply] | InvalidArgument
@@ -65,36 +65,42 @@ class _TimeBudget:
         return time.thread_time() > self._work_until_s
 
 
-class Requests:
+class RequestHandler:
     """Turns requests into responses, one at a time, in the order in which it is called."""
 
-    def __init__(self, owner: StateOwner, clock: Clock, log: Logger) -> None:
+    def __init__(self, owner: StateOwner, clock: StateClock, log: Logger) -> None:
         self.owner = owner
         self._clock = clock
         self.now_s = clock.now_s
         self._log = log
         self.served = 0
 
-    def respond(self, message: Request | Transaction | Salvaged, session: Session, uploads: Uploaded) -> Response:
+    def respond(
+        self, message: Request | TransactionRequest | PartlyDecodedRequest, session: SessionRecord, uploads: Uploaded
+    ) -> Response:
         """Do what a message asks."""
         self.served += 1
         origin = Origin(session.session_id, self._clock.now_ms(), session.projects, uploads)
-        atomic = isinstance(message, Transaction) or (isinstance(message, Salvaged) and message.atomic)
+        atomic = isinstance(message, TransactionRequest) or (
+            isinstance(message, PartlyDecodedRequest) and message.atomic
+        )
         results = self._together(message.commands, origin) if atomic else self._each(message.commands, origin)
         return Response(message.request_id, results)
 
-    def resume(self, budget: TierBudget | None, kept: Kept) -> None:
+    def resume(self, budget: TierBudget | None, kept: StoredState) -> None:
         """Go on where an earlier manager ended: within the budget, and with the leases that were held."""
         now_ms = self._clock.now_ms()
         self.owner.settle(budget, Origin(_MANAGER, now_ms))
         grace_ms = int(limits.SESSION_GRACE_SECONDS * 1000)
         self._housekeep(KeepLeases(held_at_ms=kept.clock_ms, until_ms=now_ms + grace_ms))
 
-    def origin(self, session: Session) -> Origin:
+    def origin(self, session: SessionRecord) -> Origin:
         """Who asks, and when."""
         return Origin(session.session_id, self._clock.now_ms(), session.projects)
 
-    def open_view(self, message: AskView, session: Session, epoch: str, now_s: float) -> ViewOpened | Response | None:
+    def open_view(
+        self, message: AskView, session: SessionRecord, epoch: str, now_s: float
+    ) -> ViewOpened | Response | None:
         """A view of some projects; None while their catalogues are being made. A refusal is an answer."""
         origin = self.origin(session)
         try:
@@ -147,7 +153,7 @@ class Requests:
         """The manager's clock, which never goes back."""
         return self._clock.now_ms()
 
-    def join_pool(self, session_id: str, pid: int, offers: tuple[Offered, ...]) -> None:
+    def join_pool(self, session_id: str, pid: int, offers: tuple[StrategyOffer, ...]) -> None:
         """A session is ready to work, or it is refused."""
         self._housekeep(JoinPool(session_id, pid, offers))
 
@@ -196,13 +202,13 @@ class Requests:
         assert isinstance(reply, TasksForgotten)
         return reply.more
 
-    def metrics(self, session: Session) -> TierMetrics:
+    def metrics(self, session: SessionRecord) -> TierMetrics:
         """What the tiers hold, of the session's projects."""
         reply = self.owner.execute(GetMetrics(), Origin(_MANAGER, self._clock.now_ms(), session.projects)).reply
         assert isinstance(reply, TierMetrics)
         return reply
 
-    def _housekeep(self, command: Command[Reply]) -> Answer:
+    def _housekeep(self, command: Command[Reply]) -> CommandResult:
         return self.owner.execute(command, Origin(_MANAGER, self._clock.now_ms()))
 
     def _each(self, commands: Sequence[Asked], origin: Origin) -> tuple[Result, ...]:
@@ -234,7 +240,7 @@ class Requests:
         """The response in whose place another does not fit in a frame."""
         error = OutcomeUnknown("the results do not fit in one frame: see what took effect, and ask for less at a time")
         refusal = Refusal.of(error, self.owner.revision)
-        results = tuple(refusal if isinstance(each, Answer) else each for each in response.results)
+        results = tuple(refusal if isinstance(each, CommandResult) else each for each in response.results)
         return Response(response.request_id, results)
 
     def _one(self, command: Asked, origin: Origin) -> Result:

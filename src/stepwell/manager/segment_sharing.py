@@ -6,47 +6,55 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from stepwell import limits
-from stepwell.manager.connection import Guest
-from stepwell.manager.holders import Holders
+from stepwell.manager.connection import ClientConnection
+from stepwell.manager.holders import SegmentHolders
 from stepwell.memory.writer.body_store import BodyStore
 from stepwell.protocol.handles import IN_STORE, Handle
-from stepwell.protocol.messages import Answer, MemoryUsage, Response, Retired, Segment, Segments, ViewOpened
+from stepwell.protocol.messages import (
+    CommandResult,
+    MemoryUsage,
+    Response,
+    SegmentInfo,
+    SegmentsAdded,
+    SegmentsRetired,
+    ViewOpened,
+)
 
 
-class Sharing:
+class SegmentSharing:
     """Sends descriptors before the handles that need them."""
 
     def __init__(self, bodies: BodyStore) -> None:
         self._bodies = bodies
-        self.holders = Holders()
+        self.holders = SegmentHolders()
 
     @property
     def live(self) -> Iterator[int]:
         """All segments that are in use."""
         return chain(self._bodies.arena.segments, self._bodies.files.segments)
 
-    def share_view(self, guest: Guest, view: ViewOpened) -> None:
+    def share_view(self, guest: ClientConnection, view: ViewOpened) -> None:
         """Send what is needed to read a view: its catalogues, and whatever holds bodies."""
         catalogues = (number for end in view.catalogues for number, _ in end.segments)
         bodies = (number for number in self.live if number not in self._bodies.arena.added)
         self.share(guest, chain(catalogues, bodies))
 
-    def before(self, guest: Guest, response: Response) -> None:
+    def before(self, guest: ClientConnection, response: Response) -> None:
         """Send what a response needs, and what its session should know by now."""
         known = guest.known
         for result in response.results:
-            if isinstance(result, Answer) and result.handles:
+            if isinstance(result, CommandResult) and result.handles:
                 for handle in result.handles.values():
                     if handle.segment not in known:
                         self.lend(guest, handle)
         self.notify(guest)
 
-    def lend(self, guest: Guest, handle: Handle) -> None:
+    def lend(self, guest: ClientConnection, handle: Handle) -> None:
         """Send what one handle needs."""
         if handle.segment not in guest.known and handle.segment != IN_STORE:
             self.share(guest, (handle.segment,))
 
-    def share(self, guest: Guest, segments: Iterable[int]) -> None:
+    def share(self, guest: ClientConnection, segments: Iterable[int]) -> None:
         """Send those of the segments that a connection has not carried yet."""
         new = [number for number in segments if number not in guest.known]
         if not new:
@@ -57,16 +65,16 @@ class Sharing:
         guest.known.update(new)
         self.holders.give(guest.session, new)
 
-    def _send(self, guest: Guest, numbers: Sequence[int]) -> None:
+    def _send(self, guest: ClientConnection, numbers: Sequence[int]) -> None:
         segments = [self._bodies.segment(number) for number in numbers]
-        announced = Segments(tuple(Segment(each.number, each.size) for each in segments))
+        announced = SegmentsAdded(tuple(SegmentInfo(each.number, each.size) for each in segments))
         guest.peer.send(announced, [each.descriptor for each in segments])
 
-    def notify(self, guest: Guest) -> None:
+    def notify(self, guest: ClientConnection) -> None:
         """Tell a session which of its segments are gone."""
         session = guest.session
         if session is not None and session.notices:
-            guest.peer.send(Retired(tuple(session.notices)))
+            guest.peer.send(SegmentsRetired(tuple(session.notices)))
             session.notices.clear()
 
     def usage(self, catalogues: int) -> MemoryUsage:

@@ -20,7 +20,7 @@ from stepwell.storage.store import SessionRow
 _GENERATION_BITS: Final = 62
 
 
-class Session:
+class SessionRecord:
     """One client, on any number of connections."""
 
     __slots__ = (
@@ -90,12 +90,12 @@ class Session:
             self.remembered_bytes -= len(self.replies.pop(request_id))
 
 
-class Sessions:
+class SessionTable:
     """All sessions, by id and by the descriptor that announces their process's death."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, Session] = {}
-        self._by_pidfd: dict[int, Session] = {}
+        self._by_id: dict[str, SessionRecord] = {}
+        self._by_pidfd: dict[int, SessionRecord] = {}
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -103,10 +103,10 @@ class Sessions:
     def __contains__(self, session_id: str) -> bool:
         return session_id in self._by_id
 
-    def __iter__(self) -> Iterator[Session]:
+    def __iter__(self) -> Iterator[SessionRecord]:
         return iter(self._by_id.values())
 
-    def join(self, session_id: str, projects: frozenset[str] | None, pid: int) -> Session:
+    def join(self, session_id: str, projects: frozenset[str] | None, pid: int) -> SessionRecord:
         """The session that a new connection belongs to; a new one if there is none."""
         session = self._by_id.get(session_id)
         if session is None:
@@ -115,7 +115,7 @@ class Sessions:
             scope = None if projects is None else tuple(projects)
             generation = secrets.randbits(_GENERATION_BITS)
             row = SessionRow(session_id, scope, pid, process_of(pid), generation=generation)
-            session = self._add(Session(row, _pidfd(pid)))
+            session = self._add(SessionRecord(row, _pidfd(pid)))
         elif session.projects != projects:
             raise Conflict("this session was opened with other projects: connect anew")
         session.connections += 1
@@ -130,25 +130,25 @@ class Sessions:
                 os.close(pidfd)
                 pidfd = None
             may_come = pidfd is not None or not row.process
-            session = self._add(Session(row, pidfd))
+            session = self._add(SessionRecord(row, pidfd))
             session.ends_at_s = now_s + limits.SESSION_GRACE_SECONDS if may_come else now_s
         for session_id, request_id, frame in replies:
             if session_id in self._by_id:
                 self._by_id[session_id].remember(request_id, frame)
 
-    def _add(self, session: Session) -> Session:
+    def _add(self, session: SessionRecord) -> SessionRecord:
         self._by_id[session.session_id] = session
         if session.pidfd is not None:
             self._by_pidfd[session.pidfd] = session
         return session
 
-    def leave(self, session: Session, now_s: float) -> None:
+    def leave(self, session: SessionRecord, now_s: float) -> None:
         """A connection closed; when it was the last, the grace begins."""
         session.connections -= 1
         if session.connections == 0:
             session.ends_at_s = now_s + limits.SESSION_GRACE_SECONDS
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: SessionRecord) -> None:
         """The session is over."""
         self._by_id.pop(session.session_id, None)
         if session.pidfd is not None:
@@ -156,11 +156,11 @@ class Sessions:
             os.close(session.pidfd)
             session.pidfd = None
 
-    def of_process(self, pidfd: int) -> Session | None:
+    def of_process(self, pidfd: int) -> SessionRecord | None:
         """The session whose process this descriptor stands for."""
         return self._by_pidfd.get(pidfd)
 
-    def overdue(self, now_s: float) -> list[Session]:
+    def overdue(self, now_s: float) -> list[SessionRecord]:
         """Those whose grace is over."""
         return [each for each in self if each.ends_at_s is not None and each.ends_at_s <= now_s]
 

@@ -32,11 +32,11 @@ from stepwell.memory.writer.body_store import BodyStore
 from stepwell.memory.writer.catalogue import Catalogues
 from stepwell.memory.writer.upload import Upload
 from stepwell.protocol.handles import CatalogueEnd, Handle
-from stepwell.protocol.messages import Answer
-from stepwell.storage.null_store import MemoryStore
+from stepwell.protocol.messages import CommandResult
+from stepwell.storage.null_store import NullStore
 from stepwell.storage.store import Store
 
-_Shortcut = Callable[[Sequence[object], Origin], list[Answer]]
+_Shortcut = Callable[[Sequence[object], Origin], list[CommandResult]]
 """Does what is asked, up to the first that is not simple: of that, and what comes behind it, nothing is done."""
 
 
@@ -54,7 +54,7 @@ class _Here:
 _here = _Here()
 
 
-class Clock:
+class StateClock:
     """Wall-clock milliseconds that never go back, whatever happens to the machine's clock."""
 
     def __init__(self, latest_ms: int = 0) -> None:
@@ -91,7 +91,7 @@ class StateOwner:
     def __init__(self, budget: TierBudget | None = None, store: Store | None = None) -> None:
         self._process = _here.process
         self._thread = threading.get_ident()
-        store = store or MemoryStore()
+        store = store or NullStore()
         self.kept = store.load()  # what was there before; None, if nothing was
         self._state = State(budget) if self.kept is None else recover(self.kept)
         store.begin()
@@ -122,7 +122,7 @@ class StateOwner:
                 for tier in (Tier.WARM, Tier.HOT):
                     self.execute(EvictLru(tier, limits.MOVES_PER_STEP_MAX), origin)
 
-    def execute(self, command: Command[Reply], origin: Origin) -> Answer:
+    def execute(self, command: Command[Reply], origin: Origin) -> CommandResult:
         """Apply one command, or raise its refusal."""
         self._guard()
         try:
@@ -135,13 +135,15 @@ class StateOwner:
             elif outcome.changes:
                 self._follow_tasks(outcome)
             wanted = outcome.reply.wants
-            return Answer(outcome.revision, outcome.reply, self._bodies.locate(wanted) if wanted else _NO_HANDLES)
+            return CommandResult(
+                outcome.revision, outcome.reply, self._bodies.locate(wanted) if wanted else _NO_HANDLES
+            )
         except StepwellError:
             raise
         except Exception as error:
             raise StateBroken(repr(error)) from error
 
-    def execute_simple(self, commands: Sequence[object], origin: Origin) -> list[Answer]:
+    def execute_simple(self, commands: Sequence[object], origin: Origin) -> list[CommandResult]:
         """Apply the commands at the beginning of which nothing else comes, all of one kind. There may be none.
 
         They come to what `execute` would make of them, in a third of the time.
@@ -155,18 +157,18 @@ class StateOwner:
         except Exception as error:
             raise StateBroken(repr(error)) from error
 
-    def _get(self, commands: Sequence[object], origin: Origin) -> list[Answer]:
+    def _get(self, commands: Sequence[object], origin: Origin) -> list[CommandResult]:
         revision, handles = self._state.revision, self._bodies.handles
-        answers: list[Answer] = []
+        answers: list[CommandResult] = []
         for found in fast_path.get(self._state, commands, origin):
             digest = found.row.digest
-            answers.append(Answer(revision, found, {digest: handles[digest]}))
+            answers.append(CommandResult(revision, found, {digest: handles[digest]}))
         return answers
 
-    def _store(self, commands: Sequence[object], origin: Origin) -> list[Answer]:
+    def _store(self, commands: Sequence[object], origin: Origin) -> list[CommandResult]:
         room = self._bodies.room(len(commands))
         rows, arrived = fast_path.store(self._state, commands, origin, room)
-        answers: list[Answer] = []
+        answers: list[CommandResult] = []
         if rows:
             self.journal.note_new(rows)
             self._bodies.take_in_all(arrived)
@@ -175,10 +177,10 @@ class StateOwner:
                     self._catalogues.note((RowChanged(None, row),), row.revision)
             for row in rows:
                 placed = FragmentPlaced(row.project, row.fragment_id, HOT, row.tokens, row.revision, row.digest)
-                answers.append(Answer(row.revision, placed, _NO_HANDLES))
+                answers.append(CommandResult(row.revision, placed, _NO_HANDLES))
         return answers
 
-    def execute_all(self, commands: Sequence[Write[Reply]], origin: Origin) -> list[Answer]:
+    def execute_all(self, commands: Sequence[Write[Reply]], origin: Origin) -> list[CommandResult]:
         """Apply all commands at one revision, or none and raise."""
         self._guard()
         try:
@@ -186,7 +188,7 @@ class StateOwner:
                 self._make_room(lengths, origin, is_modest=all(each.is_modest for each in commands if each.inline))
             outcomes = machine.apply_all(self._state, commands, origin)
             self._follow(outcomes, origin.now_ms)
-            return [Answer(outcome.revision, outcome.reply, _NO_HANDLES) for outcome in outcomes]
+            return [CommandResult(outcome.revision, outcome.reply, _NO_HANDLES) for outcome in outcomes]
         except StepwellError:
             raise
         except Exception as error:

@@ -16,40 +16,40 @@ from stepwell import limits
 from stepwell.domain.tasks.model import Task, TaskState, Worker
 from stepwell.domain.verdict import AnyChange
 from stepwell.errors import ProtocolError, Refused
-from stepwell.manager.connection import Guest
-from stepwell.manager.request_handler import Requests
-from stepwell.manager.segment_sharing import Sharing
+from stepwell.manager.connection import ClientConnection
+from stepwell.manager.request_handler import RequestHandler
+from stepwell.manager.segment_sharing import SegmentSharing
 from stepwell.protocol.messages import (
-    Assigned,
-    Employed,
-    Follow,
-    Followed,
-    Progressed,
-    Recalled,
-    Received,
+    FollowTasks,
+    JoinAsWorker,
     Refusal,
+    ReportProgress,
     Response,
+    TaskAssigned,
     TaskEnded,
     TaskProgressed,
-    Work,
+    TaskRecalled,
+    TasksFollowed,
+    TasksReceived,
+    WorkerAccepted,
 )
 from stepwell.telemetry import Logger
 
 
-class Dispatcher:
+class TaskDispatcher:
     """Who works, who wants to know, and what they have not been told yet."""
 
-    def __init__(self, requests: Requests, sharing: Sharing, log: Logger) -> None:
+    def __init__(self, requests: RequestHandler, sharing: SegmentSharing, log: Logger) -> None:
         self._requests = requests
         self._sharing = sharing
         self._log = log
-        self._workers: dict[str, Guest] = {}  # by session
-        self._followers: dict[str, Guest] = {}  # by session: the one that asked last
+        self._workers: dict[str, ClientConnection] = {}  # by session
+        self._followers: dict[str, ClientConnection] = {}  # by session: the one that asked last
         self._untold: dict[str, deque[str]] = {}  # by session: tasks that are over
         self._ending: set[str] = set()  # sessions whose tasks have to be forgotten
-        self._told: dict[Guest, None] = {}  # whose outbox has something of the next turn's
+        self._told: dict[ClientConnection, None] = {}  # whose outbox has something of the next turn's
 
-    def employ(self, guest: Guest, message: Work) -> None:
+    def employ(self, guest: ClientConnection, message: JoinAsWorker) -> None:
         """A guest is a worker from now on; or it is told why not."""
         session = guest.session
         assert session is not None
@@ -60,10 +60,10 @@ class Dispatcher:
             return
         guest.is_working = True
         self._workers[session.session_id] = guest
-        guest.peer.send(Employed(message.request_id))
+        guest.peer.send(WorkerAccepted(message.request_id))
         self._log.info("worker.joined", pid=guest.credentials.pid)
 
-    def follow(self, guest: Guest, message: Follow) -> None:
+    def follow(self, guest: ClientConnection, message: FollowTasks) -> None:
         """A guest is told of its session's tasks from now on, beginning with those that are over already."""
         session = guest.session
         assert session is not None
@@ -75,16 +75,16 @@ class Dispatcher:
         unknown = [task_id for task_id in message.task_ids if task_id not in mine]
         over = [each.task_id for each in tasks.of_session(session.session_id) if each.is_over]
         self._untold[session.session_id] = deque(over)
-        guest.peer.send(Followed(message.request_id, tuple(unknown)))
+        guest.peer.send(TasksFollowed(message.request_id, tuple(unknown)))
 
-    def hear(self, guest: Guest, message: Progressed | Received) -> None:
+    def hear(self, guest: ClientConnection, message: ReportProgress | TasksReceived) -> None:
         """What a worker says of its progress, or a follower of what has reached it."""
         session = guest.session
         assert session is not None
         match message:
-            case Received() if guest.is_following:
+            case TasksReceived() if guest.is_following:
                 self._requests.forget_tasks(session.session_id, message.task_ids)
-            case Progressed() if guest.is_working:
+            case ReportProgress() if guest.is_working:
                 task = self._requests.owner.tasks.get(message.task_id)
                 is_current = task is not None and (task.worker_id, task.attempt) == (
                     session.session_id,
@@ -98,7 +98,7 @@ class Dispatcher:
             case _:
                 raise ProtocolError("only a worker tells of its progress, and only a follower of what it has received")
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, guest: ClientConnection) -> None:
         """A connection is gone; if a worker's, so is the worker, whatever it was doing."""
         session_id = guest.session.session_id if guest.session is not None else ""
         if guest.is_working and self._workers.get(session_id) is guest:
@@ -119,7 +119,7 @@ class Dispatcher:
         """Whether the next turn need not wait for anything."""
         return bool(self._ending or self._requests.owner.task_changes)
 
-    def dispatch(self) -> list[Guest]:
+    def dispatch(self) -> list[ClientConnection]:
         """Give out and tell what there is; whoever got something has to be flushed."""
         owner = self._requests.owner
         if not (self._workers or self._told or self._ending or self._untold or owner.task_changes):
@@ -137,7 +137,7 @@ class Dispatcher:
             self._tell(session_id, busy)
         return list(busy)
 
-    def _give_out(self, busy: dict[Guest, None]) -> None:
+    def _give_out(self, busy: dict[ClientConnection, None]) -> None:
         """To the idle first; and then to each one more, so that nobody waits for us between two tasks."""
         tasks = self._requests.owner.tasks
         if not self._workers or not (tasks.queued or tasks.ahead):
@@ -156,12 +156,12 @@ class Dispatcher:
             unread.register(guest.peer.fileno(), select.POLLIN)
         return not unread.poll(0)
 
-    def _note(self, busy: dict[Guest, None]) -> None:
+    def _note(self, busy: dict[ClientConnection, None]) -> None:
         changes, self._requests.owner.task_changes = self._requests.owner.task_changes, []
         for change in changes:
             self._look_at(change, busy)
 
-    def _look_at(self, change: AnyChange, busy: dict[Guest, None]) -> None:
+    def _look_at(self, change: AnyChange, busy: dict[ClientConnection, None]) -> None:
         match change.before:
             case Task(is_ahead=True, worker_id=str() as worker_id) as task if _worker_of(change.after) != worker_id:
                 self._recall(task, worker_id, busy)
@@ -176,7 +176,7 @@ class Dispatcher:
             case _:
                 pass
 
-    def _kill(self, worker: Worker, busy: dict[Guest, None]) -> None:
+    def _kill(self, worker: Worker, busy: dict[ClientConnection, None]) -> None:
         guest = self._workers.get(worker.worker_id)
         if guest is None or guest.session is None:
             return
@@ -187,18 +187,18 @@ class Dispatcher:
         guest.peer.is_open = False
         busy[guest] = None
 
-    def _recall(self, task: Task, worker_id: str, busy: dict[Guest, None]) -> None:
+    def _recall(self, task: Task, worker_id: str, busy: dict[ClientConnection, None]) -> None:
         """A worker looks for this before it begins; one that has begun in this moment says so, and is stopped."""
         guest = self._workers.get(worker_id)
         if guest is not None:
-            guest.peer.send(Recalled(task.task_id, task.attempt))
+            guest.peer.send(TaskRecalled(task.task_id, task.attempt))
             busy[guest] = None
 
-    def _assign(self, task: Task, busy: dict[Guest, None]) -> None:
+    def _assign(self, task: Task, busy: dict[ClientConnection, None]) -> None:
         assert task.worker_id is not None
         guest = self._workers[task.worker_id]
         guest.peer.send(
-            Assigned(
+            TaskAssigned(
                 task_id=task.task_id,
                 attempt=task.attempt,
                 strategy=task.strategy,
@@ -211,7 +211,7 @@ class Dispatcher:
         )
         busy[guest] = None
 
-    def _tell(self, session_id: str, busy: dict[Guest, None]) -> None:
+    def _tell(self, session_id: str, busy: dict[ClientConnection, None]) -> None:
         """As much as the follower has read of the rest; a quarantined one when there is evidence, or none came."""
         guest, untold = self._followers[session_id], self._untold[session_id]
         waiting: list[str] = []
@@ -234,7 +234,7 @@ class Dispatcher:
         assert task.ended_at_ms is not None
         return self._requests.now_ms() < task.ended_at_ms + int(limits.EVIDENCE_SECONDS * 1000)
 
-    def _send_outcome(self, guest: Guest, task: Task) -> None:
+    def _send_outcome(self, guest: ClientConnection, task: Task) -> None:
         handle = None
         if task.content is not None:
             handle = self._requests.owner.bodies.find(task.content.digest)

@@ -8,7 +8,7 @@ from stepwell.domain.verdict import Origin
 from stepwell.errors import Busy, ProtocolError, StepwellError
 from stepwell.manager.state_owner import StateOwner
 from stepwell.memory.writer.upload import Upload
-from stepwell.protocol.messages import Offer
+from stepwell.protocol.messages import OfferUpload
 
 
 class Uploads:
@@ -23,7 +23,7 @@ class Uploads:
         self._staged_at_s: float | None = None  # since when something waits for a request to take it
         self.held: dict[int, Held | StepwellError] = {}
 
-    def grant(self, offer: Offer, origin: Origin, now_s: float, *, is_overdue: bool) -> bool | None:
+    def grant(self, offer: OfferUpload, origin: Origin, now_s: float, *, is_overdue: bool) -> bool | None:
         """Whether an offered body can be sent; None, while room is being made for it: then ask again.
 
         Why it cannot is remembered, and is the refusal of the command that refers to it.
@@ -44,7 +44,7 @@ class Uploads:
             self._staged_at_s = now_s
         return granted
 
-    def _try(self, offer: Offer, origin: Origin, *, is_overdue: bool) -> bool | None:
+    def _try(self, offer: OfferUpload, origin: Origin, *, is_overdue: bool) -> bool | None:
         if self._current is None:
             own = sum(held[1] for held in self.held.values() if isinstance(held, tuple))
             self._current = self._owner.reserve(offer.size, own, origin, is_modest=offer.is_modest)

@@ -12,10 +12,10 @@ from collections.abc import Collection
 from stepwell import limits
 from stepwell.domain.events import AnyEvent
 from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutOfScope, Refused
-from stepwell.manager.connection import Guest
-from stepwell.manager.event_feed import Feed
-from stepwell.manager.request_handler import Requests
-from stepwell.protocol.messages import Events, Missed, Refusal, Rejected, Response, Watch
+from stepwell.manager.connection import ClientConnection
+from stepwell.manager.event_feed import EventFeed
+from stepwell.manager.request_handler import RequestHandler
+from stepwell.protocol.messages import Events, Refusal, Rejected, Response, WatchEvents, WatchLagged
 from stepwell.telemetry import Logger
 
 
@@ -24,7 +24,7 @@ class _Watcher:
 
     __slots__ = ("_narrowed", "_scope", "guest", "looked", "told", "told_at_s")
 
-    def __init__(self, guest: Guest, narrowed: Collection[str] | None, since: int, now_s: float) -> None:
+    def __init__(self, guest: ClientConnection, narrowed: Collection[str] | None, since: int, now_s: float) -> None:
         assert guest.session is not None
         self.guest = guest
         self._scope = guest.session.projects
@@ -47,7 +47,7 @@ class _Watcher:
             return False
         return self._narrowed is None or not self._narrowed.isdisjoint(projects)
 
-    def send(self, message: Events | Missed, upto: int, now_s: float) -> None:
+    def send(self, message: Events | WatchLagged, upto: int, now_s: float) -> None:
         self.guest.peer.send(message)
         self.told, self.told_at_s = upto, now_s
 
@@ -55,7 +55,7 @@ class _Watcher:
 class Watchers:
     """All that watch."""
 
-    def __init__(self, feed: Feed, requests: Requests, log: Logger) -> None:
+    def __init__(self, feed: EventFeed, requests: RequestHandler, log: Logger) -> None:
         self._feed = feed
         self._requests = requests
         self._log = log
@@ -64,7 +64,7 @@ class Watchers:
     def __len__(self) -> int:
         return len(self._queue)
 
-    def join(self, guest: Guest, message: Watch, now_s: float) -> None:
+    def join(self, guest: ClientConnection, message: WatchEvents, now_s: float) -> None:
         """From now on a guest is told what happens; or it is told why not."""
         try:
             since = self._checked(guest, message)
@@ -78,7 +78,7 @@ class Watchers:
         watcher.send(Events((), since), since, now_s)
         self._queue.append(watcher)
 
-    def _checked(self, guest: Guest, message: Watch) -> int:
+    def _checked(self, guest: ClientConnection, message: WatchEvents) -> int:
         """Where it begins, or a refusal."""
         assert guest.session is not None
         self._requests.origin(guest.session).require(message.projects or ())
@@ -89,7 +89,7 @@ class Watchers:
             raise Busy(f"{limits.WATCHERS_MAX} connections watch already: try again later")
         return revision if message.since is None else message.since
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, guest: ClientConnection) -> None:
         """It is gone."""
         if guest.is_watching:
             self._queue = deque(each for each in self._queue if each.guest is not guest)
@@ -102,13 +102,13 @@ class Watchers:
         revision = self._requests.revision
         return any(each.looked < revision and each.is_ready for each in self._queue)
 
-    def tell(self, now_s: float) -> list[Guest]:
+    def tell(self, now_s: float) -> list[ClientConnection]:
         """Tell everybody what is next for them, as far as a turn allows. Those who got something have to be flushed."""
         if not self._queue:
             return []
         revision = self._requests.revision
         room, idle = limits.EVENTS_TOLD_PER_TURN, 0
-        told: list[Guest] = []
+        told: list[ClientConnection] = []
         while room > 0 and idle < len(self._queue):
             watcher = self._queue[0]
             self._queue.rotate(-1)
@@ -144,12 +144,12 @@ class Watchers:
             return 0
         if (resume := self._feed.resume(watcher.looked)) > watcher.looked:
             watcher.looked = resume
-            watcher.send(Missed(resume), resume, now_s)
+            watcher.send(WatchLagged(resume), resume, now_s)
             return 1
         events, watcher.looked = self._feed.after(watcher.looked, limits.EVENTS_PER_FRAME, revision)
         if seen := tuple(filter(watcher.sees, events)):
             try:
                 watcher.send(Events(seen, watcher.looked), watcher.looked, now_s)
             except InvalidArgument:  # one step is more than a frame holds
-                watcher.send(Missed(watcher.looked), watcher.looked, now_s)
+                watcher.send(WatchLagged(watcher.looked), watcher.looked, now_s)
         return max(1, len(events))

@@ -18,7 +18,7 @@ _LEVEL: Final = 3
 _FRAME: Final = zstd.ZstdCompressor.FLUSH_FRAME
 
 
-class Packer:
+class Compressor:
     """Compresses, one body after the other, with one context for all."""
 
     def __init__(self) -> None:

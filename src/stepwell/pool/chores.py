@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from stepwell.client.session.tokens import counter
-from stepwell.domain.tasks.model import CHORE, Offered
+from stepwell.domain.tasks.model import JOB, StrategyOffer
 from stepwell.ingest import files
 
 
@@ -20,4 +20,4 @@ def split_files(payload: bytes) -> bytes:
 CHORES: Final[Mapping[str, Callable[[bytes], bytes]]] = {files.CHORE: split_files}
 """By the name under which they are asked for; a strategy of the same name would never be."""
 
-OFFERS: Final = tuple(Offered(name, (CHORE,)) for name in CHORES)
+OFFERS: Final = tuple(StrategyOffer(name, (JOB,)) for name in CHORES)

@@ -29,7 +29,7 @@ from stepwell.client.api.views import View, Views
 from stepwell.client.session.channel import Channel
 from stepwell.client.session.session import Session
 from stepwell.domain.tasks.commands import BeginTask, FinishTask
-from stepwell.domain.tasks.model import Offered, TaskFault
+from stepwell.domain.tasks.model import StrategyOffer, TaskFault
 from stepwell.errors import (
     BodyGone,
     InvalidArgument,
@@ -45,9 +45,18 @@ from stepwell.pool import chores, pickling
 from stepwell.pool.contract import READY, RECYCLED, UNEMPLOYED, WorkerSettings
 from stepwell.pool.guard import Limits, guard
 from stepwell.protocol import messages
-from stepwell.protocol.messages import Assigned, Employed, Granted, Offer, Recalled, Refusal, Request, Response
+from stepwell.protocol.messages import (
+    OfferUpload,
+    Refusal,
+    Request,
+    Response,
+    TaskAssigned,
+    TaskRecalled,
+    UploadGranted,
+    WorkerAccepted,
+)
 from stepwell.strategies import progress
-from stepwell.strategies.payload import StrategyResult, ViewAt, Work, encoder, work_decoder
+from stepwell.strategies.payload import StrategyResult, StrategyTask, ViewAt, encoder, work_decoder
 from stepwell.strategies.protocol import Partitioned, ScoredFragment, Strategy, StrategyView
 from stepwell.strategies.registry import Registry
 from stepwell.telemetry import configure
@@ -106,7 +115,7 @@ class Worker:
         session = Session(looking)
         self._views = Views(session, ContextTierService(session))
         self._connection: Connection = working.dial()
-        self._inbox: deque[Assigned] = deque()
+        self._inbox: deque[TaskAssigned] = deque()
         self._is_begun = False  # the first of them: the manager has been told
         self._number = 0
         self._told_at_s = 0.0
@@ -124,16 +133,18 @@ class Worker:
         return 0
 
     def _join(self) -> None:
-        offers = tuple(Offered(each.name, each.capabilities, each.is_partitioned) for each in self._registry.describe())
-        answer = self._connection.exchange(messages.Work(0, (*chores.OFFERS, *offers)))
+        offers = tuple(
+            StrategyOffer(each.name, each.capabilities, each.is_partitioned) for each in self._registry.describe()
+        )
+        answer = self._connection.exchange(messages.JoinAsWorker(0, (*chores.OFFERS, *offers)))
         if isinstance(answer, Response) and isinstance(refusal := answer.results[0], Refusal):
             raise RuntimeLost(refusal.message)
-        if not isinstance(answer, Employed):
+        if not isinstance(answer, WorkerAccepted):
             raise ProtocolError(f"the manager answered Work with {type(answer).__name__}")
         with contextlib.suppress(BrokenPipeError):  # nobody wants us any more: `run` finds that out
             self._lifeline.sendall(READY)
 
-    def _take(self) -> Assigned | None:
+    def _take(self) -> TaskAssigned | None:
         """What to do now; None when nobody wants us any more."""
         while not self._is_begun:
             self._listen(0.0 if self._inbox else None)
@@ -167,9 +178,9 @@ class Worker:
 
     def _hear(self, message: messages.ManagerMessage) -> None:
         match message:
-            case Assigned():
+            case TaskAssigned():
                 self._inbox.append(message)
-            case Recalled():
+            case TaskRecalled():
                 gone = message.task_id, message.attempt
                 self._inbox = deque(each for each in self._inbox if (each.task_id, each.attempt) != gone)
             case Response():
@@ -177,7 +188,7 @@ class Worker:
             case _:
                 raise ProtocolError(f"the manager told a worker {type(message).__name__}")
 
-    def _do(self, task: Assigned) -> None:
+    def _do(self, task: TaskAssigned) -> None:
         """Every exception is the task's, and none is the worker's; but one that ran out of memory ends with it."""
         recycle = self._is_told_all = False
         try:
@@ -193,7 +204,7 @@ class Worker:
         if recycle:
             raise _Recycle
 
-    def _result(self, task: Assigned) -> bytes:
+    def _result(self, task: TaskAssigned) -> bytes:
         if chore := chores.CHORES.get(task.strategy):
             return chore(task.payload)
         begun_s = time.perf_counter()
@@ -215,7 +226,9 @@ class Worker:
         result = StrategyResult(task.strategy, fragments, revision, confidence, strategy.explain(), seconds)
         return encoder.encode(result)
 
-    def _answer(self, strategy: Strategy, work: Work, whole: View) -> tuple[float, tuple[ScoredFragment, ...], int]:
+    def _answer(
+        self, strategy: Strategy, work: StrategyTask, whole: View
+    ) -> tuple[float, tuple[ScoredFragment, ...], int]:
         view = cast("StrategyView", whole)
         if work.share is not None:
             view = _partitioned(strategy).partition(view, work.share.part, work.share.parts)
@@ -223,17 +236,17 @@ class Worker:
         found = strategy.assemble(work.request, view, work.budget_tokens)
         return confidence, _checked(strategy, found, cast("StrategyView", whole)), whole.revision
 
-    def _merged(self, strategy: Strategy, work: Work) -> bytes:
+    def _merged(self, strategy: Strategy, work: StrategyTask) -> bytes:
         assert work.shares is not None
         assert work.view is not None
         merged = _partitioned(strategy).merge(work.request, work.shares, work.budget_tokens)
         fragments = tuple(msgspec.convert(each, ScoredFragment) for each in merged)
         return encoder.encode(StrategyResult(strategy.name, fragments, work.view.revision, 1.0, strategy.explain()))
 
-    def _view(self, task: Assigned, work: Work) -> View:
+    def _view(self, task: TaskAssigned, work: StrategyTask) -> View:
         return self._given(task, work) or self._open(work.view, work.request.projects)
 
-    def _given(self, task: Assigned, work: Work) -> View | None:
+    def _given(self, task: TaskAssigned, work: StrategyTask) -> View | None:
         """The state of when the task was given to us, if nobody wants another one and all of it is to be had."""
         if work.view is not None or not task.catalogues or tuple(work.request.projects) != task.projects:
             return None
@@ -247,16 +260,18 @@ class Worker:
             raise BodyGone("the view that this was asked of is not to be had any more: ask again, with a new one")
         return found
 
-    def _progress(self, task: Assigned, done: int, total: int, note: str) -> None:
+    def _progress(self, task: TaskAssigned, done: int, total: int, note: str) -> None:
         now_s = time.monotonic()
         is_all = done >= total and not self._is_told_all
         if now_s >= self._told_at_s + _PROGRESS_SECONDS or is_all:
             self._told_at_s = now_s
             self._is_told_all |= is_all
             short = note[: limits.ERROR_CHARS_MAX].encode("utf-8", "replace").decode()
-            self._connection.send(messages.Progressed(task.task_id, task.attempt, max(0, done), max(0, total), short))
+            self._connection.send(
+                messages.ReportProgress(task.task_id, task.attempt, max(0, done), max(0, total), short)
+            )
 
-    def _finish(self, task: Assigned, result: bytes | None, fault: TaskFault | None, *, is_last: bool) -> None:
+    def _finish(self, task: TaskAssigned, result: bytes | None, fault: TaskFault | None, *, is_last: bool) -> None:
         """Say what came of it, and go on. For a large result there may be no room: then that is what came of it."""
         if result is not None and len(result) > limits.BODY_BYTES_MAX:
             result, fault = None, _TOO_LARGE
@@ -285,8 +300,8 @@ class Worker:
         return message
 
     def _upload(self, result: bytes) -> int | None:
-        self._connection.send(Offer(1, len(result)))
-        while not isinstance(answer := self._connection.receive(), Granted):
+        self._connection.send(OfferUpload(1, len(result)))
+        while not isinstance(answer := self._connection.receive(), UploadGranted):
             self._hear(answer)
         if not answer.accepted:
             return None
@@ -304,7 +319,7 @@ class Worker:
                 raise ProtocolError(f"the manager would not have a result: {refusal.message}")
 
 
-def _require_scope(task: Assigned, work: Work) -> None:
+def _require_scope(task: TaskAssigned, work: StrategyTask) -> None:
     """The manager has looked at the projects of the task; what it carries is its client's word alone."""
     ends = () if work.view is None else work.view.catalogues
     if not {*work.request.projects, *(end.project for end in ends)} <= {*task.projects}:
@@ -330,7 +345,7 @@ def _checked(strategy: Strategy, found: Iterable[object], view: StrategyView) ->
     return tuple(fragments)
 
 
-def _told(task: Assigned, error: BaseException) -> str:
+def _told(task: TaskAssigned, error: BaseException) -> str:
     """What went wrong, and where in the strategy."""
     summary = "".join(traceback.format_exception_only(error)).strip()
     frames = traceback.extract_tb(error.__traceback__)

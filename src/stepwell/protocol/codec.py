@@ -21,7 +21,7 @@ from stepwell.protocol.messages import (
     Refusal,
     RequestId,
     Result,
-    Transaction,
+    TransactionRequest,
 )
 
 _encoder = Encoder()
@@ -38,7 +38,7 @@ _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 class _Envelope(Struct, array_like=True):
     """A request of which only the outermost layer is looked at."""
 
-    kind: Literal["Request", "Transaction"]
+    kind: Literal["Request", "TransactionRequest"]
     request_id: RequestId
     commands: msgspec.Raw
     answered: RequestId = 0
@@ -50,7 +50,7 @@ class _Tagged(Struct, array_like=True):
     tag: str
 
 
-class Salvaged(Struct, frozen=True):
+class PartlyDecodedRequest(Struct, frozen=True):
     """A request with a malformed command in it: each command, or what is wrong with it."""
 
     request_id: int
@@ -95,7 +95,7 @@ def decode_from_manager(payload: bytes | bytearray) -> ManagerMessage:
         raise ProtocolError(f"the manager sent something that is not our protocol: {error}") from error
 
 
-def decode_from_client(payload: bytes | bytearray) -> ClientMessage | Salvaged:
+def decode_from_client(payload: bytes | bytearray) -> ClientMessage | PartlyDecodedRequest:
     """What a client sent, in one pass; only what does not fit is looked at again, command by command."""
     try:
         return _client_messages.decode(payload)
@@ -105,18 +105,20 @@ def decode_from_client(payload: bytes | bytearray) -> ClientMessage | Salvaged:
         raise ProtocolError(f"that is not our protocol: {error}") from error
 
 
-def _salvage(payload: bytes | bytearray, error: msgspec.ValidationError) -> Salvaged:
+def _salvage(payload: bytes | bytearray, error: msgspec.ValidationError) -> PartlyDecodedRequest:
     try:
         envelope = _envelopes.decode(payload)
     except _UNDECODABLE:
         raise ProtocolError(f"that is not a message of ours: {error}") from error
-    atomic = envelope.kind == Transaction.__name__
+    atomic = envelope.kind == TransactionRequest.__name__
     try:
         commands = _raw_commands.decode(envelope.commands)  # the bound is checked before anything is allocated
     except _UNDECODABLE:
         problem = InvalidArgument(f"send 1 to {limits.BATCH_COMMANDS_MAX} commands in one request")
-        return Salvaged(envelope.request_id, (problem,), atomic, envelope.answered)
-    return Salvaged(envelope.request_id, tuple(_command(each) for each in commands), atomic, envelope.answered)
+        return PartlyDecodedRequest(envelope.request_id, (problem,), atomic, envelope.answered)
+    return PartlyDecodedRequest(
+        envelope.request_id, tuple(_command(each) for each in commands), atomic, envelope.answered
+    )
 
 
 _envelopes = Decoder(_Envelope)

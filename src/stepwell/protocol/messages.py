@@ -46,11 +46,11 @@ from stepwell.domain.checks import checked
 from stepwell.domain.commands import AnyCommand, AnyWrite
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.replies import AnyReply, TierMetrics
-from stepwell.domain.tasks.model import Death, Offered, TaskFault, TaskState
+from stepwell.domain.tasks.model import StrategyOffer, TaskFault, TaskState, WorkerDeath
 from stepwell.errors import Detail, StepwellError, revive
 from stepwell.protocol.handles import CatalogueEnd, Handle
 
-VERSION: Final = 6
+VERSION: Final = 7
 
 ENCODING: Final = "o200k_base"
 """In which tokens are counted, unless somebody says otherwise."""
@@ -85,7 +85,7 @@ class Request(Message, frozen=True):
     answered: RequestId = 0  # so have all requests of this session with a smaller number: they can be forgotten
 
 
-class Transaction(Message, frozen=True):
+class TransactionRequest(Message, frozen=True):
     """Commands that take effect together at one revision, or not at all."""
 
     request_id: RequestId
@@ -99,7 +99,7 @@ class AskStatus(Message, frozen=True):
     request_id: RequestId
 
 
-class Offer(Message, frozen=True):
+class OfferUpload(Message, frozen=True):
     """Asks for room for a body that is too large for a frame. The next request can refer to it by its number."""
 
     number: UploadNumber
@@ -115,7 +115,7 @@ class AskView(Message, frozen=True):
 
 
 @checked
-class Watch(Message, frozen=True):
+class WatchEvents(Message, frozen=True):
     """Asks for all that happens from now on, or has happened behind a revision, to some projects or in scope."""
 
     request_id: RequestId
@@ -125,14 +125,14 @@ class Watch(Message, frozen=True):
     ) = None
 
 
-class Work(Message, frozen=True):
+class JoinAsWorker(Message, frozen=True):
     """Asks for tasks, one at a time, for somebody who has these strategies."""
 
     request_id: RequestId
-    offers: Annotated[tuple[Offered, ...], Meta(min_length=1, max_length=limits.STRATEGIES_MAX)]
+    offers: Annotated[tuple[StrategyOffer, ...], Meta(min_length=1, max_length=limits.STRATEGIES_MAX)]
 
 
-class Progressed(Message, frozen=True):
+class ReportProgress(Message, frozen=True):
     """How far a worker is with its task."""
 
     task_id: Identifier
@@ -142,20 +142,20 @@ class Progressed(Message, frozen=True):
     note: Sentence = ""
 
 
-class Follow(Message, frozen=True):
+class FollowTasks(Message, frozen=True):
     """Asks to be told what becomes of this session's tasks. These it has submitted, and not heard of since."""
 
     request_id: RequestId
     task_ids: Annotated[tuple[Identifier, ...], Meta(max_length=limits.TASKS_PER_SESSION_MAX)]
 
 
-class Received(Message, frozen=True):
+class TasksReceived(Message, frozen=True):
     """Says that the outcomes of tasks have arrived."""
 
     task_ids: Annotated[tuple[Identifier, ...], Meta(max_length=limits.TASKS_PER_SESSION_MAX)]
 
 
-class Released(Message, frozen=True):
+class SegmentsReleased(Message, frozen=True):
     """Says that segments are not mapped any more."""
 
     segments: Annotated[tuple[int, ...], Meta(max_length=limits.RELEASED_PER_MESSAGE_MAX)]
@@ -168,16 +168,16 @@ class Goodbye(Message, frozen=True):
 ClientMessage = (
     Hello
     | Request
-    | Transaction
-    | Offer
+    | TransactionRequest
+    | OfferUpload
     | AskStatus
     | AskView
-    | Watch
-    | Work
-    | Progressed
-    | Follow
-    | Received
-    | Released
+    | WatchEvents
+    | JoinAsWorker
+    | ReportProgress
+    | FollowTasks
+    | TasksReceived
+    | SegmentsReleased
     | Goodbye
 )
 
@@ -195,26 +195,26 @@ class Welcome(Message, frozen=True):
     database: str | None  # where cold bodies are read; None: the state is in memory alone, and ends with the manager
 
 
-class Segment(Struct, frozen=True, array_like=True, gc=False):
+class SegmentInfo(Struct, frozen=True, array_like=True, gc=False):
     """A segment whose descriptor comes along."""
 
     number: int
     size: int
 
 
-class Segments(Message, frozen=True):
+class SegmentsAdded(Message, frozen=True):
     """Segments that later messages refer to. Their descriptors come with this frame, in this order."""
 
-    segments: tuple[Segment, ...]
+    segments: tuple[SegmentInfo, ...]
 
 
-class Retired(Message, frozen=True):
+class SegmentsRetired(Message, frozen=True):
     """Segments that nothing refers to any more: whoever has them mapped should let go of them."""
 
     segments: tuple[int, ...]
 
 
-class Granted(Message, frozen=True):
+class UploadGranted(Message, frozen=True):
     """There is room for an offered body, and it can be sent; or not, and a request that refers to it will say why."""
 
     number: int
@@ -237,19 +237,19 @@ class Events(Message, frozen=True):
     revision: int
 
 
-class Missed(Message, frozen=True):
+class WatchLagged(Message, frozen=True):
     """Some of what happened is forgotten; what comes next is from behind this revision."""
 
     resume: int
 
 
-class Employed(Message, frozen=True):
+class WorkerAccepted(Message, frozen=True):
     """The connection is a worker's from now on."""
 
     request_id: int
 
 
-class Assigned(Message, frozen=True):
+class TaskAssigned(Message, frozen=True):
     """A task for a worker."""
 
     task_id: str
@@ -262,14 +262,14 @@ class Assigned(Message, frozen=True):
     catalogues: tuple[CatalogueEnd, ...]  # of its projects, as they are now; none if they have to be asked for
 
 
-class Recalled(Message, frozen=True):
+class TaskRecalled(Message, frozen=True):
     """A task that was given to a worker, who has not begun it, is not to be done by that one any more."""
 
     task_id: str
     attempt: int
 
 
-class Followed(Message, frozen=True):
+class TasksFollowed(Message, frozen=True):
     """The connection is a follower's from now on. Some of its tasks are not known, or not any more."""
 
     request_id: int
@@ -291,14 +291,14 @@ class TaskEnded(Message, frozen=True):
     task_id: str
     state: TaskState
     attempt: int
-    deaths: tuple[Death, ...]
+    deaths: tuple[WorkerDeath, ...]
     fault: TaskFault | None
     result: bytes | None
     digest: bytes | None
     handle: Handle | None
 
 
-class Answer(Message, frozen=True):
+class CommandResult(Message, frozen=True):
     """A command took effect. `handles` say where the bodies are that its reply refers to, by digest."""
 
     revision: int
@@ -322,7 +322,7 @@ class Refusal(Message, frozen=True):
         return revive(self.kind, self.message, self.details)
 
 
-Result = Answer | Refusal
+Result = CommandResult | Refusal
 
 
 class Response(Message, frozen=True):
@@ -373,18 +373,18 @@ class Rejected(Message, frozen=True):
 
 ManagerMessage = (
     Welcome
-    | Segments
-    | Retired
+    | SegmentsAdded
+    | SegmentsRetired
     | Response
-    | Granted
+    | UploadGranted
     | Status
     | ViewOpened
     | Events
-    | Missed
-    | Employed
-    | Assigned
-    | Recalled
-    | Followed
+    | WatchLagged
+    | WorkerAccepted
+    | TaskAssigned
+    | TaskRecalled
+    | TasksFollowed
     | TaskProgressed
     | TaskEnded
     | Rejected

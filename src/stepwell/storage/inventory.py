@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from stepwell.domain.plans.model import Lease, Plan
 from stepwell.domain.replies import Row
-from stepwell.domain.tiers.table import Entry
+from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.errors import StepwellError, StoreDamaged
 from stepwell.storage import rows
 from stepwell.storage.load import session_of
@@ -60,7 +60,7 @@ class Inventory(Struct):
 
     store: StoreRow | None
     rows: list[Row]
-    fragments: list[Entry]
+    fragments: list[FragmentEntry]
     bodies: list[StoredBody]
     leases: dict[str, Lease]
     sessions: set[str]

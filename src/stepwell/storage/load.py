@@ -16,7 +16,7 @@ from stepwell.domain.replies import Row
 from stepwell.errors import StoreDamaged, StoreFailed
 from stepwell.storage import rows
 from stepwell.storage.schema import APPLICATION_ID, version_of
-from stepwell.storage.store import BodyRow, Kept, SessionRow
+from stepwell.storage.store import BodyRow, SessionRow, StoredState
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ def is_half_made(database: Path) -> bool:
     return header[68:72] in {b"", bytes(4), APPLICATION_ID.to_bytes(4)} and database.stat().st_size <= _ONE_PAGE
 
 
-def load(database: Path) -> Kept | None:
+def load(database: Path) -> StoredState | None:
     """All that is in a database, in one consistent read; None if it is empty."""
     with damage("the database"), closing(open_to_read(database)) as db:
         db.execute("BEGIN")
@@ -99,7 +99,7 @@ def _damaged(where: str, error: Exception) -> StoreDamaged:
     return StoreDamaged(f"{where} cannot be read: {error}; restore a backup, or see `stepwell doctor`")
 
 
-def load_from(db: sqlite3.Connection) -> Kept:
+def load_from(db: sqlite3.Connection) -> StoredState:
     """All that is in a database, as its tables are today."""
     store = _select(db, "store", "SELECT revision, clock_ms, next_serial, tick FROM store", tuple)
     if len(store) != 1:
@@ -110,7 +110,7 @@ def load_from(db: sqlite3.Connection) -> Kept:
         raise StoreDamaged(f"table events, revision {latest!r}: the store is at {revision}")
     with damage("table fragments"):
         fragments = rows.entries(db.execute(rows.SELECT_FRAGMENTS))
-    return Kept(
+    return StoredState(
         revision=revision,
         clock_ms=clock_ms,
         next_serial=next_serial,

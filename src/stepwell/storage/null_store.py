@@ -8,10 +8,10 @@ from ulid import ULID
 
 from stepwell.domain.events import AnyEvent
 from stepwell.protocol.messages import ENCODING
-from stepwell.storage.store import Durability, Kept, Turn
+from stepwell.storage.store import CommitBatch, Durability, StoredState
 
 
-class MemoryStore:
+class NullStore:
     """No turn is written anywhere."""
 
     def __init__(self, encoding: str | None = None, epoch: str | None = None) -> None:
@@ -24,10 +24,10 @@ class MemoryStore:
     def database(self) -> None:
         return None
 
-    def commit(self, turn: Turn) -> None:
+    def commit(self, turn: CommitBatch) -> None:
         """Nothing has to survive."""
 
-    def load(self) -> Kept | None:
+    def load(self) -> StoredState | None:
         return None
 
     def look(self) -> None:

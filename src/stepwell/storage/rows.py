@@ -14,7 +14,7 @@ from stepwell.domain.changesets.model import Changeset, Content, ContextRow, Ent
 from stepwell.domain.plans.model import Action, Decision, Lease, Plan
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.tiers.model import FragmentRow, TierBudget
-from stepwell.domain.tiers.table import Entry
+from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.errors import StoreDamaged
 
 Value = str | int | float | bytes | None
@@ -151,7 +151,7 @@ TOUCH_FRAGMENT: Final = (
 SELECT_FRAGMENTS: Final = "SELECT * FROM fragments ORDER BY tick"
 
 
-def fragment_values(entry: Entry) -> Values:
+def fragment_values(entry: FragmentEntry) -> Values:
     """By hand, because it runs with every store."""
     row = entry.row
     return (
@@ -173,7 +173,7 @@ def fragment_values(entry: Entry) -> Values:
     )
 
 
-def use_values(entry: Entry) -> Values:
+def use_values(entry: FragmentEntry) -> Values:
     """What reading a fragment changes."""
     return (entry.tick, entry.touched_at_ms, entry.last_accessed_ms, entry.access_count, entry.accesses_since_move)
 
@@ -182,10 +182,10 @@ _metadata = msgspec.json.Decoder(dict[str, str])
 _Use = tuple[int, int, int, int, int]
 
 
-def entries(found: Iterable[Sequence[Value]]) -> list[Entry]:
+def entries(found: Iterable[Sequence[Value]]) -> list[FragmentEntry]:
     """Fragments in the order of their use, as the table gives them."""
     convert, decode = msgspec.convert, _metadata.decode
-    result: list[Entry] = []
+    result: list[FragmentEntry] = []
     for values in found:
         metadata = values[FRAGMENT_COLUMNS - 1]
         try:
@@ -196,7 +196,7 @@ def entries(found: Iterable[Sequence[Value]]) -> list[Entry]:
             tick, touched, last, count, since = convert(values[FRAGMENT_COLUMNS:], _Use)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             raise StoreDamaged(f"table fragments, project {values[0]!r}, fragment_id {values[1]!r}: {error}") from error
-        result.append(Entry(row, tick, touched, last, access_count=count, accesses_since_move=since))
+        result.append(FragmentEntry(row, tick, touched, last, access_count=count, accesses_since_move=since))
     return result
 
 

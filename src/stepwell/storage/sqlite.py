@@ -30,7 +30,7 @@ from stepwell.storage.database import guard, may_have_lost_some, open_to_write
 from stepwell.storage.directory import DataDirectory, boot_id
 from stepwell.storage.load import damage, load_from
 from stepwell.storage.schema import begin_anew, migrate
-from stepwell.storage.store import BodyRow, Durability, Kept, Turn
+from stepwell.storage.store import BodyRow, CommitBatch, Durability, StoredState
 
 _TABLES: Final[dict[type, object]] = {
     Action: rows.ACTIONS,
@@ -77,7 +77,7 @@ class SqliteStore:
         """Whether there is something to be thrown away, a little with each turn."""
         return bool(self._trash)
 
-    def load(self) -> Kept | None:
+    def load(self) -> StoredState | None:
         """What there was when the directory was opened; it is given away, once."""
         kept, self._kept = self._kept, None
         return kept
@@ -105,7 +105,7 @@ class SqliteStore:
             return None
         return found.st_dev, found.st_ino
 
-    def commit(self, turn: Turn) -> None:
+    def commit(self, turn: CommitBatch) -> None:
         try:
             self._db.execute("BEGIN IMMEDIATE")
             self._write(turn)
@@ -154,7 +154,7 @@ class SqliteStore:
                 self._guard.close()
             self._guard = None
 
-    def _prepare(self, encoding: str | None) -> Kept | None:
+    def _prepare(self, encoding: str | None) -> StoredState | None:
         """Bring the tables up to date, read them, and count this manager; all of it is kept only by `begin`."""
         db = self._db
         with damage("the database"):
@@ -188,7 +188,7 @@ class SqliteStore:
             self._trash = sorted(parts - set(self._uploads.values()))  # uploads whose parts no body needs
         return kept
 
-    def _write(self, turn: Turn) -> None:
+    def _write(self, turn: CommitBatch) -> None:
         db = self._db
         if turn.touched:  # some may have moved since, and are among the fragments
             db.executemany(rows.TOUCH_FRAGMENT, [(*rows.use_values(each), each.row.serial) for each in turn.touched])
@@ -230,7 +230,7 @@ class SqliteStore:
                 [(plan_id, *msgspec.structs.astuple(lease)) for plan_id, lease in leased if lease],
             )
 
-    def _write_bodies(self, turn: Turn) -> None:
+    def _write_bodies(self, turn: CommitBatch) -> None:
         db = self._db
         if turn.parts:
             db.executemany("INSERT INTO body_parts VALUES (?, ?, ?)", turn.parts)
@@ -281,7 +281,7 @@ class SqliteStore:
         self._events_after = bound - 1
         self._db.execute("UPDATE store SET events_after = ?", (self._events_after,))
 
-    def _write_sessions(self, turn: Turn) -> None:
+    def _write_sessions(self, turn: CommitBatch) -> None:
         db = self._db
         for session_id, session in turn.sessions.items():
             db.execute("DELETE FROM replies WHERE session_id = ?", (session_id,))

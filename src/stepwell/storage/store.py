@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.replies import Row
-from stepwell.domain.tiers.table import Entry, Key
+from stepwell.domain.tiers.table import FragmentEntry, Key
 
 
 class Durability(StrEnum):
@@ -46,7 +46,7 @@ class BodyRow(Struct, frozen=True, gc=False):
     upload: int | None = None
 
 
-class Turn:
+class CommitBatch:
     """All that one turn of the loop changed."""
 
     def __init__(self) -> None:
@@ -55,9 +55,9 @@ class Turn:
         self.next_serial = 0
         self.tick = 0
         self.rows: dict[type, dict[object, Row | None]] = {}  # by table and key; None: deleted
-        self.fragments: dict[Key, Entry | None] = {}  # None: gone again
+        self.fragments: dict[Key, FragmentEntry | None] = {}  # None: gone again
         self.removed: list[int] = []  # serials of fragments
-        self.touched: list[Entry] = []  # only read
+        self.touched: list[FragmentEntry] = []  # only read
         self.bodies: dict[bytes, BodyRow | None] = {}  # None: nothing refers to it any more
         self.packed_bytes: dict[bytes, int] = {}  # what bodies take when compressed
         self.parts: list[tuple[int, int, bytes]] = []  # of uploads: number, which part, its bytes
@@ -68,7 +68,7 @@ class Turn:
         self.answered: dict[str, int] = {}  # by session: earlier replies can go
 
 
-class Kept(Struct):
+class StoredState(Struct):
     """All that a store has."""
 
     revision: int
@@ -76,7 +76,7 @@ class Kept(Struct):
     next_serial: int
     tick: int
     rows: list[Row]
-    fragments: list[Entry]
+    fragments: list[FragmentEntry]
     bodies: list[tuple[BodyRow, int | None]]  # without their bytes; what they take when compressed, if that is known
     sessions: list[SessionRow]
     replies: list[tuple[str, int, bytes]]
@@ -95,11 +95,11 @@ class Store(Protocol):
         """Where clients read cold bodies; None where there is nothing to read."""
         ...
 
-    def commit(self, turn: Turn) -> None:
+    def commit(self, turn: CommitBatch) -> None:
         """Write a turn. When this returns, it survives; or `StoreFailed`, and the manager has to stop."""
         ...
 
-    def load(self) -> Kept | None:
+    def load(self) -> StoredState | None:
         """What there is; None if there is nothing yet."""
         ...
 

@@ -24,7 +24,7 @@ class Share(Struct, frozen=True, array_like=True):
     parts: int
 
 
-class Work(Struct, frozen=True, array_like=True):
+class StrategyTask(Struct, frozen=True, array_like=True):
     """A request for one strategy. `shares` are to be merged, in place of looking at anything."""
 
     request: ContextRequest
@@ -46,5 +46,5 @@ class StrategyResult(Struct, frozen=True, array_like=True):
 
 
 encoder = Encoder()
-work_decoder: Decoder[Work] = Decoder(Work)
+work_decoder: Decoder[StrategyTask] = Decoder(StrategyTask)
 result_decoder: Decoder[StrategyResult] = Decoder(StrategyResult)

@@ -24,7 +24,7 @@ from stepwell.strategies.builtin.recency import RecencyStrategy
 from stepwell.strategies.builtin.semantic import SemanticStrategy
 from stepwell.strategies.builtin.tiered import TieredStrategy
 from stepwell.strategies.function_strategy import FunctionStrategy, StrategyFunction
-from stepwell.strategies.index.incremental import Following
+from stepwell.strategies.index.incremental import IndexCache
 from stepwell.strategies.index.index_cache import Indexes
 from stepwell.strategies.index.keyword_hits import Hits
 from stepwell.strategies.index.proximity import Neighbours
@@ -42,7 +42,7 @@ _METHODS: Final = ("can_handle", "assemble", "explain")
 
 def built_in() -> tuple[Strategy, ...]:
     """Our own. What several of them need of a project is kept once: a worker gives them one request at a time."""
-    indexes, neighbours, timelines = Indexes(), Following(Neighbours), Following(Timeline)
+    indexes, neighbours, timelines = Indexes(), IndexCache(Neighbours), IndexCache(Timeline)
     hits = Hits(indexes)
     return (
         KeywordStrategy(indexes),

@@ -69,7 +69,7 @@ class Clock:
         self._followers.remove(catch_up)
 
 
-class ManagerClock(state_owner.Clock):
+class ManagerClock(state_owner.StateClock):
     """A manager's view of it: not behind what was kept by an earlier manager, whose clock may have been another."""
 
     def __init__(self, clock: Clock, latest_ms: int) -> None:

@@ -18,18 +18,18 @@ from typing import Final, Self, get_args
 from stepwell.client.client import Client
 from stepwell.domain.commands import AnyCommand
 from stepwell.errors import InvalidArgument
-from stepwell.manager.sessions import Session
-from stepwell.protocol.codec import Salvaged
-from stepwell.protocol.messages import Request, Transaction
+from stepwell.manager.sessions import SessionRecord
+from stepwell.protocol.codec import PartlyDecodedRequest
+from stepwell.protocol.messages import Request, TransactionRequest
 
-Asked = Request | Transaction | Salvaged
+Asked = Request | TransactionRequest | PartlyDecodedRequest
 """A message with commands in it."""
 
 _COMMANDS: Final = frozenset(each.__name__ for each in get_args(AnyCommand))
 _WAIT_SECONDS: Final = 10.0  # for what another thread is about to do: more, and the test hangs
 
 
-class Kind(enum.Enum):
+class FaultKind(enum.Enum):
     """What happens."""
 
     DROP_REQUEST = "drop_request"
@@ -43,7 +43,7 @@ class Kind(enum.Enum):
 class Fault:
     """One that is armed. As a context manager it is disarmed at the end of the block, and has to have happened."""
 
-    def __init__(self, faults: Faults, kind: Kind, window: range, of: str | None, by: str | None) -> None:
+    def __init__(self, faults: Faults, kind: FaultKind, window: range, of: str | None, by: str | None) -> None:
         self.kind = kind
         self.hits = 0
         self.is_released = False
@@ -55,7 +55,7 @@ class Fault:
         self._hit = threading.Event()
         self._on_release: list[Callable[[], object]] = []
 
-    def is_due(self, session: Session, message: Asked) -> bool:
+    def is_due(self, session: SessionRecord, message: Asked) -> bool:
         """Whether it happens at this request, which is counted if it is one of those that are meant."""
         if self._by is not None and session.session_id != self._by:
             return False
@@ -128,22 +128,22 @@ class Faults:
 
         Twice in a row is `OutcomeUnknown`, and nothing has happened; with a data directory the client goes on trying.
         """
-        return self._arm(Kind.DROP_REQUEST, nth, times, of, by)
+        return self._arm(FaultKind.DROP_REQUEST, nth, times, of, by)
 
     def drop_reply(self, nth: int = 1, *, times: int = 1, of: str | None = None, by: Client | None = None) -> Fault:
         """The connection breaks when the request has taken effect, and before the client knows. It sends it again.
 
         It takes effect once all the same. Twice in a row is `OutcomeUnknown`, and it has happened.
         """
-        return self._arm(Kind.DROP_REPLY, nth, times, of, by)
+        return self._arm(FaultKind.DROP_REPLY, nth, times, of, by)
 
     def hold_reply(self, nth: int = 1, *, times: int = 1, of: str | None = None, by: Client | None = None) -> Fault:
         """The reply does not come before the fault's `release()`; others are served meanwhile."""
-        return self._arm(Kind.HOLD_REPLY, nth, times, of, by)
+        return self._arm(FaultKind.HOLD_REPLY, nth, times, of, by)
 
     def refuse(self, nth: int = 1, *, times: int = 1, of: str | None = None, by: Client | None = None) -> Fault:
         """`Busy`, and nothing has happened."""
-        return self._arm(Kind.REFUSE, nth, times, of, by)
+        return self._arm(FaultKind.REFUSE, nth, times, of, by)
 
     def kill_at_request(
         self, nth: int = 1, *, times: int = 1, of: str | None = None, by: Client | None = None
@@ -152,13 +152,13 @@ class Faults:
 
         With a data directory another one takes its place, and clients go on; without one there is `RuntimeLost`.
         """
-        return self._arm(Kind.KILL_AT_REQUEST, nth, times, of, by)
+        return self._arm(FaultKind.KILL_AT_REQUEST, nth, times, of, by)
 
     def kill_at_reply(self, nth: int = 1, *, times: int = 1, of: str | None = None, by: Client | None = None) -> Fault:
         """The manager dies when the request has taken effect and is committed, and before it is answered."""
-        return self._arm(Kind.KILL_AT_REPLY, nth, times, of, by)
+        return self._arm(FaultKind.KILL_AT_REPLY, nth, times, of, by)
 
-    def _arm(self, kind: Kind, nth: int, times: int, of: str | None, by: Client | None) -> Fault:
+    def _arm(self, kind: FaultKind, nth: int, times: int, of: str | None, by: Client | None) -> Fault:
         if nth < 1 or times < 1:
             raise InvalidArgument(f"nth and times are counted from 1: nth={nth}, times={times} is never")
         if of is not None and of not in _COMMANDS:
@@ -166,7 +166,7 @@ class Faults:
         fault = Fault(self, kind, range(nth, nth + times), of, None if by is None else by.session_id)
         with self._lock:
             self._armed.append(fault)
-            if kind is Kind.HOLD_REPLY:
+            if kind is FaultKind.HOLD_REPLY:
                 self._held.append(fault)
         return fault
 
@@ -176,7 +176,7 @@ class Faults:
             if fault in self._armed:
                 self._armed.remove(fault)
 
-    def due(self, session: Session, message: Asked) -> Fault | None:
+    def due(self, session: SessionRecord, message: Asked) -> Fault | None:
         """What happens at this request: one thing, even if several were meant to."""
         if not self._armed or session.session_id in self.ignored:
             return None

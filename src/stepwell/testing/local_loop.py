@@ -9,16 +9,16 @@ from typing import Final
 
 from stepwell.domain.tasks.commands import ListStrategies, SubmitTask
 from stepwell.errors import Busy
-from stepwell.manager.connection import READ, Guest
+from stepwell.manager.connection import READ, ClientConnection
 from stepwell.manager.journal import Journal
 from stepwell.manager.loop import Loop
-from stepwell.manager.reply_cache import Answering
-from stepwell.manager.request_handler import Requests
-from stepwell.manager.segment_sharing import Sharing
-from stepwell.manager.sessions import Session
+from stepwell.manager.reply_cache import ReplyCache
+from stepwell.manager.request_handler import RequestHandler
+from stepwell.manager.segment_sharing import SegmentSharing
+from stepwell.manager.sessions import SessionRecord
 from stepwell.protocol.messages import Hello, Refusal, Request, Response
 from stepwell.telemetry import Logger
-from stepwell.testing.faults import Asked, Fault, Faults, Kind
+from stepwell.testing.faults import Asked, Fault, FaultKind, Faults
 from stepwell.testing.mailbox import Mailbox
 
 _NO_PROCESS: Final = 0  # the kernel has none of that number
@@ -28,28 +28,30 @@ class Killed(BaseException):
     """The manager is dead. Nothing in it may catch this."""
 
 
-class FaultyAnswering(Answering):
+class FaultyReplyCache(ReplyCache):
     """Answers as a manager does, unless something is to go wrong."""
 
-    def __init__(self, requests: Requests, sharing: Sharing, journal: Journal, faults: Faults) -> None:
+    def __init__(self, requests: RequestHandler, sharing: SegmentSharing, journal: Journal, faults: Faults) -> None:
         super().__init__(requests, sharing, journal)
         self._faults = faults
         self.hire: Callable[[], bool] = lambda: True  # whether there is a worker, or will be none
-        self.hold: Callable[[Guest, Fault], None] = lambda _guest, _fault: None
+        self.hold: Callable[[ClientConnection, Fault], None] = lambda _guest, _fault: None
         self.is_dying = False  # as soon as what was done is committed
-        self._waiting: list[tuple[Guest, Session, Asked, Fault | None]] = []  # for a worker, who is on the way
+        self._waiting: list[
+            tuple[ClientConnection, SessionRecord, Asked, Fault | None]
+        ] = []  # for a worker, who is on the way
 
-    def respond(self, guest: Guest, session: Session, message: Asked) -> None:
+    def respond(self, guest: ClientConnection, session: SessionRecord, message: Asked) -> None:
         """Do what a request asks, or what is to become of it instead."""
         if not guest.peer.is_open:  # it came behind one that was lost
             return
         fault = self._faults.due(session, message)
         match fault.kind if fault is not None else None:
-            case Kind.DROP_REQUEST:
+            case FaultKind.DROP_REQUEST:
                 guest.peer.is_open = False
-            case Kind.KILL_AT_REQUEST:
+            case FaultKind.KILL_AT_REQUEST:
                 raise Killed
-            case Kind.REFUSE:
+            case FaultKind.REFUSE:
                 self._refuse(guest, message)
             case _:
                 if _needs_worker(message) and not self.hire():
@@ -57,27 +59,27 @@ class FaultyAnswering(Answering):
                 else:
                     self._respond(guest, session, message, fault)
 
-    def _respond(self, guest: Guest, session: Session, message: Asked, fault: Fault | None) -> None:
+    def _respond(self, guest: ClientConnection, session: SessionRecord, message: Asked, fault: Fault | None) -> None:
         size = len(guest.peer.outbox)
         super().respond(guest, session, message)
         match fault.kind if fault is not None else None:
-            case Kind.DROP_REPLY:
+            case FaultKind.DROP_REPLY:
                 del guest.peer.outbox[size:]
                 guest.peer.is_open = False
-            case Kind.KILL_AT_REPLY:
+            case FaultKind.KILL_AT_REPLY:
                 self.is_dying = True
-            case Kind.HOLD_REPLY:
+            case FaultKind.HOLD_REPLY:
                 assert fault is not None
                 self.hold(guest, fault)
             case _:
                 pass
 
-    def _refuse(self, guest: Guest, message: Asked) -> None:
+    def _refuse(self, guest: ClientConnection, message: Asked) -> None:
         refusal = Refusal.of(Busy("the manager has too much to do: try again later"), self._requests.revision)
         count = len(message.commands) if isinstance(message, Request) else 1
         guest.peer.send(Response(message.request_id, (refusal,) * count))
 
-    def resume(self) -> list[Guest]:
+    def resume(self) -> list[ClientConnection]:
         """There is a worker now, or there will be none: answer what has waited for it."""
         waiting, self._waiting = self._waiting, []
         found = [each for each in waiting if each[0].peer.is_open]
@@ -90,14 +92,14 @@ class LocalLoop(Loop):
     """Runs in a thread of the process whose requests it serves."""
 
     def __init__(
-        self, listener: socket.socket, requests: Requests, mailbox: Mailbox, faults: Faults, log: Logger
+        self, listener: socket.socket, requests: RequestHandler, mailbox: Mailbox, faults: Faults, log: Logger
     ) -> None:
         super().__init__(listener, requests, log=log, spin_s=0)
-        self.faulty = FaultyAnswering(requests, self._sharing, self._journal, faults)
+        self.faulty = FaultyReplyCache(requests, self._sharing, self._journal, faults)
         self.faulty.hold = self._hold
         self._answering = self.faulty
         self._mailbox = mailbox
-        self._held: dict[Guest, Fault] = {}
+        self._held: dict[ClientConnection, Fault] = {}
         self._epoll.register(mailbox.fileno(), READ)
 
     def turn(self) -> None:
@@ -124,7 +126,7 @@ class LocalLoop(Loop):
         """Whether there is something to do that no worker has."""
         return bool(self._requests.owner.tasks.queued)
 
-    def _welcome(self, guest: Guest, hello: Hello) -> None:
+    def _welcome(self, guest: ClientConnection, hello: Hello) -> None:
         """Of the test's own process nobody watches the death, and nobody kills it for what its worker does."""
         who = guest.credentials
         if who.pid == os.getpid():
@@ -132,20 +134,20 @@ class LocalLoop(Loop):
         super()._welcome(guest, hello)
         guest.credentials = who
 
-    def _reply(self, guests: Collection[Guest]) -> None:
+    def _reply(self, guests: Collection[ClientConnection]) -> None:
         if self.faulty.is_dying:
             raise Killed
         super()._reply(guests)
 
-    def _hold(self, guest: Guest, fault: Fault) -> None:
+    def _hold(self, guest: ClientConnection, fault: Fault) -> None:
         self._held[guest] = fault
         fault.on_release(lambda: self._mailbox.post(lambda: self._let_go(guest)))
 
-    def _let_go(self, guest: Guest) -> None:
+    def _let_go(self, guest: ClientConnection) -> None:
         if self._held.pop(guest, None) is not None and guest.peer.is_open:
             self._backlog[guest.peer.fileno()] = guest
 
-    def _flush(self, guest: Guest) -> None:
+    def _flush(self, guest: ClientConnection) -> None:
         if guest in self._held and guest.peer.is_open:
             return
         super()._flush(guest)

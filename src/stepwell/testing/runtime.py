@@ -197,7 +197,7 @@ class LocalRuntime:
     def _live(self, settings: Settings) -> None:
         """One manager, until it is closed or killed."""
         log = logger(settings)
-        clock = state_owner.Clock if self._clock is None else partial(ManagerClock, self._clock)
+        clock = state_owner.StateClock if self._clock is None else partial(ManagerClock, self._clock)
         with contextlib.ExitStack() as stack:
             requests = stack.enter_context(opened(settings, log, clock))
             loop = LocalLoop(self._listener, requests, self._mailbox, self.faults, log)

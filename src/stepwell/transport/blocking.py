@@ -12,7 +12,7 @@ from typing import Final
 from stepwell import limits
 from stepwell.errors import OutcomeUnknown, RuntimeLost
 from stepwell.protocol.codec import decode_from_manager, encode_frame
-from stepwell.protocol.messages import ClientMessage, ManagerMessage, Retired, Segments
+from stepwell.protocol.messages import ClientMessage, ManagerMessage, SegmentsAdded, SegmentsRetired
 from stepwell.transport.busy_wait import Spin
 from stepwell.transport.frame_socket import Aside, Wire
 
@@ -90,7 +90,7 @@ class Connection(Wire):
         """The next answer. What the manager says between its answers goes to `aside`."""
         while True:
             message = self._next_message()
-            if self._aside is None or not isinstance(message, Segments | Retired):
+            if self._aside is None or not isinstance(message, SegmentsAdded | SegmentsRetired):
                 return message
             self._aside(self, message)
 
@@ -117,7 +117,7 @@ class Connection(Wire):
                     return None
                 self._fetch()
             message = decode_from_manager(frame)
-            if self._aside is None or not isinstance(message, Segments | Retired):
+            if self._aside is None or not isinstance(message, SegmentsAdded | SegmentsRetired):
                 return message
             self._aside(self, message)
 

@@ -17,7 +17,7 @@ from typing import Final
 from stepwell import limits
 from stepwell.errors import OutcomeUnknown, ProtocolError
 from stepwell.protocol.framing import Framer
-from stepwell.protocol.messages import Retired, Segments
+from stepwell.protocol.messages import SegmentsAdded, SegmentsRetired
 from stepwell.transport.address import dial
 
 # The kernel hands out the descriptors of one `sendmsg` at a time.
@@ -27,7 +27,7 @@ _ANCILLARY_BYTES: Final = socket.CMSG_SPACE(limits.DESCRIPTORS_PER_FRAME_MAX * a
 _CLOEXEC: Final = int(socket.MSG_CMSG_CLOEXEC)
 _TRUNCATED: Final = int(socket.MSG_CTRUNC)
 
-Aside = Callable[["Wire", Segments | Retired], None]
+Aside = Callable[["Wire", SegmentsAdded | SegmentsRetired], None]
 """Takes what the manager says between its answers."""
 
 

@@ -24,42 +24,42 @@ from msgspec import Struct
 from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import EscapesRoot, NotFound, TreeFailed
-from stepwell.trees.entry import DIRECTORY, EMPTY, Leaf
+from stepwell.trees.entry import DIRECTORY, EMPTY, TreeEntry
 from stepwell.trees.ignore import is_within
 from stepwell.trees.root import Root
-from stepwell.trees.spool import Slip, Spool
+from stepwell.trees.spool import Spool, SpoolRef
 from stepwell.trees.staging import failures
-from stepwell.trees.walk import Status, Walked, walk
+from stepwell.trees.walk import EntryStatus, Walked, walk
 
 
-class Difference(Struct, frozen=True):
+class TreeDifference(Struct, frozen=True):
     """One path that changed. A move has what was at `source_path`, which is not there any more, at `path`."""
 
     path: str
-    before: Leaf | None
-    after: Leaf | None
+    before: TreeEntry | None
+    after: TreeEntry | None
     source_path: str | None = None
 
 
 class Held(Struct, frozen=True):
     """A leaf, and its content: in the spool, or here if it is a link's."""
 
-    status: Status
-    content: Slip | bytes | None  # None: too large, not to be read, or never at rest
+    status: EntryStatus
+    content: SpoolRef | bytes | None  # None: too large, not to be read, or never at rest
     is_settled: bool = True
 
-    def is_same(self, status: Status) -> bool:
+    def is_same(self, status: EntryStatus) -> bool:
         return self.is_settled and self.status == status
 
 
-class Recording:
+class TreeCapture:
     """From entering on, changes below a root are noticed; `differences` says which, as often as it is asked."""
 
     def __init__(self, root: str | os.PathLike[str], *, bytes_max: int = limits.TREE_SPOOL_BYTES_MAX) -> None:
         self._path = root
         self._bytes_max = bytes_max
         self._stack = ExitStack()
-        self._bodies: dict[bytes, Slip | bytes] = {}
+        self._bodies: dict[bytes, SpoolRef | bytes] = {}
 
     def __enter__(self) -> Self:
         with ExitStack() as stack, failures(f"{os.fspath(self._path)!r} cannot be recorded"):
@@ -75,11 +75,11 @@ class Recording:
     ) -> None:
         self._stack.close()
 
-    def differences(self) -> tuple[Difference, ...]:
+    def differences(self) -> tuple[TreeDifference, ...]:
         """What is not as it was, in order of path, with moves found. `body` has every content of them afterwards."""
         with failures(f"{self._root.path!r} cannot be recorded"):
             now = walk(self._root, also=self._before)
-            changed: list[Difference] = []
+            changed: list[TreeDifference] = []
             unknown: list[str] = []
             for path in sorted(self._before.keys() | now.leaves.keys()):
                 try:
@@ -107,7 +107,7 @@ class Recording:
             raise NotFound("no difference that was found has a content with that digest") from None
         return content if isinstance(content, bytes) else self._spool.body(content)
 
-    def _difference(self, path: str, now: Walked) -> Difference | None:
+    def _difference(self, path: str, now: Walked) -> TreeDifference | None:
         held, status = self._before.get(path), now.leaves.get(path)
         if held and status and held.is_same(status):
             return None
@@ -117,9 +117,9 @@ class Recording:
             return None  # still a directory, and what is in it now is ignored
         before = self._leaf(held)
         after = self._leaf(self._hold(path, status)) if status else None
-        return None if before == after else Difference(path, before, after)
+        return None if before == after else TreeDifference(path, before, after)
 
-    def _leaf(self, held: Held | None) -> Leaf | None:
+    def _leaf(self, held: Held | None) -> TreeEntry | None:
         """A leaf with its digest, by which its content is found from now on."""
         if held is None:
             return None
@@ -129,9 +129,9 @@ class Recording:
             raise _Unknown
         digest = digest_of(held.content) if isinstance(held.content, bytes) else self._spool.digest(held.content)
         self._bodies.setdefault(digest, held.content)
-        return Leaf(held.status.mode, digest)
+        return TreeEntry(held.status.mode, digest)
 
-    def _hold(self, path: str, status: Status) -> Held:
+    def _hold(self, path: str, status: EntryStatus) -> Held:
         """A leaf with its content. What goes while it is looked at was hardly there."""
         if stat.S_ISDIR(status.mode):
             return Held(status, b"")
@@ -152,7 +152,7 @@ class _Unknown(Exception):
     """A content that nobody has."""
 
 
-def with_moves(differences: Iterable[Difference]) -> list[Difference]:
+def with_moves(differences: Iterable[TreeDifference]) -> list[TreeDifference]:
     """Where something went and the very same came elsewhere, that is one move.
 
     Same content, which is not empty, and same mode. Of several that are alike, those that keep their name belong
@@ -168,14 +168,18 @@ def with_moves(differences: Iterable[Difference]) -> list[Difference]:
         [each for each in come if each.path not in sources],
         lambda _: "",
     )
-    moved = [Difference(each.path, each.after, each.after, sources[each.path]) for each in come if each.path in sources]
+    moved = [
+        TreeDifference(each.path, each.after, each.after, sources[each.path]) for each in come if each.path in sources
+    ]
     left_out = {*sources, *sources.values()}
     return sorted([*moved, *(each for each in listed if each.path not in left_out)], key=lambda each: each.path)
 
 
-def _paired(gone: list[Difference], come: list[Difference], name: Callable[[Difference], str]) -> dict[str, str]:
+def _paired(
+    gone: list[TreeDifference], come: list[TreeDifference], name: Callable[[TreeDifference], str]
+) -> dict[str, str]:
     """For each target that has one its source: the same leaf, and the same by `name`."""
-    waiting: dict[tuple[Leaf | None, str], deque[str]] = defaultdict(deque)
+    waiting: dict[tuple[TreeEntry | None, str], deque[str]] = defaultdict(deque)
     for each in gone:
         waiting[each.before, name(each)].append(each.path)
     return {each.path: candidates.popleft() for each in come if (candidates := waiting.get((each.after, name(each))))}

@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from stepwell import limits
 from stepwell.errors import EscapesRoot, InvalidArgument, TreeConflict
-from stepwell.trees.entry import DEFAULT_MODE, Delta, Leaf, ancestors_of, depth_of, parent_of
-from stepwell.trees.root import Found, Root
-from stepwell.trees.undo_log import VERSION, Item, Log
+from stepwell.trees.entry import DEFAULT_MODE, Delta, TreeEntry, ancestors_of, depth_of, parent_of
+from stepwell.trees.root import FoundEntry, Root
+from stepwell.trees.undo_log import VERSION, UndoItem, UndoLog
 
 
 class Mismatch(Struct, frozen=True):
@@ -28,12 +28,12 @@ class Mismatch(Struct, frozen=True):
     found: str
 
 
-class Plan(Struct, frozen=True):
+class ChangePlan(Struct, frozen=True):
     """What is to be done, and what was found. `is_there`: nothing, because every path is already what it shall be."""
 
-    log: Log
-    found: Mapping[str, Found]
-    wanted: Mapping[str, Leaf | None]
+    log: UndoLog
+    found: Mapping[str, FoundEntry]
+    wanted: Mapping[str, TreeEntry | None]
     is_there: bool
 
 
@@ -67,7 +67,7 @@ def check_deltas(deltas: Iterable[Delta]) -> dict[str, Delta]:
     return by_path
 
 
-def plan(root: Root, deltas: Iterable[Delta]) -> Plan:
+def plan(root: Root, deltas: Iterable[Delta]) -> ChangePlan:
     """What has to be done, or every path at which it cannot be. Nothing is written."""
     by_path = check_deltas(deltas)
     _refuse_links(root, by_path)
@@ -75,7 +75,7 @@ def plan(root: Root, deltas: Iterable[Delta]) -> Plan:
     wanted = {path: _wanted(delta, found[path]) for path, delta in by_path.items()}
     is_there = all(is_met(leaf, found[path]) for path, leaf in wanted.items())
     if is_there:
-        return Plan(Log(VERSION, (), (), (), ()), found, wanted, is_there=True)
+        return ChangePlan(UndoLog(VERSION, (), (), (), ()), found, wanted, is_there=True)
     mismatches = [
         Mismatch(path, str(delta.before) if delta.before else "nothing", str(found[path]))
         for path, delta in by_path.items()
@@ -83,7 +83,7 @@ def plan(root: Root, deltas: Iterable[Delta]) -> Plan:
     ]
     if mismatches:
         raise conflict(mismatches, "the tree is not what the change expects, and was left as it is")
-    return Plan(_Planner(root, found, wanted).log(), found, wanted, is_there=False)
+    return ChangePlan(_Planner(root, found, wanted).log(), found, wanted, is_there=False)
 
 
 def _refuse_links(root: Root, by_path: Mapping[str, Delta]) -> None:
@@ -108,39 +108,39 @@ def _refuse_links(root: Root, by_path: Mapping[str, Delta]) -> None:
                 raise EscapesRoot(f"path {path[:200]!r} leads through the symbolic link {above[:200]!r}")
 
 
-def look_within(root: Root, path: str) -> Found:
+def look_within(root: Root, path: str) -> FoundEntry:
     """What is at a path; behind a link, which a change puts there or takes away, there is nothing."""
     try:
         return root.look(path)
     except EscapesRoot:
-        return Found()
+        return FoundEntry()
 
 
-def is_met(expected: Leaf | None, found: Found) -> bool:
+def is_met(expected: TreeEntry | None, found: FoundEntry) -> bool:
     """Where no leaf is expected there may be a directory with something in it: that is none."""
     if expected is None:
         return not found.is_other and (found.leaf is None or (found.is_directory and not found.is_bare))
     return expected.is_met_by(found.leaf)
 
 
-def _is_met_early(after: Leaf | None, found: Found) -> bool:
+def _is_met_early(after: TreeEntry | None, found: FoundEntry) -> bool:
     """A directory that was to be made, and is there: of two that make it neither is disturbed."""
     return after is not None and after.is_directory and found.is_directory
 
 
-def _wanted(delta: Delta, found: Found) -> Leaf | None:
+def _wanted(delta: Delta, found: FoundEntry) -> TreeEntry | None:
     """What shall be there, with a mode: where nobody said which, that of what is replaced."""
     after = delta.after
     if after is None or after.mode is not None:
         return after
     is_file = found.leaf is not None and found.leaf.kind == stat.S_IFREG
-    return Leaf(found.leaf.mode if is_file and found.leaf else DEFAULT_MODE, after.digest)
+    return TreeEntry(found.leaf.mode if is_file and found.leaf else DEFAULT_MODE, after.digest)
 
 
 class _Planner:
     """Which names come and go, from the leaves that do."""
 
-    def __init__(self, root: Root, found: Mapping[str, Found], wanted: Mapping[str, Leaf | None]) -> None:
+    def __init__(self, root: Root, found: Mapping[str, FoundEntry], wanted: Mapping[str, TreeEntry | None]) -> None:
         self._root = root
         self._found = found
         self._wanted = wanted
@@ -150,27 +150,27 @@ class _Planner:
         self._needed |= {path for path, leaf in leaves.items() if leaf.is_directory}
         self._removed: dict[str, int] = {}
 
-    def log(self) -> Log:
+    def log(self) -> UndoLog:
         items = tuple(self._items())
         self._gone = {item.path for item in items if item.before and not item.after}
         self._find_removed()
         self._refuse_occupied(items)
         made = sorted((path for path in self._needed if not self._is_directory(path)), key=lambda p: (depth_of(p), p))
         removed = sorted(self._removed.items(), key=lambda each: (-depth_of(each[0]), each[0]))
-        log = Log(
+        log = UndoLog(
             VERSION,
             items,
             tuple(map(os.fsencode, made)),
             tuple((os.fsencode(path), mode) for path, mode in removed),
             (),
         )
-        return Log(log.version, log.items, log.made, log.removed, tuple(self._read_only(log)))
+        return UndoLog(log.version, log.items, log.made, log.removed, tuple(self._read_only(log)))
 
-    def _items(self) -> Iterable[Item]:
+    def _items(self) -> Iterable[UndoItem]:
         for path in sorted(self._wanted):
             before, after = _as_file(self._found[path].leaf), _as_file(self._wanted[path])
             if before != after:
-                yield Item(os.fsencode(path), before, after)
+                yield UndoItem(os.fsencode(path), before, after)
 
     def _find_removed(self) -> None:
         """Directories that are left with nothing in them, the lowest first, so that each finds those in it decided."""
@@ -186,7 +186,7 @@ class _Planner:
         is_touched = path in self._found or any(each in self._gone or each in self._removed for each in inside)
         return is_touched and all(each in self._gone or each in self._removed for each in inside)
 
-    def _refuse_occupied(self, items: Iterable[Item]) -> None:
+    def _refuse_occupied(self, items: Iterable[UndoItem]) -> None:
         mismatches = [
             Mismatch(item.path, "nothing", "a directory with other things in it")
             for item in items
@@ -199,7 +199,7 @@ class _Planner:
         if mismatches:
             raise conflict(mismatches, "something is in the way, and the tree was left as it is")
 
-    def _read_only(self, log: Log) -> Iterable[tuple[bytes, int]]:
+    def _read_only(self, log: UndoLog) -> Iterable[tuple[bytes, int]]:
         for path in log.touched:
             if path == "" or self._is_directory(path):
                 mode = self._permissions(path)
@@ -222,5 +222,5 @@ class _Planner:
         return self._kinds[path]
 
 
-def _as_file(leaf: Leaf | None) -> Leaf | None:
+def _as_file(leaf: TreeEntry | None) -> TreeEntry | None:
     return None if leaf is None or leaf.is_directory else leaf

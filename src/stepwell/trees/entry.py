@@ -30,7 +30,7 @@ RESERVED: Final = frozenset({".git", AREA})
 EMPTY: Final = digest_of(b"")
 
 
-class Leaf(Struct, frozen=True, array_like=True):
+class TreeEntry(Struct, frozen=True, array_like=True):
     """One file, link or empty directory, by content. A mode of None is that of any regular file."""
 
     mode: int | None
@@ -45,7 +45,7 @@ class Leaf(Struct, frozen=True, array_like=True):
     def is_directory(self) -> bool:
         return self.kind == stat.S_IFDIR
 
-    def is_met_by(self, found: Leaf | None) -> bool:
+    def is_met_by(self, found: TreeEntry | None) -> bool:
         """Whether what was found is this, as far as this says what it is."""
         if found is None or found.kind != self.kind:
             return False
@@ -63,15 +63,15 @@ class Leaf(Struct, frozen=True, array_like=True):
         return f"a file{mode} {self.digest.hex()[:12]}"
 
 
-DIRECTORY: Final = Leaf(stat.S_IFDIR, EMPTY)
+DIRECTORY: Final = TreeEntry(stat.S_IFDIR, EMPTY)
 
 
 class Delta(Struct, frozen=True):
     """What becomes of one path. None means that there is no leaf: nothing at all, or a directory with others in it."""
 
     path: str
-    before: Leaf | None
-    after: Leaf | None
+    before: TreeEntry | None
+    after: TreeEntry | None
 
     def __post_init__(self) -> None:
         check_target(self.path)

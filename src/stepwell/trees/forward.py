@@ -13,21 +13,21 @@ from contextlib import contextmanager
 from typing import Final
 
 from stepwell.trees import syscalls
-from stepwell.trees.change_plan import Mismatch, Plan, conflict
+from stepwell.trees.change_plan import ChangePlan, Mismatch, conflict
 from stepwell.trees.root import Root, signature_at
 from stepwell.trees.syscalls import Place
 from stepwell.trees.undo import loosen, sync_all, tighten
-from stepwell.trees.undo_log import Item, new_name, old_name
+from stepwell.trees.undo_log import UndoItem, new_name, old_name
 
 DISTURBED: Final = "somebody changed the tree at the same time, and it was put back"
 _MET: Final = frozenset({errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY})
 """How a deed shows that the tree is not any more what was planned for."""
 
 
-class Making:
+class ForwardPass:
     """One run of a plan, with what it needs in the transaction's directory."""
 
-    def __init__(self, root: Root, directory: int, plan: Plan, check: Callable[[], None]) -> None:
+    def __init__(self, root: Root, directory: int, plan: ChangePlan, check: Callable[[], None]) -> None:
         self._root = root
         self._directory = directory
         self._log = plan.log
@@ -110,7 +110,7 @@ class Making:
                 raise
             syscalls.rename(new, place)
 
-    def _require_same(self, item: Item, place: Place) -> None:
+    def _require_same(self, item: UndoItem, place: Place) -> None:
         if signature_at(place) != self._found[item.path].signature:
             raise conflict([_written(item)], DISTURBED)
 
@@ -132,5 +132,5 @@ class Making:
         return Place(self._directory, new_name(number))
 
 
-def _written(item: Item) -> Mismatch:
+def _written(item: UndoItem) -> Mismatch:
     return Mismatch(item.path, str(item.before), "what somebody wrote meanwhile")

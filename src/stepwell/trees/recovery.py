@@ -12,11 +12,11 @@ from stepwell.errors import TreeConflict
 from stepwell.trees import undo_log as logs
 from stepwell.trees.change_plan import conflict
 from stepwell.trees.root import Root
-from stepwell.trees.staging import Area, Stage, check_name, failures, locked
+from stepwell.trees.staging import Stage, StagingDir, check_name, failures, locked
 from stepwell.trees.undo import undo as undo_log
 
 
-class Turn:
+class RootLock:
     """A root for nobody else until the block ends: what was left there can be looked at, judged and gone on from.
 
     Whatever is done here meanwhile is ours. A done transaction that is found was left by somebody who has gone.
@@ -70,29 +70,29 @@ def pending(root: str | os.PathLike[str], *, wait_s: float = limits.TREE_LOCK_SE
 
     One that was not done is undone by the next transaction at this root, or by `recover`.
     """
-    with Turn(root, wait_s=wait_s) as turn:
+    with RootLock(root, wait_s=wait_s) as turn:
         return turn.pending()
 
 
 def settle(root: str | os.PathLike[str], name: str, *, wait_s: float = limits.TREE_LOCK_SECONDS) -> None:
-    """`Turn.settle` alone."""
-    with Turn(root, wait_s=wait_s) as turn:
+    """`RootLock.settle` alone."""
+    with RootLock(root, wait_s=wait_s) as turn:
         turn.settle(name)
 
 
 def undo(root: str | os.PathLike[str], name: str, *, wait_s: float = limits.TREE_LOCK_SECONDS) -> None:
-    """`Turn.undo` alone."""
-    with Turn(root, wait_s=wait_s) as turn:
+    """`RootLock.undo` alone."""
+    with RootLock(root, wait_s=wait_s) as turn:
         turn.undo(name)
 
 
 def recover(root: str | os.PathLike[str], *, wait_s: float = limits.TREE_LOCK_SECONDS) -> None:
-    """`Turn.recover` alone."""
-    with Turn(root, wait_s=wait_s) as turn:
+    """`RootLock.recover` alone."""
+    with RootLock(root, wait_s=wait_s) as turn:
         turn.recover()
 
 
-def recover_area(area: Area) -> None:
+def recover_area(area: StagingDir) -> None:
     """Undo what is open, throw away what is of no use; what is done waits. Every one has its turn, then it is told."""
     conflicts: list[TreeConflict] = []
     for name, stage in area.list():
@@ -110,7 +110,7 @@ def recover_area(area: Area) -> None:
         raise conflicts[0]
 
 
-def take_back(area: Area, name: str) -> None:
+def take_back(area: StagingDir, name: str) -> None:
     """Undo an open transaction, and be done with it."""
     with area.opened(name, Stage.OPEN) as directory:
         left = undo_log(area.root, directory, _read(area, name, directory))
@@ -125,7 +125,7 @@ def take_back(area: Area, name: str) -> None:
     )
 
 
-def _read(area: Area, name: str, directory: int) -> logs.Log:
+def _read(area: StagingDir, name: str, directory: int) -> logs.UndoLog:
     descriptor = os.open(logs.NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     with open(descriptor, "rb") as file:
         return logs.decode(file.read(), f"{area.path(name, Stage.OPEN)}/{logs.NAME}")

@@ -19,7 +19,7 @@ from msgspec import Struct
 from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import EscapesRoot, InvalidArgument
-from stepwell.trees.entry import DIRECTORY, Leaf, normal_mode, parent_of
+from stepwell.trees.entry import DIRECTORY, TreeEntry, normal_mode, parent_of
 from stepwell.trees.syscalls import Place
 
 _DOWN = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -38,10 +38,10 @@ class Signature(Struct, frozen=True):
         return cls(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-class Found(Struct, frozen=True):
+class FoundEntry(Struct, frozen=True):
     """What is at a path. Neither leaf nor `is_other`: nothing."""
 
-    leaf: Leaf | None = None
+    leaf: TreeEntry | None = None
     is_bare: bool = False  # a directory with nothing in it
     is_other: bool = False  # a pipe, a socket or a device: nothing that a tree has
     signature: Signature | None = None
@@ -110,13 +110,13 @@ class Root:
         with self.readable(path) as descriptor:
             return os.listdir(descriptor)
 
-    def look(self, path: str) -> Found:
+    def look(self, path: str) -> FoundEntry:
         """What is at a path, its content read. Behind a file there is nothing; behind a link is not looked."""
         try:
             with self.place(path) as place:
                 return look_at(place)
         except (FileNotFoundError, NotADirectoryError):
-            return Found()
+            return FoundEntry()
 
     def kind(self, path: str) -> int:
         """The type of what is at a path, as in `stat.S_IFMT`; 0 for nothing."""
@@ -139,19 +139,19 @@ def _step_down(descriptor: int, part: str, path: str) -> int:
         raise
 
 
-def look_at(place: Place) -> Found:
+def look_at(place: Place) -> FoundEntry:
     """What has a name; `FileNotFoundError` if nothing has."""
     status = os.lstat(place.name, dir_fd=place.directory)
     owner = status.st_uid, status.st_gid
     if stat.S_ISDIR(status.st_mode):
-        return Found(DIRECTORY, is_bare=not _names(place))
+        return FoundEntry(DIRECTORY, is_bare=not _names(place))
     if stat.S_ISLNK(status.st_mode):
         target = os.readlink(os.fsencode(place.name), dir_fd=place.directory)
-        return Found(Leaf(stat.S_IFLNK, digest_of(target)), signature=Signature.of(status), owner=owner)
+        return FoundEntry(TreeEntry(stat.S_IFLNK, digest_of(target)), signature=Signature.of(status), owner=owner)
     if not stat.S_ISREG(status.st_mode):
-        return Found(is_other=True)
+        return FoundEntry(is_other=True)
     digest, status = _hashed(place)
-    return Found(Leaf(normal_mode(status.st_mode), digest), signature=Signature.of(status), owner=owner)
+    return FoundEntry(TreeEntry(normal_mode(status.st_mode), digest), signature=Signature.of(status), owner=owner)
 
 
 def _names(place: Place) -> list[str]:

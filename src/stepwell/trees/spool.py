@@ -13,12 +13,12 @@ from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import InvalidArgument
 from stepwell.trees.syscalls import Place
-from stepwell.trees.walk import Status
+from stepwell.trees.walk import EntryStatus
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Slip(Struct, frozen=True, gc=False):
+class SpoolRef(Struct, frozen=True, gc=False):
     """Where a content is."""
 
     offset: int
@@ -41,7 +41,7 @@ class Spool:
     ) -> None:
         self._file.close()
 
-    def take(self, place: Place) -> tuple[Slip, Status] | None:
+    def take(self, place: Place) -> tuple[SpoolRef, EntryStatus] | None:
         """A file's content, whole and as it was at one moment; None if it is too large, or never at rest."""
         descriptor = os.open(place.name, _READ, dir_fd=place.directory)
         try:
@@ -51,14 +51,14 @@ class Spool:
                     return None
                 slip = self._copy(descriptor, before.st_size)
                 after = os.fstat(descriptor)
-                if Status.of(before) == Status.of(after) and slip.size == after.st_size:
-                    return slip, Status.of(after)
+                if EntryStatus.of(before) == EntryStatus.of(after) and slip.size == after.st_size:
+                    return slip, EntryStatus.of(after)
                 self._end = slip.offset
             return None
         finally:
             os.close(descriptor)
 
-    def body(self, slip: Slip) -> bytes:
+    def body(self, slip: SpoolRef) -> bytes:
         """What was put by."""
         parts: list[bytes] = []
         at, end = slip.offset, slip.offset + slip.size
@@ -68,10 +68,10 @@ class Spool:
             at += len(part)
         return b"".join(parts)
 
-    def digest(self, slip: Slip) -> bytes:
+    def digest(self, slip: SpoolRef) -> bytes:
         return digest_of(self.body(slip))
 
-    def _copy(self, descriptor: int, expected: int) -> Slip:
+    def _copy(self, descriptor: int, expected: int) -> SpoolRef:
         """Up to a little more than is expected, by which it shows that the file has grown."""
         if self._end + expected > self._bytes_max:
             raise InvalidArgument(
@@ -89,4 +89,4 @@ class Spool:
                 at += written
                 part = part[written:]
         self._end = at
-        return Slip(start, at - start)
+        return SpoolRef(start, at - start)

@@ -56,7 +56,7 @@ def check_name(name: str) -> None:
         raise InvalidArgument(f"{name[:200]!r} names no transaction: use up to 128 letters, digits, '_', '-' and '.'")
 
 
-class Area:
+class StagingDir:
     """`.stepwell`, open, with its lock held."""
 
     def __init__(self, root: Root, descriptor: int) -> None:
@@ -141,7 +141,7 @@ def has_area(root: str | os.PathLike[str]) -> bool:
 
 
 @contextmanager
-def locked(root: Root, wait_s: float) -> Generator[Area]:
+def locked(root: Root, wait_s: float) -> Generator[StagingDir]:
     """The area of a root, made if need be, for nobody else until the block ends: the lock dies with its process."""
     descriptor = _open_area(root)
     try:
@@ -149,7 +149,7 @@ def locked(root: Root, wait_s: float) -> Generator[Area]:
         try:
             _claim(lock, root, wait_s)
             _ignore_itself(descriptor)
-            yield Area(root, descriptor)
+            yield StagingDir(root, descriptor)
         finally:
             os.close(lock)
     finally:

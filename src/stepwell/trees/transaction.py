@@ -35,13 +35,13 @@ from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import AlreadyExists, InvalidArgument, TreeConflict, TreeFailed
 from stepwell.trees import syscalls
 from stepwell.trees import undo_log as logs
-from stepwell.trees.change_plan import Mismatch, Plan, conflict, is_met, look_within, plan
-from stepwell.trees.entry import PERMISSIONS, Delta, Leaf
-from stepwell.trees.forward import DISTURBED, Making
-from stepwell.trees.recovery import Turn, recover_area, take_back
-from stepwell.trees.staging import Area, Stage, check_name, failures, reason_of
+from stepwell.trees.change_plan import ChangePlan, Mismatch, conflict, is_met, look_within, plan
+from stepwell.trees.entry import PERMISSIONS, Delta, TreeEntry
+from stepwell.trees.forward import DISTURBED, ForwardPass
+from stepwell.trees.recovery import RootLock, recover_area, take_back
+from stepwell.trees.staging import Stage, StagingDir, check_name, failures, reason_of
 from stepwell.trees.syscalls import Place
-from stepwell.trees.undo_log import Item, new_name
+from stepwell.trees.undo_log import UndoItem, new_name
 
 ReadBody = Callable[[bytes], bytes | memoryview]
 """The content that has a digest."""
@@ -60,7 +60,7 @@ class TreeTransaction:
 
     def __init__(
         self,
-        root: str | os.PathLike[str] | Turn,
+        root: str | os.PathLike[str] | RootLock,
         name: str,
         deltas: Iterable[Delta],
         read_body: ReadBody,
@@ -83,7 +83,7 @@ class TreeTransaction:
     def __enter__(self) -> Self:
         with ExitStack() as stack, failures(f"nothing of {self._name!r} was done"):
             given = self._given
-            turn = given if isinstance(given, Turn) else stack.enter_context(Turn(given, wait_s=self._wait_s))
+            turn = given if isinstance(given, RootLock) else stack.enter_context(RootLock(given, wait_s=self._wait_s))
             self._root, self._area = turn.root, turn.area
             recover_area(self._area)
             self._plan = self._planned(turn)
@@ -100,7 +100,7 @@ class TreeTransaction:
         with self._stack:
             self._give_up(error)
 
-    def _planned(self, turn: Turn) -> Plan:
+    def _planned(self, turn: RootLock) -> ChangePlan:
         if (self._name, Stage.DONE) in self._area.list():
             if not self._resumes:
                 raise AlreadyExists(f"{self._name!r} was done at this root already: settle or undo it first")
@@ -132,7 +132,7 @@ class TreeTransaction:
                 self._area.move(self._name, Stage.STAGING, Stage.OPEN)
                 self._stage = Stage.OPEN
                 with self._area.opened(self._name, Stage.OPEN) as directory:
-                    Making(self._root, directory, self._plan, check).run()
+                    ForwardPass(self._root, directory, self._plan, check).run()
                 self._verify(DISTURBED)
         except BaseException as error:
             self._give_up(error)
@@ -191,7 +191,7 @@ class TreeTransaction:
             self._area.move(self._name, Stage.DONE, Stage.OPEN)
         take_back(self._area, self._name)
 
-    def _stage_all(self, area: Area) -> None:
+    def _stage_all(self, area: StagingDir) -> None:
         """New contents and the log, on disk, where they disturb nobody."""
         area.make(self._name)
         self._stage = Stage.STAGING
@@ -206,7 +206,7 @@ class TreeTransaction:
             self._give_up(error)
             raise
 
-    def _stage_one(self, place: Place, item: Item, after: Leaf) -> None:
+    def _stage_one(self, place: Place, item: UndoItem, after: TreeEntry) -> None:
         body = self._read_body(after.digest)
         if digest_of(body) != after.digest:
             raise InvalidArgument(f"path {item.path[:200]!r}: the body that was given has another digest")

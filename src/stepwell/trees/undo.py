@@ -18,21 +18,21 @@ from contextlib import suppress
 from stepwell.errors import EscapesRoot
 from stepwell.trees import syscalls
 from stepwell.trees.change_plan import Mismatch
-from stepwell.trees.root import Found, Root, signature_at
+from stepwell.trees.root import FoundEntry, Root, signature_at
 from stepwell.trees.syscalls import Place
-from stepwell.trees.undo_log import Item, Log, old_name
+from stepwell.trees.undo_log import UndoItem, UndoLog, old_name
 
 _IN_THE_WAY = (FileNotFoundError, NotADirectoryError, FileExistsError, IsADirectoryError, EscapesRoot)
 """How a place shows that it is not what the log left: somebody else was there."""
 
 
-def undo(root: Root, directory: int, log: Log) -> list[Mismatch]:
+def undo(root: Root, directory: int, log: UndoLog) -> list[Mismatch]:
     """Put everything back, synced; what could not be, because somebody changed it since."""
     return _Undoing(root, directory, log).run()
 
 
 class _Undoing:
-    def __init__(self, root: Root, directory: int, log: Log) -> None:
+    def __init__(self, root: Root, directory: int, log: UndoLog) -> None:
         self._root = root
         self._directory = directory
         self._log = log
@@ -56,7 +56,7 @@ class _Undoing:
         tighten(self._root, self._log.loosened[::-1])
         return [*self._left.values()]
 
-    def _take_away(self, item: Item) -> None:
+    def _take_away(self, item: UndoItem) -> None:
         found = self._look(item.path)
         if found is None or found.is_directory or (found.leaf is None and not found.is_other):
             return
@@ -89,7 +89,7 @@ class _Undoing:
         except _IN_THE_WAY:
             self._leave(path, "a directory", "nothing, and no place for it")
 
-    def _put_back(self, number: int, item: Item) -> None:
+    def _put_back(self, number: int, item: UndoItem) -> None:
         old = Place(self._directory, old_name(number))
         kept = signature_at(old)
         try:
@@ -104,7 +104,7 @@ class _Undoing:
         except _IN_THE_WAY:
             self._leave(item.path, str(item.before), str(self._look(item.path) or "something behind a link"))
 
-    def _may_replace(self, item: Item) -> bool:
+    def _may_replace(self, item: UndoItem) -> bool:
         found = self._root.look(item.path)
         if item.before is not None and item.before.is_met_by(found.leaf):
             return False
@@ -114,7 +114,7 @@ class _Undoing:
             self._leave(item.path, str(item.after or "nothing"), str(found))
         return is_ours or is_nothing
 
-    def _look(self, path: str) -> Found | None:
+    def _look(self, path: str) -> FoundEntry | None:
         with suppress(EscapesRoot):
             return self._root.look(path)
         return None
@@ -151,7 +151,7 @@ def _set_mode(descriptor: int, mode: int, path: str) -> bool:
     return True
 
 
-def sync_all(root: Root, log: Log) -> None:
+def sync_all(root: Root, log: UndoLog) -> None:
     """Every directory in which a name came, went or was replaced, as far as it is still there."""
     for path in log.touched:
         with suppress(FileNotFoundError, NotADirectoryError, EscapesRoot), root.readable(path) as descriptor:

@@ -12,29 +12,29 @@ import msgspec
 from msgspec import Struct
 
 from stepwell.errors import StoreDamaged
-from stepwell.trees.entry import Leaf
+from stepwell.trees.entry import TreeEntry
 
 VERSION: Final = 1
 NAME: Final = "log"
 
 
-class Item(Struct, frozen=True, array_like=True):
+class UndoItem(Struct, frozen=True, array_like=True):
     """A path at which a file or link goes, comes or is replaced. Directories are in the lists beside the items."""
 
     raw: bytes
-    before: Leaf | None
-    after: Leaf | None
+    before: TreeEntry | None
+    after: TreeEntry | None
 
     @property
     def path(self) -> str:
         return os.fsdecode(self.raw)
 
 
-class Log(Struct, frozen=True, array_like=True):
+class UndoLog(Struct, frozen=True, array_like=True):
     """An item's number is its place: `new-N` is what is to come there, `old-N` a second name of what was there."""
 
     version: int
-    items: tuple[Item, ...]
+    items: tuple[UndoItem, ...]
     made: tuple[bytes, ...]  # directories, the highest first
     removed: tuple[tuple[bytes, int], ...]  # directories and their permissions, the lowest first
     loosened: tuple[tuple[bytes, int], ...]  # read-only directories to be written in, the highest first
@@ -55,14 +55,14 @@ def old_name(number: int) -> str:
     return f"old-{number}"
 
 
-_decoder: msgspec.msgpack.Decoder[Log] = msgspec.msgpack.Decoder(Log)
+_decoder: msgspec.msgpack.Decoder[UndoLog] = msgspec.msgpack.Decoder(UndoLog)
 
 
-def encode(log: Log) -> bytes:
+def encode(log: UndoLog) -> bytes:
     return msgspec.msgpack.encode(log)
 
 
-def decode(data: bytes, where: str) -> Log:
+def decode(data: bytes, where: str) -> UndoLog:
     """What was written; it was on disk before its directory had its name, so that there is no half of one."""
     try:
         log = _decoder.decode(data)

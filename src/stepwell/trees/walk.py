@@ -23,7 +23,7 @@ from stepwell.trees.root import Root
 _KINDS: Final = frozenset({stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR})
 
 
-class Status(Struct, frozen=True, gc=False):
+class EntryStatus(Struct, frozen=True, gc=False):
     """A leaf as the kernel knows it. Who changes a file changes this, unless it happens within one tick of a clock."""
 
     mode: int
@@ -33,7 +33,7 @@ class Status(Struct, frozen=True, gc=False):
     ctime_ns: int
 
     @classmethod
-    def of(cls, status: os.stat_result) -> Status:
+    def of(cls, status: os.stat_result) -> EntryStatus:
         mode = normal_mode(status.st_mode)
         return cls(mode, status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
 
@@ -41,7 +41,7 @@ class Status(Struct, frozen=True, gc=False):
 class Walked(Struct, frozen=True):
     """What there is below a root."""
 
-    leaves: dict[str, Status]
+    leaves: dict[str, EntryStatus]
     ignored: set[str]  # whole directories by their own name
     veiled: set[str]
 
@@ -55,14 +55,14 @@ def walk(root: Root, also: Iterable[str] = ()) -> Walked:
     return found
 
 
-def _status(root: Root, path: str) -> Status | None:
+def _status(root: Root, path: str) -> EntryStatus | None:
     """Of a leaf that the walk did not come to; a directory would be there, or be none any more."""
     try:
         with root.place(path) as place:
             status = os.lstat(place.name, dir_fd=place.directory)
     except (FileNotFoundError, NotADirectoryError, EscapesRoot):
         return None
-    return Status.of(status) if stat.S_IFMT(status.st_mode) in _KINDS - {stat.S_IFDIR} else None
+    return EntryStatus.of(status) if stat.S_IFMT(status.st_mode) in _KINDS - {stat.S_IFDIR} else None
 
 
 class _Walk:
@@ -95,10 +95,10 @@ class _Walk:
         }
         directories = [each for each, status in taken.items() if stat.S_ISDIR(status.st_mode)]
         self._found.leaves.update(
-            (each, Status.of(status)) for each, status in taken.items() if not stat.S_ISDIR(status.st_mode)
+            (each, EntryStatus.of(status)) for each, status in taken.items() if not stat.S_ISDIR(status.st_mode)
         )
         if path and not statuses:
-            self._found.leaves[path] = Status(stat.S_IFDIR, 0, 0, 0, 0)
+            self._found.leaves[path] = EntryStatus(stat.S_IFDIR, 0, 0, 0, 0)
         elif path and not taken:
             self._found.veiled.add(path)
         if len(self._found.leaves) > limits.TREE_LEAVES_MAX:

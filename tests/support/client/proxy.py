@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stepwell.protocol.codec import decode_from_client, decode_from_manager
 from stepwell.protocol.framing import Framer
-from stepwell.protocol.messages import Goodbye, Granted, Hello, Offer, Released, Response, Welcome
+from stepwell.protocol.messages import Goodbye, Hello, OfferUpload, Response, SegmentsReleased, UploadGranted, Welcome
 from stepwell.transport.address import dial, listen, private_directory
 
 RECEIVE_BYTES = 1 << 16
@@ -94,7 +94,7 @@ class Proxy:
             self._close(side)
             return
         for data, message in came:
-            if not isinstance(message, Hello | Welcome | Goodbye | Released):
+            if not isinstance(message, Hello | Welcome | Goodbye | SegmentsReleased):
                 passage = Passage(self.passages, message, upwards=side.upwards)
                 self.passages += 1
                 if self._cut(passage):
@@ -152,9 +152,9 @@ class _Side:
         return found
 
     def _note(self, message: object) -> None:
-        if isinstance(message, Offer):
+        if isinstance(message, OfferUpload):
             self._offered = message.size
-        elif isinstance(message, Granted) and message.accepted:
+        elif isinstance(message, UploadGranted) and message.accepted:
             assert self.other is not None
             self.other._body_bytes = self.other._offered
 
@@ -216,4 +216,4 @@ def before_answer(passage: Passage) -> bool:
 
 def before_request(passage: Passage) -> bool:
     """The request is lost: the client cannot tell that from a lost answer."""
-    return passage.upwards and not isinstance(passage.message, Offer) and passage.message is not None
+    return passage.upwards and not isinstance(passage.message, OfferUpload) and passage.message is not None

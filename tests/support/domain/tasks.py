@@ -24,7 +24,7 @@ from stepwell.domain.tasks.commands import (
     ReserveTasks,
     SubmitTask,
 )
-from stepwell.domain.tasks.model import Offered, Task, TaskFault, TaskState, Worker
+from stepwell.domain.tasks.model import StrategyOffer, Task, TaskFault, TaskState, Worker
 from stepwell.domain.tasks.queue import TaskTable
 from stepwell.errors import Refused
 from tests.support.domain.world import World
@@ -37,8 +37,8 @@ Lines = dict[str, dict[int, dict[str, list[str]]]]
 MANAGER = "manager"
 
 
-def offers(*names: str) -> tuple[Offered, ...]:
-    return tuple(Offered(name) for name in names)
+def offers(*names: str) -> tuple[StrategyOffer, ...]:
+    return tuple(StrategyOffer(name) for name in names)
 
 
 def lines(table: TaskTable) -> Lines:

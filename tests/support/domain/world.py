@@ -32,17 +32,17 @@ from stepwell.domain.plans.model import Argument, MergeStrategy, Phase, Plan, Pr
 from stepwell.domain.replies import AnyReply, FragmentPlaced, Reply
 from stepwell.domain.state import State
 from stepwell.domain.tiers.commands import StoreFragment
-from stepwell.domain.tiers.lru import InnerRing, Member, Ring
+from stepwell.domain.tiers.lru import InnerLruList, LruList, LruNode
 from stepwell.domain.tiers.model import FragmentRow, TierBudget
-from stepwell.domain.tiers.table import Entry
+from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.domain.tiers.tier import Tier
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Refused, StepwellError, TransactionAborted
 from stepwell.protocol.codec import decode_from_manager, encode_frame
 from stepwell.protocol.framing import HEADER
-from stepwell.protocol.messages import Answer, Response
+from stepwell.protocol.messages import CommandResult, Response
 
-M = TypeVar("M", bound=Member)
+M = TypeVar("M", bound=LruNode)
 R = TypeVar("R", bound=Reply)
 
 NOON_MS = 1_700_000_000_000
@@ -87,7 +87,7 @@ def image(state: State) -> dict[str, object]:
     }
 
 
-def _entry_image(entry: Entry) -> tuple[object, ...]:
+def _entry_image(entry: FragmentEntry) -> tuple[object, ...]:
     return (
         entry.row,
         entry.tick,
@@ -105,9 +105,9 @@ def _both_ways(state: State, tier: Tier, scope: str | None) -> tuple[list[object
     return [entry.row.key for entry in ring], [entry.row.key for entry in backwards(ring)]
 
 
-def backwards(ring: Ring[M] | InnerRing[M]) -> Iterator[M]:
+def backwards(ring: LruList[M] | InnerLruList[M]) -> Iterator[M]:
     """A ring from the most to the least recently used."""
-    before = "before" if isinstance(ring, Ring) else "inner_before"
+    before = "before" if isinstance(ring, LruList) else "inner_before"
     member = getattr(ring._hinge, before)
     while member is not ring._hinge:
         yield member
@@ -116,7 +116,7 @@ def backwards(ring: Ring[M] | InnerRing[M]) -> Iterator[M]:
 
 def arrives(reply: AnyReply, revision: int) -> bool:
     """Whether a reply arrives at a client as it was sent."""
-    sent = Response(1, (Answer(revision, reply),))
+    sent = Response(1, (CommandResult(revision, reply),))
     frame = bytearray()
     encode_frame(sent, frame)
     return decode_from_manager(frame[HEADER.size :]) == sent

@@ -9,19 +9,19 @@ from collections.abc import Callable, Sequence
 from stepwell.domain.commands import AnyCommand
 from stepwell.domain.tiers.commands import GetFragment
 from stepwell.domain.verdict import Origin
-from stepwell.manager.connection import Guest
+from stepwell.manager.connection import ClientConnection
 from stepwell.memory.reader.mappings import content
 from stepwell.protocol.messages import (
     VERSION,
-    Answer,
-    Granted,
+    CommandResult,
     Hello,
     ManagerMessage,
-    Offer,
+    OfferUpload,
     Refusal,
     Request,
     Response,
-    Transaction,
+    TransactionRequest,
+    UploadGranted,
     Welcome,
 )
 from tests.support.managers import ENCODING, EPOCH, Stage
@@ -79,12 +79,12 @@ def joined(stage: Stage, session_id: str, projects: tuple[str, ...] | None = Non
     return peer
 
 
-def ask(stage: Stage, peer: RawPeer, *commands: AnyCommand) -> list[Answer | Refusal]:
+def ask(stage: Stage, peer: RawPeer, *commands: AnyCommand) -> list[CommandResult | Refusal]:
     """The results of one request."""
     return results(stage, peer, Request(next(request_ids), commands))
 
 
-def results(stage: Stage, peer: RawPeer, message: Request | Transaction) -> list[Answer | Refusal]:
+def results(stage: Stage, peer: RawPeer, message: Request | TransactionRequest) -> list[CommandResult | Refusal]:
     """What a message came to."""
     peer.send(message)
     response = answered(stage, peer)
@@ -117,9 +117,9 @@ def pour(stage: Stage, peer: RawPeer, data: bytes) -> int:
 
 def granted(stage: Stage, peer: RawPeer, number: int, size: int) -> bool:
     """Offer a body; whether it may be sent."""
-    peer.send(Offer(number, size))
+    peer.send(OfferUpload(number, size))
     answer = answered(stage, peer)
-    assert isinstance(answer, Granted)
+    assert isinstance(answer, UploadGranted)
     assert answer.number == number
     return answer.accepted
 
@@ -130,7 +130,7 @@ def upload(stage: Stage, peer: RawPeer, number: int, body: bytes) -> None:
     pour(stage, peer, body)
 
 
-def guest_of(stage: Stage, session_id: str) -> Guest:
+def guest_of(stage: Stage, session_id: str) -> ClientConnection:
     """The manager's end of the newest connection of a session."""
     return [each for each in stage.loop._guests.values() if each.session and each.session.session_id == session_id][-1]
 
@@ -148,7 +148,7 @@ def noise(size: int, seed: int = 0) -> bytes:
     return random.Random(seed).randbytes(size)
 
 
-def refusals(results: Sequence[Answer | Refusal]) -> list[str]:
+def refusals(results: Sequence[CommandResult | Refusal]) -> list[str]:
     """What each result is: the kind of its refusal, or nothing."""
     return [each.kind if isinstance(each, Refusal) else "" for each in results]
 

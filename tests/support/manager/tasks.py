@@ -10,24 +10,24 @@ from itertools import count
 from stepwell.domain.commands import AnyCommand
 from stepwell.domain.replies import Reply, TaskFound
 from stepwell.domain.tasks.commands import BeginTask, FinishTask, SubmitTask
-from stepwell.domain.tasks.model import Offered, Task, TaskState, Worker
-from stepwell.manager.task_dispatch import Dispatcher
+from stepwell.domain.tasks.model import StrategyOffer, Task, TaskState, Worker
+from stepwell.manager.task_dispatch import TaskDispatcher
 from stepwell.protocol.messages import (
-    Answer,
-    Assigned,
-    Employed,
-    Follow,
-    Followed,
+    CommandResult,
+    FollowTasks,
+    JoinAsWorker,
     ManagerMessage,
     Request,
+    TaskAssigned,
     TaskEnded,
-    Work,
+    TasksFollowed,
+    WorkerAccepted,
 )
 from tests.support.manager.peers import answered, ask, joined
 from tests.support.managers import Stage
 from tests.support.peers import RawPeer
 
-OFFERS = (Offered("s"),)
+OFFERS = (StrategyOffer("s"),)
 FOREVER_SECONDS = 60
 """A worker that nobody kills ends itself."""
 
@@ -38,8 +38,8 @@ def employed(stage: Stage, session_id: str = "w", *strategies: str) -> RawPeer:
     """A worker that is ready."""
     worker = joined(stage, session_id)
     number = next(_numbers)
-    worker.send(Work(number, tuple(map(Offered, strategies)) or OFFERS))
-    assert answered(stage, worker) == Employed(number)
+    worker.send(JoinAsWorker(number, tuple(map(StrategyOffer, strategies)) or OFFERS))
+    assert answered(stage, worker) == WorkerAccepted(number)
     return worker
 
 
@@ -47,8 +47,8 @@ def following(stage: Stage, session_id: str = "alice", *task_ids: str, unknown: 
     """A connection that is told what becomes of a session's tasks."""
     follower = joined(stage, session_id)
     number = next(_numbers)
-    follower.send(Follow(number, task_ids))
-    assert answered(stage, follower) == Followed(number, unknown)
+    follower.send(FollowTasks(number, task_ids))
+    assert answered(stage, follower) == TasksFollowed(number, unknown)
     return follower
 
 
@@ -81,7 +81,7 @@ def later(stage: Stage, milliseconds: int) -> None:
 def replied(stage: Stage, peer: RawPeer, command: AnyCommand) -> Reply:
     """The reply to a command that is not refused."""
     (answer,) = ask(stage, peer, command)
-    assert isinstance(answer, Answer), answer
+    assert isinstance(answer, CommandResult), answer
     return answer.reply
 
 
@@ -94,14 +94,14 @@ def submit(
     return found.state
 
 
-def assigned(stage: Stage, worker: RawPeer) -> Assigned:
+def assigned(stage: Stage, worker: RawPeer) -> TaskAssigned:
     """What a worker is told to do."""
     message = answered(stage, worker)
-    assert isinstance(message, Assigned), message
+    assert isinstance(message, TaskAssigned), message
     return message
 
 
-def finish(stage: Stage, worker: RawPeer, task: Assigned, result: bytes | int = b"found") -> TaskFound:
+def finish(stage: Stage, worker: RawPeer, task: TaskAssigned, result: bytes | int = b"found") -> TaskFound:
     """What a worker found."""
     found = replied(stage, worker, FinishTask(task.task_id, task.attempt, result))
     assert isinstance(found, TaskFound)
@@ -146,7 +146,7 @@ def worker_of(stage: Stage, worker_id: str = "w") -> Worker:
     return worker
 
 
-def dispatcher(stage: Stage) -> Dispatcher:
+def dispatcher(stage: Stage) -> TaskDispatcher:
     return stage.loop._dispatcher
 
 
@@ -162,8 +162,8 @@ def toil(address: str, session_id: str) -> None:
     signal.alarm(FOREVER_SECONDS)
     with RawPeer(address, timeout_s=FOREVER_SECONDS) as peer:
         peer.hello(session_id)
-        peer.send(Work(1, OFFERS))
-        peer.expect(Employed)
+        peer.send(JoinAsWorker(1, OFFERS))
+        peer.expect(WorkerAccepted)
         signal.pause()
 
 
@@ -171,9 +171,9 @@ def finish_and_die(address: str, session_id: str) -> None:
     """In a process of its own: a worker that finishes one task, begins the next, and does not survive that."""
     with RawPeer(address, timeout_s=FOREVER_SECONDS) as peer:
         peer.hello(session_id)
-        peer.send(Work(1, OFFERS))
-        peer.expect(Employed)
-        first, second = peer.expect(Assigned), peer.expect(Assigned)
+        peer.send(JoinAsWorker(1, OFFERS))
+        peer.expect(WorkerAccepted)
+        first, second = peer.expect(TaskAssigned), peer.expect(TaskAssigned)
         finished = FinishTask(first.task_id, first.attempt, b"found")
         peer.send(Request(2, (finished, BeginTask(second.task_id, second.attempt))))
         os.kill(os.getpid(), signal.SIGKILL)

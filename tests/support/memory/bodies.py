@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from stepwell import limits
-from stepwell.domain.tiers.body_refs import Bodies, digest_of
+from stepwell.domain.tiers.body_refs import BodyTable, digest_of
 from stepwell.domain.tiers.tier import Tier
 from stepwell.limits import KIB, MIB
 from stepwell.memory.reader.mappings import content
@@ -53,7 +53,7 @@ class Shelf:
         make_memory: Callable[[int, int], Segment] = Watched,
         make_file: Callable[[int, int], Segment] = FileSegment,
     ) -> None:
-        self.counted = Bodies()
+        self.counted = BodyTable()
         self.store = BodyStore(self.counted, arena_bytes, make_memory=make_memory, make_file=make_file)
         self.tiers: dict[bytes, Tier] = {}
         self.bodies: dict[bytes, bytes] = {}

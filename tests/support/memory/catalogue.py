@@ -13,7 +13,7 @@ from stepwell.domain.tiers.tier import Tier
 from stepwell.domain.verdict import Origin
 from stepwell.limits import MIB
 from stepwell.manager.state_owner import StateOwner
-from stepwell.memory.reader.catalogue_reader import Replayed, changes, replay
+from stepwell.memory.reader.catalogue_reader import CatalogueState, changes, replay
 from stepwell.memory.writer.segments import MemorySegment
 from stepwell.protocol.handles import CatalogueEnd, Handle
 
@@ -77,13 +77,13 @@ class Library:
         assert isinstance(segment, MemorySegment)
         return segment.view[:].toreadonly()
 
-    def view(self, project: str = "p", before: Replayed | None = None) -> Replayed:
+    def view(self, project: str = "p", before: CatalogueState | None = None) -> CatalogueState:
         """A project, replayed; it is what the table holds."""
         replayed = replay(self.open(project), self.find, before)
         assert_same(replayed, self.rows(project), self.handles(project))
         return replayed
 
-    def since(self, revision: int, project: str = "p") -> Replayed | None:
+    def since(self, revision: int, project: str = "p") -> CatalogueState | None:
         return changes(self.open(project), self.find, revision)
 
     def rows(self, project: str = "p") -> dict[str, FragmentRow]:
@@ -94,7 +94,7 @@ class Library:
         return self.owner.bodies.locate(row.digest for row in self.rows(project).values())
 
 
-def assert_same(replayed: Replayed, rows: dict[str, FragmentRow], handles: dict[bytes, Handle]) -> None:
+def assert_same(replayed: CatalogueState, rows: dict[str, FragmentRow], handles: dict[bytes, Handle]) -> None:
     """Every row, and where its body is now."""
     assert replayed.rows == rows
     assert replayed.in_order.rows == tuple(rows.values())

@@ -6,7 +6,7 @@ import threading
 from multiprocess.connection import Connection
 
 from stepwell.domain.tiers.commands import GetFragment
-from stepwell.protocol.messages import Granted, Offer, Request
+from stepwell.protocol.messages import OfferUpload, Request, UploadGranted
 from tests.support.peers import LARGE_METADATA, RawPeer, frame, store
 
 UPLOAD_BYTES = 8 << 20
@@ -26,8 +26,8 @@ def stop_in_mid_upload(address: str, told: Connection) -> None:
     """Have sent half of a large body, and wait to be stopped or killed."""
     with RawPeer(address) as peer:
         peer.hello(f"villain-{os.getpid()}")
-        peer.send(Offer(0, UPLOAD_BYTES))
-        assert peer.expect(Granted).accepted
+        peer.send(OfferUpload(0, UPLOAD_BYTES))
+        assert peer.expect(UploadGranted).accepted
         peer.send_raw(bytes(UPLOAD_BYTES // 2))
         told.send("half")
         threading.Event().wait()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepwell.domain.commands import AnyCommand
-from stepwell.protocol.messages import VERSION, Answer, Hello, Request, Response, Welcome
+from stepwell.protocol.messages import VERSION, CommandResult, Hello, Request, Response, Welcome
 from tests.support.manager.peers import answered
 from tests.support.managers import Stage
 from tests.support.peers import RawPeer, request_ids
@@ -27,10 +27,10 @@ def ask(stage: Stage, peer: RawPeer, *commands: AnyCommand, number: int | None =
     return response
 
 
-def reply_of(response: Response) -> Answer:
+def reply_of(response: Response) -> CommandResult:
     """The one answer of a request that was not refused."""
     (answer,) = response.results
-    assert isinstance(answer, Answer), answer
+    assert isinstance(answer, CommandResult), answer
     return answer
 
 

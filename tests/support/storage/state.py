@@ -30,11 +30,11 @@ from stepwell.domain.verdict import Origin
 from stepwell.errors import Busy
 from stepwell.manager.state_owner import StateOwner
 from stepwell.memory.writer.upload import Upload
-from stepwell.protocol.messages import Answer
+from stepwell.protocol.messages import CommandResult
 from stepwell.storage.directory import DATABASE, DataDirectory
 from stepwell.storage.load import load
 from stepwell.storage.sqlite import SqliteStore
-from stepwell.storage.store import Durability, Kept, SessionRow
+from stepwell.storage.store import Durability, SessionRow, StoredState
 from stepwell.transport.address import private_directory
 from tests.support.managers import Stage
 from tests.support.memory.bodies import fill as send
@@ -70,10 +70,10 @@ class Reign:
             raise
         self.journal = self.owner.journal
 
-    def do(self, command: Command[Reply], now_ms: int = NOON_MS, session: str = "alice") -> Answer:
+    def do(self, command: Command[Reply], now_ms: int = NOON_MS, session: str = "alice") -> CommandResult:
         return self.owner.execute(command, Origin(session, now_ms))
 
-    def store_one(self, name: str, body: bytes, tier: Tier = Tier.HOT, now_ms: int = NOON_MS) -> Answer:
+    def store_one(self, name: str, body: bytes, tier: Tier = Tier.HOT, now_ms: int = NOON_MS) -> CommandResult:
         return self.do(StoreFragment("p", name, body, 1, tier), now_ms)
 
     def offer(self, body: bytes, share: int | None = None) -> Upload:
@@ -159,7 +159,7 @@ def served_on(directory: Path, budget: TierBudget | None = None) -> Iterator[str
         reader.close()
 
 
-def kept(directory: Path) -> Kept:
+def kept(directory: Path) -> StoredState:
     """What a directory holds."""
     found = load(directory / DATABASE)
     assert found is not None

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import stepwell as sw
 from stepwell import aio, limits
-from stepwell.aio.connection import Link
+from stepwell.aio.connection import AsyncConnection
 from stepwell.client.session.channel import Channel
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.messages import ManagerMessage, Refusal, Rejected, Response
@@ -108,16 +108,16 @@ def test_the_storm_finds_an_answer_that_goes_to_somebody_else(
     address: str, project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where whoever is cancelled leaves the queue, their answer goes to the next: the test above can fail."""
-    proper = Link._answer
+    proper = AsyncConnection._answer
 
-    def careless(link: Link, message: ManagerMessage | sw.StepwellError) -> None:
+    def careless(link: AsyncConnection, message: ManagerMessage | sw.StepwellError) -> None:
         while len(link._expected) > 1 and link._expected[0].answer.done():
             expected = link._expected.popleft()
             if expected.on_end is not None:
                 expected.on_end()
         proper(link, message)
 
-    monkeypatch.setattr(Link, "_answer", careless)
+    monkeypatch.setattr(AsyncConnection, "_answer", careless)
     with pytest.raises((AssertionError, sw.StepwellError)):
         with_client(lambda client: storm(client, 8), address, project)
 
@@ -189,13 +189,13 @@ def test_manager_that_does_not_read(address: str, project: str, monkeypatch: pyt
     monkeypatch.setattr(limits, "UNSENT_BYTES_MAX", 10_000)
     body = bytes(60_000)
     unsent: list[int] = []
-    proper = Link._flush
+    proper = AsyncConnection._flush
 
-    def flush(link: Link) -> None:
+    def flush(link: AsyncConnection) -> None:
         unsent.append(len(link._unsent))
         proper(link)
 
-    monkeypatch.setattr(Link, "_flush", flush)
+    monkeypatch.setattr(AsyncConnection, "_flush", flush)
 
     async def main(client: aio.Client) -> None:
         await asyncio.gather(*(store(client, f"{number}", body) for number in range(200)))

@@ -11,17 +11,17 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.aio.connection import Link, answered
+from stepwell.aio.connection import AsyncConnection, answered
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.messages import (
     AskStatus,
     ManagerMessage,
-    Missed,
     Refusal,
     Rejected,
     Response,
-    Segment,
-    Segments,
+    SegmentInfo,
+    SegmentsAdded,
+    WatchLagged,
 )
 from stepwell.transport.address import listen, private_directory
 from stepwell.transport.frame_socket import Wire
@@ -52,13 +52,13 @@ class Peer:
 
 
 @contextmanager
-def linked() -> Iterator[tuple[Link, Peer]]:
+def linked() -> Iterator[tuple[AsyncConnection, Peer]]:
     """A link of the running loop, and its peer."""
     directory = private_directory()
     address = directory / "s"
     try:
         with listen(str(address)) as listener:
-            link = Link(str(address), ignore, asyncio.get_running_loop())
+            link = AsyncConnection(str(address), ignore, asyncio.get_running_loop())
             connection, _ = listener.accept()
         with connection:
             yield link, Peer(connection)
@@ -204,7 +204,7 @@ def test_no_descriptors_left(monkeypatch: pytest.MonkeyPatch) -> None:
         with linked() as (link, peer):
             coming = [link.ask(AskStatus(number)) for number in range(2)]
             monkeypatch.setattr(Wire, "_receive_some", short)
-            peer.say(Segments((Segment(1, 1),)))
+            peer.say(SegmentsAdded((SegmentInfo(1, 1),)))
             errors = [await each for each in coming]
             assert all(isinstance(error, sw.OutcomeUnknown) and "shortage" in error.details for error in errors)
             assert errors[0] is not errors[1]
@@ -218,11 +218,11 @@ def test_told_unasked() -> None:
     async def main() -> None:
         with linked() as (link, peer):
             link.listen()
-            peer.say(Missed(1), Missed(2))
-            assert await link.told() == Missed(1)
+            peer.say(WatchLagged(1), WatchLagged(2))
+            assert await link.told() == WatchLagged(1)
             peer.socket.close()
             await until(lambda: link.error)
-            assert await link.told() == Missed(2)
+            assert await link.told() == WatchLagged(2)
             with pytest.raises(sw.OutcomeUnknown):
                 await link.told()
             link.end()
@@ -248,6 +248,6 @@ def test_path_is_given_back(tmp_path: Path) -> None:
 
     async def main() -> None:
         with pytest.raises(sw.RuntimeLost):
-            Link(str(tmp_path / "nobody"), ignore, asyncio.get_running_loop())
+            AsyncConnection(str(tmp_path / "nobody"), ignore, asyncio.get_running_loop())
 
     run(main())

@@ -15,7 +15,7 @@ from stepwell.aio.watch import Watch
 from stepwell.client.client import unconnected
 from stepwell.domain.events import FragmentStored
 from stepwell.domain.tiers.tier import Tier
-from stepwell.protocol.messages import Events, ManagerMessage, Missed, Refusal, Rejected, Response
+from stepwell.protocol.messages import Events, ManagerMessage, Refusal, Rejected, Response, WatchLagged
 from tests.support.client.fake_manager import WELCOME, Reply, impostor
 from tests.support.client.sessions import fragment
 from tests.support.event_loops import run, ticks, until, with_client
@@ -256,7 +256,7 @@ def test_told_something_else(message: ManagerMessage, kind: type[sw.StepwellErro
 @pytest.mark.parametrize(
     "answer, kind",
     [
-        (Missed(3), sw.ProtocolError),
+        (WatchLagged(3), sw.ProtocolError),
         (Response(0, (Refusal(0, "Busy", "later"),)), sw.Busy),
         (None, sw.RuntimeLost),
         (Rejected(Refusal(0, "ProtocolError", "no")), sw.ProtocolError),

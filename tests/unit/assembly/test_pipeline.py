@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from stepwell.assembly.components import DEFAULT
-from stepwell.assembly.inputs import Failure, Question
+from stepwell.assembly.inputs import AssemblyInputs, Failure
 from stepwell.assembly.pipeline import assemble
 from tests.support.assembly import answer, count, ids, meeting, request, result
 from tests.support.strategy_views import Store
@@ -66,7 +66,7 @@ def test_counting_is_cheap() -> None:
         return count(text)
 
     scores = result("keyword", {f"t{number}": 1 + number for number in range(800)})
-    found = assemble(Question(request("number", budget_tokens=1_000), view, (scores,), counting))
+    found = assemble(AssemblyInputs(request("number", budget_tokens=1_000), view, (scores,), counting))
     assert found.total_tokens > 950
     assert sum(map(len, counted)) < 15 * len(found.text)
 
@@ -74,7 +74,7 @@ def test_counting_is_cheap() -> None:
 def test_plain_functions_as_stages() -> None:
     """A stage need not be in the table."""
     shouting = replace(DEFAULT, preamble=lambda summary: (f"> {summary.shown} !",))
-    question = Question(
+    question = AssemblyInputs(
         request("number", budget_tokens=800), meeting().view(), (result("keyword", {"t1": 1.0}),), count
     )
     assert assemble(question, shouting).text.startswith("> 12 !\n")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepwell.assembly.candidate import Piece
+from stepwell.assembly.candidate import AnswerPiece
 from stepwell.assembly.fencing import closed
 from stepwell.assembly.render import render
 from tests.support.assembly import count
@@ -17,8 +17,8 @@ def piece(
     lines: tuple[int, int] | None = None,
     speaker: str = "",
     project: str = "p",
-) -> Piece:
-    return Piece(project, f"{source}#{place}", source, kind, place, lines, speaker, "full", text)
+) -> AnswerPiece:
+    return AnswerPiece(project, f"{source}#{place}", source, kind, place, lines, speaker, "full", text)
 
 
 def test_neighbours_share_a_heading() -> None:

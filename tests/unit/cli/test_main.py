@@ -12,7 +12,7 @@ import pytest
 import stepwell as sw
 from stepwell.cli import status
 from stepwell.cli.common.addresses import default_address, resolve
-from stepwell.cli.common.output import complain, harmless, in_line
+from stepwell.cli.common.output import escape_terminal, in_line, print_error
 from stepwell.cli.main import main
 from tests.support.cli.processes import COMMAND
 
@@ -117,7 +117,7 @@ def test_no_room_to_start() -> None:
 
 def test_names_in_complaints_are_harmless(capsys: pytest.CaptureFixture[str]) -> None:
     """A file's name is not to move the cursor of whoever reads that it was left out."""
-    complain("left out a\x1b[2J\r\nb")
+    print_error("left out a\x1b[2J\r\nb")
     assert capsys.readouterr().err == "stepwell: left out a?[2J b\n"
 
 
@@ -147,7 +147,7 @@ def test_help_has_exit_codes_and_keys(command: str, codes: tuple[str, ...], caps
 
 def test_what_a_terminal_is_shown() -> None:
     """Control characters, and those that turn a line around, are spelled out; lines stay lines, but not in a name."""
-    assert harmless("a\x1b[2J\r\n\tb\x7f\x9b\u202e\ud800é") == "a\\x1b[2J\\x0d\n\tb\\x7f\\x9b\\u202e\\ud800é"
+    assert escape_terminal("a\x1b[2J\r\n\tb\x7f\x9b\u202e\ud800é") == "a\\x1b[2J\\x0d\n\tb\\x7f\\x9b\\u202e\\ud800é"
     assert in_line("a\nb\tc") == "a\\nb\\tc"
 
 

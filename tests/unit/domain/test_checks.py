@@ -19,7 +19,7 @@ from stepwell.domain.plans.commands import DeclareSubplans
 from stepwell.domain.tiers.commands import DeleteFragment, ListFragments, StoreFragment
 from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import InvalidArgument
-from stepwell.protocol.codec import Salvaged, decode_from_client
+from stepwell.protocol.codec import PartlyDecodedRequest, decode_from_client
 
 
 @checked
@@ -177,7 +177,7 @@ def enum_fields() -> list[tuple[str, int]]:
 def sent(*command: object) -> InvalidArgument:
     """What becomes of a malformed command in an otherwise sound request."""
     message = decode_from_client(msgspec.msgpack.encode(["Request", 7, [command]]))
-    assert isinstance(message, Salvaged)
+    assert isinstance(message, PartlyDecodedRequest)
     assert (message.request_id, len(message.commands)) == (7, 1)
     (result,) = message.commands
     assert type(result) is InvalidArgument
@@ -188,7 +188,9 @@ def test_samples_are_sound() -> None:
     """So that what is refused below is refused for its one hostile value; and no command is forgotten."""
     assert {kind for kind, _ in enum_fields()} == SAMPLES.keys()
     for kind, fields in SAMPLES.items():
-        assert not isinstance(decode_from_client(msgspec.msgpack.encode(["Request", 7, [[kind, *fields]]])), Salvaged)
+        assert not isinstance(
+            decode_from_client(msgspec.msgpack.encode(["Request", 7, [[kind, *fields]]])), PartlyDecodedRequest
+        )
 
 
 @pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)

@@ -26,7 +26,7 @@ from stepwell.domain.receipts.commands import StoreReceipt
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import BodyCount, digest_of
 from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.table import Entry
+from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.domain.tiers.tier import Tier
 from tests.support.domain.world import LINKS, World, image
 
@@ -139,7 +139,7 @@ def put(state: State, plan: Plan) -> None:
 def file_twice(state: State) -> None:
     table = state.fragments
     entry = table.entries["p", "a"]
-    again = Entry(entry.row, entry.tick, entry.touched_at_ms, entry.last_accessed_ms)
+    again = FragmentEntry(entry.row, entry.tick, entry.touched_at_ms, entry.last_accessed_ms)
     table._shelves[Tier.WARM].ring.extend((again,))
 
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec import Struct
 
 from stepwell.domain import machine, replies
-from stepwell.domain.commands import AnyCommand, AnyRead, AnyWrite, Command, Fleeting, Housekeeping, Read, Write
+from stepwell.domain.commands import AnyCommand, AnyRead, AnyWrite, Command, Ephemeral, Internal, Read, Write
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.verdict import DECIDERS, Origin
 from stepwell.errors import InvalidArgument, OutOfScope, TierFull
@@ -30,16 +30,16 @@ def of_stepwell(root: type[Struct]) -> set[type[Struct]]:
 def test_every_command_is_decided() -> None:
     """What a peer can send, and what the manager asks of itself, has a decider; and no decider is idle."""
     assert machine.RULES
-    assert set(DECIDERS) == set(get_args(AnyCommand)) | of_stepwell(Housekeeping)
+    assert set(DECIDERS) == set(get_args(AnyCommand)) | of_stepwell(Internal)
 
 
 def test_unions_are_closed() -> None:
     """Every command is a member of its union, so that a decoder knows it; nothing else is."""
     assert set(get_args(AnyRead)) == of_stepwell(Read)
     assert set(get_args(AnyWrite)) == of_stepwell(Write)
-    assert set(get_args(AnyCommand)) == of_stepwell(Read) | of_stepwell(Write) | of_stepwell(Fleeting)
-    assert of_stepwell(Command) == set(get_args(AnyCommand)) | of_stepwell(Housekeeping)
-    assert not set(get_args(AnyCommand)) & of_stepwell(Housekeeping)
+    assert set(get_args(AnyCommand)) == of_stepwell(Read) | of_stepwell(Write) | of_stepwell(Ephemeral)
+    assert of_stepwell(Command) == set(get_args(AnyCommand)) | of_stepwell(Internal)
+    assert not set(get_args(AnyCommand)) & of_stepwell(Internal)
 
 
 def test_replies_are_closed() -> None:

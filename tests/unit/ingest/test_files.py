@@ -10,7 +10,7 @@ from stepwell import limits
 from stepwell.client.session.tokens import counter
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.ingest import files
-from stepwell.ingest.files import BINARY, NOT_UTF8, Asked, Chore, FileSame, FileSkipped, FileSplit, Outcome
+from stepwell.ingest.files import BINARY, NOT_UTF8, FileRequest, FileSame, FileSkipped, FileSplit, Outcome, SplitJob
 from stepwell.pool.chores import CHORES
 
 COUNT = counter("estimate").count
@@ -25,13 +25,13 @@ def aged(path: Path, data: bytes = TEXT) -> Path:
 
 
 def look(path: Path, digest: str = "") -> Outcome:
-    return files.look_at(bytes(path.parent), Asked(path.name, digest), COUNT)[0]
+    return files.look_at(bytes(path.parent), FileRequest(path.name, digest), COUNT)[0]
 
 
 def test_a_file_is_split(tmp_path: Path) -> None:
     """Into parts that know their digest, tokens and lines; together with its bytes."""
     path = aged(tmp_path / "a.py")
-    outcome, data = files.look_at(bytes(tmp_path), Asked("a.py"), COUNT)
+    outcome, data = files.look_at(bytes(tmp_path), FileRequest("a.py"), COUNT)
     assert isinstance(outcome, FileSplit)
     assert data == TEXT
     (part,) = outcome.parts
@@ -103,6 +103,6 @@ def test_bytes_that_somebody_else_has_split(tmp_path: Path) -> None:
 def test_the_chore(tmp_path: Path) -> None:
     """What a worker is given and gives back is what a call in this process gives."""
     aged(tmp_path / "a.py")
-    chore = Chore(bytes(tmp_path), "estimate", (Asked("a.py"), Asked("nothing")))
+    chore = SplitJob(bytes(tmp_path), "estimate", (FileRequest("a.py"), FileRequest("nothing")))
     answer = CHORES[files.CHORE](files.encoder.encode(chore))
     assert files.outcomes_decoder.decode(answer) == (look(tmp_path / "a.py"), look(tmp_path / "nothing"))

@@ -15,13 +15,13 @@ from stepwell.memory.writer.upload import Upload
 from stepwell.protocol.messages import (
     AskStatus,
     AskView,
-    Granted,
-    Offer,
+    OfferUpload,
     Refusal,
     Request,
     Response,
-    Segments,
+    SegmentsAdded,
     Status,
+    UploadGranted,
     ViewOpened,
 )
 from tests.support.manager.peers import (
@@ -80,7 +80,7 @@ def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
 def parked(stage: Stage, session_id: str) -> RawPeer:
     """A peer whose offer cannot be answered yet."""
     peer = joined(stage, session_id)
-    peer.send(Offer(0, MIB))
+    peer.send(OfferUpload(0, MIB))
     stage.turn_until(lambda: guest_of(stage, session_id).parked)
     return peer
 
@@ -99,7 +99,7 @@ def test_view_waits_until_its_catalogue_is_listed(stage: Stage) -> None:
         assert refusals(ask(stage, other, GetMetrics())) == [""]
         assert guest_of(stage, "viewer").parked
         segments, opened = told(stage, viewer), told(stage, viewer)
-        assert isinstance(segments, Segments)
+        assert isinstance(segments, SegmentsAdded)
         assert isinstance(opened, ViewOpened)
         assert (opened.request_id, opened.epoch, opened.revision) == (3, EPOCH, count)
         assert {each.number for each in segments.segments} == {*stage.owner.bodies.arena.segments}
@@ -240,7 +240,7 @@ def test_what_a_parked_peer_sent_is_served_when_it_is_its_turn(stage: Stage, mon
             sent = peer.socket.send(body)
             stage.turn(3)
             patch.undo()
-            assert answered(stage, peer) == Granted(0, accepted=True)
+            assert answered(stage, peer) == UploadGranted(0, accepted=True)
             pour(stage, peer, body[sent:])
             assert refusals(ask(stage, peer, store("a", 0))) == [""]
             assert read(stage, "a") == body
@@ -263,7 +263,7 @@ def test_parked_peer_is_not_stalled(stage: Stage, clock: Clock) -> None:
         stage.turn(3)
         assert stage.peers == 1
         clock.forward(2)
-        assert answered(stage, peer) == Granted(0, accepted=False)
+        assert answered(stage, peer) == UploadGranted(0, accepted=False)
 
 
 def test_peer_that_is_evicted_in_the_turn_in_which_it_asks(
@@ -276,9 +276,9 @@ def test_peer_that_is_evicted_in_the_turn_in_which_it_asks(
         stage.turn_until(lambda: guest.uploads.held)
         clock.forward(2 * limits.UPLOAD_SECONDS_MAX + 1)
         monkeypatch.setattr(StateOwner, "reserve", lambda *_: None)
-        peer.send(Offer(1, MIB))
+        peer.send(OfferUpload(1, MIB))
         stage.turn()
-        assert guest.parked == Offer(1, MIB)
+        assert guest.parked == OfferUpload(1, MIB)
         assert gone(peer)
         assert (stage.peers, stage.loop._parking.guests, stage.loop._backlog) == (1, {}, {})
         assert refusals(ask(stage, other, GetMetrics())) == [""]

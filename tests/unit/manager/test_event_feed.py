@@ -19,7 +19,7 @@ from stepwell.domain.tiers.model import TierBudget
 from stepwell.domain.tiers.tier import Tier
 from stepwell.domain.verdict import AnyChange, Origin
 from stepwell.manager import event_feed as module
-from stepwell.manager.event_feed import Feed
+from stepwell.manager.event_feed import EventFeed
 
 NOW_MS = 1_700_000_000_000
 ORIGIN = Origin("test", NOW_MS)
@@ -38,7 +38,7 @@ class Source:
 
     def __init__(self, budget: TierBudget | None = None) -> None:
         self.state = State(budget)
-        self.feed = Feed(self.projects_of)
+        self.feed = EventFeed(self.projects_of)
 
     def projects_of(self, plan_id: str) -> tuple[str, ...]:
         return self.state.plans.rows[plan_id].projects
@@ -175,7 +175,7 @@ class Shelf:
 
 def test_what_is_forgotten_is_in_the_store() -> None:
     """It goes on there, and then from memory; what the store has forgotten too is missed."""
-    feed = Feed(lambda _: (), floor=20, archive=Shelf(5, 22))
+    feed = EventFeed(lambda _: (), floor=20, archive=Shelf(5, 22))
     feed.publish([stored(21), stored(22)])
     assert (feed.resume(2), feed.resume(7), feed.resume(20)) == (5, 7, 20)
     assert feed.after(7, 4, 22) == ([stored(each) for each in range(8, 12)], 11)
@@ -184,7 +184,7 @@ def test_what_is_forgotten_is_in_the_store() -> None:
 
 
 def test_published_events_keep_their_revisions_together() -> None:
-    feed = Feed(lambda _: ())
+    feed = EventFeed(lambda _: ())
     feed.publish([stored(1), stored(2, "a"), stored(2, "b"), stored(4)])
     assert feed.after(0, 2, 5) == ([stored(1), stored(2, "a"), stored(2, "b")], 3)
     assert feed.after(3, 2, 5) == ([stored(4)], 5)

@@ -21,7 +21,7 @@ from stepwell.protocol.handles import IN_STORE
 from stepwell.storage.body_reader import BodyFile
 from stepwell.storage.directory import DATABASE
 from stepwell.storage.sqlite import SqliteStore
-from stepwell.storage.store import Turn
+from stepwell.storage.store import CommitBatch
 from tests.support.manager.peers import ORIGIN, Clock
 from tests.support.managers import Stage
 from tests.support.memory.bodies import compressible, noise
@@ -37,12 +37,12 @@ BODY = noise(10 * PART + 1)
 
 
 @pytest.fixture
-def turns(monkeypatch: pytest.MonkeyPatch) -> list[Turn]:
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[CommitBatch]:
     """All that is committed from here on."""
-    written: list[Turn] = []
+    written: list[CommitBatch] = []
     commit = SqliteStore.commit
 
-    def noted(self: SqliteStore, turn: Turn) -> None:
+    def noted(self: SqliteStore, turn: CommitBatch) -> None:
         written.append(turn)
         commit(self, turn)
 
@@ -92,7 +92,7 @@ def form(directory: Path, body: bytes) -> str:
 
 
 class TestReads:
-    def test_get_that_moves_nothing_is_no_commit(self, stage: Stage, turns: list[Turn]) -> None:
+    def test_get_that_moves_nothing_is_no_commit(self, stage: Stage, turns: list[CommitBatch]) -> None:
         """Reading costs no write, however often."""
         with greeted(stage, "s") as peer:
             ask(stage, peer, store("a"))
@@ -116,7 +116,7 @@ class TestReads:
             assert kept(tmp_path).fragments[0].access_count == 1
 
     def test_many_uses_are_written_a_few_at_a_time(
-        self, stage: Stage, turns: list[Turn], clock: Clock, monkeypatch: pytest.MonkeyPatch
+        self, stage: Stage, turns: list[CommitBatch], clock: Clock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """No turn is long for their sake, and all of them are written."""
         monkeypatch.setattr(limits, "RECENCY_ROWS_PER_TURN", 4)
@@ -292,7 +292,9 @@ class TestForms:
         assert set(forms) == {(False, True), (True, True)}
 
     @pytest.mark.parametrize("size", [5_000, 700_000], ids=["small", "large"])
-    def test_body_that_cannot_be_compressed_stays_as_it_is(self, tmp_path: Path, turns: list[Turn], size: int) -> None:
+    def test_body_that_cannot_be_compressed_stays_as_it_is(
+        self, tmp_path: Path, turns: list[CommitBatch], size: int
+    ) -> None:
         """It is not even written again, now or by the next manager."""
         body = noise(size)
         with reign(tmp_path) as made:

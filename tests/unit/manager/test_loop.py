@@ -20,9 +20,9 @@ from stepwell.manager.state_owner import StateBroken
 from stepwell.protocol.framing import HEADER
 from stepwell.protocol.messages import (
     VERSION,
-    Answer,
     AskStatus,
     ClientMessage,
+    CommandResult,
     Goodbye,
     Hello,
     Refusal,
@@ -48,14 +48,14 @@ def started_plan(stage: Stage, peer: RawPeer) -> Plan:
         UseAction("plan", "act", (ProjectLink("p"),)),
         StartPhase("plan", Phase.STRATEGIZE),
     )
-    assert isinstance(result, Answer)
+    assert isinstance(result, CommandResult)
     assert isinstance(result.reply, PlanFound)
     return result.reply.plan
 
 
 def plan_of(stage: Stage, peer: RawPeer) -> Plan:
     (result,) = ask(stage, peer, GetPlan("plan"))
-    assert isinstance(result, Answer)
+    assert isinstance(result, CommandResult)
     assert isinstance(result.reply, PlanFound)
     return result.reply.plan
 
@@ -127,7 +127,7 @@ def test_peer_that_does_not_read_is_held_back(stage: Stage, monkeypatch: pytest.
         stage.turn(3)
         assert guest.peer.is_full
         assert len(guest.peer.outbox) < limits.OUTBOX_BYTES_MAX + 20_000
-        assert isinstance(ask(stage, other, GetMetrics())[0], Answer)
+        assert isinstance(ask(stage, other, GetMetrics())[0], CommandResult)
         responses = [answered(stage, deaf) for _ in range(60)]
         assert [each.request_id for each in responses if isinstance(each, Response)] == [*range(60)]
 
@@ -148,10 +148,10 @@ def test_full_reply_refuses_the_reads_behind_it(stage: Stage, monkeypatch: pytes
         ask(stage, peer, store("large", metadata=LARGE_METADATA), *(store(str(number)) for number in range(100)))
         for read in (GetFragment("p", "large"), ListFragments("p")):
             first, *_, last, written = ask(stage, peer, *[read] * 100, store("written"))
-            assert isinstance(first, Answer)
+            assert isinstance(first, CommandResult)
             assert isinstance(last, Refusal)
             assert last.kind == "Busy"
-            assert isinstance(written, Answer)
+            assert isinstance(written, CommandResult)
 
 
 def test_bodies_take_nothing_of_a_reply(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_bodies_take_nothing_of_a_reply(stage: Stage, monkeypatch: pytest.Monkey
     with joined(stage, "a") as peer:
         ask(stage, peer, store("large", body))
         results = ask(stage, peer, *[GetFragment("p", "large")] * 50)
-        assert [type(each) for each in results] == [Answer] * 50
+        assert [type(each) for each in results] == [CommandResult] * 50
 
 
 def test_results_that_fit_in_no_frame_are_unknown_not_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_results_that_fit_in_no_frame_are_unknown_not_refused(stage: Stage, monk
         results = ask(stage, peer, store("written"), GetFragment("p", "one"), GetFragment("p", "two"))
         assert [each.kind for each in results if isinstance(each, Refusal)] == ["OutcomeUnknown"] * 3
         (found,) = ask(stage, peer, GetFragment("p", "written"))
-        assert isinstance(found, Answer)
+        assert isinstance(found, CommandResult)
 
 
 def test_salvaged_requests_are_answered(stage: Stage) -> None:
@@ -180,12 +180,12 @@ def test_salvaged_requests_are_answered(stage: Stage) -> None:
     with joined(stage, "a") as peer:
         bad = DeleteFragment("p", "")
         good, refused = ask(stage, peer, store("a"), bad)
-        assert isinstance(good, Answer)
+        assert isinstance(good, CommandResult)
         assert isinstance(refused, Refusal)
         assert refused.kind == "InvalidArgument"
         before = stage.requests.revision
         for commands, problem in (([store("b"), bad], "fragment_id"), ([store("b"), GetMetrics()], "no reads")):
-            peer.send_raw(framed(["Transaction", next(request_ids), commands]))
+            peer.send_raw(framed(["TransactionRequest", next(request_ids), commands]))
             response = answered(stage, peer)
             assert isinstance(response, Response)
             (refused,) = response.results
@@ -223,7 +223,7 @@ def test_defect_costs_its_request_only(stage: Stage, monkeypatch: pytest.MonkeyP
         assert isinstance(refused, Refusal)
         assert (refused.kind, refused.revision) == ("ManagerFault", 0)
         assert "ZeroDivisionError" in refused.message
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, CommandResult)
 
 
 # Who may come in.
@@ -349,7 +349,7 @@ def test_who_stalls_is_evicted(stage: Stage, clock: Clock, debt: str) -> None:
         clock.forward(6)
         stage.turn(2)
         assert stage.peers == 1
-        assert isinstance(ask(stage, idle, GetMetrics())[0], Answer)
+        assert isinstance(ask(stage, idle, GetMetrics())[0], CommandResult)
 
 
 def test_slow_but_moving_peer_is_not_evicted(stage: Stage, clock: Clock) -> None:
@@ -396,7 +396,7 @@ def test_defect_on_the_way_to_the_state_costs_its_peer_only(stage: Stage, monkey
         rejected = answered(stage, unlucky)
         assert isinstance(rejected, Rejected)
         assert rejected.refusal.kind == "ManagerFault"
-        assert isinstance(ask(stage, other, GetMetrics())[0], Answer)
+        assert isinstance(ask(stage, other, GetMetrics())[0], CommandResult)
 
 
 @pytest.mark.parametrize("kind, revision", [("ManagerFault", 0), ("OutcomeUnknown", 1)])
@@ -419,7 +419,7 @@ def test_defect_behind_the_state_is_an_unknown_outcome(
         assert isinstance(rejected, Rejected)
         assert rejected.refusal.kind == kind
         assert stage.requests.revision == revision
-        assert isinstance(ask(stage, other, GetMetrics())[0], Answer)
+        assert isinstance(ask(stage, other, GetMetrics())[0], CommandResult)
 
 
 def test_defect_while_the_state_changes_ends_the_manager(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,7 +442,7 @@ def test_batch_that_takes_too_long_leaves_the_rest(stage: Stage, monkeypatch: py
         stores = [StoreFragment("p", name, b"x", 1) for name in "ab"]
         results = ask(stage, greedy, *stores)
         assert [each.kind for each in results if isinstance(each, Refusal)] == ["Busy", "Busy"]
-        assert isinstance(ask(stage, greedy, stores[0])[0], Answer)  # one alone always gets its turn
+        assert isinstance(ask(stage, greedy, stores[0])[0], CommandResult)  # one alone always gets its turn
 
 
 def test_goodbye_ends_the_session_at_once(stage: Stage) -> None:
@@ -564,7 +564,7 @@ def test_process_that_cannot_be_seen_has_a_session_all_the_same(
     """Without a pidfd the end of its connections is what tells, and the grace behind it."""
     monkeypatch.setattr(loop_module, "credentials", lambda _: Credentials(2**30, os.geteuid(), 0))
     with joined(stage, "a") as peer:
-        assert isinstance(ask(stage, peer, store("a"))[0], Answer)
+        assert isinstance(ask(stage, peer, store("a"))[0], CommandResult)
     stage.turn_until(lambda: stage.peers == 0)
     assert stage.sessions == 1
     clock.forward(limits.SESSION_GRACE_SECONDS + 1)
@@ -599,7 +599,7 @@ def test_stop_answers_what_has_arrived(stage: Stage) -> None:
         responses = [peer.expect(Response) for _ in range(300)]
         assert [each.request_id for each in responses] == [*range(300)]
         placed = responses[-1].results[0]
-        assert isinstance(placed, Answer)
+        assert isinstance(placed, CommandResult)
         assert isinstance(placed.reply, FragmentPlaced)
 
 

@@ -13,7 +13,7 @@ from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import Busy, StepwellError, TierFull, TransactionAborted
 from stepwell.limits import KIB, MIB
 from stepwell.manager.state_owner import StateOwner
-from stepwell.memory.writer.compaction import Labour
+from stepwell.memory.writer.compaction import BackgroundWork
 from tests.support.domain.world import image
 from tests.support.manager.peers import ORIGIN, noise, pins, read
 from tests.support.managers import Stage, staged
@@ -172,7 +172,7 @@ def test_room_that_is_being_made_is_busy(small: Stage, monkeypatch: pytest.Monke
     assert len(stored) == 40
     full = small.owner.bodies.arena.limit
     monkeypatch.setattr(small.owner.bodies.arena, "limit", small.owner.bodies.arena.bytes)
-    monkeypatch.setattr(Labour, "work", lambda *_: True)
+    monkeypatch.setattr(BackgroundWork, "work", lambda *_: True)
     with pytest.raises(Busy, match="try again in a moment"):
         small.owner.execute(store("large", noise(MIB)), ORIGIN)
     monkeypatch.undo()

@@ -8,11 +8,11 @@ import pytest
 
 from stepwell import limits
 from stepwell.domain.tasks.commands import FinishTask, ReportDeath, SubmitTask
-from stepwell.domain.tasks.model import Death, TaskState
+from stepwell.domain.tasks.model import TaskState, WorkerDeath
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.limits import KIB
 from stepwell.memory.reader.mappings import content
-from stepwell.protocol.messages import Received, Segments
+from stepwell.protocol.messages import SegmentsAdded, TasksReceived
 from tests.support.manager.peers import ask, joined, noise, refusals, upload
 from tests.support.manager.tasks import (
     assigned,
@@ -83,7 +83,7 @@ def test_quarantine_is_not_told_twice(stage: Stage, client: RawPeer, follower: R
     assert ended(stage, follower).task_id == "t"
     replied(stage, client, ReportDeath(os.getpid(), "late"))
     assert heard(stage, follower) == []
-    assert task_of(stage).deaths[-1] == Death(os.getpid(), task_of(stage).deaths[-1].at_ms, "late")
+    assert task_of(stage).deaths[-1] == WorkerDeath(os.getpid(), task_of(stage).deaths[-1].at_ms, "late")
 
 
 def test_quarantine_before_it_follows(stage: Stage, client: RawPeer) -> None:
@@ -108,13 +108,13 @@ def test_large_result(stage: Stage, worker: RawPeer, client: RawPeer, follower: 
     assert (told.state, told.result, told.digest) == (TaskState.DONE, None, digest_of(body))
     assert told.handle is not None
     (aside,) = follower.asides
-    assert isinstance(aside, Segments)
+    assert isinstance(aside, SegmentsAdded)
     numbers = [segment.number for segment in aside.segments]
     descriptor = follower.descriptors[numbers.index(told.handle.segment)]
     stored = os.pread(descriptor, told.handle.stored, told.handle.offset)
     assert bytes(content(memoryview(stored), told.handle)) == body
     assert len(stage.owner.bodies) == 1
-    follower.send(Received(("t",)))
+    follower.send(TasksReceived(("t",)))
     stage.turn_until(lambda: not len(stage.owner.tasks))
     assert len(stage.owner.bodies) == 0
     assert stage.owner.bodies.uploading == 0
@@ -152,7 +152,7 @@ def test_submitted_again_after_it_was_received(stage: Stage, worker: RawPeer, cl
     done(stage, worker, client)
     with following(stage) as follower:
         ended(stage, follower)
-        follower.send(Received(("t",)))
+        follower.send(TasksReceived(("t",)))
         stage.turn_until(lambda: not len(stage.owner.tasks))
         replied(stage, client, SubmitTask("t", "s", ("p",), b""))
         finish(stage, worker, assigned(stage, worker), b"again")

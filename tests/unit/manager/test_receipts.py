@@ -13,7 +13,7 @@ from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import Busy, TierFull
 from stepwell.limits import KIB, MIB
 from stepwell.memory.reader.mappings import content
-from stepwell.protocol.messages import Granted, Offer
+from stepwell.protocol.messages import OfferUpload, UploadGranted
 from tests.support.domain.world import image
 from tests.support.manager.peers import ORIGIN, answered, ask, guest_of, joined, noise, pins, pour, refusals
 from tests.support.managers import Stage, staged
@@ -103,12 +103,12 @@ def test_modest_offer_is_answered_at_once(full: Stage) -> None:
     store_until_refused(full)
     before = tiers(full)
     with joined(full, "a") as peer:
-        peer.send(Offer(0, MIB, is_modest=True))
-        assert answered(full, peer) == Granted(0, accepted=False)
+        peer.send(OfferUpload(0, MIB, is_modest=True))
+        assert answered(full, peer) == UploadGranted(0, accepted=False)
         assert guest_of(full, "a").parked is None
         assert refusals(ask(full, peer, StoreReceipt("large", ("p",), "", 0))) == ["TierFull"]
         assert tiers(full) == before
-        peer.send(Offer(0, MIB))
+        peer.send(OfferUpload(0, MIB))
         full.turn_until(lambda: hot(full) < FRAGMENTS)
 
 
@@ -117,8 +117,8 @@ def test_uploaded_receipt(stage: Stage) -> None:
     body = noise(3 * MIB)
     with joined(stage, "a") as peer:
         for number, size in ((0, len(body)), (1, limits.RECEIPT_BYTES_MAX + 1)):
-            peer.send(Offer(number, size, is_modest=True))
-            assert answered(stage, peer) == Granted(number, accepted=True)
+            peer.send(OfferUpload(number, size, is_modest=True))
+            assert answered(stage, peer) == UploadGranted(number, accepted=True)
             pour(stage, peer, body if number == 0 else bytes(size))
             kinds = refusals(ask(stage, peer, StoreReceipt(f"receipt-{number}", ("p",), "", number)))
             assert kinds == (["InvalidArgument"] if number else [""])

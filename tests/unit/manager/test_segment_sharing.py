@@ -11,22 +11,22 @@ from stepwell import limits
 from stepwell.domain.tiers.commands import DeleteFragment, GetFragment, GetMetrics
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.limits import MIB
-from stepwell.manager.holders import Holders
-from stepwell.manager.sessions import Session
+from stepwell.manager.holders import SegmentHolders
+from stepwell.manager.sessions import SessionRecord
 from stepwell.protocol.messages import (
     VERSION,
-    Answer,
     AskStatus,
     AskView,
+    CommandResult,
     Goodbye,
     Hello,
     MemoryUsage,
     Rejected,
-    Released,
     Request,
     Response,
-    Retired,
-    Segments,
+    SegmentsAdded,
+    SegmentsReleased,
+    SegmentsRetired,
     Status,
     ViewOpened,
     Welcome,
@@ -66,9 +66,9 @@ def announced(stage: Stage, peer: RawPeer, name: str) -> list[int]:
     peer.send(Request(1, (GetFragment("p", name),)))
     response = answered(stage, peer)
     assert isinstance(response, Response)
-    assert isinstance(response.results[0], Answer)
+    assert isinstance(response.results[0], CommandResult)
     asides, peer.asides = peer.asides, []
-    return [each.number for aside in asides if isinstance(aside, Segments) for each in aside.segments]
+    return [each.number for aside in asides if isinstance(aside, SegmentsAdded) for each in aside.segments]
 
 
 def usage(stage: Stage, peer: RawPeer) -> MemoryUsage:
@@ -84,10 +84,10 @@ def test_descriptors_come_before_the_response_that_needs_them(small: Stage) -> N
     with joined(small, "reader") as reader:
         reader.send(Request(1, (GetFragment("p", "a"),)))
         segments, response = told(small, reader), told(small, reader)
-        assert isinstance(segments, Segments)
+        assert isinstance(segments, SegmentsAdded)
         assert isinstance(response, Response)
         (result,), (segment,) = response.results, segments.segments
-        assert isinstance(result, Answer)
+        assert isinstance(result, CommandResult)
         (handle,) = result.handles.values()
         assert handle.segment == segment.number
         (descriptor,) = reader.descriptors
@@ -122,7 +122,7 @@ def test_many_segments_take_several_frames(small: Stage, monkeypatch: pytest.Mon
     with joined(small, "reader") as reader:
         reader.send(AskView(1, ("p",)))
         assert isinstance(answered(small, reader), ViewOpened)
-        frames = [len(each.segments) for each in reader.asides if isinstance(each, Segments)]
+        frames = [len(each.segments) for each in reader.asides if isinstance(each, SegmentsAdded)]
         assert frames == [2, 2, 2, 1]  # five large bodies, a small one and a catalogue
         assert len(reader.descriptors) == 7
 
@@ -161,8 +161,8 @@ def test_retired_segment_is_told_once_to_each_session(small: Stage) -> None:
         drop(small, "a")
         for peer in (second, first, other, stranger, second):
             ask(small, peer, GetMetrics())
-        assert [each for each in second.asides if isinstance(each, Retired)] == [Retired((number,))]
-        assert other.asides == [Retired((number,))]
+        assert [each for each in second.asides if isinstance(each, SegmentsRetired)] == [SegmentsRetired((number,))]
+        assert other.asides == [SegmentsRetired((number,))]
         assert (first.asides, stranger.asides) == ([], [])
 
 
@@ -174,7 +174,7 @@ def test_view_tells_what_is_retired_too(small: Stage) -> None:
         drop(small, "a")
         reader.send(AskView(1, ("p",)))
         assert isinstance(answered(small, reader), ViewOpened)
-        assert Retired((number,)) in reader.asides
+        assert SegmentsRetired((number,)) in reader.asides
 
 
 def test_retired_bytes_are_counted_until_everybody_lets_go(small: Stage) -> None:
@@ -185,13 +185,13 @@ def test_retired_bytes_are_counted_until_everybody_lets_go(small: Stage) -> None
         announced(small, two, "a")
         size = small.owner.bodies.segment(number).size
         drop(small, "a")
-        stranger.send(Released((number, 999)))
+        stranger.send(SegmentsReleased((number, 999)))
         memory = usage(small, stranger)
         assert (memory.retired_segments, memory.retired_bytes) == (1, size)
-        one.send(Released((number,)), Released((number,)))
+        one.send(SegmentsReleased((number,)), SegmentsReleased((number,)))
         memory = usage(small, one)
         assert (memory.retired_segments, memory.retired_bytes) == (1, size)
-        two.send(Released((number,)))
+        two.send(SegmentsReleased((number,)))
         memory = usage(small, two)
         assert (memory.retired_segments, memory.retired_bytes) == (0, 0)
 
@@ -209,7 +209,7 @@ def test_what_was_let_go_of_before_it_retired_is_no_news(small: Stage) -> None:
     keep(small, "a")
     with joined(small, "reader") as reader:
         (number,) = announced(small, reader, "a")
-        reader.send(Released((number,)))
+        reader.send(SegmentsReleased((number,)))
         assert usage(small, reader).retired_bytes == 0
         drop(small, "a")
         assert usage(small, reader).retired_bytes == 0
@@ -295,8 +295,8 @@ def test_client_that_held_on_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_holders_forget_whom_they_never_knew() -> None:
     """A session without segments, and a segment without holders, cost nothing."""
-    holders = Holders()
-    session = Session(SessionRow("s", None, 0, ""), None)
+    holders = SegmentHolders()
+    session = SessionRecord(SessionRow("s", None, 0, ""), None)
     holders.forget(session)
     holders.retire([(1, 100)])
     assert (holders.retired, holders.retired_bytes, holders.oldest()) == (0, 0, set())
@@ -304,8 +304,8 @@ def test_holders_forget_whom_they_never_knew() -> None:
 
 def test_oldest_is_what_retired_first() -> None:
     """Not what was given first, and not the lowest number."""
-    holders = Holders()
-    one, two = (Session(SessionRow(name, None, 0, ""), None) for name in ("one", "two"))
+    holders = SegmentHolders()
+    one, two = (SessionRecord(SessionRow(name, None, 0, ""), None) for name in ("one", "two"))
     holders.give(one, [1])
     holders.give(two, [2])
     holders.retire([(2, 10)])

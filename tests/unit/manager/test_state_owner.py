@@ -11,8 +11,8 @@ from stepwell.domain.state import State
 from stepwell.domain.tiers.commands import DeleteFragment, GetFragment, StoreFragment
 from stepwell.domain.verdict import Origin
 from stepwell.errors import NotFound, NotOwner, TransactionAborted
-from stepwell.manager.state_owner import Clock, StateBroken, StateOwner
-from stepwell.protocol.messages import Answer
+from stepwell.manager.state_owner import StateBroken, StateClock, StateOwner
+from stepwell.protocol.messages import CommandResult
 from tests.support.processes import in_forked_child
 
 ORIGIN = Origin("session", 1_000)
@@ -25,7 +25,7 @@ def owner() -> Iterator[StateOwner]:
     made.close()
 
 
-def body(owner: StateOwner, answer: Answer) -> bytes:
+def body(owner: StateOwner, answer: CommandResult) -> bytes:
     """The body that an answer refers to."""
     (handle,) = answer.handles.values()
     return owner.bodies.segment(handle.segment).read(handle.offset, handle.stored)
@@ -124,5 +124,5 @@ def test_clock_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever happens to the machine's clock."""
     moments = iter([5_000_000, 3_000_000, 6_000_000])
     monkeypatch.setattr(time, "time_ns", lambda: next(moments))
-    clock = Clock()
+    clock = StateClock()
     assert [clock.now_ms() for _ in range(3)] == [5, 5, 6]

@@ -11,14 +11,14 @@ from stepwell.domain.replies import StrategiesFound, TaskFound, WorkerFound
 from stepwell.domain.tasks.commands import BeginTask, CancelTask, FinishTask, ListStrategies, ReportDeath, SubmitTask
 from stepwell.domain.tasks.model import TaskState
 from stepwell.protocol.messages import (
-    Assigned,
     Goodbye,
-    Recalled,
-    Received,
+    JoinAsWorker,
     Request,
     Response,
+    TaskAssigned,
     TaskEnded,
-    Work,
+    TaskRecalled,
+    TasksReceived,
 )
 from tests.support.manager.peers import Clock, answered, ask, gone, guest_of, joined, refusals
 from tests.support.manager.tasks import (
@@ -55,11 +55,11 @@ def test_from_submission_to_result(stage: Stage, worker: RawPeer, client: RawPee
     with following(stage) as follower:
         assert submit(stage, client) is TaskState.QUEUED
         task = assigned(stage, worker)
-        assert task == Assigned("t", 1, "s", ("p",), b"do it", is_ahead=False, revision=0, catalogues=())
+        assert task == TaskAssigned("t", 1, "s", ("p",), b"do it", is_ahead=False, revision=0, catalogues=())
         assert finish(stage, worker, task) == TaskFound("t", TaskState.DONE, 1)
         assert answered(stage, follower) == TaskEnded("t", TaskState.DONE, 1, (), None, b"found", None, None)
         assert len(stage.owner.tasks) == 1
-        follower.send(Received(("t",)))
+        follower.send(TasksReceived(("t",)))
         stage.turn_until(lambda: not len(stage.owner.tasks))
 
 
@@ -91,7 +91,7 @@ def test_one_ahead_that_is_cancelled(stage: Stage, worker: RawPeer, client: RawP
     submit(stage, client, "t2")
     first, _ = assigned(stage, worker), assigned(stage, worker)
     ask(stage, client, CancelTask("t2"))
-    assert answered(stage, worker) == Recalled("t2", 1)
+    assert answered(stage, worker) == TaskRecalled("t2", 1)
     assert not worker_of(stage).is_condemned
     assert finish(stage, worker, first) == TaskFound("t1", TaskState.DONE, 1)
     worker.send(Request(next(request_ids), (BeginTask("t2", 1),)))
@@ -109,7 +109,7 @@ def test_one_ahead_of_somebody_slow(stage: Stage, client: RawPeer) -> None:
             later(stage, limits.TASK_AHEAD_MS)
             again = assigned(stage, idle)
             assert (again.task_id, again.attempt, again.is_ahead) == ("t2", 1, False)
-            assert answered(stage, slow) == Recalled("t2", 1)
+            assert answered(stage, slow) == TaskRecalled("t2", 1)
 
 
 def test_each_worker_has_its_own(stage: Stage, client: RawPeer) -> None:
@@ -146,7 +146,7 @@ def test_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its reason; the connection is as it was, and can be used."""
     monkeypatch.setattr(limits, "WORKERS_MAX", 1)
     with joined(stage, "second") as second:
-        second.send(Work(7, OFFERS))
+        second.send(JoinAsWorker(7, OFFERS))
         answer = answered(stage, second)
         assert isinstance(answer, Response)
         assert (answer.request_id, refusals(answer.results)) == (7, ["Busy"])
@@ -160,7 +160,7 @@ def test_works_once(stage: Stage, worker: RawPeer, *, is_same: bool) -> None:
     """A session is one worker, on whichever connection; that it asked again costs it nothing."""
     with joined(stage, "w") as other:
         asks = worker if is_same else other
-        asks.send(Work(7, OFFERS))
+        asks.send(JoinAsWorker(7, OFFERS))
         answer = answered(stage, asks)
         assert isinstance(answer, Response)
         assert refusals(answer.results) == ["AlreadyExists"]

@@ -10,14 +10,14 @@ from stepwell.domain.tasks.model import TaskFault, TaskState
 from stepwell.limits import KIB
 from stepwell.protocol.messages import (
     ClientMessage,
-    Follow,
-    Followed,
-    Progressed,
-    Received,
+    FollowTasks,
     Rejected,
+    ReportProgress,
     Request,
     TaskEnded,
     TaskProgressed,
+    TasksFollowed,
+    TasksReceived,
 )
 from tests.support.manager.peers import answered, gone, guest_of, joined
 from tests.support.manager.tasks import (
@@ -72,7 +72,7 @@ def test_only_its_own(stage: Stage, worker: RawPeer, client: RawPeer, follower: 
         done(stage, worker, client, "mine")
         assert ends(heard(stage, follower)) == ["mine"]
         assert ends(heard(stage, hers)) == ["hers"]
-        follower.send(Received(("hers", "nobody")))
+        follower.send(TasksReceived(("hers", "nobody")))
         hurry(stage)
         assert task_of(stage, "hers").state is TaskState.DONE
 
@@ -99,7 +99,7 @@ def test_told_again_until_received(stage: Stage, worker: RawPeer, client: RawPee
         assert ends(heard(stage, first)) == ["t"]
     with following(stage, "alice", "t") as second:
         assert ends(heard(stage, second)) == ["t"]
-        second.send(Received(("t",)))
+        second.send(TasksReceived(("t",)))
         stage.turn_until(lambda: not len(stage.owner.tasks))
     with following(stage, "alice", "t", unknown=("t",)) as third:
         assert heard(stage, third) == []
@@ -127,7 +127,7 @@ def test_follows_in_the_turn_of_the_end(stage: Stage, worker: RawPeer, client: R
     with joined(stage, "alice") as fresh:
         assert heard(stage, fresh) == []
         worker.send(Request(next(request_ids), (FinishTask("t", task.attempt, b"found"),)))
-        fresh.send(Follow(1, ("t",)))
+        fresh.send(FollowTasks(1, ("t",)))
         assert ends(heard(stage, fresh)) == ["t"]
 
 
@@ -136,8 +136,8 @@ def test_unknown(stage: Stage, worker: RawPeer, client: RawPeer) -> None:
     submit(stage, client)
     assigned(stage, worker)
     with joined(stage, "alice") as fresh:
-        fresh.send(Follow(7, ("nobody", "t", "never")))
-        assert answered(stage, fresh) == Followed(7, ("nobody", "never"))
+        fresh.send(FollowTasks(7, ("nobody", "t", "never")))
+        assert answered(stage, fresh) == TasksFollowed(7, ("nobody", "never"))
 
 
 def test_unknown_to_its_session(stage: Stage, worker: RawPeer, client: RawPeer) -> None:
@@ -145,8 +145,8 @@ def test_unknown_to_its_session(stage: Stage, worker: RawPeer, client: RawPeer) 
     submit(stage, client)
     assigned(stage, worker)
     with joined(stage, "bob") as bob:
-        bob.send(Follow(7, ("t",)))
-        assert answered(stage, bob) == Followed(7, ("t",))
+        bob.send(FollowTasks(7, ("t",)))
+        assert answered(stage, bob) == TasksFollowed(7, ("t",))
 
 
 # Followers that are slow.
@@ -183,7 +183,7 @@ def test_progress_is_not_kept_for_who_does_not_read(
     submit(stage, client)
     task = assigned(stage, worker)
     for number in range(2_000):
-        worker.send(Progressed("t", task.attempt, number, 2_000, "x" * 400))
+        worker.send(ReportProgress("t", task.attempt, number, 2_000, "x" * 400))
         hurry(stage)
     assert len(guest_of(stage, "alice").peer.outbox) < 2_000
     finish(stage, worker, task)
@@ -199,7 +199,7 @@ def test_progress(stage: Stage, worker: RawPeer, client: RawPeer, follower: RawP
     """Told at once: a follower that is told nothing else hears of it."""
     submit(stage, client)
     task = assigned(stage, worker)
-    worker.send(Progressed("t", task.attempt, 1, 3, "reading"))
+    worker.send(ReportProgress("t", task.attempt, 1, 3, "reading"))
     assert heard(stage, follower) == [TaskProgressed("t", 1, 3, "reading")]
 
 
@@ -207,7 +207,7 @@ def test_progress_comes_before_the_end(stage: Stage, worker: RawPeer, client: Ra
     """In the order in which the worker said it."""
     submit(stage, client)
     task = assigned(stage, worker)
-    worker.send(Progressed("t", task.attempt, 1, 2), Progressed("t", task.attempt, 2, 2))
+    worker.send(ReportProgress("t", task.attempt, 1, 2), ReportProgress("t", task.attempt, 2, 2))
     finish(stage, worker, task)
     first, second, last = heard(stage, follower)
     assert (first, second) == (TaskProgressed("t", 1, 2, ""), TaskProgressed("t", 2, 2, ""))
@@ -224,8 +224,8 @@ def test_progress_of_the_current_attempt_only(stage: Stage, client: RawPeer, fol
         task = assigned(stage, second)
         assert (stale.attempt, task.attempt) == (1, 2)
         for attempt in (1, 3):
-            second.send(Progressed("t", attempt, 7, 7))
-        second.send(Progressed("nobody", 1, 7, 7), Progressed("t", 2, 1, 1))
+            second.send(ReportProgress("t", attempt, 7, 7))
+        second.send(ReportProgress("nobody", 1, 7, 7), ReportProgress("t", 2, 1, 1))
         finish(stage, second, task)
         assert heard(stage, follower)[:-1] == [TaskProgressed("t", 1, 1, "")]
 
@@ -235,10 +235,10 @@ def test_progress_of_somebody_elses_task(stage: Stage, worker: RawPeer, client: 
     with employed(stage, "w2") as other:
         submit(stage, client)
         task = assigned(stage, worker)
-        other.send(Progressed("t", task.attempt, 7, 7))
+        other.send(ReportProgress("t", task.attempt, 7, 7))
         hurry(stage)
         finish(stage, worker, task)
-        worker.send(Progressed("t", task.attempt, 8, 8))
+        worker.send(ReportProgress("t", task.attempt, 8, 8))
         hurry(stage)
         (only,) = heard(stage, follower)
         assert isinstance(only, TaskEnded)
@@ -248,18 +248,20 @@ def test_progress_without_a_follower(stage: Stage, worker: RawPeer, client: RawP
     """It is said to nobody."""
     submit(stage, client)
     task = assigned(stage, worker)
-    worker.send(Progressed("t", task.attempt, 1, 3))
+    worker.send(ReportProgress("t", task.attempt, 1, 3))
     assert finish(stage, worker, task).state is TaskState.DONE
 
 
-@pytest.mark.parametrize("message", [Progressed("t", 1, 1, 1), Received(("t",))], ids=["Progressed", "Received"])
+@pytest.mark.parametrize(
+    "message", [ReportProgress("t", 1, 1, 1), TasksReceived(("t",))], ids=["ReportProgress", "TasksReceived"]
+)
 @pytest.mark.parametrize("role", ["neither", "the other"])
 def test_said_by_somebody_else(stage: Stage, message: ClientMessage, role: str) -> None:
     """Only a worker has progress, and only a follower receives."""
     if role == "neither":
         peer = joined(stage, "carol")
     else:
-        peer = employed(stage, "carol") if isinstance(message, Received) else following(stage, "carol")
+        peer = employed(stage, "carol") if isinstance(message, TasksReceived) else following(stage, "carol")
     with peer:
         peer.send(message)
         rejected = answered(stage, peer)

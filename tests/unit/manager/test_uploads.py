@@ -19,7 +19,16 @@ from stepwell.manager.state_owner import StateOwner
 from stepwell.manager.uploads import Uploads
 from stepwell.memory.writer.arena import OutOfRoom
 from stepwell.memory.writer.upload import Upload
-from stepwell.protocol.messages import Answer, Granted, Offer, Refusal, Rejected, Request, Response, Transaction
+from stepwell.protocol.messages import (
+    CommandResult,
+    OfferUpload,
+    Refusal,
+    Rejected,
+    Request,
+    Response,
+    TransactionRequest,
+    UploadGranted,
+)
 from tests.support.domain.world import image
 from tests.support.manager.peers import (
     ORIGIN,
@@ -49,9 +58,9 @@ def small() -> Iterator[Stage]:
         yield made
 
 
-def transact(stage: Stage, peer: RawPeer, *commands: AnyWrite) -> list[Answer | Refusal]:
+def transact(stage: Stage, peer: RawPeer, *commands: AnyWrite) -> list[CommandResult | Refusal]:
     """The results of one transaction."""
-    return results(stage, peer, Transaction(2, commands))
+    return results(stage, peer, TransactionRequest(2, commands))
 
 
 def taken(stage: Stage) -> tuple[int, int, int]:
@@ -72,7 +81,7 @@ def test_upload_is_received_where_it_stays(stage: Stage) -> None:
         while sent < len(body):
             sent += sender.socket.send(body[sent : sent + 128 * KIB])
             if not turns % 4:
-                assert isinstance(ask(stage, other, GetMetrics())[0], Answer)
+                assert isinstance(ask(stage, other, GetMetrics())[0], CommandResult)
             stage.turn()
             turns += 1
             assert current._written - seen <= 2 * limits.RECEIVE_BYTES_PER_TURN
@@ -81,8 +90,8 @@ def test_upload_is_received_where_it_stays(stage: Stage) -> None:
         assert turns >= len(body) // limits.RECEIVE_BYTES_PER_TURN
         stage.turn_until(lambda: 0 in guest.uploads.held)
         (placed, found) = ask(stage, sender, store("large", 0), GetFragment("p", "large"))
-        assert isinstance(placed, Answer)
-        assert isinstance(found, Answer)
+        assert isinstance(placed, CommandResult)
+        assert isinstance(found, CommandResult)
         (handle,) = found.handles.values()
         assert (handle.segment, handle.offset, handle.size) == (current.place.segment, current.place.offset, len(body))
         assert (read(stage, "large"), pins(stage)) == (body, 0)
@@ -92,8 +101,8 @@ def test_request_right_behind_the_last_byte(stage: Stage) -> None:
     """What follows the body in the same bytes is the next frame, also when the whole came with the offer's turn."""
     body = noise(100 * KIB)
     with joined(stage, "a") as peer:
-        peer.send_raw(frame(Offer(7, len(body))) + body + frame(Request(1, (store("a", 7),))))
-        assert answered(stage, peer) == Granted(7, accepted=True)
+        peer.send_raw(frame(OfferUpload(7, len(body))) + body + frame(Request(1, (store("a", 7),))))
+        assert answered(stage, peer) == UploadGranted(7, accepted=True)
         response = answered(stage, peer)
         assert isinstance(response, Response)
         assert refusals(response.results) == [""]
@@ -233,14 +242,14 @@ def test_upload_waits_while_room_is_made(small: Stage) -> None:
         for name, body in bodies.items():
             small.owner.execute(store(name, body), ORIGIN)
         large = noise(4 * MIB, 99)
-        peer.send(Offer(0, len(large)))
+        peer.send(OfferUpload(0, len(large)))
         guest = guest_of(small, "a")
         small.turn_until(lambda: guest.parked)
         (answer,) = ask(small, other, GetMetrics())
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, CommandResult)
         assert isinstance(answer.reply, TierMetrics)
         assert answer.reply.hot.entries < 5
-        assert answered(small, peer) == Granted(0, accepted=True)
+        assert answered(small, peer) == UploadGranted(0, accepted=True)
         assert guest.parked is None
         pour(small, peer, large)
         assert refusals(ask(small, peer, store("large", 0))) == [""]
@@ -251,13 +260,13 @@ def test_upload_waits_while_room_is_made(small: Stage) -> None:
 def test_memory_of_a_large_upload_is_had_in_parts(stage: Stage) -> None:
     """The kernel is asked for a bounded number of bytes a turn, before the bytes may come."""
     with joined(stage, "a") as peer:
-        peer.send(Offer(0, 3 * limits.PREPARED_BYTES_PER_TURN))
+        peer.send(OfferUpload(0, 3 * limits.PREPARED_BYTES_PER_TURN))
         guest = guest_of(stage, "a")
         stage.turn_until(lambda: guest.parked)
         before = allocated(guest.uploads)
         stage.turn()
         assert before < allocated(guest.uploads) <= before + limits.PREPARED_BYTES_PER_TURN
-        assert answered(stage, peer) == Granted(0, accepted=True)
+        assert answered(stage, peer) == UploadGranted(0, accepted=True)
 
 
 def test_preparing_does_not_wait_for_anything(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +283,7 @@ def test_preparing_does_not_wait_for_anything(stage: Stage, monkeypatch: pytest.
             return getattr(epoll, name)
 
     with joined(stage, "a") as peer:
-        peer.send(Offer(0, 3 * limits.PREPARED_BYTES_PER_TURN))
+        peer.send(OfferUpload(0, 3 * limits.PREPARED_BYTES_PER_TURN))
         guest = guest_of(stage, "a")
         stage.turn_until(lambda: guest.parked)
         monkeypatch.setattr(stage.loop, "_epoll", Watched())
@@ -288,22 +297,22 @@ def test_uploads_cannot_take_all_of_the_arena(small: Stage) -> None:
     """What is offered past half of it waits until the others are done; small bodies find room meanwhile."""
     half = limits.UPLOADS_PERCENT_MAX * small.owner.bodies.arena.limit // 100
     with joined(small, "first") as first, joined(small, "second") as second, joined(small, "other") as other:
-        first.send(Offer(0, half - MIB))
-        assert answered(small, first) == Granted(0, accepted=True)
-        second.send(Offer(0, 2 * MIB))
+        first.send(OfferUpload(0, half - MIB))
+        assert answered(small, first) == UploadGranted(0, accepted=True)
+        second.send(OfferUpload(0, 2 * MIB))
         guest = guest_of(small, "second")
         small.turn_until(lambda: guest.parked)
         assert refusals(ask(small, other, store("small", b"x"))) == [""]
         assert guest.parked
         first.close()
-        assert answered(small, second) == Granted(0, accepted=True)
+        assert answered(small, second) == UploadGranted(0, accepted=True)
 
 
 def test_store_while_uploads_hold_the_memory_can_be_tried_again(small: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The room comes back by itself, so that it is Busy and not TierFull."""
     with joined(small, "a") as peer, joined(small, "other") as other:
-        peer.send(Offer(0, MIB))
-        assert answered(small, peer) == Granted(0, accepted=True)
+        peer.send(OfferUpload(0, MIB))
+        assert answered(small, peer) == UploadGranted(0, accepted=True)
 
         def fail(_needed: int) -> None:
             raise OutOfRoom("taken")
@@ -330,13 +339,13 @@ def test_room_that_does_not_come_in_time_is_busy(stage: Stage, monkeypatch: pyte
 
     monkeypatch.setattr(StateOwner, "reserve", never)
     with joined(stage, "a") as peer:
-        peer.send(Offer(0, MIB))
+        peer.send(OfferUpload(0, MIB))
         guest = guest_of(stage, "a")
         stage.turn_until(lambda: guest.parked)
         clock.forward(limits.GRANT_SECONDS_MAX + 1)
-        assert answered(stage, peer) == Granted(0, accepted=False)
+        assert answered(stage, peer) == UploadGranted(0, accepted=False)
         assert refusals(ask(stage, peer, store("large", 0))) == ["Busy"]
-        peer.send(Offer(0, MIB))  # another offer has its own time
+        peer.send(OfferUpload(0, MIB))  # another offer has its own time
         stage.turn(2)
         assert guest.parked
 
@@ -349,7 +358,7 @@ def test_same_number_twice_is_no_protocol(stage: Stage) -> None:
     with joined(stage, "a") as peer:
         before = taken(stage)
         upload(stage, peer, 0, noise(MIB))
-        peer.send(Offer(0, MIB))
+        peer.send(OfferUpload(0, MIB))
         rejected = answered(stage, peer)
         assert isinstance(rejected, Rejected)
         assert rejected.refusal.kind == "ProtocolError"
@@ -367,7 +376,7 @@ def test_uploads_before_a_request_are_bounded(small: Stage, monkeypatch: pytest.
         assert refusals(ask(small, peer, store("a", 0), store("b", 1))) == ["", "TierFull"]
         upload(small, peer, 0, noise(100 * KIB))
         upload(small, peer, 1, noise(100 * KIB))
-        peer.send(Offer(2, 1))
+        peer.send(OfferUpload(2, 1))
         rejected = answered(small, peer)
         assert isinstance(rejected, Rejected)
         assert "send the request that refers to them first" in rejected.refusal.message
@@ -376,7 +385,7 @@ def test_uploads_before_a_request_are_bounded(small: Stage, monkeypatch: pytest.
 def test_offer_needs_a_hello_first(stage: Stage) -> None:
     """Nobody gets memory without saying who they are."""
     with RawPeer(stage.address) as stranger:
-        stranger.send(Offer(0, MIB))
+        stranger.send(OfferUpload(0, MIB))
         assert isinstance(answered(stage, stranger), Rejected)
         assert stage.owner.bodies.arena.bytes == 0
 
@@ -396,7 +405,7 @@ def hang_up_before_the_request(stage: Stage, peer: RawPeer) -> None:
 
 
 def hang_up_before_the_grant(stage: Stage, peer: RawPeer) -> None:
-    peer.send(Offer(0, limits.BODY_BYTES_MAX))
+    peer.send(OfferUpload(0, limits.BODY_BYTES_MAX))
     stage.turn_until(lambda: guest_of(stage, "a").parked)
 
 

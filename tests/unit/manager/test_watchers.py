@@ -16,12 +16,12 @@ from stepwell.protocol.messages import (
     AskStatus,
     Events,
     ManagerMessage,
-    Missed,
     Refusal,
     Rejected,
     Response,
-    Transaction,
-    Watch,
+    TransactionRequest,
+    WatchEvents,
+    WatchLagged,
 )
 from tests.support.manager.peers import ORIGIN, Clock, answered, ask, gone, guest_of, joined, results
 from tests.support.managers import Stage
@@ -38,7 +38,7 @@ def watching(
 ) -> RawPeer:
     """A peer that has been told where its watch begins."""
     peer = joined(stage, f"watcher-{next(numbers)}", scope)
-    peer.send(Watch(7, since, projects))
+    peer.send(WatchEvents(7, since, projects))
     assert answered(stage, peer) == Events((), stage.requests.revision if since is None else since)
     return peer
 
@@ -61,7 +61,7 @@ def told(stage: Stage, peer: RawPeer) -> list[ManagerMessage]:
 
 
 def _upto(message: ManagerMessage) -> int:
-    assert isinstance(message, Events | Missed), message
+    assert isinstance(message, Events | WatchLagged), message
     return message.revision if isinstance(message, Events) else message.resume
 
 
@@ -114,7 +114,9 @@ def test_transaction_is_told_as_one(stage: Stage) -> None:
     """In one frame, at one revision."""
     with watching(stage) as watcher, joined(stage, "writer") as writer:
         results(
-            stage, writer, Transaction(2, tuple(store(f"{number}") for number in range(limits.EVENTS_PER_FRAME * 2)))
+            stage,
+            writer,
+            TransactionRequest(2, tuple(store(f"{number}") for number in range(limits.EVENTS_PER_FRAME * 2))),
         )
         (message,) = told(stage, watcher)
         assert len(events([message])) == limits.EVENTS_PER_FRAME * 2
@@ -127,7 +129,7 @@ def test_late_watcher_is_told_in_parts(stage: Stage) -> None:
     do(stage, *(store(f"{number}") for number in range(amount)))
     watcher = joined(stage, "late")
     with watcher:
-        watcher.send(Watch(1, 0))
+        watcher.send(WatchEvents(1, 0))
         place = stage.loop._watchers
         stage.turn_until(lambda: len(place))
         first = place._queue[0].looked
@@ -154,7 +156,7 @@ def test_a_watcher_that_does_not_read(stage: Stage, monkeypatch: pytest.MonkeyPa
         assert len(guest.peer.outbox) >= limits.WATCHER_OUTBOX_BYTES
         assert not stage.loop._watchers.has_more
         messages = told(stage, sleeper)
-        missed = [message for message in messages if isinstance(message, Missed)]
+        missed = [message for message in messages if isinstance(message, WatchLagged)]
         assert missed
         assert revisions_are_complete(messages, stage.requests.revision)
 
@@ -163,7 +165,7 @@ def revisions_are_complete(messages: list[ManagerMessage], upto: int) -> bool:
     """Every revision was told once, in order, or lies in a stretch that was said to be missed."""
     revision = next(iter(events(messages))).revision - 1
     for message in messages:
-        if isinstance(message, Missed):
+        if isinstance(message, WatchLagged):
             revision = message.resume
         for event in events([message]):
             if event.revision != revision + 1:
@@ -190,7 +192,7 @@ def test_past_the_floor(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     do(stage, *(store(f"{number}") for number in range(30)))
     with watching(stage, since=3) as watcher:
         first, *rest = told(stage, watcher)
-        assert first == Missed(20)
+        assert first == WatchLagged(20)
         assert ids(rest) == [f"{number}" for number in range(20, 30)]
 
 
@@ -245,11 +247,11 @@ def test_told_how_far_even_if_nothing_concerns_it(stage: Stage, clock: Clock, mo
 @pytest.mark.parametrize(
     "message, kind",
     [
-        pytest.param(Watch(7, None, ("q",)), "OutOfScope", id="another project"),
-        pytest.param(Watch(7, 1_000), "InvalidArgument", id="a revision that is not there yet"),
+        pytest.param(WatchEvents(7, None, ("q",)), "OutOfScope", id="another project"),
+        pytest.param(WatchEvents(7, 1_000), "InvalidArgument", id="a revision that is not there yet"),
     ],
 )
-def test_refused(stage: Stage, message: Watch, kind: str) -> None:
+def test_refused(stage: Stage, message: WatchEvents, kind: str) -> None:
     """With its reason; the connection is as it was, and can be used."""
     with joined(stage, "watcher", ("p",)) as peer:
         peer.send(message)
@@ -267,12 +269,12 @@ def test_too_many(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "WATCHERS_MAX", 1)
     with joined(stage, "second") as second:
         with watching(stage):
-            second.send(Watch(1))
+            second.send(WatchEvents(1))
             answer = answered(stage, second)
             assert isinstance(answer, Response)
             assert [each.kind for each in answer.results if isinstance(each, Refusal)] == ["Busy"]
         stage.turn_until(lambda: not len(stage.loop._watchers))
-        second.send(Watch(2))
+        second.send(WatchEvents(2))
         assert answered(stage, second) == Events((), 0)
 
 
@@ -296,7 +298,7 @@ def test_a_step_that_does_not_fit_in_a_frame(stage: Stage, monkeypatch: pytest.M
             patched.setattr(limits, "FRAME_BYTES_MAX", 50)
             do(stage, DeleteFragment("p", "a"), store("b"))
             (message,) = told(stage, watcher)
-            assert message == Missed(3)
+            assert message == WatchLagged(3)
         do(stage, store("c", project="q"))
         assert ids(told(stage, watcher)) == ["c"]
         assert ids(told(stage, other)) == ["c"]
@@ -314,7 +316,7 @@ def test_what_cannot_be_told_costs_one_watcher(stage: Stage, monkeypatch: pytest
             return after(revision, limit, committed)
 
         monkeypatch.setattr(stage.owner.journal.feed, "after", broken)
-        late.send(Watch(1, 0))
+        late.send(WatchEvents(1, 0))
         assert answered(stage, late) == Events((), 0)
         rejected = answered(stage, late)
         assert isinstance(rejected, Rejected)

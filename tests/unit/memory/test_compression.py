@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stepwell import limits
 from stepwell.errors import RuntimeFault
 from stepwell.limits import KIB, MIB
-from stepwell.memory.compression import Packer, unpack, unpack_slices
+from stepwell.memory.compression import Compressor, unpack, unpack_slices
 from tests.support.memory.bodies import compressible, noise
 
 BODIES = {
@@ -31,7 +31,7 @@ def sliced(data: bytes, size: int) -> Iterator[bytes]:
 def test_slices_go_there_and_back(name: str, size: int) -> None:
     """Whatever is packed slice by slice is unpacked in any other slices, or at once."""
     body = BODIES[name]
-    packed = b"".join(Packer().pack_slices(sliced(body, size)))
+    packed = b"".join(Compressor().pack_slices(sliced(body, size)))
     assert b"".join(unpack_slices(sliced(packed, size))) == body
     assert b"".join(unpack_slices(sliced(packed, 777))) == body
     assert unpack(memoryview(packed), len(body)) == body
@@ -40,7 +40,7 @@ def test_slices_go_there_and_back(name: str, size: int) -> None:
 @pytest.mark.parametrize("name", BODIES)
 def test_whole_goes_there_and_back(name: str) -> None:
     """One context serves many bodies, and none of them knows of the others."""
-    packer = Packer()
+    packer = Compressor()
     assert [packer.pack(BODIES[name]) for _ in range(3)] == [packer.pack(memoryview(BODIES[name]))] * 3
     packed = packer.pack(BODIES[name])
     assert unpack(packed, len(BODIES[name])) == BODIES[name]
@@ -50,13 +50,13 @@ def test_whole_goes_there_and_back(name: str) -> None:
 @given(body=st.binary(max_size=5_000), size=st.integers(1, 600))
 def test_any_body_in_any_slices(body: bytes, size: int) -> None:
     """There and back, for whatever there is."""
-    packed = b"".join(Packer().pack_slices(sliced(body, size)))
+    packed = b"".join(Compressor().pack_slices(sliced(body, size)))
     assert b"".join(unpack_slices(sliced(packed, size))) == body == unpack(packed, len(body))
 
 
 def test_pieces_are_bounded() -> None:
     """A few compressed bytes that stand for many megabytes come out in pieces of a slice at the most."""
-    packed = Packer().pack(bytes(20 * MIB))
+    packed = Compressor().pack(bytes(20 * MIB))
     assert len(packed) < 4 * KIB
     pieces = [len(piece) for piece in unpack_slices([packed])]
     assert max(pieces) <= limits.WORK_BYTES_PER_SLICE
@@ -66,10 +66,10 @@ def test_pieces_are_bounded() -> None:
 def test_text_becomes_smaller() -> None:
     """Otherwise there would be no point in it."""
     body = compressible(100 * KIB)
-    assert len(Packer().pack(body)) * 10 < len(body)
+    assert len(Compressor().pack(body)) * 10 < len(body)
 
 
-PACKED = Packer().pack(BODIES["mixed"])
+PACKED = Compressor().pack(BODIES["mixed"])
 SPOILT = {
     "cut short": PACKED[:-5],
     "half": PACKED[: len(PACKED) // 2],
@@ -91,5 +91,5 @@ def test_what_is_spoilt_is_no_body(name: str) -> None:
 def test_other_size_is_no_body() -> None:
     """A handle that says another size is wrong about something."""
     with pytest.raises(RuntimeFault, match="has 3 bytes and not 4"):
-        unpack(Packer().pack(b"abc"), 4)
+        unpack(Compressor().pack(b"abc"), 4)
     assert unpack(b"", 0) == b""

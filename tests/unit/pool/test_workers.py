@@ -16,7 +16,7 @@ from stepwell.domain.tasks.commands import SubmitTask
 from stepwell.pool import pickling
 from stepwell.pool.crew import Crew
 from stepwell.pool.supervisor import PoolSettings
-from stepwell.strategies.payload import ViewAt, Work, encoder, result_decoder
+from stepwell.strategies.payload import StrategyTask, ViewAt, encoder, result_decoder
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
 from tests.support import strategies
 from tests.support.logging_strategy import talkative
@@ -365,7 +365,7 @@ def test_asks_for_more_than_it_was_submitted_for(client: sw.Client, runtime: sw.
         other.tiers.store(sw.Fragment(fragment_id="s", body="nobody's business"))
         at = other.view()
     request = ContextRequest(projects=("secret",))
-    for work in (Work(request, 100), Work(ASKED, 100, ViewAt(at.epoch, at.revision, at.ends))):
+    for work in (StrategyTask(request, 100), StrategyTask(ASKED, 100, ViewAt(at.epoch, at.revision, at.ends))):
         command = SubmitTask(new_task_id(), "everything", ("p",), encoder.encode(work))
         (future,) = client.strategies._tasks.submit_many([command], result_decoder.decode)
         with pytest.raises(sw.TaskFailed, match="OutOfScope"):

@@ -12,34 +12,34 @@ from msgspec import Struct
 
 import stepwell.domain.machine  # noqa: F401 - brings in all that decide
 from stepwell import limits
-from stepwell.domain.commands import AnyCommand, AnyRead, AnyWrite, Command, Housekeeping, Read, Write
+from stepwell.domain.commands import AnyCommand, AnyRead, AnyWrite, Command, Internal, Read, Write
 from stepwell.domain.plans.commands import GetPlan
 from stepwell.domain.replies import AnyReply, Reply
 from stepwell.domain.tiers.commands import EvictLru, GetFragment, GetMetrics, StoreFragment
 from stepwell.domain.verdict import DECIDERS
 from stepwell.errors import InvalidArgument, ProtocolError, StepwellError
-from stepwell.protocol.codec import Salvaged, decode_from_client, decode_from_manager, encode_frame
+from stepwell.protocol.codec import PartlyDecodedRequest, decode_from_client, decode_from_manager, encode_frame
 from stepwell.protocol.framing import Framer
 from stepwell.protocol.handles import CatalogueEnd, Handle
 from stepwell.protocol.messages import (
     VERSION,
-    Answer,
     AskStatus,
     AskView,
     ClientMessage,
+    CommandResult,
     Goodbye,
-    Granted,
     Hello,
     ManagerMessage,
     Message,
-    Offer,
+    OfferUpload,
     Refusal,
-    Released,
     Request,
     Response,
-    Segment,
-    Segments,
-    Transaction,
+    SegmentInfo,
+    SegmentsAdded,
+    SegmentsReleased,
+    TransactionRequest,
+    UploadGranted,
     ViewOpened,
     Welcome,
 )
@@ -98,7 +98,7 @@ def test_commands_come_through(kind: type[Struct], data: st.DataObject) -> None:
 @given(data=st.data())
 def test_replies_come_through(kind: type[Struct], data: st.DataObject) -> None:
     """Every reply arrives as it was sent."""
-    answer = Answer(7, cast("AnyReply", data.draw(values(kind))), {b"d": Handle(1, 48, 3, 4, packed=True)})
+    answer = CommandResult(7, cast("AnyReply", data.draw(values(kind))), {b"d": Handle(1, 48, 3, 4, packed=True)})
     assert decode_from_manager(payload_of(Response(1, (answer,)))) == Response(1, (answer,))
 
 
@@ -110,7 +110,7 @@ def test_unions_are_complete() -> None:
         found = {each for sub in kind.__subclasses__() for each in leaves(sub)}
         return found or ({kind} if "[" not in kind.__name__ else set())
 
-    housekeeping = {each for each in DECIDERS if issubclass(each, Housekeeping)}
+    housekeeping = {each for each in DECIDERS if issubclass(each, Internal)}
     assert set(DECIDERS) - housekeeping == set(get_args(AnyCommand))
     assert {each for each in DECIDERS if issubclass(each, Read)} == set(get_args(AnyRead))
     assert {each for each in DECIDERS if issubclass(each, Write)} == set(get_args(AnyWrite))
@@ -146,14 +146,14 @@ def valid_frames() -> list[bytes]:
         for message in (
             Hello(VERSION, "session", ("p", "q")),
             Request(1, (StoreFragment("p", "a", b"body", 3, metadata={"k": "v"}), GetFragment("p", "a"))),
-            Transaction(2, (StoreFragment("p", "a", b"body", 3), EvictLru())),
+            TransactionRequest(2, (StoreFragment("p", "a", b"body", 3), EvictLru())),
             AskStatus(3),
             Goodbye(),
             Welcome(VERSION, "epoch", 0, 1, "estimate", (1, 2), generation=7, database="/data/stepwell.sqlite"),
-            Offer(0, 1 << 20),
-            Granted(0, accepted=True),
-            Released((1, 2)),
-            Segments((Segment(1, 4096),)),
+            OfferUpload(0, 1 << 20),
+            UploadGranted(0, accepted=True),
+            SegmentsReleased((1, 2)),
+            SegmentsAdded((SegmentInfo(1, 4096),)),
             AskView(4, ("p",)),
             ViewOpened(4, "epoch", 1, (CatalogueEnd("p", 1, 0, ((3, 128),)),)),
             Response(1, (Refusal(1, "NotFound", "no"),)),
@@ -212,11 +212,11 @@ HOSTILE = {
     "commands that are no commands": encoded(["Hello", 1, [["GetMetrics"]]]),
     "a session id with a newline": encoded(["Hello", VERSION, "a\n", None]),
     "no projects": encoded(["Hello", VERSION, "a", []]),
-    "an offer of nothing": encoded(["Offer", 0, 0]),
-    "an offer larger than any body": encoded(["Offer", 0, limits.BODY_BYTES_MAX + 1]),
-    "an offer with a negative number": encoded(["Offer", -1, 1]),
+    "an offer of nothing": encoded(["OfferUpload", 0, 0]),
+    "an offer larger than any body": encoded(["OfferUpload", 0, limits.BODY_BYTES_MAX + 1]),
+    "an offer with a negative number": encoded(["OfferUpload", -1, 1]),
     "a view of nothing": encoded(["AskView", 1, []]),
-    "more released than a message may name": encoded(["Released", [0] * (limits.RELEASED_PER_MESSAGE_MAX + 1)]),
+    "more released than a message may name": encoded(["SegmentsReleased", [0] * (limits.RELEASED_PER_MESSAGE_MAX + 1)]),
     "extension type": b"\xc7\x01\x05\x00",
 }
 
@@ -241,14 +241,14 @@ def test_deep_nesting_raises_no_recursion_error_anywhere() -> None:
 # A request that is ours, with something in it that is not right.
 
 
-def salvaged(kind: str, *commands: object) -> Salvaged:
+def salvaged(kind: str, *commands: object) -> PartlyDecodedRequest:
     message = decode_from_client(encoded([kind, 5, commands]))
-    assert isinstance(message, Salvaged)
+    assert isinstance(message, PartlyDecodedRequest)
     assert message.request_id == 5
     return message
 
 
-def problems(message: Salvaged) -> list[str]:
+def problems(message: PartlyDecodedRequest) -> list[str]:
     return [each.message for each in message.commands if isinstance(each, InvalidArgument)]
 
 
@@ -284,12 +284,12 @@ def test_bad_command_costs_itself_only(command: object, problem: str) -> None:
 
 def test_read_in_a_transaction_is_not_a_write() -> None:
     """It is a command, but none of a transaction's; the manager refuses it as a whole."""
-    message = salvaged("Transaction", ["GetMetrics"], ["EvictLru"])
+    message = salvaged("TransactionRequest", ["GetMetrics"], ["EvictLru"])
     assert message.atomic
     assert message.commands == (GetMetrics(), EvictLru())
 
 
-@pytest.mark.parametrize("kind", ["Request", "Transaction"])
+@pytest.mark.parametrize("kind", ["Request", "TransactionRequest"])
 @pytest.mark.parametrize("count", [0, limits.BATCH_COMMANDS_MAX + 1])
 def test_number_of_commands_is_bounded(kind: str, count: int) -> None:
     """None, or too many: one refusal for all, and nothing of it happens."""
@@ -304,7 +304,7 @@ def test_million_commands_are_not_looked_at_one_by_one() -> None:
     payload = b"\x93" + encoded("Request") + encoded(1) + b"\xdd" + struct.pack("!I", count) + b"\xc0" * count
     before = sys.getallocatedblocks()
     message = decode_from_client(payload)
-    assert isinstance(message, Salvaged)
+    assert isinstance(message, PartlyDecodedRequest)
     assert sys.getallocatedblocks() - before < 1_000
 
 
@@ -312,7 +312,7 @@ def test_command_with_a_million_fields_is_refused() -> None:
     """Only its name is looked at to say what it is."""
     fields = b"\xdd" + struct.pack("!I", 4_000_000) + encoded("NoSuchCommand") + b"\xc0" * 3_999_999
     message = decode_from_client(b"\x93" + encoded("Request") + encoded(1) + b"\x91" + fields)
-    assert isinstance(message, Salvaged)
+    assert isinstance(message, PartlyDecodedRequest)
     assert problems(message) == ["'NoSuchCommand' is not a command that is allowed here"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepwell.errors import StartFailed, StepwellError, StoreDamaged
-from stepwell.manager.sessions import Sessions
+from stepwell.manager.sessions import SessionTable
 from stepwell.storage.directory import DATABASE
 from tests.support.seeds import seeded
 from tests.support.storage.state import Reign, files, fill, kept, reign, tamper
@@ -37,7 +37,7 @@ def opens(directory: Path) -> bool:
         assert any(word in made.message for word in ("table ", "the database", "the data directory", "body ")), made
         assert files(directory) == before, f"changed, in spite of {made}"
         return False
-    sessions = Sessions()
+    sessions = SessionTable()
     try:
         found = made.owner.kept
         assert found is not None, "what is damaged counts as empty"

@@ -42,7 +42,7 @@ from stepwell.domain.tiers.model import FragmentRow, TierBudget
 from stepwell.errors import InvalidArgument, StoreDamaged
 from stepwell.storage import rows
 from stepwell.storage.directory import DATABASE
-from stepwell.storage.store import SessionRow, Turn
+from stepwell.storage.store import CommitBatch, SessionRow
 from tests.support.storage.state import NOON_MS, Reign, kept, reign
 
 TEXT = "ein Satz mit 漢字, 'Anführung', \"quotes\" \\ und 🐟\n"
@@ -151,9 +151,9 @@ TABLES: list[tuple[str, tuple[str, ...]]] = [
 ]
 
 
-def turn_of(*written: KeptRow) -> Turn:
+def turn_of(*written: KeptRow) -> CommitBatch:
     """A turn that writes rows of different tables."""
-    turn = Turn()
+    turn = CommitBatch()
     turn.rows = {type(row): {row.key: row} for row in written}
     return turn
 
@@ -172,7 +172,7 @@ def test_row_that_is_deleted_is_gone(tmp_path: Path, row: KeptRow) -> None:
     with reign(tmp_path) as made:
         made.store.commit(turn_of(ACTION, FULL_PLAN))
         made.store.commit(turn_of(row))
-        gone = Turn()
+        gone = CommitBatch()
         gone.rows = {type(row): {row.key: None}}
         made.store.commit(gone)
     found = kept(tmp_path).rows

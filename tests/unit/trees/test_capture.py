@@ -11,8 +11,8 @@ import stepwell as sw
 from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.trees import ignore
-from stepwell.trees.capture import Difference, Recording, with_moves
-from stepwell.trees.entry import DIRECTORY, Leaf
+from stepwell.trees.capture import TreeCapture, TreeDifference, with_moves
+from stepwell.trees.entry import DIRECTORY, TreeEntry
 from tests.support.trees import EMPTY_DIRECTORY, FILE, LINK, as_nobody, build, file, leaf, link
 
 
@@ -20,7 +20,7 @@ def git(root: Path, *arguments: str) -> None:
     subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True)
 
 
-def told(recording: Recording) -> dict[str, str]:
+def told(recording: TreeCapture) -> dict[str, str]:
     """Differences in short."""
     found: dict[str, str] = {}
     for each in recording.differences():
@@ -45,7 +45,7 @@ def test_everything_that_changes(root: Path) -> None:
             "filled": EMPTY_DIRECTORY,
         },
     )
-    with Recording(root) as recording:
+    with TreeCapture(root) as recording:
         assert recording.differences() == ()
         (root / "rewritten").write_bytes(b"r")
         (root / "changed").write_bytes(b"2")
@@ -70,13 +70,13 @@ def test_everything_that_changes(root: Path) -> None:
             "sub/elsewhere": "move moved",
         }
         by_path = {each.path: each for each in recording.differences()}
-        assert by_path["changed"] == Difference("changed", leaf(file(b"1")), leaf(file(b"2")))
-        assert by_path["mode"].after == Leaf(FILE | 0o755, digest_of(b"m"))
+        assert by_path["changed"] == TreeDifference("changed", leaf(file(b"1")), leaf(file(b"2")))
+        assert by_path["mode"].after == TreeEntry(FILE | 0o755, digest_of(b"m"))
         assert by_path["new/dir"].after == DIRECTORY
         assert recording.body(digest_of(b"1")) == b"1", "what is not there any more"
         assert recording.body(digest_of(b"g")) == b"g"
         assert recording.body(digest_of(b"2")) == b"2"
-        assert (by_path["link"].before, recording.body(digest_of(b"b"))) == (Leaf(LINK, digest_of(b"a")), b"b")
+        assert (by_path["link"].before, recording.body(digest_of(b"b"))) == (TreeEntry(LINK, digest_of(b"a")), b"b")
         assert recording.body(digest_of(b"")) == b""
         with pytest.raises(sw.NotFound):
             recording.body(digest_of(b"never"))
@@ -85,7 +85,7 @@ def test_everything_that_changes(root: Path) -> None:
 def test_a_change_that_no_clock_shows(root: Path) -> None:
     """Same size, same times, within a tick: a file that young is compared by content."""
     build(root, {"a": file(b"1")})
-    with Recording(root) as recording:
+    with TreeCapture(root) as recording:
         status = (root / "a").stat()
         with (root / "a").open("r+b") as opened:
             opened.write(b"2")
@@ -100,7 +100,7 @@ def test_what_is_old_is_not_read_again(root: Path, monkeypatch: pytest.MonkeyPat
     build(root, {f"{number % 10}/{number}": file(b"x") for number in range(50)})
     real = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: real() + 2 * limits.INGEST_SETTLED_NS)
-    with Recording(root) as recording:
+    with TreeCapture(root) as recording:
         (root / "1/1").write_bytes(b"y")
         taken = recording._spool._end
         assert told(recording) == {"1/1": "modify"}
@@ -116,7 +116,7 @@ class TestGit:
 
     def test_what_git_ignores_is_no_change(self, root: Path) -> None:
         """But for what is tracked all the same; and a directory in which all is ignored is none that was made."""
-        with Recording(root) as recording:
+        with TreeCapture(root) as recording:
             (root / "x.log").write_bytes(b"2")
             (root / "build").mkdir()
             (root / "build/out").write_bytes(b"o")
@@ -130,7 +130,7 @@ class TestGit:
 
     def test_ignoring_changes_meanwhile(self, root: Path) -> None:
         """A file is not created by being ignored no longer, nor deleted by being ignored from now on."""
-        with Recording(root) as recording:
+        with TreeCapture(root) as recording:
             (root / ".gitignore").write_bytes(b"a\n")
             assert told(recording) == {".gitignore": "modify"}
             (root / "a").write_bytes(b"2")
@@ -145,7 +145,7 @@ class TestGit:
         (root / "e/z.log").write_bytes(b"z")
         (root / "f").mkdir()
         (root / "f/z.log").write_bytes(b"z")
-        with Recording(root) as recording:
+        with TreeCapture(root) as recording:
             (root / "d/y.log").write_bytes(b"y")
             (root / "e/z.log").unlink()
             assert told(recording) == {}
@@ -157,7 +157,7 @@ class TestGit:
         inner = root / "inner"
         build(inner, {"a": file(b"1"), "x.tmp": file(b"t"), ".gitignore": file(b"*.tmp\n")})
         git(inner, "init", "-q")
-        with Recording(root) as recording:
+        with TreeCapture(root) as recording:
             (inner / "a").write_bytes(b"2")
             (inner / "x.tmp").write_bytes(b"2")
             (inner / ".git/description").write_bytes(b"no")
@@ -167,7 +167,7 @@ class TestGit:
         """Not installed, or of no answer: names decide, and more is recorded than need be."""
         with monkeypatch.context() as patched:
             patched.setenv("PATH", "/nowhere")
-            with Recording(root) as recording:
+            with TreeCapture(root) as recording:
                 assert "x.log" in recording._before
         (root / "build").mkdir()
         (root / "build/out").write_bytes(b"o")
@@ -177,13 +177,13 @@ class TestGit:
             "_git",
             lambda fd, words, given="": None if words[0] == "check-ignore" else asked(fd, words, given),
         )
-        with Recording(root) as recording:
+        with TreeCapture(root) as recording:
             assert "build/out" in recording._before
 
     def test_a_root_that_another_repository_ignores(self, root: Path) -> None:
         """Then names decide, or nothing would ever change there."""
         build(root / "build", {"a": file(b"1")})
-        with Recording(root / "build") as recording:
+        with TreeCapture(root / "build") as recording:
             (root / "build/a").write_bytes(b"2")
             assert told(recording) == {"a": "modify"}
 
@@ -192,7 +192,7 @@ def test_without_git(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hidden files, and what might be somebody's result, are recorded; only what is made by itself is not."""
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(root.parent))
     build(root, {"a": file()})
-    with Recording(root) as recording:
+    with TreeCapture(root) as recording:
         build(
             root,
             {
@@ -209,7 +209,7 @@ def test_without_git(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             },
         )
         os.mkfifo(root / "pipe")
-    with Recording(root) as recording:
+    with TreeCapture(root) as recording:
         assert sorted(recording._before) == [".env", "a", "build/out.so"]
 
 
@@ -217,7 +217,7 @@ def test_files_that_cannot_be_recorded(root: Path, monkeypatch: pytest.MonkeyPat
     """Too large: no matter while they stay as they are; if they change, it is said, and nothing is passed over."""
     monkeypatch.setattr(limits, "BODY_BYTES_MAX", 10)
     build(root, {"large": file(b"x" * 11), "b": file(b"b")})
-    with Recording(root) as recording:
+    with TreeCapture(root) as recording:
         (root / "b").write_bytes(b"c")
         assert told(recording) == {"b": "modify"}
         (root / "large").write_bytes(b"y" * 11)
@@ -229,10 +229,10 @@ def test_files_that_cannot_be_recorded(root: Path, monkeypatch: pytest.MonkeyPat
 def test_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tree that is too large is refused before anybody works in it."""
     build(root, {"a": file(b"x" * 10), "b": file(b"x" * 10)})
-    with pytest.raises(sw.InvalidArgument, match="more than 15 bytes"), Recording(root, bytes_max=15):
+    with pytest.raises(sw.InvalidArgument, match="more than 15 bytes"), TreeCapture(root, bytes_max=15):
         pass
     monkeypatch.setattr(limits, "TREE_LEAVES_MAX", 1)
-    with pytest.raises(sw.InvalidArgument, match="more than 1 files"), Recording(root):
+    with pytest.raises(sw.InvalidArgument, match="more than 1 files"), TreeCapture(root):
         pass
 
 
@@ -248,7 +248,7 @@ def test_a_file_that_is_never_at_rest(root: Path, monkeypatch: pytest.MonkeyPatc
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "read", restless)
-        with Recording(root) as recording:
+        with TreeCapture(root) as recording:
             patched.undo()
             (root / "a").write_bytes(b"quiet")
             with pytest.raises(sw.TreeFailed, match="change all the time"):
@@ -260,12 +260,12 @@ def test_what_may_not_be_read(tmp_path: Path) -> None:
     root = build(tmp_path / "root", {"a": file(b"1", 0o000), "d/x": file()})
 
     def unknown(root: Path) -> None:
-        with Recording(root) as recording:
+        with TreeCapture(root) as recording:
             assert recording._before["a"].content is None
             assert recording.differences() == ()
 
     def refused(root: Path) -> None:
-        with pytest.raises(sw.TreeFailed, match="cannot be recorded"), Recording(root):
+        with pytest.raises(sw.TreeFailed, match="cannot be recorded"), TreeCapture(root):
             pass
 
     as_nobody(root, unknown)
@@ -276,21 +276,21 @@ def test_what_may_not_be_read(tmp_path: Path) -> None:
 
 def test_a_leaf_that_goes_while_it_is_looked_at(root: Path) -> None:
     build(root, {"a": file(b"1")})
-    with Recording(root) as recording:
+    with TreeCapture(root) as recording:
         status = recording._before["a"].status
         assert recording._hold("gone", status).content is None
 
 
 class TestMoves:
     @staticmethod
-    def gone(path: str, body: bytes = b"x", mode: int = 0o644) -> Difference:
-        return Difference(path, leaf(file(body, mode)), None)
+    def gone(path: str, body: bytes = b"x", mode: int = 0o644) -> TreeDifference:
+        return TreeDifference(path, leaf(file(body, mode)), None)
 
     @staticmethod
-    def come(path: str, body: bytes = b"x", mode: int = 0o644) -> Difference:
-        return Difference(path, None, leaf(file(body, mode)))
+    def come(path: str, body: bytes = b"x", mode: int = 0o644) -> TreeDifference:
+        return TreeDifference(path, None, leaf(file(body, mode)))
 
-    def moves(self, *differences: Difference) -> dict[str, str | None]:
+    def moves(self, *differences: TreeDifference) -> dict[str, str | None]:
         found = with_moves(differences)
         assert found == with_moves(differences[::-1])
         return {each.path: each.source_path for each in found}
@@ -307,5 +307,5 @@ class TestMoves:
         assert found == {"b/2": "a/2", "b/3": "a/1", "b/4": None}
 
     def test_neither_what_was_there_nor_what_stays(self) -> None:
-        modified = Difference("m", leaf(file(b"old")), leaf(file(b"x")))
+        modified = TreeDifference("m", leaf(file(b"old")), leaf(file(b"x")))
         assert self.moves(modified, self.gone("a")) == {"a": None, "m": None}

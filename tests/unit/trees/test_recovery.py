@@ -8,7 +8,7 @@ import pytest
 import stepwell as sw
 from stepwell.trees import recovery
 from stepwell.trees.transaction import TreeTransaction
-from stepwell.trees.undo_log import Log
+from stepwell.trees.undo_log import UndoLog
 from tests.support.trees import Tree, bodies, build, change, deltas, file, kept, killed_at, link, read
 from tests.unit.trees.test_crashes import AFTER, BEFORE
 
@@ -80,7 +80,7 @@ def test_backups_that_are_gone(root: Path) -> None:
     assert "changed" in paths
 
 
-@pytest.mark.parametrize("data", [b"", b"\xc1", msgspec.msgpack.encode(Log(99, (), (), (), ()))])
+@pytest.mark.parametrize("data", [b"", b"\xc1", msgspec.msgpack.encode(UndoLog(99, (), (), (), ()))])
 def test_a_damaged_log(root: Path, data: bytes) -> None:
     """Nothing is touched, by anybody, until somebody has looked."""
     died_before_keeping(root)
@@ -107,8 +107,8 @@ def test_turn(root: Path) -> None:
     """What was left is listed, settled and undone without anybody coming in between."""
     build(root, BEFORE)
     killed_at(("rename", "t-1.spent"), lambda: change(root, BEFORE, AFTER))
-    with recovery.Turn(root) as turn:
-        with pytest.raises(sw.Busy), recovery.Turn(root, wait_s=0):
+    with recovery.RootLock(root) as turn:
+        with pytest.raises(sw.Busy), recovery.RootLock(root, wait_s=0):
             pass
         turn.recover()
         assert turn.pending() == [("t-1", True)]

@@ -8,7 +8,7 @@ import pytest
 import stepwell as sw
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.trees import recovery
-from stepwell.trees.entry import Delta, Leaf
+from stepwell.trees.entry import Delta, TreeEntry
 from stepwell.trees.root import Root
 from stepwell.trees.transaction import TreeTransaction
 from tests.support.trees import Tree, before_each_deed, bodies, build, change, deltas, file, kept, link, read
@@ -38,7 +38,7 @@ ESCAPES = [
 def test_paths_that_are_none(path: str) -> None:
     """Refused before anybody looks at a disk."""
     with pytest.raises(sw.EscapesRoot, match="relative to the root"):
-        Delta(path, None, Leaf(None, digest_of(b"")))
+        Delta(path, None, TreeEntry(None, digest_of(b"")))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 import stepwell as sw
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.trees import recovery, syscalls
-from stepwell.trees.entry import Delta, Leaf
+from stepwell.trees.entry import Delta, TreeEntry
 from stepwell.trees.transaction import TreeTransaction
 from tests.support.trees import (
     EMPTY_DIRECTORY,
@@ -195,8 +195,11 @@ class TestConflict:
 
     def test_lists_that_contradict_themselves(self, root: Path) -> None:
         build(root, {})
-        twice = [Delta("a", None, Leaf(None, digest_of(b""))), Delta("a", None, None)]
-        nested = [Delta("a", None, Leaf(None, digest_of(b""))), Delta("a/b", None, Leaf(None, digest_of(b"")))]
+        twice = [Delta("a", None, TreeEntry(None, digest_of(b""))), Delta("a", None, None)]
+        nested = [
+            Delta("a", None, TreeEntry(None, digest_of(b""))),
+            Delta("a/b", None, TreeEntry(None, digest_of(b""))),
+        ]
         for listed in (twice, nested):
             with pytest.raises(sw.InvalidArgument), TreeTransaction(root, "t", listed, bodies()):
                 pass
@@ -212,11 +215,11 @@ class TestModes:
     def test_an_unknown_mode_is_kept_or_usual(self, root: Path) -> None:
         """Of what is replaced, if that is a file; a new file is as files are."""
         build(root, {"a": file(b"1", 0o751), "l": link(b"x")})
-        new = Leaf(None, digest_of(b"2"))
+        new = TreeEntry(None, digest_of(b"2"))
         listed = [
-            Delta("a", Leaf(None, digest_of(b"1")), new),
+            Delta("a", TreeEntry(None, digest_of(b"1")), new),
             Delta("b", None, new),
-            Delta("l", Leaf(stat.S_IFLNK, digest_of(b"x")), new),
+            Delta("l", TreeEntry(stat.S_IFLNK, digest_of(b"x")), new),
         ]
         with TreeTransaction(root, "t", listed, lambda _: memoryview(b"2")) as transaction:
             transaction.go()
@@ -226,7 +229,7 @@ class TestModes:
 
     def test_a_leaf_is_one_of_three(self) -> None:
         with pytest.raises(sw.InvalidArgument, match="a leaf is"):
-            Delta("a", None, Leaf(stat.S_IFIFO, digest_of(b"")))
+            Delta("a", None, TreeEntry(stat.S_IFIFO, digest_of(b"")))
 
     def test_read_only_directories(self, tmp_path: Path) -> None:
         """They are writable for the time that it takes, and as they were afterwards, done or undone."""

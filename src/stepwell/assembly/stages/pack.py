@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from stepwell.assembly.candidate import Form, Piece, Scored
+from stepwell.assembly.candidate import AnswerPiece, Form, Scored
 from stepwell.assembly.inputs import Count, Key
 from stepwell.assembly.render import gap, heading, shown
 from stepwell.assembly.stages.depth import Depth
@@ -34,7 +34,7 @@ NO_ROOM: Final = "there was no room for it"
 SHORTENED: Final = "all of it did not fit"
 
 
-class Kit(Struct, frozen=True):
+class PackContext(Struct, frozen=True):
     """What packing needs besides the candidates."""
 
     view: StrategyView
@@ -46,7 +46,7 @@ class Kit(Struct, frozen=True):
 class Placed(Struct, frozen=True):
     """A piece, what it and its heading cost, and what its fragment is worth."""
 
-    piece: Piece
+    piece: AnswerPiece
     tokens: int  # of what is shown
     cost: int
     worth: float
@@ -59,11 +59,11 @@ class Packed(Struct, frozen=True):
     unreadable: Mapping[Key, str]
 
 
-Pack = Callable[[Sequence[Scored], int, Kit, Packed], Packed]
+Pack = Callable[[Sequence[Scored], int, PackContext, Packed], Packed]
 NOTHING: Final = Packed({}, {})
 
 
-def dense(scored: Sequence[Scored], room_tokens: int, kit: Kit, packed: Packed = NOTHING) -> Packed:
+def dense(scored: Sequence[Scored], room_tokens: int, kit: PackContext, packed: Packed = NOTHING) -> Packed:
     """Fill a room, besides what is in already: first the best hits, then all that fits, then what is shorter."""
     box = _Box(room_tokens, kit, packed)
     if not packed.placed:
@@ -100,7 +100,7 @@ def _by_relevance(scored: Scored) -> tuple[float, Key]:
     return -scored.candidate.relevance, scored.candidate.key
 
 
-def full_only(scored: Sequence[Scored], room_tokens: int, kit: Kit, packed: Packed = NOTHING) -> Packed:
+def full_only(scored: Sequence[Scored], room_tokens: int, kit: PackContext, packed: Packed = NOTHING) -> Packed:
     """The best that fit as they are, in the order of their scores."""
     box = _Box(room_tokens, kit, packed)
     for each in scored:
@@ -121,7 +121,7 @@ def without(packed: Packed, tokens: int) -> Packed:
 
 
 class _Box:
-    def __init__(self, room_tokens: int, kit: Kit, packed: Packed) -> None:
+    def __init__(self, room_tokens: int, kit: PackContext, packed: Packed) -> None:
         self.left = room_tokens
         self.placed = dict(packed.placed)
         self.unreadable = dict(packed.unreadable)
@@ -183,7 +183,7 @@ class _Box:
         self._occupy(piece)
         return True
 
-    def _extra(self, piece: Piece) -> int:
+    def _extra(self, piece: AnswerPiece) -> int:
         """What its heading costs, or the ellipsis before it; between two runs it makes one superfluous."""
         places = self._places.get(_source(piece))
         if not places:
@@ -191,18 +191,18 @@ class _Box:
         neighbours = (piece.place - 1 in places) + (piece.place + 1 in places)
         return self._kit.count(gap(piece)) * (1 - neighbours)
 
-    def _occupy(self, piece: Piece) -> None:
+    def _occupy(self, piece: AnswerPiece) -> None:
         self._places.setdefault(_source(piece), set()).add(piece.place)
 
 
-def _source(piece: Piece) -> Key:
+def _source(piece: AnswerPiece) -> Key:
     return piece.project, piece.source or piece.fragment_id
 
 
-def _piece(scored: Scored, form: Form) -> Piece:
+def _piece(scored: Scored, form: Form) -> AnswerPiece:
     row: FragmentRow = scored.candidate.row
     outline = Outline.of(row.metadata)
-    return Piece(
+    return AnswerPiece(
         project=row.project,
         fragment_id=row.fragment_id,
         source=row.source,

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Final
 
 from stepwell import limits
-from stepwell.assembly.candidate import Piece
+from stepwell.assembly.candidate import AnswerPiece
 from stepwell.assembly.inputs import Count
 from stepwell.strategies.protocol import DecisionSeen, PlanSeen
 
@@ -34,7 +34,7 @@ def none(plan: PlanSeen, tokens_max: int, count: Count) -> str:  # noqa: ARG001 
     return ""
 
 
-def skeleton_of(pieces: Iterable[Piece], tokens_max: int, count: Count) -> str:
+def skeleton_of(pieces: Iterable[AnswerPiece], tokens_max: int, count: Count) -> str:
     """What an answer comes to for the children of the plan that asked: a line for each source and piece."""
     fitted = _fitting("", list(_hints(pieces)), tokens_max, count)
     return fitted[: limits.TEXT_CHARS_MAX]
@@ -45,7 +45,7 @@ def _decided(decision: DecisionSeen) -> str:
     return " ".join(f"- {decision.question} {decision.choice}{rationale}".split())
 
 
-def _hints(pieces: Iterable[Piece]) -> Iterator[str]:
+def _hints(pieces: Iterable[AnswerPiece]) -> Iterator[str]:
     for source, group in groupby(pieces, lambda piece: piece.source or piece.fragment_id):
         yield f"{source}:"
         for piece in group:

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from stepwell.cli.common.output import complain
+from stepwell.cli.common.output import print_error
 from stepwell.client.client import Client
 from stepwell.errors import StartFailed, StoreDamaged
 from stepwell.runtime import Runtime
@@ -60,11 +60,11 @@ def _kept(directory: Path, workers: int | None, stack: ExitStack) -> Runtime:
         except (StartFailed, StoreDamaged) as error:
             if not state.exists():
                 raise
-            complain(f"what was kept cannot be used, and is made anew: {error.message}")
+            print_error(f"what was kept cannot be used, and is made anew: {error.message}")
             shutil.rmtree(state)
             return _start(state, workers)
     except (OSError, StartFailed) as error:
-        complain(f"nothing is kept for the next time: {error}")
+        print_error(f"nothing is kept for the next time: {error}")
         return _start(None, workers)
 
 
@@ -76,7 +76,7 @@ def _alone(directory: Path) -> Generator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            complain(f"another command is at work with {str(directory)!r}: waiting for it")
+            print_error(f"another command is at work with {str(directory)!r}: waiting for it")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:

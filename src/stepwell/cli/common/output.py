@@ -33,7 +33,7 @@ def results() -> Console:
     return _Results(highlight=False, soft_wrap=True, width=_UNBROKEN)
 
 
-def say(text: str) -> None:
+def print_result(text: str) -> None:
     """Tell whoever started the command, if anybody listens: that nobody does is no reason to stop."""
     try:
         sys.stdout.write(f"{text}\n")
@@ -42,21 +42,21 @@ def say(text: str) -> None:
         give_up_stdout()
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """One line that says what to do."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"stepwell: {_UNFIT.sub('?', ' '.join(text.split()))}\n")
         sys.stderr.flush()
 
 
-def harmless(text: str) -> str:
+def escape_terminal(text: str) -> str:
     """A text of several lines as a terminal may have it: what would change more than a place in it is spelled out."""
     return _TREACHEROUS.sub(lambda found: _spelled(found[0]), text)
 
 
 def in_line(text: str) -> str:
     """The same of a name, which has no lines."""
-    return harmless(text).replace("\n", "\\n").replace("\t", "\\t")
+    return escape_terminal(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _spelled(character: str) -> str:

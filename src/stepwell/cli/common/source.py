@@ -35,7 +35,7 @@ def root_of(path: Path) -> Path:
     return found if found.is_dir() else found.parent
 
 
-class Place(Struct, frozen=True):
+class Source(Struct, frozen=True):
     """What a command is about."""
 
     project: str
@@ -44,17 +44,17 @@ class Place(Struct, frozen=True):
     address: str | None  # of a manager that is running
 
 
-def place_of(arguments: argparse.Namespace) -> Place:
+def place_of(arguments: argparse.Namespace) -> Source:
     """Where the arguments say, or in this directory."""
     is_named = arguments.address is not None and arguments.project is not None and arguments.path is None
     path = None if is_named else Path(arguments.path or ".").absolute()
     name = arguments.project or project_name(root_of(path or Path()))
     address = None if arguments.address is None else resolve(arguments.address)
-    return Place(name, path, (path or Path()).resolve(), address)
+    return Source(name, path, (path or Path()).resolve(), address)
 
 
 @contextmanager
-def opened(place: Place, *, workers: int | None = None, is_kept: bool = True) -> Generator[Client]:
+def opened(place: Source, *, workers: int | None = None, is_kept: bool = True) -> Generator[Client]:
     """A client that sees that one project. A manager of its own keeps what it knows, unless it cannot."""
     if place.address is not None:
         with connect(place.address, [place.project]) as client:

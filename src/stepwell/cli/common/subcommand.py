@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from stepwell.cli.common.addresses import add_address
 from stepwell.cli.common.exit_codes import CONFLICTING, FAILED, MISUSED
-from stepwell.cli.common.output import complain, in_line, say_json
+from stepwell.cli.common.output import in_line, print_error, say_json
 from stepwell.errors import Conflict, InvalidArgument, MergeConflicts, StepwellError
 
 EXIT_CODES: Final = (
@@ -57,9 +57,9 @@ def tell(error: StepwellError, *, as_json: bool) -> None:
     """Say what went wrong; machines get an object with `error`: `kind`, `message` and `details`."""
     if as_json:
         say_json({"error": {"kind": error.kind, "message": error.message, "details": error.details}})
-    complain(error.message)
+    print_error(error.message)
     for line in _lines(error):
-        complain(line)
+        print_error(line)
 
 
 def _lines(error: StepwellError) -> list[str]:

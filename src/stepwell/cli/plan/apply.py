@@ -12,7 +12,7 @@ from typing import Final
 from stepwell.cli.common.addresses import resolve
 from stepwell.cli.common.exit_codes import CONSTRAINED, FAILED
 from stepwell.cli.common.json_values import plain
-from stepwell.cli.common.output import complain, harmless, in_line, say, say_json
+from stepwell.cli.common.output import escape_terminal, in_line, print_error, print_result, say_json
 from stepwell.cli.common.state_directory import directory
 from stepwell.cli.common.subcommand import Verb
 from stepwell.cli.plan.format import counted, moment
@@ -66,10 +66,10 @@ def _apply(arguments: argparse.Namespace) -> int:
         _complain_of(plan, root)
         return CONSTRAINED
     if plan.rolled_back is not None:
-        complain(f"plan {plan.plan_id} was rolled back at {moment(plan.rolled_back.at_ms)}: make another one")
+        print_error(f"plan {plan.plan_id} was rolled back at {moment(plan.rolled_back.at_ms)}: make another one")
         return FAILED
     if not arguments.json:
-        say(_applied(plan, was_before=was_before))
+        print_result(_applied(plan, was_before=was_before))
     return 0
 
 
@@ -96,15 +96,15 @@ def _complain_of(plan: Plan, root: Path) -> None:
     """Why nothing was changed, with the end of what each validation wrote that did not pass."""
     constrained = plan.constrained
     reason = constrained.reason if constrained else "a required validation failed"
-    complain(
+    print_error(
         f"plan {plan.plan_id} is constrained, and {in_line(str(root))} is as it was: {reason}; "
         "`stepwell plan revert` it, or `cancel` it"
     )
     for result in constrained.validations if constrained else ():
         if not result.passed:
-            complain(f"  {result.name}: {how_it_ended(result)}")
+            print_error(f"  {result.name}: {how_it_ended(result)}")
             for line in last_lines(result, _LINES):
-                complain(f"    {line}")
+                print_error(f"    {line}")
 
 
 def how_it_ended(result: ValidationResult) -> str:
@@ -118,7 +118,7 @@ def how_it_ended(result: ValidationResult) -> str:
 
 def last_lines(result: ValidationResult, count: int) -> list[str]:
     """The end of what it wrote."""
-    return harmless(result.output).rstrip().split("\n")[-count:] if result.output.strip() else []
+    return escape_terminal(result.output).rstrip().split("\n")[-count:] if result.output.strip() else []
 
 
 def _add_rollback(parser: argparse.ArgumentParser) -> None:
@@ -138,10 +138,10 @@ def _rollback(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json({"outcome": "rolled_back_before" if was_before else "rolled_back", "plan": plain(plan)})
     elif was_before:
-        say(f"plan {plan.plan_id} was rolled back before, at {moment(plan.rolled_back.at_ms)}")
+        print_result(f"plan {plan.plan_id} was rolled back before, at {moment(plan.rolled_back.at_ms)}")
     else:
         paths = counted(plan.rolled_back.paths, "path")
-        say(f"rolled back {plan.plan_id}: {paths} in {in_line(str(root))} as before the plan")
+        print_result(f"rolled back {plan.plan_id}: {paths} in {in_line(str(root))} as before the plan")
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from stepwell.cli.common.addresses import resolve
 from stepwell.cli.common.json_values import plain
-from stepwell.cli.common.output import say, say_json
+from stepwell.cli.common.output import print_result, say_json
 from stepwell.cli.common.subcommand import Verb
 from stepwell.cli.plan.resolve import add_plan, find
 from stepwell.client.client import Client, connect
@@ -34,9 +34,9 @@ def _steered(steer: _Steer, said: str) -> Callable[[argparse.Namespace], int]:
         if arguments.json:
             say_json({"plan": plain(plan)})
         else:
-            say(f"{said} {plan.plan_id}: {plan.position}, attempt {plan.attempt}")
+            print_result(f"{said} {plan.plan_id}: {plan.position}, attempt {plan.attempt}")
             if plan.phase is Phase.APPLY and plan.state is PlanState.CANCELLED:
-                say("if whoever applied it was killed: `stepwell plan apply` at that root undoes what is left")
+                print_result("if whoever applied it was killed: `stepwell plan apply` at that root undoes what is left")
         return 0
 
     return run

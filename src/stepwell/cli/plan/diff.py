@@ -11,7 +11,7 @@ from rich.text import Text
 from stepwell import limits
 from stepwell.cli.common.addresses import resolve
 from stepwell.cli.common.json_values import plain
-from stepwell.cli.common.output import complain, harmless, in_line, results, say_json
+from stepwell.cli.common.output import escape_terminal, in_line, print_error, results, say_json
 from stepwell.cli.common.subcommand import Verb
 from stepwell.cli.plan.diffstat import FileStat, stat_of
 from stepwell.cli.plan.format import counted
@@ -50,7 +50,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json({"plan_id": plan.plan_id, "files": plain(files), "diff": diff})
     elif not diff:
-        complain("there is no such change" if arguments.path or arguments.tool else "nothing is changed")
+        print_error("there is no such change" if arguments.path or arguments.tool else "nothing is changed")
     elif arguments.stat:
         _print_stat(files)
     else:
@@ -85,7 +85,7 @@ def _print_diff(diff: str) -> None:
         sys.stdout.write(diff)
         return
     console = results()
-    for line in harmless(diff).removesuffix("\n").split("\n"):
+    for line in escape_terminal(diff).removesuffix("\n").split("\n"):
         style = _STYLES.get(line[:3]) or _LINE_STYLES.get(line[:1], "")
         console.print(Text(line, style), soft_wrap=True)
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from stepwell import limits
 from stepwell.cli.common.addresses import resolve
 from stepwell.cli.common.json_values import plain
-from stepwell.cli.common.output import complain, results, say_json
+from stepwell.cli.common.output import print_error, results, say_json
 from stepwell.cli.common.subcommand import Verb
 from stepwell.cli.plan.format import position
 from stepwell.cli.plan.resolve import find
@@ -40,7 +40,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if found:
         results().print(_table(found))
     else:
-        complain(
+        print_error(
             "there are no such plans" if arguments.all else "there are no such plans; --all shows also what is over"
         )
     return 0

@@ -7,7 +7,7 @@ from typing import Final
 
 from stepwell.cli.common.addresses import resolve
 from stepwell.cli.common.json_values import plain
-from stepwell.cli.common.output import say, say_json
+from stepwell.cli.common.output import print_result, say_json
 from stepwell.cli.common.subcommand import Verb
 from stepwell.cli.common.validations import add_validations, pair, validations_of
 from stepwell.client.client import connect
@@ -45,7 +45,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json({"plan": plain(plan)})
     else:
-        say(plan.plan_id)
+        print_result(plan.plan_id)
     return 0
 
 

@@ -23,7 +23,7 @@ from typing import Final
 from stepwell import limits
 from stepwell.cli.common.addresses import resolve
 from stepwell.cli.common.json_values import plain
-from stepwell.cli.common.output import complain, in_line, say_json
+from stepwell.cli.common.output import in_line, print_error, say_json
 from stepwell.cli.common.subcommand import Verb, tell
 from stepwell.cli.plan import run_command
 from stepwell.cli.plan.apply import add_root, root_of
@@ -66,12 +66,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     if shutil.which(arguments.command[0]) is None:
-        complain(f"there is no command {arguments.command[0]!r}: nothing was run")
+        print_error(f"there is no command {arguments.command[0]!r}: nothing was run")
         return MISSING
     try:
         return _record(arguments)
     except run_command.CannotRun as error:
-        complain(str(error))
+        print_error(str(error))
         return UNRUNNABLE
     except StepwellError as error:
         tell(error, as_json=arguments.json)
@@ -149,7 +149,7 @@ def _renewing(client: Client, plan: Plan, lease: int | None) -> Callable[[], Non
             client.plans.renew_lease(plan.plan_id, lease=lease)
         except StepwellError as error:
             is_lost = not error.retry
-            complain(f"what the command changes may not be recorded: {error.message}")
+            print_error(f"what the command changes may not be recorded: {error.message}")
 
     return beat
 
@@ -162,7 +162,7 @@ def _tool(program: str) -> str:
 
 def _say_failed(plan: Plan, root: Path, arguments: argparse.Namespace, code: int) -> None:
     then = "; the plan is queued for another attempt" if arguments.lease is None else ""
-    complain(
+    print_error(
         f"{shlex.join(arguments.command)} ended with {code}: what it changed in {in_line(str(root))} stays there, and "
         f"was not recorded (--keep would have){then}"
     )
@@ -178,7 +178,7 @@ def _say(plan: Plan, root: Path, captured: Captured, arguments: argparse.Namespa
     changes = len(captured.entries)
     what = f"{counted(changes, 'change')} in" if changes else "nothing changed in"
     then = "" if arguments.lease is not None else "; `stepwell plan diff` shows it, `stepwell plan apply` applies it"
-    complain(f"recorded into {plan.plan_id}: {what} {in_line(str(root))}{then if changes else ''}")
+    print_error(f"recorded into {plan.plan_id}: {what} {in_line(str(root))}{then if changes else ''}")
 
 
 def _facts(plan_id: str, code: int, captured: Captured | None) -> dict[str, object]:

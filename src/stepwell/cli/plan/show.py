@@ -16,7 +16,7 @@ from rich.text import Text
 
 from stepwell.cli.common.addresses import resolve
 from stepwell.cli.common.json_values import plain
-from stepwell.cli.common.output import harmless, in_line, results, say_json
+from stepwell.cli.common.output import escape_terminal, in_line, results, say_json
 from stepwell.cli.common.subcommand import Verb
 from stepwell.cli.plan.apply import how_it_ended, last_lines
 from stepwell.cli.plan.children import Relative, children_of, tree_of
@@ -79,8 +79,8 @@ def _facts(plan: Plan) -> Table:
 def _rows(plan: Plan) -> Iterator[tuple[str, Text]]:
     yield "plan", Text(plan.plan_id)
     yield "action", Text(plan.action_name)
-    yield "description", Text(harmless(plan.description))
-    yield "done when", Text(harmless(plan.definition_of_done))
+    yield "description", Text(escape_terminal(plan.description))
+    yield "done when", Text(escape_terminal(plan.definition_of_done))
     links = (f"{link.project} (read only)" if link.read_only else link.project for link in plan.project_links)
     yield "projects", Text(", ".join(links))
     if plan.arguments:
@@ -100,7 +100,7 @@ def _rows(plan: Plan) -> Iterator[tuple[str, Text]]:
     if plan.reversion_count:
         yield "reverted", Text(counted(plan.reversion_count, "time"))
     for invariant in plan.invariants:
-        yield "invariant", Text(f"{harmless(invariant.text)} ({invariant.source})")
+        yield "invariant", Text(f"{escape_terminal(invariant.text)} ({invariant.source})")
     if plan.decision_ids:
         yield "decisions", Text(f"{len(plan.decision_ids):,}")
     yield from _endings(plan)
@@ -126,7 +126,7 @@ def _endings(plan: Plan) -> Iterator[tuple[str, Text]]:
         yield (
             "constrained",
             Text(f"{moment(constrained.at_ms)}, attempt {constrained.attempt}: ", "red").append(
-                harmless(constrained.reason)
+                escape_terminal(constrained.reason)
             ),
         )
     if (applied := plan.applied) is not None:
@@ -137,7 +137,7 @@ def _endings(plan: Plan) -> Iterator[tuple[str, Text]]:
         )
         yield "applied", Text(f"{moment(applied.at_ms)}, attempt {applied.attempt}: {what}", "green")
     if (undone := plan.rolled_back) is not None:
-        why = f": {harmless(undone.reason)}" if undone.reason else ""
+        why = f": {escape_terminal(undone.reason)}" if undone.reason else ""
         yield "rolled back", Text(f"{moment(undone.at_ms)}, {counted(undone.paths, 'path')}{why}", "magenta")
 
 
@@ -199,7 +199,7 @@ def _print_outputs(console: Console, plan: Plan) -> None:
 def _errors(plan: Plan) -> Table:
     table = _table("errors", "when", "phase", "attempt", "what")
     for each in plan.errors:
-        table.add_row(moment(each.at_ms), each.phase, str(each.attempt), Text(harmless(each.message)))
+        table.add_row(moment(each.at_ms), each.phase, str(each.attempt), Text(escape_terminal(each.message)))
     return table
 
 

@@ -9,9 +9,9 @@ from typing import Self, TypeVar
 
 from stepwell import limits
 from stepwell.client.api.calls import Call, Pending
-from stepwell.client.api.plans import DeferredPlans
-from stepwell.client.api.tiers import DeferredTiers
-from stepwell.client.execution import DeferredExecution, ExecutionCalls
+from stepwell.client.api.plans import BufferedPlans
+from stepwell.client.api.tiers import BufferedTiers
+from stepwell.client.execution import BufferedExecution, ChangesetCalls
 from stepwell.client.session.session import Session
 from stepwell.domain.commands import Write
 from stepwell.errors import InvalidArgument, OutcomeUnknown, StepwellError
@@ -19,7 +19,7 @@ from stepwell.errors import InvalidArgument, OutcomeUnknown, StepwellError
 R = TypeVar("R")
 
 
-class Enlisting:
+class CommandBuffer:
     """Takes calls inside a block, which are sent when it ends; an exception in the block sends nothing."""
 
     def __init__(self, session: Session) -> None:
@@ -27,12 +27,12 @@ class Enlisting:
         self._calls: list[Call[object]] = []
         self._pending: list[Pending[object]] = []
         self._is_over = False
-        self.tiers = DeferredTiers(session, self)
-        self.plans = DeferredPlans(session, self)
+        self.tiers = BufferedTiers(session, self)
+        self.plans = BufferedPlans(session, self)
 
-    def execution(self, context: ExecutionCalls) -> DeferredExecution:
+    def execution(self, context: ChangesetCalls) -> BufferedExecution:
         """An execution context, inside this bundle."""
-        return DeferredExecution(self._session, self, context)
+        return BufferedExecution(self._session, self, context)
 
     def enlist(self, call: Call[R]) -> Pending[R]:
         """Take a call; its result is there when the block has ended."""
@@ -76,7 +76,7 @@ class Enlisting:
             pending.settle(failure)
 
 
-class EnlistingWrites(Enlisting):
+class WriteBuffer(CommandBuffer):
     """Takes what a transaction can have."""
 
     def enlist(self, call: Call[R]) -> Pending[R]:
@@ -85,7 +85,7 @@ class EnlistingWrites(Enlisting):
         return super().enlist(call)
 
 
-class Bundle(Enlisting):
+class BufferedCalls(CommandBuffer):
     """A `with` block."""
 
     def __enter__(self) -> Self:
@@ -102,14 +102,14 @@ class Bundle(Enlisting):
         raise NotImplementedError
 
 
-class Batch(Bundle):
+class Batch(BufferedCalls):
     """Many commands, one frame, one outcome each; not atomic. `pending.result()` gives each, or raises its refusal."""
 
     def _send(self) -> Sequence[tuple[object, int]]:
         return self._session.perform_each(self._calls)
 
 
-class Transaction(EnlistingWrites, Bundle):
+class Transaction(WriteBuffer, BufferedCalls):
     """Writes that take effect together at one revision, or not at all: then the block raises `TransactionAborted`."""
 
     def _send(self) -> Sequence[tuple[object, int]]:

@@ -31,13 +31,13 @@ ReplyT_co = TypeVar("ReplyT_co", bound=Reply, covariant=True)
 T = TypeVar("T")
 
 
-class Modest(Struct, frozen=True):
+class NoEviction(Struct, frozen=True):
     """A body for which no fragment goes down: where there is no room for it, its command is refused."""
 
     body: bytes
 
 
-LargeBody = bytes | memoryview | Modest
+LargeBody = bytes | memoryview | NoEviction
 """A body that is uploaded beside the request that refers to it."""
 
 
@@ -104,13 +104,13 @@ class Pending(Generic[R_co]):
         return self._revision
 
 
-class Enlists(Protocol):
+class AcceptsCalls(Protocol):
     """A batch or a transaction: takes calls now, sends them later."""
 
     def enlist(self, call: Call[R]) -> Pending[R]: ...
 
 
-class Awaits(Protocol):
+class AsyncPerformer(Protocol):
     """Performs calls for whoever awaits them. `given` is what the call is built from, which may take a while."""
 
     def perform(self, build: Callable[[], Call[R]], given: Sequence[object]) -> Coroutine[object, None, R]: ...
@@ -132,22 +132,22 @@ class Service:
         self.session = session
 
 
-class Answering(Service):
+class BlockingService(Service):
     """A service whose methods wait for their answer."""
 
 
-class Deferring(Service):
+class BufferedService(Service):
     """A service whose methods join a batch or a transaction."""
 
-    def __init__(self, session: Session, bundle: Enlists) -> None:
+    def __init__(self, session: Session, bundle: AcceptsCalls) -> None:
         super().__init__(session)
         self.bundle = bundle
 
 
-class Awaiting(Service):
+class AsyncService(Service):
     """A service whose methods are awaited."""
 
-    def __init__(self, session: Session, way: Awaits) -> None:
+    def __init__(self, session: Session, way: AsyncPerformer) -> None:
         super().__init__(session)
         self.way = way
 
@@ -164,11 +164,11 @@ class method(Generic[P, R]):  # noqa: N801 - it is used as a decorator, like `pr
     @overload
     def __get__(self, service: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, service: Answering, owner: type) -> Callable[P, R]: ...
+    def __get__(self, service: BlockingService, owner: type) -> Callable[P, R]: ...
     @overload
-    def __get__(self, service: Deferring, owner: type) -> Callable[P, Pending[R]]: ...
+    def __get__(self, service: BufferedService, owner: type) -> Callable[P, Pending[R]]: ...
     @overload
-    def __get__(self, service: Awaiting, owner: type) -> Callable[P, Coroutine[object, None, R]]: ...
+    def __get__(self, service: AsyncService, owner: type) -> Callable[P, Coroutine[object, None, R]]: ...
 
     def __get__(
         self, service: Service | None, owner: type
@@ -176,14 +176,14 @@ class method(Generic[P, R]):  # noqa: N801 - it is used as a decorator, like `pr
         if service is None:
             return self
         build = self.call
-        if isinstance(service, Deferring):
+        if isinstance(service, BufferedService):
             bundle = service.bundle
 
             def deferred(*args: P.args, **kwargs: P.kwargs) -> Pending[R]:
                 return bundle.enlist(build(service, *args, **kwargs))
 
             return self._bind(service, deferred)
-        if isinstance(service, Awaiting):
+        if isinstance(service, AsyncService):
             way = service.way
 
             async def awaited(*args: P.args, **kwargs: P.kwargs) -> R:

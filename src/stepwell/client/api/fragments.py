@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from stepwell.client.session.lazy import made_once
+from stepwell.client.session.lazy import lazy_property
 from stepwell.domain.checks import utf8
 from stepwell.domain.tiers.body_refs import Digest
 from stepwell.domain.tiers.model import Fragment, FragmentRow
@@ -77,12 +77,12 @@ class HeldFragment(Struct, frozen=True, dict=True):
     def _read(self) -> memoryview:
         raise NotImplementedError
 
-    @made_once
+    @lazy_property
     def body(self) -> memoryview:
         """The body, read-only: of a hot fragment the shared memory itself, of others what is compressed there."""
         return self._read()
 
-    @made_once
+    @lazy_property
     def text(self) -> str:
         """The body as text. A body that is not UTF-8 raises `UnicodeDecodeError`."""
         return str(self.body, "utf-8")

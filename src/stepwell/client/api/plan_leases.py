@@ -10,7 +10,7 @@ from stepwell.domain.plans.model import Plan, ProjectLink
 from stepwell.domain.replies import PlanFound
 
 
-class Planning(Service):
+class LeasedPlanCalls(Service):
     """A service that remembers the leases it is given, and forgets those that it gives up."""
 
     def _lease(self, plan_id: str, given: int | None) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ulid import ULID
 
 from stepwell import limits
-from stepwell.client.api.calls import Answering, Call, Deferring, method
+from stepwell.client.api.calls import BlockingService, BufferedService, Call, method
 from stepwell.client.api.plan_leases import links_of, plan_of
 from stepwell.client.api.subplans import SubplanCalls
 from stepwell.domain.checks import require_instance
@@ -324,11 +324,11 @@ class PlanCalls(SubplanCalls):
         return self._finish(FailPhase(plan_id, phase, self._lease(plan_id, lease), reason, expected_version))
 
 
-class DeferredPlans(PlanCalls, Deferring):
+class BufferedPlans(PlanCalls, BufferedService):
     """Plans inside a batch or a transaction."""
 
 
-class AnsweredPlans(PlanCalls, Answering):
+class PlanApi(PlanCalls, BlockingService):
     """Plans, answered at once: all that other parts of the client ask of them."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepwell import limits
-from stepwell.client.api.calls import Answered, Answering, Call, Modest, Service, method
+from stepwell.client.api.calls import Answered, BlockingService, Call, NoEviction, Service, method
 from stepwell.domain.checks import require_instance
 from stepwell.domain.receipts.commands import GetReceipt, ListReceipts, StoreReceipt
 from stepwell.domain.receipts.model import check_size
@@ -34,7 +34,7 @@ class ReceiptCalls(Service):
             title=title[: limits.TITLE_CHARS_MAX],
             body=0 if is_large else data,
         )
-        large = {"body": Modest(data)} if is_large else None
+        large = {"body": NoEviction(data)} if is_large else None
         return Call(command, lambda answered: answered.reply.receipt.receipt_id, large)
 
     @method
@@ -52,7 +52,7 @@ class ReceiptCalls(Service):
         return bytes(self.session.bodies.read(digest, answered.handles[digest]))
 
 
-class ReceiptService(ReceiptCalls, Answering):
+class ReceiptService(ReceiptCalls, BlockingService):
     """Receipts as bytes, safe from any number of threads and processes. The manager never looks into them.
 
     So many are kept, the newest; a session finds those of which it may see every project. Storing one moves nothing in

@@ -15,11 +15,11 @@ from stepwell import limits
 from stepwell.client.api.calls import Call
 from stepwell.client.api.views import View, Views
 from stepwell.client.session.session import Session
-from stepwell.client.session.task_futures import OnProgress, TaskFuture, Tasks, new_task_id
+from stepwell.client.session.task_futures import OnProgress, TaskFuture, TaskFutures, new_task_id
 from stepwell.domain.replies import StrategiesFound
 from stepwell.domain.tasks.commands import ListStrategies, ReleaseWorker, ReportDeath, SubmitTask
 from stepwell.errors import InvalidArgument, NotFound
-from stepwell.strategies.payload import Share, StrategyResult, ViewAt, Work, encoder, result_decoder
+from stepwell.strategies.payload import Share, StrategyResult, StrategyTask, ViewAt, encoder, result_decoder
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment
 
 Shares = tuple[tuple[ScoredFragment, ...], ...]
@@ -38,7 +38,7 @@ class StrategyService:
     def __init__(self, session: Session, views: Views) -> None:
         self._session = session
         self._views = views
-        self._tasks = Tasks(session)
+        self._tasks = TaskFutures(session)
 
     def list(self) -> StrategiesFound:
         """What is offered, by which workers, and how much is waiting. Chores are no strategies, and left out."""
@@ -64,7 +64,7 @@ class StrategyService:
         `future.cancel()` stops the work, too.
         """
         at = None if view is None else _at(view)
-        work = Work(request, budget_tokens or request.budget_tokens, at)
+        work = StrategyTask(request, budget_tokens or request.budget_tokens, at)
         terms = _terms(priority, deadline_s)
         if parts == 1:
             return self._submit(name, work, terms, on_progress)
@@ -82,7 +82,7 @@ class StrategyService:
         """The results of many requests, in their order. Leaving it before the end cancels the rest."""
         until_s = None if timeout is None else time.monotonic() + timeout
         terms = _terms(priority, deadline_s)
-        commands = [_command(name, Work(request, request.budget_tokens), terms) for request in requests]
+        commands = [_command(name, StrategyTask(request, request.budget_tokens), terms) for request in requests]
         return _results(self._tasks.submit_many(commands, result_decoder.decode), until_s)
 
     def submit_chores(self, name: str, project: str, payloads: Iterable[bytes]) -> Sequence[Future[bytes]]:
@@ -104,12 +104,12 @@ class StrategyService:
         self._tasks.close()
 
     def _submit(
-        self, name: str, work: Work, terms: _Terms, on_progress: OnProgress | None = None
+        self, name: str, work: StrategyTask, terms: _Terms, on_progress: OnProgress | None = None
     ) -> TaskFuture[StrategyResult]:
         return self._tasks.submit(_command(name, work, terms), result_decoder.decode, on_progress)
 
     def _submit_parts(
-        self, name: str, work: Work, parts: int, terms: _Terms, on_progress: OnProgress | None
+        self, name: str, work: StrategyTask, parts: int, terms: _Terms, on_progress: OnProgress | None
     ) -> Future[StrategyResult]:
         """All parts look at one view; when the last is there, a worker merges them."""
         if parts < 1:
@@ -117,11 +117,11 @@ class StrategyService:
         if not any(each.name == name and each.is_partitioned for each in self.list().offers):
             raise NotFound(f"no worker has offered a strategy {name!r} that can be shared: leave parts out")
         at = work.view or _at(self._views.open(work.request.projects, None))
-        share = Work(work.request, work.budget_tokens, at)
+        share = StrategyTask(work.request, work.budget_tokens, at)
         asked = [self._submit(name, _shared(share, part, parts), terms) for part in range(parts)]
 
         def merge(shares: Shares) -> Future[StrategyResult]:
-            merging = Work(work.request, work.budget_tokens, at, None, shares)
+            merging = StrategyTask(work.request, work.budget_tokens, at, None, shares)
             return self._submit(name, merging, terms, on_progress)
 
         return _Merged(asked, merge)
@@ -197,7 +197,7 @@ def _terms(priority: int, deadline_s: float | None) -> _Terms:
     return _Terms(priority, limits.TASK_DEADLINE_MS if deadline_s is None else max(1, round(deadline_s * 1000)))
 
 
-def _command(name: str, work: Work, terms: _Terms) -> SubmitTask:
+def _command(name: str, work: StrategyTask, terms: _Terms) -> SubmitTask:
     payload = encoder.encode(work)
     if len(payload) > limits.TASK_PAYLOAD_BYTES_MAX:
         raise InvalidArgument(f"the request has {len(payload)} bytes, at most 512 KiB are allowed: ask for less")
@@ -205,8 +205,8 @@ def _command(name: str, work: Work, terms: _Terms) -> SubmitTask:
     return SubmitTask(new_task_id(), name, projects, payload, terms.priority, terms.deadline_ms)
 
 
-def _shared(work: Work, part: int, parts: int) -> Work:
-    return Work(work.request, work.budget_tokens, work.view, Share(part, parts))
+def _shared(work: StrategyTask, part: int, parts: int) -> StrategyTask:
+    return StrategyTask(work.request, work.budget_tokens, work.view, Share(part, parts))
 
 
 def _at(view: View) -> ViewAt:

@@ -9,7 +9,7 @@ from ulid import ULID
 
 from stepwell import limits
 from stepwell.client.api.calls import Answered, Call, method
-from stepwell.client.api.plan_leases import Planning, links_of, plan_of
+from stepwell.client.api.plan_leases import LeasedPlanCalls, links_of, plan_of
 from stepwell.domain.checks import require_instance
 from stepwell.domain.plans.commands import DeclareSubplans, SubplanSpec
 from stepwell.domain.plans.conflicts import Resolution
@@ -21,7 +21,7 @@ from stepwell.errors import InvalidArgument
 _ACCEPTED = {"ours": Resolution.ACCEPT_OURS, "theirs": Resolution.ACCEPT_THEIRS}
 
 
-class SubplanCalls(Planning):
+class SubplanCalls(LeasedPlanCalls):
     """The calls on the children of a plan."""
 
     @method

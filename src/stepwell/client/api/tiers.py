@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from stepwell import limits
-from stepwell.client.api.calls import Answered, Answering, Call, Deferring, Service, method, partly_refused
+from stepwell.client.api.calls import Answered, BlockingService, BufferedService, Call, Service, method, partly_refused
 from stepwell.client.api.fragments import StoredFragment, encoded
 from stepwell.domain.checks import require_instance
 from stepwell.domain.replies import (
-    FragmentDeleted,
     FragmentFound,
     FragmentPage,
     FragmentPlaced,
+    FragmentRemoved,
     FragmentsMoved,
     ProjectPage,
     TierMetrics,
@@ -90,7 +90,7 @@ class TierCalls(Service):
     @method
     def delete(
         self, fragment_id: str, *, project: str | None = None, expected_revision: int | None = None
-    ) -> Call[FragmentDeleted]:
+    ) -> Call[FragmentRemoved]:
         """Remove for good."""
         command = DeleteFragment(self.session.project(project), fragment_id, expected_revision)
         return Call(command, lambda answered: answered.reply)
@@ -138,11 +138,11 @@ class TierCalls(Service):
         return Call(SetBudget(budget), lambda answered: answered.reply.budget)
 
 
-class DeferredTiers(TierCalls, Deferring):
+class BufferedTiers(TierCalls, BufferedService):
     """The tiers inside a batch or a transaction."""
 
 
-class ContextTierService(TierCalls, Answering):
+class ContextTierService(TierCalls, BlockingService):
     """Context in tiers, safe from any number of threads and processes.
 
     There is no lock: each call is a request to the manager, the only process that touches the tiers, and takes

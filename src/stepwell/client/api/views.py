@@ -14,13 +14,13 @@ from stepwell import limits
 from stepwell.client.api.calls import Answered, Call
 from stepwell.client.api.fragments import ViewedFragment
 from stepwell.client.api.tiers import ContextTierService
-from stepwell.client.session.lazy import made_once
+from stepwell.client.session.lazy import lazy_property
 from stepwell.client.session.session import Session
 from stepwell.domain.replies import BodiesLocated
 from stepwell.domain.tiers.commands import LocateBodies
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.errors import BodyGone, InvalidArgument
-from stepwell.memory.reader.catalogue_reader import Replayed, changes, nearest, replay
+from stepwell.memory.reader.catalogue_reader import CatalogueState, changes, nearest, replay
 from stepwell.protocol.handles import CatalogueEnd, Handle
 
 Key = tuple[str, str]
@@ -39,7 +39,7 @@ class View(Struct, frozen=True, dict=True):
     revision: int
     projects: tuple[str, ...]
     is_difference: bool  # only what changed since the revision that was asked for
-    replayed: tuple[Replayed, ...]
+    replayed: tuple[CatalogueState, ...]
     bodies: BodyReader
 
     def __len__(self) -> int:
@@ -85,13 +85,13 @@ class View(Struct, frozen=True, dict=True):
         """Where it is written down: whoever has these can look at the same."""
         return tuple(each.end for each in self.replayed)
 
-    @made_once
+    @lazy_property
     def removed(self) -> frozenset[Key]:
         """In a difference: project and id of the fragments that were deleted."""
         return frozenset((each.end.project, fragment_id) for each in self.replayed for fragment_id in each.removed)
 
-    @made_once
-    def _by_project(self) -> dict[str, Replayed]:
+    @lazy_property
+    def _by_project(self) -> dict[str, CatalogueState]:
         return {each.end.project: each for each in self.replayed}
 
     def __repr__(self) -> str:
@@ -148,7 +148,7 @@ class Views:
     def _forget(self) -> None:
         """In a forked child, whose manager may be another one, with other catalogues of the same names."""
         self._lock = threading.Lock()
-        self._replayed: OrderedDict[str, tuple[Replayed, ...]] = OrderedDict()
+        self._replayed: OrderedDict[str, tuple[CatalogueState, ...]] = OrderedDict()
 
     def open(self, projects: Iterable[str] | None, since: int | None) -> View:
         """A view, or a difference."""
@@ -192,7 +192,7 @@ class Views:
             )
         return names
 
-    def _replay(self, end: CatalogueEnd) -> Replayed:
+    def _replay(self, end: CatalogueEnd) -> CatalogueState:
         before = nearest(self._replayed.get(end.project, ()), end)
         replayed = replay(end, self._session.bodies.segment, before)
         with self._lock:
@@ -203,7 +203,7 @@ class Views:
                 self._replayed.popitem(last=False)
         return replayed
 
-    def _differences(self, ends: Iterable[CatalogueEnd], since: int) -> tuple[Replayed, ...] | None:
+    def _differences(self, ends: Iterable[CatalogueEnd], since: int) -> tuple[CatalogueState, ...] | None:
         """What changed in each project, or None if one of them cannot tell."""
         found = [changes(end, self._session.bodies.segment, since) for end in ends]
         told = tuple(each for each in found if each is not None)

@@ -11,16 +11,16 @@ from typing import Self
 from weakref import WeakSet
 
 from stepwell.client.session.channel import Channel
-from stepwell.client.session.push_connection import Standing
+from stepwell.client.session.push_connection import PushConnection
 from stepwell.domain.checks import check
 from stepwell.domain.events import AnyEvent
 from stepwell.errors import EventsMissed, InvalidArgument, ProtocolError, StepwellError
 from stepwell.protocol import messages
-from stepwell.protocol.messages import Events, ManagerMessage, Missed, Refusal, Rejected, Response
+from stepwell.protocol.messages import Events, ManagerMessage, Refusal, Rejected, Response, WatchLagged
 from stepwell.transport.blocking import Connection
 
 
-class Place:
+class WatchCursor:
     """How far a watch has come: what it has received, and what of it was given out."""
 
     def __init__(self, since: int | None, projects: tuple[str, ...] | None) -> None:
@@ -30,9 +30,9 @@ class Place:
         self.revision = 0
         check(self.question())
 
-    def question(self) -> messages.Watch:
+    def question(self) -> messages.WatchEvents:
         """What to ask on a new connection."""
-        return messages.Watch(0, self._received, self._projects)
+        return messages.WatchEvents(0, self._received, self._projects)
 
     def accept(self, answer: ManagerMessage) -> None:
         """It was asked: take what was answered, or raise it."""
@@ -50,7 +50,7 @@ class Place:
         self.revision = self._events[0].revision - 1 if self._events else self._received or 0
         return event
 
-    def take(self, message: Events | Missed) -> None:
+    def take(self, message: Events | WatchLagged) -> None:
         """What the manager has told. Raises `EventsMissed`, and goes on behind what is missing."""
         if isinstance(message, Events):
             self._events.extend(message.events)
@@ -77,8 +77,8 @@ class Watch:
     _is_closed = True
 
     def __init__(self, channel: Channel, since: int | None, projects: tuple[str, ...] | None) -> None:
-        self._place = Place(since, projects)
-        self._standing = Standing(channel, self._greet)
+        self._place = WatchCursor(since, projects)
+        self._standing = PushConnection(channel, self._greet)
         self._using = threading.Lock()
         self._closing = threading.Lock()
         self._is_closed = False
@@ -162,10 +162,10 @@ class Watch:
         return f"<stepwell.Watch at revision {self.revision}{', closed' if self._is_closed else ''}>"
 
 
-def told_in(message: ManagerMessage) -> Events | Missed:
+def told_in(message: ManagerMessage) -> Events | WatchLagged:
     """What the manager has told a watcher, or why it tells no more."""
     match message:
-        case Events() | Missed():
+        case Events() | WatchLagged():
             return message
         case Rejected():
             raise message.refusal.error()

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
-from stepwell.client.api.calls import LargeBody, Modest
-from stepwell.client.session.connection_pool import Connections, Link, Unreachable, Welcomed, closed
-from stepwell.client.session.pending_requests import Errand, Errands, Numbered
+from stepwell.client.api.calls import LargeBody, NoEviction
+from stepwell.client.session.connection_pool import ConnectionPool, PooledConnection, Unreachable, Welcomed, closed
+from stepwell.client.session.pending_requests import Numbered, PendingRequest, PendingRequests
 from stepwell.domain.checks import check
 from stepwell.errors import InvalidArgument, OutcomeUnknown, ProtocolError, RuntimeLost, SessionExpired, StepwellError
 from stepwell.memory.reader.mappings import Mappings
@@ -23,12 +23,12 @@ from stepwell.protocol.messages import (
     VERSION,
     AskStatus,
     AskView,
-    Granted,
     Hello,
     ManagerMessage,
-    Offer,
+    OfferUpload,
     Rejected,
-    Released,
+    SegmentsReleased,
+    UploadGranted,
     Welcome,
 )
 from stepwell.transport.blocking import Connection
@@ -42,8 +42,8 @@ class Channel:
         self.projects = projects
         self.mappings = Mappings()
         check(Hello(VERSION, "new", projects))
-        self.connections = Connections(address, projects, self.mappings)
-        self.errands = Errands()
+        self.connections = ConnectionPool(address, projects, self.mappings)
+        self.errands = PendingRequests()
         self.is_kept: Callable[[], bool] | None = None  # asks whoever would start the manager again, if we know them
         self._after_fork: list[Callable[[], None]] = []
         _channels.add(self)
@@ -66,7 +66,7 @@ class Channel:
 
     def open(self) -> Welcome:
         """Make sure that there is a manager that welcomes us."""
-        self.connections.give_back(self.reach(Errand(), self.connections.take_live))
+        self.connections.give_back(self.reach(PendingRequest(), self.connections.take_live))
         return self.welcome
 
     @property
@@ -83,7 +83,7 @@ class Channel:
 
     def exchange(self, make: Numbered, uploads: Sequence[LargeBody] = ()) -> ManagerMessage:
         """Send a request, what it refers to before it, and wait for its answer."""
-        errand = Errand(make, uploads)
+        errand = PendingRequest(make, uploads)
         try:
             return self.deliver(errand)
         finally:
@@ -91,7 +91,7 @@ class Channel:
 
     def ask(self, question: Callable[[int], AskStatus | AskView]) -> ManagerMessage:
         """Send a question and wait for its answer."""
-        return self.deliver(Errand(message=question(self.errands.next_number())))
+        return self.deliver(PendingRequest(message=question(self.errands.next_number())))
 
     def stream(self, requests: Iterable[tuple[Numbered, Sequence[LargeBody]]]) -> Iterator[ManagerMessage]:
         """Send one request after the other and give their answers, the next always under way meanwhile.
@@ -103,7 +103,7 @@ class Channel:
             for make, uploads in requests:
                 while uploads and len(stream):  # a grant would come behind the answer
                     yield stream.answer()
-                stream.send(Errand(make, uploads))
+                stream.send(PendingRequest(make, uploads))
                 if len(stream) > 1:
                     yield stream.answer()
             while len(stream):
@@ -115,7 +115,7 @@ class Channel:
         finally:
             stream.close()
 
-    def deliver(self, errand: Errand) -> ManagerMessage:
+    def deliver(self, errand: PendingRequest) -> ManagerMessage:
         """Send, as often as it takes, and wait for the answer.
 
         A connection that had died while idle is replaced at once: nothing of the message has reached the manager.
@@ -142,7 +142,7 @@ class Channel:
                 self.connections.give_back(link)
                 return answer
 
-    def reach(self, errand: Errand, take: Callable[[], Link]) -> Link:
+    def reach(self, errand: PendingRequest, take: Callable[[], PooledConnection]) -> PooledConnection:
         """A connection for the next attempt."""
         while True:
             try:
@@ -160,7 +160,7 @@ class Channel:
         welcome = self.connections.welcome
         return welcome is not None and welcome.database is not None and (self.is_kept is None or self.is_kept())
 
-    def pause_after(self, errand: Errand, link: Welcomed, error: RuntimeLost | OutcomeUnknown) -> float:
+    def pause_after(self, errand: PendingRequest, link: Welcomed, error: RuntimeLost | OutcomeUnknown) -> float:
         """An attempt failed: how long to wait before the next one. Raises what is known if there should be none."""
         if isinstance(error, OutcomeUnknown):
             errand.sent_in = link.generation
@@ -170,28 +170,28 @@ class Channel:
             return 0.0
         return self._pause_s(errand, error)
 
-    def pause_without(self, errand: Errand, unreachable: Unreachable) -> float:
+    def pause_without(self, errand: PendingRequest, unreachable: Unreachable) -> float:
         """The same, where there is no connection for an attempt."""
         if unreachable.is_final or not self.comes_back():
             give_up(errand, unreachable.error)
         return self._pause_s(errand, unreachable.error)
 
-    def _pause_s(self, errand: Errand, error: StepwellError | OSError) -> float:
+    def _pause_s(self, errand: PendingRequest, error: StepwellError | OSError) -> float:
         pause_s = errand.pause_s(comes_back=self.comes_back())
         if pause_s is None:
             give_up(errand, error)
         return pause_s
 
-    def _wait(self, errand: Errand, pause_s: float) -> None:
+    def _wait(self, errand: PendingRequest, pause_s: float) -> None:
         if pause_s and self.connections.is_closed_within(pause_s):
             give_up(errand, closed().error)
 
-    def prepare(self, link: Link, errand: Errand) -> None:
+    def prepare(self, link: PooledConnection, errand: PendingRequest) -> None:
         """Send what comes before a message: which memory we let go of, and the bodies that it refers to."""
         if self.mappings.has_released:
             released = self.mappings.take_released()
             try:
-                link.send(Released(released))
+                link.send(SegmentsReleased(released))
             except RuntimeLost:
                 self.mappings.put_back(released)
                 raise
@@ -212,8 +212,8 @@ class _Stream:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._link: Link | None = None
-        self._under_way: deque[Errand] = deque()
+        self._link: PooledConnection | None = None
+        self._under_way: deque[PendingRequest] = deque()
         self._answers: deque[ManagerMessage] = deque()  # that came when the connection had broken
         self.answered = 0  # given out or not
 
@@ -221,7 +221,7 @@ class _Stream:
         """How many answers are still to come."""
         return len(self._under_way) + len(self._answers)
 
-    def send(self, errand: Errand) -> None:
+    def send(self, errand: PendingRequest) -> None:
         self._under_way.append(errand)
         link = self._link = self._link or self._channel.reach(errand, self._channel.connections.take)
         try:
@@ -252,7 +252,7 @@ class _Stream:
         self._answers.append(answer)
         self._channel.errands.end(self._under_way.popleft())
 
-    def _recover(self, link: Link) -> None:
+    def _recover(self, link: PooledConnection) -> None:
         self._link = None
         self._channel.connections.discard(link)
         while self._under_way:
@@ -266,7 +266,7 @@ class _Stream:
             (self._channel.connections.give_back if is_idle else self._channel.connections.discard)(link)
 
 
-def _upload(link: Link, number: int, body: LargeBody) -> None:
+def _upload(link: PooledConnection, number: int, body: LargeBody) -> None:
     offer, body = offer_of(number, body)
     try:
         answer = link.exchange(offer)
@@ -280,17 +280,17 @@ def _upload(link: Link, number: int, body: LargeBody) -> None:
             raise
 
 
-def offer_of(number: int, body: LargeBody) -> tuple[Offer, bytes | memoryview]:
+def offer_of(number: int, body: LargeBody) -> tuple[OfferUpload, bytes | memoryview]:
     """What asks for room for a body, and its bytes."""
-    is_modest, content = (True, body.body) if isinstance(body, Modest) else (False, body)
-    return Offer(number, len(content), is_modest), content
+    is_modest, content = (True, body.body) if isinstance(body, NoEviction) else (False, body)
+    return OfferUpload(number, len(content), is_modest), content
 
 
 def is_granted(answer: ManagerMessage) -> bool:
     """Whether the bytes of an offered body are to be sent."""
-    if not isinstance(checked(answer), Granted):
+    if not isinstance(checked(answer), UploadGranted):
         raise ProtocolError(f"the manager answered an offer with {type(answer).__name__}")
-    return isinstance(answer, Granted) and answer.accepted
+    return isinstance(answer, UploadGranted) and answer.accepted
 
 
 def checked(answer: ManagerMessage) -> ManagerMessage:
@@ -308,7 +308,7 @@ def expired() -> SessionExpired:
     )
 
 
-def give_up(errand: Errand, error: StepwellError | OSError) -> NoReturn:
+def give_up(errand: PendingRequest, error: StepwellError | OSError) -> NoReturn:
     """There is no further attempt: raise why, or that nobody knows what came of it."""
     outcome = errand.outcome(error)
     raise outcome from outcome.__cause__

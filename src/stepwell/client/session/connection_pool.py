@@ -20,7 +20,16 @@ from ulid import ULID
 from stepwell import limits
 from stepwell.errors import Busy, OutcomeUnknown, ProtocolError, RuntimeLost, StepwellError
 from stepwell.memory.reader.mappings import Mappings
-from stepwell.protocol.messages import VERSION, Goodbye, Hello, ManagerMessage, Rejected, Retired, Segments, Welcome
+from stepwell.protocol.messages import (
+    VERSION,
+    Goodbye,
+    Hello,
+    ManagerMessage,
+    Rejected,
+    SegmentsAdded,
+    SegmentsRetired,
+    Welcome,
+)
 from stepwell.transport.blocking import Connection
 from stepwell.transport.frame_socket import Aside, Wire
 
@@ -41,7 +50,7 @@ class Welcomed(Protocol):
     is_used: bool  # it has carried a call before, and may have died since
 
 
-class Link(Connection):
+class PooledConnection(Connection):
     """A connection on which a session was welcomed."""
 
     def __init__(self, address: str, timeout_s: float | None, aside: Aside) -> None:
@@ -50,7 +59,7 @@ class Link(Connection):
         self.is_used = False
 
 
-class Connections:
+class ConnectionPool:
     """Those of one session: idle, taken by a call, or being opened."""
 
     def __init__(self, address: str, projects: tuple[str, ...] | None, mappings: Mappings) -> None:
@@ -65,15 +74,15 @@ class Connections:
         self.welcome: Welcome | None = None  # what the manager said last
         self._is_closed = False
         self._closed = threading.Event()  # the same, for whoever waits for it
-        self._idle: list[Link] = []
-        self._open: set[Link] = set()  # idle or not
+        self._idle: list[PooledConnection] = []
+        self._open: set[PooledConnection] = set()  # idle or not
         self._opening = 0
         self._waiting = 0
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._greeting = threading.Lock()
         self._admitting = threading.Lock()
-        self._greeted: Link | None = None
+        self._greeted: PooledConnection | None = None
 
     def in_forked_child(self) -> None:
         """Begin anew: what was inherited belongs to the parent, its locks included."""
@@ -91,7 +100,7 @@ class Connections:
         """Have something forgotten when the manager has forgotten the session."""
         self._on_expiry.append(callback)
 
-    def take_live(self) -> Link:
+    def take_live(self) -> PooledConnection:
         """A connection that the manager has not closed, as far as can be seen."""
         link = self.take()
         while link.is_used and link.is_stale():
@@ -99,7 +108,7 @@ class Connections:
             link = self.take()
         return link
 
-    def take(self) -> Link:
+    def take(self) -> PooledConnection:
         """A connection for this call alone."""
         with self._lock:
             while True:
@@ -115,7 +124,7 @@ class Connections:
                     self._changed.wait()
                 finally:
                     self._waiting -= 1
-        link: Link | None = None
+        link: PooledConnection | None = None
         try:
             link = self.connect()
             return link
@@ -126,7 +135,7 @@ class Connections:
                     self._open.add(link)
                 self._changed.notify()
 
-    def give_back(self, link: Link) -> None:
+    def give_back(self, link: PooledConnection) -> None:
         """A call is over: the next one uses its connection again."""
         link.is_used = True
         with self._lock:
@@ -140,7 +149,7 @@ class Connections:
             _part(link)
         self.discard(link)
 
-    def discard(self, link: Link) -> None:
+    def discard(self, link: PooledConnection) -> None:
         """A connection is broken, or nobody knows what would come next on it."""
         link.close()
         with self._changed:
@@ -173,23 +182,23 @@ class Connections:
         for link in idle:
             _part(link)
 
-    def _connect_to_part(self) -> list[Link]:
-        found: list[Link] = []
+    def _connect_to_part(self) -> list[PooledConnection]:
+        found: list[PooledConnection] = []
         if self._greeting.acquire(timeout=limits.GOODBYE_SECONDS_MAX):
             with contextlib.suppress(Unreachable, StepwellError):
                 found.append(self._connect(limits.GOODBYE_SECONDS_MAX))
             self._greeting.release()
         return found
 
-    def connect(self) -> Link:
+    def connect(self) -> PooledConnection:
         """A new connection, which is the caller's."""
         with self._greeting:
             return self._connect()
 
-    def _connect(self, timeout_s: float | None = None) -> Link:
+    def _connect(self, timeout_s: float | None = None) -> PooledConnection:
         """Dial, and be welcomed."""
         try:
-            link = Link(self.address, timeout_s, self.aside)
+            link = PooledConnection(self.address, timeout_s, self.aside)
         except RuntimeLost as error:
             raise Unreachable(error, is_final=False) from error
         except OSError as error:  # this process has no descriptor left, say
@@ -206,7 +215,7 @@ class Connections:
             self._greeted = None
         return link
 
-    def _greet(self, link: Link) -> ManagerMessage:
+    def _greet(self, link: PooledConnection) -> ManagerMessage:
         try:
             return link.exchange(self.hello())
         except StepwellError as error:
@@ -243,10 +252,10 @@ class Connections:
         self.welcome = welcome
         self._mappings.keep_only(welcome.segments)
 
-    def aside(self, connection: Wire, message: Segments | Retired) -> None:
+    def aside(self, connection: Wire, message: SegmentsAdded | SegmentsRetired) -> None:
         """What the manager says between its answers."""
         match message:
-            case Segments():
+            case SegmentsAdded():
                 descriptors = connection.take_descriptors(len(message.segments))
                 try:
                     for segment in message.segments:
@@ -254,7 +263,7 @@ class Connections:
                 finally:
                     for descriptor in descriptors:  # of those behind one that could not be mapped
                         os.close(descriptor)
-            case Retired():
+            case SegmentsRetired():
                 self._mappings.retire(message.segments)
             case _:
                 assert_never(message)
@@ -277,7 +286,7 @@ def closed() -> Unreachable:
     return Unreachable(RuntimeLost("this client is closed: connect anew"), is_final=True)
 
 
-def _part(link: Link) -> None:
+def _part(link: PooledConnection) -> None:
     """Whoever comes last ends the session; that the others did so before does no harm."""
     with contextlib.suppress(RuntimeLost):
         link.send(Goodbye())

@@ -9,7 +9,7 @@ T = TypeVar("T")
 Owner = TypeVar("Owner")
 
 
-class made_once(Generic[T]):  # noqa: N801 - it is used as a decorator, like `property`
+class lazy_property(Generic[T]):  # noqa: N801 - it is used as a decorator, like `property`
     """`functools.cached_property` without a lock: Python 3.11 has one, for all instances, held while one is made.
 
     A body may have to be read from a disk, and a child may be forked meanwhile.

@@ -16,13 +16,13 @@ from stepwell import limits
 from stepwell.client.api.calls import LargeBody
 from stepwell.domain.commands import Read
 from stepwell.errors import OutcomeUnknown, StepwellError
-from stepwell.protocol.messages import AskStatus, AskView, Request, Transaction
+from stepwell.protocol.messages import AskStatus, AskView, Request, TransactionRequest
 
-Numbered = Callable[[int, int], Request | Transaction]
+Numbered = Callable[[int, int], Request | TransactionRequest]
 """Makes a request of its number and of the one below which all have been answered."""
 
 
-class Errand:
+class PendingRequest:
     """A message on its way, the bodies that go before it, and what became of the attempts so far."""
 
     __slots__ = ("_failures", "_until_s", "make", "message", "number", "sent_in", "uploads")
@@ -35,7 +35,7 @@ class Errand:
     ) -> None:
         self.make = make
         self.uploads = uploads
-        self.message: Request | Transaction | AskStatus | AskView | None = message
+        self.message: Request | TransactionRequest | AskStatus | AskView | None = message
         self.number: int | None = None
         self.sent_in: int | None = None  # the session's generation in which it may have arrived
         self._failures = 0
@@ -46,7 +46,7 @@ class Errand:
         if self.sent_in is None or self.sent_in == generation:
             return False
         message = self.message
-        return isinstance(message, Request | Transaction) and not all(
+        return isinstance(message, Request | TransactionRequest) and not all(
             isinstance(command, Read) for command in message.commands
         )
 
@@ -74,7 +74,7 @@ class Errand:
         return unknown
 
 
-class Errands:
+class PendingRequests:
     """Those of one session: their numbers, and which of them are still on their way."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Errands:
         """How many are on their way."""
         return len(self._outstanding)
 
-    def message(self, errand: Errand) -> Request | Transaction | AskStatus | AskView:
+    def message(self, errand: PendingRequest) -> Request | TransactionRequest | AskStatus | AskView:
         """What to send: numbered when it is sent first, as late as can be, and the same from then on."""
         if errand.message is None:
             assert errand.make is not None
@@ -105,7 +105,7 @@ class Errands:
             errand.message = errand.make(number, answered)
         return errand.message
 
-    def end(self, errand: Errand) -> None:
+    def end(self, errand: PendingRequest) -> None:
         """Its answer has arrived, or nobody waits for it any more. Nobody else removes it, and that is one step."""
         if errand.number in self._outstanding:  # or it is over already, or the parent's of this process
             self._outstanding.remove(errand.number)

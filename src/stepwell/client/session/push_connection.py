@@ -18,7 +18,7 @@ Greet = Callable[[Connection], None]
 """Says on a new connection what it is for; raises what the manager has against it."""
 
 
-class Standing:
+class PushConnection:
     """One thread receives; any may send, close or wake it."""
 
     def __init__(self, channel: Channel, greet: Greet) -> None:

@@ -23,7 +23,7 @@ from stepwell.protocol.messages import (
     Response,
     Result,
     Status,
-    Transaction,
+    TransactionRequest,
     ViewOpened,
 )
 
@@ -163,7 +163,7 @@ def transaction_of(calls: Sequence[Call[R]]) -> tuple[Numbered, Sequence[LargeBo
     """What makes the transaction of these calls, and the bodies that go before it."""
     uploads: list[LargeBody] = []
     writes = cast("tuple[AnyWrite, ...]", _commands(calls, uploads))
-    return lambda number, answered: Transaction(number, writes, answered), uploads
+    return lambda number, answered: TransactionRequest(number, writes, answered), uploads
 
 
 def _commands(calls: Sequence[Call[R]], uploads: list[LargeBody]) -> tuple[AnyCommand, ...]:

@@ -17,21 +17,21 @@ from ulid import ULID
 
 from stepwell import limits
 from stepwell.client.api.calls import Call
-from stepwell.client.session.push_connection import Standing
+from stepwell.client.session.push_connection import PushConnection
 from stepwell.client.session.session import Session
 from stepwell.domain.tasks.commands import CancelTask, SubmitTask
 from stepwell.domain.tasks.model import TaskState
 from stepwell.errors import BodyGone, ProtocolError, RuntimeLost, StepwellError, TaskFailed, revive
 from stepwell.protocol.messages import (
-    Follow,
-    Followed,
+    FollowTasks,
     ManagerMessage,
-    Received,
     Refusal,
     Rejected,
     Response,
     TaskEnded,
     TaskProgressed,
+    TasksFollowed,
+    TasksReceived,
 )
 from stepwell.transport.blocking import Connection
 
@@ -45,7 +45,7 @@ class TaskFuture(Future[R], Generic[R]):
     """A future whose work is done elsewhere. `cancel` stops it, even while it runs."""
 
     def __init__(
-        self, tasks: Tasks, command: SubmitTask, finish: Callable[[bytes], R], on_progress: OnProgress | None
+        self, tasks: TaskFutures, command: SubmitTask, finish: Callable[[bytes], R], on_progress: OnProgress | None
     ) -> None:
         super().__init__()
         self.task_id = command.task_id
@@ -94,7 +94,7 @@ class _Waiting(Protocol):
     def progress(self, message: TaskProgressed) -> None: ...
 
 
-class Tasks:
+class TaskFutures:
     """Those of one session that are not over. Safe from any number of threads."""
 
     def __init__(self, session: Session) -> None:
@@ -112,7 +112,7 @@ class Tasks:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._futures: dict[str, _Waiting] = {}
-        self._standing: Standing | None = None
+        self._standing: PushConnection | None = None
         self._thread: threading.Thread | None = None
         self._is_heard = False  # by the thread: it may have ended all futures, and be about to end
         self._is_followed = threading.Event()
@@ -184,7 +184,7 @@ class Tasks:
         if not self._is_heard or self._thread is None or not self._thread.is_alive():
             if self._standing is not None:
                 self._standing.close()
-            self._standing = Standing(self._session.channel, self._greet)
+            self._standing = PushConnection(self._session.channel, self._greet)
             name, args = "stepwell-tasks", (self._standing,)
             self._thread = threading.Thread(target=self._listen, args=args, name=name, daemon=True)
             self._is_heard = True
@@ -194,7 +194,7 @@ class Tasks:
         """Say what we wait for. What the manager does not know, it has never had, or lost with an earlier life."""
         with self._lock:
             waiting = dict(self._futures)
-        answer = connection.exchange(Follow(0, tuple(waiting)))
+        answer = connection.exchange(FollowTasks(0, tuple(waiting)))
         unknown = _followed(answer)
         self._is_followed.set()
         for task_id in unknown:
@@ -211,7 +211,7 @@ class Tasks:
             if self._take(future.task_id) is not None:
                 future.end(error)
 
-    def _listen(self, standing: Standing) -> None:
+    def _listen(self, standing: PushConnection) -> None:
         try:
             while not standing.is_closed and (message := standing.receive(None)) is not None:
                 self._hear(standing, message)
@@ -220,7 +220,7 @@ class Tasks:
                 self._is_heard = self._is_heard and self._standing is not standing
             self._end_all(error)
 
-    def _hear(self, standing: Standing, message: ManagerMessage) -> None:
+    def _hear(self, standing: PushConnection, message: ManagerMessage) -> None:
         match message:
             case TaskEnded():
                 outcome = self._outcome(message)
@@ -240,11 +240,11 @@ class Tasks:
             case _:
                 raise ProtocolError(f"the manager told a follower {type(message).__name__}")
 
-    def _acknowledge(self, standing: Standing) -> None:
+    def _acknowledge(self, standing: PushConnection) -> None:
         """Some at a time, and when there is nothing to wait for: each is a message that somebody has to wake up for."""
         received, self._received = tuple(self._received), []
         with contextlib.suppress(RuntimeLost):  # they will be told again, and received then
-            standing.send(Received(received))
+            standing.send(TasksReceived(received))
 
     def _outcome(self, message: TaskEnded) -> bytes | BaseException:
         if message.state is not TaskState.DONE:
@@ -294,7 +294,7 @@ def _failure(message: TaskEnded) -> StepwellError:
 
 def _followed(answer: ManagerMessage) -> Sequence[str]:
     match answer:
-        case Followed():
+        case TasksFollowed():
             return answer.unknown
         case Response(_, (Refusal() as refusal,)):
             raise refusal.error()

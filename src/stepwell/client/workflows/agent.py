@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from msgspec import Struct
 
 from stepwell import limits
-from stepwell.client.api.calls import Answering, Call
+from stepwell.client.api.calls import BlockingService, Call
 from stepwell.client.api.plan_leases import plan_of
 from stepwell.client.api.subplans import SubplanCalls
 from stepwell.client.api.watch import Watch
@@ -62,11 +62,11 @@ Run = Callable[[Plan, WorkContext], object]
 """What is done for a child. What it returns does not matter; what it raises is why the child failed."""
 
 
-class _Children(SubplanCalls, Answering):
+class _Children(SubplanCalls, BlockingService):
     """The calls on children, for an agent."""
 
 
-class Agent:
+class SubplanAgent:
     """One that works, in one thread."""
 
     def __init__(self, session: Session, parent_plan_id: str, run: Run, lease_ms: int, *, straight: bool) -> None:

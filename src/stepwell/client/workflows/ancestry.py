@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stepwell import limits
-from stepwell.client.api.plans import AnsweredPlans
+from stepwell.client.api.plans import PlanApi
 from stepwell.domain.plans.model import Decision, Plan
 from stepwell.strategies.protocol import DecisionSeen, PlanSeen
 
 
-class Lineage:
+class PlanAncestry:
     """A plan and its ancestors, as they are now."""
 
-    def __init__(self, plans: AnsweredPlans, plan_id: str) -> None:
+    def __init__(self, plans: PlanApi, plan_id: str) -> None:
         self._plans = plans
         self._line = [*self._up(plan_id)]
 

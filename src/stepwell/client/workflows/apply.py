@@ -22,17 +22,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from stepwell import limits
-from stepwell.client.api.plans import AnsweredPlans
+from stepwell.client.api.plans import PlanApi
 from stepwell.client.workflows import tree_recovery
 from stepwell.client.workflows.heartbeat import Heartbeat, now_s
-from stepwell.client.workflows.plan_delta import Netted, is_same_root, text_of
-from stepwell.client.workflows.report import tell
+from stepwell.client.workflows.plan_delta import PlanDelta, is_same_root, text_of
+from stepwell.client.workflows.report import report_outcome
 from stepwell.client.workflows.validations import run_all
 from stepwell.client.workflows.wait import await_end, await_turn
 from stepwell.domain.plans.model import Phase, Plan, PlanState, Position
 from stepwell.domain.plans.validations import ValidationResult, missing
 from stepwell.errors import Conflict, PlanError, PlanNotReady, Refused, StepwellError, TreeFailed
-from stepwell.trees.recovery import Turn
+from stepwell.trees.recovery import RootLock
 from stepwell.trees.transaction import TreeTransaction
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ _PROCESSING: Final = Position(Phase.APPLY, PlanState.PROCESSING)
 _ENDED: Final = frozenset({Position(Phase.APPLY, PlanState.APPLIED), Position(Phase.APPLY, PlanState.CONSTRAINED)})
 
 
-class Applying:
+class PlanApply:
     """One call of `apply`."""
 
     def __init__(self, context: PlanExecutionContext, root: str, wait_s: float, lease_ms: int) -> None:
         self._context = context
         self._session = context.session
         self._plan_id = context.plan_id
-        self._plans = AnsweredPlans(context.session)
+        self._plans = PlanApi(context.session)
         self._root = root
         self._wait_s = wait_s
         self._until_s = time.monotonic() + wait_s
@@ -79,16 +79,16 @@ class Applying:
         """The plan as it ended; None if it has to be looked at anew."""
         try:
             with await_turn(self._root, self._until_s, self._wait_s) as turn:
-                own = tree_recovery.clear(self._context, turn) if turn else None
+                own = tree_recovery.recover_root(self._context, turn) if turn else None
                 plan = self._plans.get_plan(self._plan_id)
                 return self._apply(turn, plan, own) if turn and plan.position == tree_recovery.QUEUED else None
-        except tree_recovery.Undecided as undecided:
+        except tree_recovery.TransactionUndecided as undecided:
             await_end(self._session, undecided.plan, self._until_s, self._wait_s)
         return None
 
-    def _apply(self, turn: Turn, plan: Plan, own: str | None) -> Plan | None:
+    def _apply(self, turn: RootLock, plan: Plan, own: str | None) -> Plan | None:
         """With what an earlier attempt has done, if it is still there: it is this one's as soon as the lease is."""
-        netted = Netted(self._context)
+        netted = PlanDelta(self._context)
         name = own or tree_recovery.name_of(plan)
         with TreeTransaction(turn, name, netted.deltas, netted.read_body, resumes=True) as change:
             asked_at_s = now_s()
@@ -101,19 +101,19 @@ class Applying:
             change.rename(tree_recovery.name_of(started))
             token = started.lease.token
             with Heartbeat(self._session, self._plan_id, token, self._lease_ms, asked_at_s=asked_at_s) as lease:
-                return _Work(self._plans, started, self._root, lease).run(change, netted)
+                return _LeasedApply(self._plans, started, self._root, lease).run(change, netted)
 
 
-class _Work:
+class _LeasedApply:
     """What is done under a lease."""
 
-    def __init__(self, plans: AnsweredPlans, plan: Plan, root: str, lease: Heartbeat) -> None:
+    def __init__(self, plans: PlanApi, plan: Plan, root: str, lease: Heartbeat) -> None:
         self._plans = plans
         self._plan = plan
         self._root = root
         self._lease = lease
 
-    def run(self, change: TreeTransaction, netted: Netted) -> Plan:
+    def run(self, change: TreeTransaction, netted: PlanDelta) -> Plan:
         try:
             change.go(self._lease.check)
             results = run_all(self._plan.validations, self._root, self._lease.check)
@@ -134,7 +134,7 @@ class _Work:
             change.settle()
         return ended
 
-    def _complete(self, netted: Netted, results: tuple[ValidationResult, ...]) -> Plan:
+    def _complete(self, netted: PlanDelta, results: tuple[ValidationResult, ...]) -> Plan:
         def call() -> Plan:
             return self._plans.complete_apply(
                 self._plan.plan_id,
@@ -147,7 +147,7 @@ class _Work:
         def is_told(plan: Plan) -> bool:
             return plan.applied is not None and plan.applied.attempt == self._plan.attempt
 
-        return tell(self._plans, self._plan.plan_id, call, is_told, self._is_over)
+        return report_outcome(self._plans, self._plan.plan_id, call, is_told, self._is_over)
 
     def _constrain(self, failed: list[str], results: tuple[ValidationResult, ...]) -> Plan:
         reason = f"required validations have not passed: {', '.join(failed)}"[: limits.ERROR_CHARS_MAX]
@@ -158,7 +158,7 @@ class _Work:
         def is_told(plan: Plan) -> bool:
             return plan.constrained is not None and plan.constrained.attempt == self._plan.attempt
 
-        return tell(self._plans, self._plan.plan_id, call, is_told, self._is_over)
+        return report_outcome(self._plans, self._plan.plan_id, call, is_told, self._is_over)
 
     def _is_over(self, plan: Plan) -> bool:
         return plan.lease is None or plan.lease.token != self._lease.token

@@ -16,16 +16,16 @@ from ulid import ULID
 from stepwell import limits
 from stepwell.assembly import components, pipeline, replay
 from stepwell.assembly.answer import Answer
-from stepwell.assembly.inputs import Failure, Question
+from stepwell.assembly.inputs import AssemblyInputs, Failure
 from stepwell.assembly.receipt import Receipt
 from stepwell.assembly.stages.allocate import candidate_tokens
 from stepwell.assembly.stages.select import names_to_ask
 from stepwell.client.api.views import View
 from stepwell.client.session.session import Session
-from stepwell.client.workflows.ancestry import Lineage
+from stepwell.client.workflows.ancestry import PlanAncestry
 from stepwell.client.workflows.strategy_executor import DefaultStrategyExecutor, Execution, OnStrategyProgress
 from stepwell.domain.checks import require_instance
-from stepwell.domain.tasks.model import Offered
+from stepwell.domain.tasks.model import StrategyOffer
 from stepwell.errors import Busy, InvalidArgument, OutOfScope, TierFull
 from stepwell.strategies.protocol import ContextRequest, StrategyInfo, StrategyView
 
@@ -36,7 +36,7 @@ _encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
 _decoder: Final = msgspec.msgpack.Decoder(Receipt)
 
 
-class Assembling:
+class ContextAssembly:
     """Assembles for one client. Safe from any number of threads."""
 
     def __init__(self, client: Client, session: Session) -> None:
@@ -67,7 +67,7 @@ class Assembling:
         )
         looked_at = cast("StrategyView", seen)
         results, failures = tuple(execution.results.values()), _failures(execution)
-        question = Question(asked, looked_at, results, self._count, failures, offers)
+        question = AssemblyInputs(asked, looked_at, results, self._count, failures, offers)
         answer = pipeline.assemble(question, chosen)
         return self._kept(answer) if keep_receipt else answer
 
@@ -96,7 +96,7 @@ class Assembling:
             if request is None:
                 raise InvalidArgument("ask something: give a ContextRequest, a plan_id=, or both")
             return request
-        lineage = Lineage(self._client.plans, plan_id)
+        lineage = PlanAncestry(self._client.plans, plan_id)
         plan = lineage.plan
         if request is None:
             request = ContextRequest(projects=plan.projects, query=plan.description[: limits.TEXT_CHARS_MAX])
@@ -117,7 +117,7 @@ class Assembling:
         return replace(answer, receipt_id=kept)
 
 
-def _info(offered: Offered) -> StrategyInfo:
+def _info(offered: StrategyOffer) -> StrategyInfo:
     return StrategyInfo(offered.name, offered.capabilities, offered.is_partitioned)
 
 

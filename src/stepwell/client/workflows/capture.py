@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from stepwell import limits
 from stepwell.client.api.calls import Call
-from stepwell.client.api.plans import AnsweredPlans
+from stepwell.client.api.plans import PlanApi
 from stepwell.domain.changesets.model import Change, EntryRow, check_path
 from stepwell.domain.checks import utf8
 from stepwell.domain.plans.model import Phase, PlanState, Position
 from stepwell.errors import InvalidArgument, LeaseLost, PlanNotReady, StepwellError
-from stepwell.trees.capture import Difference, Recording
-from stepwell.trees.entry import Leaf
+from stepwell.trees.capture import TreeCapture, TreeDifference
+from stepwell.trees.entry import TreeEntry
 
 if TYPE_CHECKING:
     from stepwell.client.execution import PlanExecutionContext
@@ -37,7 +37,7 @@ def capture(context: PlanExecutionContext, root: str | os.PathLike[str], tool: s
     """Record what changes while the block runs."""
     _require_executing(context)
     captured = Captured()
-    with Recording(root) as recording:
+    with TreeCapture(root) as recording:
         yield captured
         found = recording.differences()
         _refuse_names(found)
@@ -47,7 +47,7 @@ def capture(context: PlanExecutionContext, root: str | os.PathLike[str], tool: s
 
 def _require_executing(context: PlanExecutionContext) -> None:
     """What could not be recorded at the end is refused at the beginning, before somebody works for an hour."""
-    plan = AnsweredPlans(context.session).get_plan(context.plan_id)
+    plan = PlanApi(context.session).get_plan(context.plan_id)
     if plan.position != Position(Phase.EXECUTE, PlanState.PROCESSING):
         raise PlanNotReady(
             f"plan {plan.plan_id!r} is {plan.position}: changes are captured while it executes",
@@ -62,7 +62,7 @@ def _require_executing(context: PlanExecutionContext) -> None:
         )
 
 
-def _refuse_names(found: Sequence[Difference]) -> None:
+def _refuse_names(found: Sequence[TreeDifference]) -> None:
     """A tree may have names that no recorded path can be: said of all of them at once, before anything is recorded."""
     refused: dict[str, str] = {}
     for path in (path for each in found for path in (each.path, each.source_path) if path is not None):
@@ -81,7 +81,7 @@ def _refuse_names(found: Sequence[Difference]) -> None:
 
 
 def _record(
-    own: PlanExecutionContext, recording: Recording, found: Sequence[Difference], tool: str, captured: Captured
+    own: PlanExecutionContext, recording: TreeCapture, found: Sequence[TreeDifference], tool: str, captured: Captured
 ) -> None:
     """All or nothing: into a changeset of a context of its own, so that nobody else's changes go there."""
     changeset_id = own.start_changeset()
@@ -96,7 +96,7 @@ def _record(
 
 
 def _sent(
-    own: PlanExecutionContext, recording: Recording, found: Sequence[Difference], tool: str, changeset_id: str
+    own: PlanExecutionContext, recording: TreeCapture, found: Sequence[TreeDifference], tool: str, changeset_id: str
 ) -> tuple[EntryRow, ...]:
     entries: list[EntryRow] = []
     refusals: list[StepwellError] = []
@@ -117,7 +117,7 @@ def _sent(
     return tuple(entries)
 
 
-def _frames(recording: Recording, found: Sequence[Difference], tool: str) -> Iterator[list[Change]]:
+def _frames(recording: TreeCapture, found: Sequence[TreeDifference], tool: str) -> Iterator[list[Change]]:
     """As many at a time as fit in a frame: bodies are read when it is their turn."""
     chunk: list[Change] = []
     weight = 0
@@ -141,5 +141,5 @@ def _frames(recording: Recording, found: Sequence[Difference], tool: str) -> Ite
     yield chunk
 
 
-def _body(recording: Recording, leaf: Leaf | None) -> bytes | None:
+def _body(recording: TreeCapture, leaf: TreeEntry | None) -> bytes | None:
     return None if leaf is None else recording.body(leaf.digest)

@@ -26,18 +26,18 @@ from stepwell.client.api.views import View, Views
 from stepwell.client.session.session import Session
 from stepwell.client.session.task_futures import OnProgress
 from stepwell.client.workflows.split_files import FileSplitter
-from stepwell.domain.replies import FragmentDeleted, FragmentPlaced
+from stepwell.domain.replies import FragmentPlaced, FragmentRemoved
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import file_id
 from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import Busy, Conflict, NotFound, TransactionAborted
 from stepwell.ingest import changes
-from stepwell.ingest.changes import FileChange, Place
+from stepwell.ingest.changes import FileChange, FragmentPlace
 from stepwell.ingest.discovery import Tree, discover
-from stepwell.ingest.files import Asked, FileSame, FileSkipped, FileSplit, Outcome
+from stepwell.ingest.files import FileRequest, FileSame, FileSkipped, FileSplit, Outcome
 from stepwell.ingest.inventory import Inventory, KnownFile, plan, project_name, root_name, take_inventory
 
-_Call = Call[FragmentPlaced] | Call[FragmentDeleted]
+_Call = Call[FragmentPlaced] | Call[FragmentRemoved]
 
 _STALE: Final = frozenset({Conflict.__name__, NotFound.__name__})
 """Why a transaction is refused of whose rows somebody else has stored or deleted some."""
@@ -65,7 +65,7 @@ class IngestReport(Struct, frozen=True, kw_only=True):
         return bool(self.added or self.changed or self.deleted)
 
 
-class Ingesting:
+class ProjectIngest:
     """Ingests for one client. Safe from any number of threads, and beside any number of other processes."""
 
     def __init__(self, session: Session, views: Views, tiers: ContextTierService, strategies: StrategyService) -> None:
@@ -143,7 +143,7 @@ class _Item(Struct, frozen=True):
 class _Run:
     """One pass over a directory."""
 
-    def __init__(self, owner: Ingesting, tree: Tree, view: View, project: str) -> None:
+    def __init__(self, owner: ProjectIngest, tree: Tree, view: View, project: str) -> None:
         self._owner = owner
         self._tree = tree
         self._project = project
@@ -196,7 +196,7 @@ class _Run:
     def _change(self, item: _Item, inventory: Inventory) -> FileChange | None:
         """What there is to store and delete, given what is there; None if nothing."""
         known = inventory.get(item.source) or KnownFile()
-        place = Place(self._project, self._root, Tier.WARM if self._warm_left > 0 else Tier.COLD)
+        place = FragmentPlace(self._project, self._root, Tier.WARM if self._warm_left > 0 else Tier.COLD)
         match item.outcome:
             case FileSplit() as split:
                 change = changes.of_split(split, item.data, known, place)
@@ -237,7 +237,7 @@ class _Run:
             outline = known.outline
             again = item
             if item.outcome is not None:
-                asked = Asked(item.source, outline.digest if known.is_intact(outline) else "")
+                asked = FileRequest(item.source, outline.digest if known.is_intact(outline) else "")
                 again = _Item(item.source, *self._splitter.look_at(asked))
             change = self._change(again, inventory)
             if change is not None:

@@ -16,10 +16,10 @@ from msgspec import Struct
 from ulid import ULID
 
 from stepwell import limits
-from stepwell.client.api.calls import Answering, Call
+from stepwell.client.api.calls import BlockingService, Call
 from stepwell.client.api.plan_leases import plan_of
 from stepwell.client.api.subplans import SubplanCalls
-from stepwell.client.workflows.merge_tree import Joined, Joining, in_the_way
+from stepwell.client.workflows.merge_tree import MergedTree, TreeMerge, in_the_way
 from stepwell.domain.changesets.commands import EndChangeset, StartChangeset
 from stepwell.domain.changesets.mode import DIRECTORY
 from stepwell.domain.changesets.model import Change, ChangesetState, Content, EntryRow
@@ -68,7 +68,7 @@ class ConflictSides(Struct, frozen=True):
     reason: str
 
 
-class Children(SubplanCalls, Answering):
+class Children(SubplanCalls, BlockingService):
     """The calls on children, for a context."""
 
 
@@ -84,7 +84,7 @@ def merge_children(context: PlanExecutionContext) -> Plan:
     executed = _executed(context, plan)
     _abort_remains(context, plan)
     strategy = plan.subplans.merge if plan.subplans else MergeStrategy.GIT_THREE_WAY
-    joining = Joining(strategy, context.net_changes(), lambda digest: bytes(context.body(digest)))
+    joining = TreeMerge(strategy, context.net_changes(), lambda digest: bytes(context.body(digest)))
     for child in executed:
         entries = context.of(child.plan_id).recorded()
         joining.take(child.plan_id, net_changes(entries), last_tools(entries))
@@ -208,7 +208,7 @@ def _abort_remains(context: PlanExecutionContext, plan: Plan) -> None:
             context.session.perform(Call(command, lambda answered: answered.reply.changeset))
 
 
-def _record(context: PlanExecutionContext, joining: Joining, strategy: MergeStrategy, merged: RecordMerge) -> Plan:
+def _record(context: PlanExecutionContext, joining: TreeMerge, strategy: MergeStrategy, merged: RecordMerge) -> Plan:
     """Send it all; the last that is sent makes it count."""
     changes = [*joining.changes()]
     if strategy is MergeStrategy.FAIL_ON_CONFLICT and merged.conflicts:
@@ -233,7 +233,7 @@ def _record(context: PlanExecutionContext, joining: Joining, strategy: MergeStra
 class _Sending:
     """The parts of a merge on their way."""
 
-    def __init__(self, context: PlanExecutionContext, joining: Joining, merged: RecordMerge) -> None:
+    def __init__(self, context: PlanExecutionContext, joining: TreeMerge, merged: RecordMerge) -> None:
         assert merged.changeset_id is not None
         self._context = context
         self._joining = joining
@@ -242,7 +242,7 @@ class _Sending:
         self._lease = merged.lease
         self._has_begun = False
 
-    def send(self, changes: list[Joined]) -> Plan:
+    def send(self, changes: list[MergedTree]) -> Plan:
         """All parts, the last of which is the whole where it fits."""
         command = StartChangeset(self._context.plan_id, self._context.context_id, self._changeset_id, self._lease)
         part: list[Call[object]] = [Call(command, lambda answered: answered.reply.changeset)]
@@ -275,7 +275,9 @@ class _Sending:
         command = EndChangeset(context.plan_id, context.context_id, self._lease, self._changeset_id, abort)
         return Call(command, lambda answered: answered.reply.changeset)
 
-    def _recorded(self, change: Joined, before: bytes | Digest | None, after: bytes | Digest | None) -> Call[object]:
+    def _recorded(
+        self, change: MergedTree, before: bytes | Digest | None, after: bytes | Digest | None
+    ) -> Call[object]:
         given = Change(
             path=change.path,
             before=before,

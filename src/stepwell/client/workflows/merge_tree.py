@@ -36,7 +36,7 @@ ReadBody = Callable[[bytes], bytes]
 """The bytes of a digest that is held."""
 
 
-class Joined(Struct, frozen=True):
+class MergedTree(Struct, frozen=True):
     """A change that the parent records. `tool` is a child's, if what it left was taken as it is."""
 
     path: str
@@ -49,7 +49,7 @@ class _Disputed(Exception):
     """Somebody has to choose."""
 
 
-class Joining:
+class TreeMerge:
     """The tree as far as it is joined."""
 
     def __init__(self, strategy: MergeStrategy, ours: Mapping[str, NetChange], read: ReadBody) -> None:
@@ -79,15 +79,15 @@ class Joining:
                 self._disputed.add(change.path)
                 self.conflicts.append((change.path, child_id))
 
-    def changes(self) -> Iterator[Joined]:
+    def changes(self) -> Iterator[MergedTree]:
         """What the parent has to record, in order of path."""
         for path, steps in sorted(self._steps.items()):
             tool = self._tools.get(path, TOOL)
             if not is_same(steps[0], steps[-1]):
-                yield Joined(path, steps[0], steps[-1], tool)
+                yield MergedTree(path, steps[0], steps[-1], tool)
             elif path in self._disputed:  # back where it was, which is not what the child in conflict has found
                 changed = [pair for pair in pairwise(steps) if not is_same(*pair)]
-                yield from (Joined(path, before, after, tool) for before, after in changed)
+                yield from (MergedTree(path, before, after, tool) for before, after in changed)
 
     def body(self, content: Content) -> bytes | None:
         """The bytes of a content, if anybody has them."""

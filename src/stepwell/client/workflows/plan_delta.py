@@ -10,7 +10,7 @@ from stepwell.domain.changesets.model import Content
 from stepwell.domain.changesets.net_changes import NetChange
 from stepwell.domain.tiers.body_refs import Digest
 from stepwell.errors import InvalidArgument, NotFound
-from stepwell.trees.entry import EMPTY, Delta, Leaf
+from stepwell.trees.entry import EMPTY, Delta, TreeEntry
 
 if TYPE_CHECKING:
     from stepwell.client.execution import PlanExecutionContext
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Proof = dict[str, Digest | None]
 
 
-class Netted:
+class PlanDelta:
     """The net changes of a plan. What ends as it began is among them: nothing is written, but it is looked at."""
 
     def __init__(self, context: PlanExecutionContext, *, backwards: bool = False) -> None:
@@ -54,8 +54,8 @@ class Netted:
         return digest != EMPTY and digest not in self._held and not change.is_nothing
 
 
-def _leaf(content: Content | None) -> Leaf | None:
-    return Leaf(content.mode, content.digest) if content else None
+def _leaf(content: Content | None) -> TreeEntry | None:
+    return TreeEntry(content.mode, content.digest) if content else None
 
 
 def real_root(root: str | os.PathLike[str]) -> str:

@@ -22,8 +22,8 @@ from stepwell.domain.patterns import glob_matcher
 from stepwell.domain.replies import BodiesLocated
 from stepwell.domain.tiers.commands import LocateBodies
 from stepwell.errors import InvalidArgument
-from stepwell.trees.capture import Difference, with_moves
-from stepwell.trees.entry import Leaf
+from stepwell.trees.capture import TreeDifference, with_moves
+from stepwell.trees.entry import TreeEntry
 
 if TYPE_CHECKING:
     from stepwell.client.execution import PlanExecutionContext
@@ -87,7 +87,7 @@ def _chosen(
 
 def _rows(plan_id: str, net: dict[str, NetChange], chosen: Iterator[NetChange]) -> list[EntryRow]:
     """One row for each difference, in order of path, moves found."""
-    differences = with_moves(Difference(each.path, _leaf(each.before), _leaf(each.after)) for each in chosen)
+    differences = with_moves(TreeDifference(each.path, _leaf(each.before), _leaf(each.after)) for each in chosen)
     rows: list[EntryRow] = []
     for seq, each in enumerate(differences, 1):
         before, after = net[each.source_path or each.path].before, net[each.path].after
@@ -96,8 +96,8 @@ def _rows(plan_id: str, net: dict[str, NetChange], chosen: Iterator[NetChange]) 
     return rows
 
 
-def _leaf(content: Content | None) -> Leaf | None:
-    return None if content is None else Leaf(content.mode, content.digest)
+def _leaf(content: Content | None) -> TreeEntry | None:
+    return None if content is None else TreeEntry(content.mode, content.digest)
 
 
 def _tools(entries: Sequence[EntryRow]) -> dict[str, set[str]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stepwell import limits
-from stepwell.client.api.plans import AnsweredPlans
+from stepwell.client.api.plans import PlanApi
 from stepwell.domain.plans.model import Plan
 from stepwell.errors import LeaseLost, OutcomeUnknown, Refused, RuntimeFault
 
 
-def tell(
-    plans: AnsweredPlans,
+def report_outcome(
+    plans: PlanApi,
     plan_id: str,
     call: Callable[[], Plan],
     is_told: Callable[[Plan], bool],
@@ -41,7 +41,7 @@ def tell(
     raise _unknown(plan_id, lost) from lost
 
 
-def _read(plans: AnsweredPlans, plan_id: str, lost: RuntimeFault) -> Plan:
+def _read(plans: PlanApi, plan_id: str, lost: RuntimeFault) -> Plan:
     try:
         return plans.get_plan(plan_id)
     except RuntimeFault:

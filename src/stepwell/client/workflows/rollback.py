@@ -10,14 +10,14 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from stepwell.client.api.plans import AnsweredPlans
+from stepwell.client.api.plans import PlanApi
 from stepwell.client.workflows import tree_recovery
-from stepwell.client.workflows.plan_delta import Netted, is_same_root
-from stepwell.client.workflows.report import tell
+from stepwell.client.workflows.plan_delta import PlanDelta, is_same_root
+from stepwell.client.workflows.report import report_outcome
 from stepwell.client.workflows.wait import await_end, await_turn
 from stepwell.domain.plans.model import Plan
 from stepwell.errors import InvalidArgument, PlanNotReady, Refused, TreeFailed
-from stepwell.trees.recovery import Turn
+from stepwell.trees.recovery import RootLock
 from stepwell.trees.transaction import TreeTransaction
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def roll_back(context: PlanExecutionContext, root: str, reason: str, wait_s: float) -> Plan:
     """The plan, rolled back, by this call or an earlier one."""
-    plans = AnsweredPlans(context.session)
+    plans = PlanApi(context.session)
     until_s = time.monotonic() + wait_s
     while True:
         plan = plans.get_plan(context.plan_id)
@@ -37,10 +37,10 @@ def roll_back(context: PlanExecutionContext, root: str, reason: str, wait_s: flo
         try:
             with await_turn(root, until_s, wait_s) as turn:
                 if turn is not None:
-                    tree_recovery.clear(context, turn)
+                    tree_recovery.recover_root(context, turn)
                     plan = plans.get_plan(context.plan_id)
                     return plan if plan.rolled_back else _under_turn(context, turn, plan, reason, is_sure=is_sure)
-        except tree_recovery.Undecided as undecided:
+        except tree_recovery.TransactionUndecided as undecided:
             await_end(context.session, undecided.plan, until_s, wait_s)
 
 
@@ -67,16 +67,16 @@ def _elsewhere(plan: Plan, root: str) -> InvalidArgument:
     )
 
 
-def _under_turn(context: PlanExecutionContext, turn: Turn, plan: Plan, reason: str, *, is_sure: bool) -> Plan:
-    plans = AnsweredPlans(context.session)
-    netted = Netted(context, backwards=True)
+def _under_turn(context: PlanExecutionContext, turn: RootLock, plan: Plan, reason: str, *, is_sure: bool) -> Plan:
+    plans = PlanApi(context.session)
+    netted = PlanDelta(context, backwards=True)
     with TreeTransaction(turn, tree_recovery.name_back(plan), netted.deltas, netted.read_body) as change:
         if change.is_there and not is_sure:  # it has never had the changes: that proves nothing
             raise _elsewhere(plan, turn.root.path)
         change.go()
         change.keep()
         try:
-            ended = tell(
+            ended = report_outcome(
                 plans,
                 plan.plan_id,
                 lambda: plans.roll_back(plan.plan_id, reason, proof=netted.proof),

@@ -17,12 +17,12 @@ from stepwell.client.api.strategies import StrategyService
 from stepwell.client.session.tokens import counter
 from stepwell.errors import BodyGone, Busy, DeadlineExceeded, MemoryExceeded, NotFound, TaskFailed, TaskQuarantined
 from stepwell.ingest import files
-from stepwell.ingest.files import Asked, Chore, FileSkipped, FileSplit, Looked, Outcome
+from stepwell.ingest.files import FileRequest, FileSkipped, FileSplit, Looked, Outcome, SplitJob
 
 _PATIENCE_SECONDS: Final = limits.TASK_DEADLINE_MS / 1000 + limits.EXECUTOR_GRACE_SECONDS
 """Longer than the first of many chores can take, if anybody does it."""
 
-_Chunk = tuple[Asked, ...]
+_Chunk = tuple[FileRequest, ...]
 
 
 class FileSplitter:
@@ -35,7 +35,7 @@ class FileSplitter:
         self._encoding = encoding
         self._count = counter(encoding).count
 
-    def looks(self, asked: Iterable[tuple[Asked, int]]) -> Iterator[Looked]:
+    def looks(self, asked: Iterable[tuple[FileRequest, int]]) -> Iterator[Looked]:
         """What has become of files of known sizes, in their order. Leaving it before the end cancels the rest."""
         chunks = _chunks(asked)
         waiting: deque[tuple[_Chunk, Future[bytes] | None]] = deque()
@@ -51,7 +51,7 @@ class FileSplitter:
                 if future is not None:
                     future.cancel()
 
-    def look_at(self, asked: Asked) -> Looked:
+    def look_at(self, asked: FileRequest) -> Looked:
         """One file, here. A text that defeats us is reported like one that cannot be read."""
         try:
             return files.look_at(self._root, asked, self._count)
@@ -60,7 +60,7 @@ class FileSplitter:
 
     def _submit(self, chunks: Sequence[_Chunk]) -> Iterator[tuple[_Chunk, Future[bytes] | None]]:
         """With a future each, if there are workers that do such things and have time."""
-        payloads = [files.encoder.encode(Chore(self._root, self._encoding, chunk)) for chunk in chunks]
+        payloads = [files.encoder.encode(SplitJob(self._root, self._encoding, chunk)) for chunk in chunks]
         try:
             futures: Sequence[Future[bytes] | None] = self._strategies.submit_chores(
                 files.CHORE, self._project, payloads
@@ -77,7 +77,7 @@ class FileSplitter:
         for asked, outcome in zip(chunk, outcomes, strict=True):
             yield self._completed(asked, outcome)
 
-    def _completed(self, asked: Asked, outcome: Outcome) -> Looked:
+    def _completed(self, asked: FileRequest, outcome: Outcome) -> Looked:
         """What a worker found, with the bytes; what it could not read, perhaps we can: it may live elsewhere."""
         match outcome:
             case FileSplit():
@@ -102,16 +102,16 @@ class FileSplitter:
             future.cancel()
             return None
 
-    def _alone(self, asked: Asked) -> Sequence[Outcome]:
+    def _alone(self, asked: FileRequest) -> Sequence[Outcome]:
         for chunk, future in self._submit([(asked,)]):
             if future is not None and (outcomes := self._result(chunk, future)) is not None:
                 return outcomes
         return [self.look_at(asked)[0]]
 
 
-def _chunks(asked: Iterable[tuple[Asked, int]]) -> Iterator[_Chunk]:
+def _chunks(asked: Iterable[tuple[FileRequest, int]]) -> Iterator[_Chunk]:
     """As many files as a worker is given at once."""
-    chunk: list[Asked] = []
+    chunk: list[FileRequest] = []
     weight = 0
     for each, size in asked:
         is_full = len(chunk) == limits.INGEST_CHORE_FILES or weight + size > limits.INGEST_CHORE_BYTES

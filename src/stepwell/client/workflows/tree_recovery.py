@@ -12,11 +12,11 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from stepwell.client.api.plans import AnsweredPlans
-from stepwell.client.workflows.plan_delta import Netted
+from stepwell.client.api.plans import PlanApi
+from stepwell.client.workflows.plan_delta import PlanDelta
 from stepwell.domain.plans.model import Phase, Plan, PlanState, Position
 from stepwell.errors import Busy, NotFound, PlanError, TreeFailed
-from stepwell.trees.recovery import Turn
+from stepwell.trees.recovery import RootLock
 from stepwell.trees.staging import has_area
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _NAME: Final = re.compile(r"(?P<plan_id>[0-9A-Za-z-]+)-(?P<attempt>\d+)(?P<back>
 QUEUED: Final = Position(Phase.APPLY, PlanState.QUEUED)
 
 
-class Undecided(Exception):
+class TransactionUndecided(Exception):
     """Somebody may be about to tell the manager what they left: it has to be waited for."""
 
     def __init__(self, plan: Plan) -> None:
@@ -46,14 +46,14 @@ def name_back(plan: Plan) -> str:
     return f"{name_of(plan)}-back"
 
 
-def clear(context: PlanExecutionContext, turn: Turn) -> str | None:
+def recover_root(context: PlanExecutionContext, turn: RootLock) -> str | None:
     """See to everything that was left, but for what an earlier attempt at this very plan has done, if it is queued.
 
     That is given, to be gone on with. There is at most one: each attempt goes on with the one before it. Raises
     `Undecided`, and can be called again.
     """
     turn.recover()
-    plans = AnsweredPlans(context.session)
+    plans = PlanApi(context.session)
     own: str | None = None
     for name, _ in turn.pending():
         known = _NAME.fullmatch(name)
@@ -68,7 +68,7 @@ def clear(context: PlanExecutionContext, turn: Turn) -> str | None:
         elif plan.applied is not None and plan.applied.attempt == int(known["attempt"]):
             turn.settle(name)
         elif (plan.phase, plan.state, plan.attempt) == (Phase.APPLY, PlanState.PROCESSING, int(known["attempt"])):
-            raise Undecided(plan)
+            raise TransactionUndecided(plan)
         elif plan.plan_id == context.plan_id and plan.position == QUEUED and own is None:
             own = name
         else:
@@ -82,16 +82,16 @@ def tidy(context: PlanExecutionContext, root: str) -> None:
     Whoever only asks how it ended need not have that tree at all.
     """
     if has_area(root):
-        with suppress(Busy, TreeFailed, Undecided), Turn(root, wait_s=0) as turn:
-            clear(context, turn)
+        with suppress(Busy, TreeFailed, TransactionUndecided), RootLock(root, wait_s=0) as turn:
+            recover_root(context, turn)
 
 
-def _finish_rollback(context: PlanExecutionContext, turn: Turn, plan: Plan, name: str) -> None:
+def _finish_rollback(context: PlanExecutionContext, turn: RootLock, plan: Plan, name: str) -> None:
     """The tree was proven to be what it was before: that somebody changed it since does not undo the rollback."""
     if plan.rolled_back is None:
         its = context.of(plan.plan_id)
         try:
-            AnsweredPlans(context.session).roll_back(plan.plan_id, proof=Netted(its, backwards=True).proof)
+            PlanApi(context.session).roll_back(plan.plan_id, proof=PlanDelta(its, backwards=True).proof)
         except PlanError:  # half of the plan is forgotten: nobody will ask
             return
     turn.settle(name)

@@ -7,13 +7,13 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 
 from stepwell import limits
-from stepwell.client.api.plans import AnsweredPlans
+from stepwell.client.api.plans import PlanApi
 from stepwell.client.api.watch import Watch
 from stepwell.client.session.session import Session
 from stepwell.domain.events import AboutPlan, LeaseRenewed
 from stepwell.domain.plans.model import Plan, PlanState
 from stepwell.errors import Busy, EventsMissed
-from stepwell.trees.recovery import Turn
+from stepwell.trees.recovery import RootLock
 
 
 def await_end(session: Session, plan: Plan, until_s: float, wait_s: float) -> None:
@@ -23,7 +23,7 @@ def await_end(session: Session, plan: Plan, until_s: float, wait_s: float) -> No
         with suppress(Busy):  # so many watch that nobody else may: then it is looked now and then
             watch = stack.enter_context(Watch(session.channel, None, plan.projects))
         while True:
-            now = AnsweredPlans(session).get_plan(plan.plan_id)
+            now = PlanApi(session).get_plan(plan.plan_id)
             if now.state is not PlanState.PROCESSING or now.fence != plan.fence:
                 return
             rest_s = until_s - time.monotonic()
@@ -38,13 +38,13 @@ def await_end(session: Session, plan: Plan, until_s: float, wait_s: float) -> No
 
 
 @contextmanager
-def await_turn(root: str, until_s: float, wait_s: float) -> Generator[Turn | None]:
+def await_turn(root: str, until_s: float, wait_s: float) -> Generator[RootLock | None]:
     """A turn at a root. None after a while: then look whether it is still wanted. `Busy` when the time is over."""
     rest_s = until_s - time.monotonic()
     with ExitStack() as stack:
-        turn: Turn | None = None
+        turn: RootLock | None = None
         try:
-            turn = stack.enter_context(Turn(root, wait_s=max(0.0, min(rest_s, limits.APPLY_LOOK_SECONDS))))
+            turn = stack.enter_context(RootLock(root, wait_s=max(0.0, min(rest_s, limits.APPLY_LOOK_SECONDS))))
         except Busy as busy:
             if rest_s <= limits.APPLY_LOOK_SECONDS:
                 pid = busy.details["pid"]

@@ -26,7 +26,7 @@ class StartChangeset(Write[replies.ChangesetFound], frozen=True):
     lease: Positive | None
 
 
-class RecordChange(Write[replies.ChangeRecorded], frozen=True):
+class RecordChange(Write[replies.EntryFound], frozen=True):
     """Record into a named changeset, or into the context's most recent active one."""
 
     plan_id: Identifier

@@ -27,7 +27,7 @@ from stepwell.domain.changesets.net_changes import NetChange, in_order, net_chan
 from stepwell.domain.paging import cursor_number, take
 from stepwell.domain.plans.leases import find_plan, require_lease
 from stepwell.domain.plans.model import Phase, Plan
-from stepwell.domain.replies import ChangeRecorded, ChangesetFound, ChangesetPage, EntryPage
+from stepwell.domain.replies import ChangesetFound, ChangesetPage, EntryFound, EntryPage
 from stepwell.domain.state import State
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, decides
 from stepwell.errors import (
@@ -84,7 +84,7 @@ def record_change(state: State, command: RecordChange, origin: Origin) -> Verdic
         if side is not None and isinstance(body, bytes)
     }
     changes = (RowChanged(None, entry), RowChanged(changeset, counted))
-    return Verdict(ChangeRecorded(entry), changes, bodies=bodies)
+    return Verdict(EntryFound(entry), changes, bodies=bodies)
 
 
 @decides(EndChangeset)

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, field
 from stepwell import limits
 from stepwell.domain import replies
 from stepwell.domain.bounded_types import Cursor, Identifier, Label, PageLimit, Positive, RawDigest, Sentence, Text
-from stepwell.domain.command_roots import Housekeeping, Read, Write
+from stepwell.domain.command_roots import Internal, Read, Write
 from stepwell.domain.plans.model import (
     Argument,
     ArgumentValue,
@@ -256,7 +256,7 @@ class DeclareSubplans(Write[replies.PlanFound], frozen=True):
     ] = 0
 
 
-class RecordDecision(Write[replies.DecisionRecorded], frozen=True):
+class RecordDecision(Write[replies.DecisionFound], frozen=True):
     """Add to a plan's tree of decisions."""
 
     plan_id: Identifier
@@ -277,24 +277,24 @@ class ListDecisions(Read[replies.DecisionPage], frozen=True):
     cursor: Cursor | None = None
 
 
-class EndSession(Housekeeping[replies.SessionEnded], frozen=True):
+class EndSession(Internal[replies.SessionEnded], frozen=True):
     """The owner of these leases is gone."""
 
     session_id: Identifier
 
 
-class KeepLeases(Housekeeping[replies.LeasesKept], frozen=True):
+class KeepLeases(Internal[replies.LeasesKept], frozen=True):
     """Leases that were held at one moment last at least until another: there was no manager to renew them."""
 
     held_at_ms: int
     until_ms: int
 
 
-class ExpireLeases(Housekeeping[replies.SessionEnded], frozen=True):
+class ExpireLeases(Internal[replies.SessionEnded], frozen=True):
     """Take back every lease whose time is over."""
 
 
-class ForgetPlans(Housekeeping[replies.PlansForgotten], frozen=True):
+class ForgetPlans(Internal[replies.PlansForgotten], frozen=True):
     """Drop the trees whose root ended before then, and all but so many of those that ended last."""
 
     keep: int

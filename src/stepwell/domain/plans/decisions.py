@@ -9,7 +9,7 @@ from stepwell.domain.paging import cursor_number, take
 from stepwell.domain.plans.commands import ListDecisions, RecordDecision
 from stepwell.domain.plans.leases import find_plan, require_lease
 from stepwell.domain.plans.model import Decision, Plan
-from stepwell.domain.replies import DecisionPage, DecisionRecorded
+from stepwell.domain.replies import DecisionFound, DecisionPage
 from stepwell.domain.state import State
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, decides
 from stepwell.errors import AlreadyExists, Busy, NotFound
@@ -43,7 +43,7 @@ def record_decision(state: State, command: RecordDecision, origin: Origin) -> Ve
         decision_ids=(*plan.decision_ids, decision.decision_id),
         last_checkpoint_id=decision.decision_id if command.checkpoint else plan.last_checkpoint_id,
     )
-    return Verdict(DecisionRecorded(decision), (RowChanged(None, decision), RowChanged(plan, grown)))
+    return Verdict(DecisionFound(decision), (RowChanged(None, decision), RowChanged(plan, grown)))
 
 
 @decides(ListDecisions)

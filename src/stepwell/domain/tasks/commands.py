@@ -9,8 +9,8 @@ from msgspec import Meta
 from stepwell import limits
 from stepwell.domain import replies
 from stepwell.domain.bounded_types import Body, Identifier, Positive, ProjectName, StrategyName, UploadNumber
-from stepwell.domain.command_roots import Fleeting, Read, Upkeep
-from stepwell.domain.tasks.model import Offered, TaskFault
+from stepwell.domain.command_roots import Ephemeral, EphemeralInternal, Read
+from stepwell.domain.tasks.model import StrategyOffer, TaskFault
 
 Payload = Annotated[
     bytes, Meta(max_length=limits.TASK_PAYLOAD_BYTES_MAX, description="a request has at most 512 KiB: ask for less")
@@ -22,7 +22,7 @@ DeadlineMs = Annotated[
 Evidence = Annotated[str, Meta(max_length=limits.EVIDENCE_CHARS_MAX, description="give the last 8000 characters")]
 
 
-class SubmitTask(Fleeting[replies.TaskFound], frozen=True):
+class SubmitTask(Ephemeral[replies.TaskFound], frozen=True):
     """Have a strategy work on something. Submitted again by its session, it is the same task."""
 
     task_id: Identifier
@@ -34,13 +34,13 @@ class SubmitTask(Fleeting[replies.TaskFound], frozen=True):
     was_accepted: bool = False  # by an earlier manager, whose workers are on their way to this one
 
 
-class CancelTask(Fleeting[replies.TaskFound], frozen=True):
+class CancelTask(Ephemeral[replies.TaskFound], frozen=True):
     """Nobody wants to know any more. Work on it is stopped."""
 
     task_id: Identifier
 
 
-class FinishTask(Fleeting[replies.TaskFound], frozen=True):
+class FinishTask(Ephemeral[replies.TaskFound], frozen=True):
     """What a worker found, or why it found nothing."""
 
     task_id: Identifier
@@ -50,21 +50,21 @@ class FinishTask(Fleeting[replies.TaskFound], frozen=True):
     is_last: bool = False  # the worker ends, and should not be given another
 
 
-class BeginTask(Fleeting[replies.WorkerFound], frozen=True):
+class BeginTask(Ephemeral[replies.WorkerFound], frozen=True):
     """A worker begins what it was given ahead of time. If that was taken back meanwhile, it has to be stopped."""
 
     task_id: Identifier
     attempt: Positive
 
 
-class ReportDeath(Fleeting[replies.DeathNoted], frozen=True):
+class ReportDeath(Ephemeral[replies.DeathNoted], frozen=True):
     """What a worker that died has left, from whoever started it."""
 
     pid: Positive
     evidence: Evidence
 
 
-class ReleaseWorker(Fleeting[replies.WorkerFound], frozen=True):
+class ReleaseWorker(Ephemeral[replies.WorkerFound], frozen=True):
     """A worker is about to be stopped by whoever started it: it gets no more, and its end is no death of a task's."""
 
     pid: Positive
@@ -74,35 +74,35 @@ class ListStrategies(Read[replies.StrategiesFound], frozen=True):
     """What the workers offer, and how they are."""
 
 
-class JoinPool(Upkeep[replies.WorkerFound], frozen=True):
+class JoinPool(EphemeralInternal[replies.WorkerFound], frozen=True):
     """A worker is ready."""
 
     worker_id: str
     pid: int
-    offers: tuple[Offered, ...]
+    offers: tuple[StrategyOffer, ...]
 
 
-class LeavePool(Upkeep[replies.WorkerFound], frozen=True):
+class LeavePool(EphemeralInternal[replies.WorkerFound], frozen=True):
     """A worker is gone: what it was doing goes to another one, unless it has been the end of too many."""
 
     worker_id: str
 
 
-class LeaseTasks(Upkeep[replies.TasksLeased], frozen=True):
+class LeaseTasks(EphemeralInternal[replies.TasksLeased], frozen=True):
     """Give whoever is idle something to do, also what lies with others who are busy, if `takes_back`."""
 
     takes_back: bool = False
 
 
-class ReserveTasks(Upkeep[replies.TasksLeased], frozen=True):
+class ReserveTasks(EphemeralInternal[replies.TasksLeased], frozen=True):
     """Give whoever is busy what it does next, so that it need not wait for it."""
 
 
-class ExpireTasks(Upkeep[replies.TasksLeased], frozen=True):
+class ExpireTasks(EphemeralInternal[replies.TasksLeased], frozen=True):
     """End every task whose deadline has passed."""
 
 
-class ForgetTasks(Upkeep[replies.TasksForgotten], frozen=True):
+class ForgetTasks(EphemeralInternal[replies.TasksForgotten], frozen=True):
     """Their outcome has reached their session; or, of none in particular, the session is over, and so are they."""
 
     session_id: str

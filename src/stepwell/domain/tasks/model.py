@@ -40,7 +40,7 @@ OVER: Final = frozenset({TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, 
 """From these nothing leads anywhere: a task has one outcome."""
 
 
-class Death(Struct, frozen=True, array_like=True, gc=False):
+class WorkerDeath(Struct, frozen=True, array_like=True, gc=False):
     """A worker that died while it had a task. The evidence comes later, from whoever started the worker."""
 
     pid: int
@@ -72,7 +72,7 @@ class Task(Struct, frozen=True, array_like=True, gc=False):
     worker_id: str | None = None
     due_at_ms: int | None = None  # of a leased one, None: it lies ahead
     is_begun: bool = False
-    deaths: tuple[Death, ...] = ()
+    deaths: tuple[WorkerDeath, ...] = ()
     fault: TaskFault | None = None
     result: bytes | None = None
     content: Content | None = None  # in place of a result that no message carries
@@ -112,11 +112,11 @@ class Task(Struct, frozen=True, array_like=True, gc=False):
         return COLD
 
 
-CHORE: Final = "chore"
+JOB: Final = "chore"
 """The capability of what a worker does that is no strategy."""
 
 
-class Offered(Struct, frozen=True, array_like=True, gc=False):
+class StrategyOffer(Struct, frozen=True, array_like=True, gc=False):
     """A strategy that a worker has, or a chore that it does."""
 
     name: StrategyName
@@ -125,7 +125,7 @@ class Offered(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def is_chore(self) -> bool:
-        return CHORE in self.capabilities
+        return JOB in self.capabilities
 
 
 class Worker(Struct, frozen=True, array_like=True, gc=False):
@@ -133,7 +133,7 @@ class Worker(Struct, frozen=True, array_like=True, gc=False):
 
     worker_id: str
     pid: int
-    offers: tuple[Offered, ...]
+    offers: tuple[StrategyOffer, ...]
     joined_at_ms: int
     is_condemned: bool = False
     is_leaving: bool = False

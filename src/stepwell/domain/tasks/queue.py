@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from sortedcontainers import SortedDict, SortedList
 
 from stepwell.domain.tables import Table
-from stepwell.domain.tasks.model import Offered, Task, TaskState, Worker
+from stepwell.domain.tasks.model import StrategyOffer, Task, TaskState, Worker
 
 
 class _Turn:
@@ -197,7 +197,7 @@ class WorkerTable(Table[Worker]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.offered: dict[str, Offered] = {}
+        self.offered: dict[str, StrategyOffer] = {}
 
     def swap(self, before: Worker | None, after: Worker | None) -> None:
         super().swap(before, after)

@@ -33,7 +33,7 @@ from stepwell.domain.tasks.commands import (
     ReserveTasks,
     SubmitTask,
 )
-from stepwell.domain.tasks.model import Death, Task, TaskFault, TaskState, Worker
+from stepwell.domain.tasks.model import Task, TaskFault, TaskState, Worker, WorkerDeath
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, decides
 from stepwell.errors import AlreadyExists, Busy, InvalidArgument, LeaseLost, NotFound
 
@@ -170,7 +170,7 @@ def leave(state: State, command: LeavePool, origin: Origin) -> Verdict:
         return Verdict(WorkerFound(None))
     changes: list[AnyChange] = [RowChanged(worker, None)]
     if task := state.tasks.by_worker.get(command.worker_id):
-        deaths = (*task.deaths, Death(worker.pid, origin.now_ms))
+        deaths = (*task.deaths, WorkerDeath(worker.pid, origin.now_ms))
         if worker.is_leaving or not task.is_begun:
             after = _returned(task)
         elif len(deaths) < limits.TASK_DEATHS_MAX:

@@ -98,7 +98,7 @@ class _OfOne(Protocol):
     def size(self) -> int: ...
 
 
-class Bodies:
+class BodyTable:
     """How often each body is referred to, by tier; equal bodies count their bytes once."""
 
     __slots__ = ("_released", "arena_bytes", "bytes", "counts")
@@ -179,12 +179,12 @@ class Bodies:
                 del self.counts[digest]
 
 
-class Outlook:
+class ArenaForecast:
     """The arena as it would be after moves that nobody has made: the counts that they touch are copies."""
 
     __slots__ = ("_bodies", "_touched", "arena_bytes")
 
-    def __init__(self, bodies: Bodies) -> None:
+    def __init__(self, bodies: BodyTable) -> None:
         self._bodies = bodies
         self._touched: dict[bytes, BodyCount] = {}
         self.arena_bytes = bodies.arena_bytes

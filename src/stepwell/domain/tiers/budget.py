@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.state import State
-from stepwell.domain.tiers.body_refs import Bodies, Outlook
+from stepwell.domain.tiers.body_refs import ArenaForecast, BodyTable
 from stepwell.domain.tiers.model import FragmentRow, TierBudget
 from stepwell.domain.tiers.table import Key
 from stepwell.domain.tiers.tier import BELOW, COLD, HOT, WARM, Tier
@@ -97,7 +97,7 @@ class _Step:
         self._now_ms = origin.now_ms
         self._staying = {tier: state.fragments.oldest(tier, within) for tier in BELOW}
         self._arrived: dict[Tier, deque[FragmentRow]] = {tier: deque() for tier in Tier}
-        self._arena: Outlook | None = None
+        self._arena: ArenaForecast | None = None
         for key, change in moves.items():
             if change.before:
                 self.usage[change.before.tier].remove(change.before)
@@ -106,9 +106,9 @@ class _Step:
                 if key != protected:
                     self._arrived[change.after.tier].append(change.after)
 
-    def foresee(self, bodies: Bodies) -> Outlook:
+    def foresee(self, bodies: BodyTable) -> ArenaForecast:
         """The arena after these moves, and after those that follow."""
-        self._arena = Outlook(bodies)
+        self._arena = ArenaForecast(bodies)
         for change in self.moves.values():
             _count(self._arena, change.before, change.after)
         return self._arena
@@ -139,7 +139,7 @@ class _Step:
         return self._arrived[tier].popleft() if self._arrived[tier] else None
 
 
-def _count(arena: Outlook, before: FragmentRow | None, after: FragmentRow | None) -> None:
+def _count(arena: ArenaForecast, before: FragmentRow | None, after: FragmentRow | None) -> None:
     for row, count in ((after, arena.retain), (before, arena.release)):
         if row:
             for held in row.held:

@@ -26,7 +26,7 @@ from stepwell.domain.bounded_types import (
     UncheckedProject,
     UploadNumber,
 )
-from stepwell.domain.command_roots import Housekeeping, Read, Write
+from stepwell.domain.command_roots import Internal, Read, Write
 from stepwell.domain.tiers.model import Depth, TierBudget
 from stepwell.domain.tiers.tier import Tier
 
@@ -71,7 +71,7 @@ class DemoteFragment(Write[replies.FragmentPlaced], frozen=True):
     fragment_id: FragmentId
 
 
-class DeleteFragment(Write[replies.FragmentDeleted], frozen=True):
+class DeleteFragment(Write[replies.FragmentRemoved], frozen=True):
     """Remove, body included."""
 
     project: ProjectName
@@ -93,11 +93,11 @@ class SweepStale(Write[replies.FragmentsMoved], frozen=True):
     """Lower what was idle for longer than its tier allows; delete what outlived cold."""
 
 
-class SweepIdle(Housekeeping[replies.FragmentsMoved], frozen=True):
+class SweepIdle(Internal[replies.FragmentsMoved], frozen=True):
     """The same, by the manager itself, every now and then: a revision only if anything moved."""
 
 
-class RelieveArena(Housekeeping[replies.FragmentsMoved], frozen=True):
+class RelieveArena(Internal[replies.FragmentsMoved], frozen=True):
     """Make room for so many more bytes in the arena, by the manager itself: the least recently used go down."""
 
     bytes: int

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from typing import Generic, Self, TypeVar, cast
 
 
-class Member:
-    """Has a place in a `Ring`, and one in an `InnerRing`. A ring's own member, its hinge, is nothing else."""
+class LruNode:
+    """Has a place in a `LruList`, and one in an `InnerLruList`. A ring's own member, its hinge, is nothing else."""
 
     __slots__ = ("after", "before", "inner_after", "inner_before")
 
@@ -25,16 +25,16 @@ class Member:
     inner_before: Self
 
 
-M = TypeVar("M", bound=Member)
+M = TypeVar("M", bound=LruNode)
 
 
-class Ring(Generic[M]):
+class LruList(Generic[M]):
     """Members from the least to the most recently used."""
 
     __slots__ = ("_hinge",)
 
     def __init__(self) -> None:
-        self._hinge = hinge = cast("M", Member())
+        self._hinge = hinge = cast("M", LruNode())
         hinge.before = hinge.after = hinge
 
     def extend(self, members: Iterable[M]) -> None:
@@ -75,13 +75,13 @@ class Ring(Generic[M]):
             member = member.after
 
 
-class InnerRing(Generic[M]):
+class InnerLruList(Generic[M]):
     """The same, along the other links."""
 
     __slots__ = ("_hinge",)
 
     def __init__(self) -> None:
-        self._hinge = hinge = cast("M", Member())
+        self._hinge = hinge = cast("M", LruNode())
         hinge.inner_before = hinge.inner_after = hinge
 
     def extend(self, members: Iterable[M]) -> None:

@@ -14,10 +14,10 @@ from stepwell.domain.patterns import glob_matcher
 from stepwell.domain.replies import (
     BodiesLocated,
     BudgetSet,
-    FragmentDeleted,
     FragmentFound,
     FragmentPage,
     FragmentPlaced,
+    FragmentRemoved,
     FragmentsMoved,
     Move,
     Note,
@@ -43,7 +43,7 @@ from stepwell.domain.tiers.commands import (
     SweepStale,
 )
 from stepwell.domain.tiers.model import NO_METADATA, FragmentRow, Names, TierBudget
-from stepwell.domain.tiers.table import Entry, Key
+from stepwell.domain.tiers.table import FragmentEntry, Key
 from stepwell.domain.tiers.tier import ABOVE, BELOW, COLD, HOT, WARM, Tier
 from stepwell.domain.verdict import Origin, RowChanged, Verdict, decides
 from stepwell.errors import Conflict, NotFound, OutOfScope, StepTooLarge, TierFull
@@ -96,7 +96,7 @@ def get(state: State, command: GetFragment, origin: Origin) -> Verdict:
     return Verdict(FragmentFound(row, origin.now_ms, entry.access_count + 1), changes, accessed=row.key)
 
 
-def _climb(state: State, entry: Entry, origin: Origin) -> tuple[FragmentChanged, ...]:
+def _climb(state: State, entry: FragmentEntry, origin: Origin) -> tuple[FragmentChanged, ...]:
     """Lift a fragment that was read often enough. A reader is never refused for lack of room above."""
     row = entry.row
     if row.tier is HOT or entry.accesses_since_move + 1 < state.budget.promotion_threshold:
@@ -136,7 +136,7 @@ def delete(state: State, command: DeleteFragment, origin: Origin) -> Verdict:
     """Remove for good: the only way, besides cold's retention, in which a body goes."""
     row = _entry(state, command.project, command.fragment_id, origin).row
     _expect(row.key, row, command.expected_revision)
-    return Verdict(FragmentDeleted(row.project, row.fragment_id, row.tier), (RowChanged(row, None),))
+    return Verdict(FragmentRemoved(row.project, row.fragment_id, row.tier), (RowChanged(row, None),))
 
 
 @decides(EvictLru)
@@ -269,7 +269,7 @@ def _fitting(budget: TierBudget, tier: Tier, tokens: int, size: int) -> tuple[Ti
     return tier, Note.PLACED
 
 
-def _entry(state: State, project: str, fragment_id: str, origin: Origin) -> Entry:
+def _entry(state: State, project: str, fragment_id: str, origin: Origin) -> FragmentEntry:
     origin.require((project,))
     entry = state.fragments.entries.get((project, fragment_id))
     if entry is None:

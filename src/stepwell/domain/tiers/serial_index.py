@@ -16,7 +16,7 @@ T = TypeVar("T")
 _EMPTY_MIN: Final = 64  # before it is worth the trouble
 
 
-class Serials(Generic[T]):
+class SerialIndex(Generic[T]):
     """A mapping of which any stretch can be walked in order."""
 
     __slots__ = ("_count", "_numbers", "_values")

@@ -12,15 +12,15 @@ from collections.abc import Collection, Iterator, Sequence
 from msgspec import Struct
 from sortedcontainers import SortedDict
 
-from stepwell.domain.tiers.lru import InnerRing, Member, Ring
+from stepwell.domain.tiers.lru import InnerLruList, LruList, LruNode
 from stepwell.domain.tiers.model import FragmentRow, TierBudget
-from stepwell.domain.tiers.serial_index import Serials
+from stepwell.domain.tiers.serial_index import SerialIndex
 from stepwell.domain.tiers.tier import HOT, WARM, Tier
 
 Key = tuple[str, str]
 
 
-class Entry(Member):
+class FragmentEntry(LruNode):
     """A row in its tier, with what reading it changes: none of this is a revision."""
 
     __slots__ = ("access_count", "accesses_since_move", "last_accessed_ms", "row", "tick", "touched_at_ms")
@@ -67,16 +67,16 @@ class Usage(Struct, array_like=True):
         return Usage(self.entries, self.tokens, self.bytes)
 
 
-class _Shelf:
+class _TierIndex:
     """One tier, of one project or of all: its order of use and its sums."""
 
     __slots__ = ("ring", "usage")
 
-    def __init__(self, ring: Ring[Entry] | InnerRing[Entry]) -> None:
+    def __init__(self, ring: LruList[FragmentEntry] | InnerLruList[FragmentEntry]) -> None:
         self.ring = ring
         self.usage = Usage()
 
-    def put(self, entries: Sequence[Entry], tokens: int, size: int) -> None:
+    def put(self, entries: Sequence[FragmentEntry], tokens: int, size: int) -> None:
         """Take in entries that have so many tokens and bytes together."""
         usage = self.usage
         usage.entries += len(entries)
@@ -84,11 +84,11 @@ class _Shelf:
         usage.bytes += size
         self.ring.extend(entries)
 
-    def take_out(self, entry: Entry) -> None:
+    def take_out(self, entry: FragmentEntry) -> None:
         self.usage.remove(entry.row)
         self.ring.take_out(entry)
 
-    def put_back(self, entry: Entry) -> None:
+    def put_back(self, entry: FragmentEntry) -> None:
         self.usage.add(entry.row)
         self.ring.put_back(entry)
 
@@ -98,20 +98,20 @@ class _Project:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.by_serial: Serials[str] = Serials()  # ids: whatever replaces a row has its place
-        self.shelves = {tier: _Shelf(InnerRing()) for tier in Tier}
+        self.by_serial: SerialIndex[str] = SerialIndex()  # ids: whatever replaces a row has its place
+        self.shelves = {tier: _TierIndex(InnerLruList()) for tier in Tier}
 
 
 class FragmentTable:
     """All fragments, by key, each in exactly one tier."""
 
     def __init__(self) -> None:
-        self.entries: dict[Key, Entry] = {}
+        self.entries: dict[Key, FragmentEntry] = {}
         self.next_serial = 1
         self._tick = 0
-        self._shelves = {tier: _Shelf(Ring()) for tier in Tier}
+        self._shelves = {tier: _TierIndex(LruList()) for tier in Tier}
         self._projects: SortedDict[str, _Project] = SortedDict()
-        self._removed: list[Entry] = []  # since the last `settle`, for `unswap`
+        self._removed: list[FragmentEntry] = []  # since the last `settle`, for `unswap`
         self._emptied: set[str] = set()  # projects to forget at the next `settle`, if they are still empty
         self.touched: dict[Key, None] | None = None  # what was read, where somebody writes that down
 
@@ -150,7 +150,9 @@ class FragmentTable:
             self.add((after,))
             return
         self._tick += 1
-        entry = Entry(after, self._tick, after.placed_at_ms, old.last_accessed_ms, access_count=old.access_count)
+        entry = FragmentEntry(
+            after, self._tick, after.placed_at_ms, old.last_accessed_ms, access_count=old.access_count
+        )
         self.entries[after.key] = entry
         self._put(entry)
 
@@ -158,13 +160,13 @@ class FragmentTable:
         """Put in rows that nobody was before, all of one project and tier, as the most recently used there."""
         name, tier = rows[0].project, rows[0].tier
         project = self._projects.get(name) or self._begin(name)
-        added: list[Entry] = []
+        added: list[FragmentEntry] = []
         serials: list[int] = []
         names: list[str] = []
         entries, tick, tokens, size = self.entries, self._tick, 0, 0
         for row in rows:
             tick += 1
-            entry = entries[name, row.fragment_id] = Entry(row, tick, row.placed_at_ms, row.created_at_ms)
+            entry = entries[name, row.fragment_id] = FragmentEntry(row, tick, row.placed_at_ms, row.created_at_ms)
             added.append(entry)
             serials.append(row.serial)
             names.append(row.fragment_id)
@@ -190,7 +192,7 @@ class FragmentTable:
             self._shelves[before.tier].put_back(entry)
             self._projects[before.project].shelves[before.tier].put_back(entry)
 
-    def restore(self, entries: Sequence[Entry], next_serial: int, tick: int) -> None:
+    def restore(self, entries: Sequence[FragmentEntry], next_serial: int, tick: int) -> None:
         """Be as a table was whose entries these are, in the order of their use."""
         self.next_serial, self._tick = next_serial, tick
         by_project: dict[str, dict[int, str]] = {}
@@ -199,7 +201,7 @@ class FragmentTable:
             self.entries[row.key] = entry
             by_project.setdefault(row.project, {})[row.serial] = row.fragment_id
         for name, by_serial in by_project.items():
-            self._begin(name).by_serial = Serials(by_serial)
+            self._begin(name).by_serial = SerialIndex(by_serial)
         for entry in entries:
             self._put(entry)
 
@@ -211,7 +213,7 @@ class FragmentTable:
                 del self._projects[name]
         self._emptied.clear()
 
-    def touch(self, entry: Entry, now_ms: int) -> None:
+    def touch(self, entry: FragmentEntry, now_ms: int) -> None:
         """A read: it bumps recency and count, and nothing else."""
         self._tick += 1
         entry.tick = self._tick
@@ -243,14 +245,14 @@ class FragmentTable:
         bound = budget.warm_entries if row.tier is WARM else budget.cold_entries
         return usage.entries + (not same) <= bound
 
-    def oldest(self, tier: Tier, projects: Collection[str] | None = None) -> Iterator[Entry]:
+    def oldest(self, tier: Tier, projects: Collection[str] | None = None) -> Iterator[FragmentEntry]:
         """The least recently used first, of some projects or of all."""
         if projects is None:
             return iter(self._shelves[tier].ring)
         rings = [self._projects[name].shelves[tier].ring for name in projects if name in self._projects]
         return heapq.merge(*rings, key=lambda entry: entry.tick)
 
-    def created_after(self, project: str, serial: int) -> Iterator[Entry]:
+    def created_after(self, project: str, serial: int) -> Iterator[FragmentEntry]:
         """A project's fragments in order of creation, beginning behind `serial`."""
         if found := self._projects.get(project):
             for fragment_id in found.by_serial.after(serial):
@@ -262,20 +264,20 @@ class FragmentTable:
             return (each for each in sorted(within) if each > name and each in self._projects)
         return iter(self._projects.irange(name, inclusive=(False, True)))
 
-    def _put(self, entry: Entry) -> None:
+    def _put(self, entry: FragmentEntry) -> None:
         """Into its tier, as the most recently used."""
         row = entry.row
         self._shelves[row.tier].put((entry,), row.tokens, row.size)
         self._projects[row.project].shelves[row.tier].put((entry,), row.tokens, row.size)
 
-    def _take_out(self, entry: Entry) -> Entry:
+    def _take_out(self, entry: FragmentEntry) -> FragmentEntry:
         """Out of its tier; whoever replaces it takes its place in the listings."""
         row = entry.row
         self._shelves[row.tier].take_out(entry)
         self._projects[row.project].shelves[row.tier].take_out(entry)
         return entry
 
-    def _list(self, entry: Entry) -> None:
+    def _list(self, entry: FragmentEntry) -> None:
         row = entry.row
         project = self._projects.get(row.project) or self._begin(row.project)
         self.entries[row.key] = entry
@@ -286,7 +288,7 @@ class FragmentTable:
         project = self._projects[name] = _Project(name)
         return project
 
-    def _unlist(self, entry: Entry) -> None:
+    def _unlist(self, entry: FragmentEntry) -> None:
         row = entry.row
         project = self._projects[row.project]
         del self.entries[row.key]

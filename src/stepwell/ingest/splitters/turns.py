@@ -19,7 +19,7 @@ _EXAMINED: Final = 20  # turns, before it is believed to be a conversation
 _decoder = msgspec.json.Decoder(dict[str, object])
 
 
-class Turn(Struct, frozen=True):
+class DialogueTurn(Struct, frozen=True):
     """Who speaks, and what they say: "" if there is more to it than text."""
 
     speaker: str
@@ -41,7 +41,7 @@ def borders(lines: Lines) -> list[Border] | None:
     return found if turns and 2 * turns >= min(len(found), _EXAMINED) else None
 
 
-def turn_of(line: str) -> Turn | None:
+def turn_of(line: str) -> DialogueTurn | None:
     """What an object says, if it is a turn. The message may be wrapped in an envelope."""
     try:
         outer = _decoder.decode(line)
@@ -52,7 +52,7 @@ def turn_of(line: str) -> Turn | None:
         said = next((text for key in _TEXTS if (text := _text(each.get(key))) is not None), None)
         speaker = next((name for key in _SPEAKERS if isinstance(name := each.get(key), str)), None)
         if said is not None and speaker is not None:
-            return Turn(" ".join(speaker.split()), said)
+            return DialogueTurn(" ".join(speaker.split()), said)
     return None
 
 

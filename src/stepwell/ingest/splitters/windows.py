@@ -20,7 +20,7 @@ _WINDOW_BYTES_MIN: Final = 600
 _TOP_BITS, _CONTINUED = 0xC0, 0x80  # of a byte of UTF-8 that does not begin a character
 
 
-class Piece(Struct, frozen=True):
+class Window(Struct, frozen=True):
     """What a fragment will be made of: bytes, and the lines (from 0, the last included) that they are in."""
 
     start: int
@@ -31,12 +31,12 @@ class Piece(Struct, frozen=True):
     speaker: str = ""
 
 
-def pieces(lines: Lines, found: Iterable[Stretch]) -> Iterator[Piece]:
+def pieces(lines: Lines, found: Iterable[Stretch]) -> Iterator[Window]:
     """The parts of a text, given where they would begin if size did not matter."""
     for stretch in _shared(lines, found):
         names = tuple(stretch.names)
         for start, end, first, last in _cut(lines, stretch.first, stretch.last):
-            yield Piece(start, end, first, last, names, stretch.speaker)
+            yield Window(start, end, first, last, names, stretch.speaker)
 
 
 def _shared(lines: Lines, found: Iterable[Stretch]) -> Iterator[Stretch]:

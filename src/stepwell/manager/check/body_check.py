@@ -12,7 +12,7 @@ from stepwell.memory.compression import unpack_slices
 from stepwell.storage.inventory import UNREADABLE, StoredBody
 
 
-class BodyExaminer:
+class BodyCheck:
     """Compares what is stored with what the state refers to."""
 
     def __init__(self, db: sqlite3.Connection, state: State, count: Callable[[bytes], int] | None) -> None:

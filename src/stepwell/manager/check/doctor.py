@@ -23,7 +23,7 @@ from stepwell.domain.state import State
 from stepwell.domain.tiers.table import Usage
 from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import ProtocolError, StoreDamaged
-from stepwell.manager.check.body_check import BodyExaminer
+from stepwell.manager.check.body_check import BodyCheck
 from stepwell.protocol.codec import decode_from_manager
 from stepwell.protocol.framing import HEADER
 from stepwell.storage.inventory import TABLES, UNREADABLE, Inventory, StoreRow, take_stock
@@ -49,7 +49,7 @@ class Check(StrEnum):
     EVENTS = "events"
 
 
-class Findings(Struct):
+class CheckFindings(Struct):
     """What is wrong, as far as it is worth listing."""
 
     listed: list[str] = field(default_factory=list[str])
@@ -61,7 +61,7 @@ class Findings(Struct):
             self.listed.append(problem)
 
 
-class Report(Struct):
+class CheckReport(Struct):
     """What was found in a directory. A check that is not there could not be made."""
 
     directory: str
@@ -69,7 +69,7 @@ class Report(Struct):
     epoch: str | None = None
     revision: int | None = None
     counts: dict[str, int] = field(default_factory=dict[str, int])
-    checks: dict[Check, Findings] = field(default_factory=dict[Check, Findings])
+    checks: dict[Check, CheckFindings] = field(default_factory=dict[Check, CheckFindings])
     notes: list[str] = field(default_factory=list[str])
 
     @property
@@ -88,22 +88,22 @@ class Report(Struct):
         return found
 
 
-def examine(directory: Path, counting: Counting) -> Report:
+def examine(directory: Path, counting: Counting) -> CheckReport:
     """Look at everything. Refuses what is no data directory."""
 
-    def look(db: sqlite3.Connection) -> Report:
-        return _Doctor(db, Report(str(directory)), counting).examine()
+    def look(db: sqlite3.Connection) -> CheckReport:
+        return _Doctor(db, CheckReport(str(directory)), counting).examine()
 
     try:
         return inspect(find_database(directory), look)
     except StoreDamaged as error:
-        return Report(str(directory), checks={Check.FILE: Findings([error.message], 1)})
+        return CheckReport(str(directory), checks={Check.FILE: CheckFindings([error.message], 1)})
 
 
 @contextmanager
-def _check(report: Report, check: Check) -> Generator[Findings]:
+def _check(report: CheckReport, check: Check) -> Generator[CheckFindings]:
     """What SQLite cannot read is one more thing that is wrong."""
-    findings = report.checks.setdefault(check, Findings())
+    findings = report.checks.setdefault(check, CheckFindings())
     try:
         yield findings
     except UNREADABLE as error:
@@ -111,12 +111,12 @@ def _check(report: Report, check: Check) -> Generator[Findings]:
 
 
 class _Doctor:
-    def __init__(self, db: sqlite3.Connection, report: Report, counting: Counting) -> None:
+    def __init__(self, db: sqlite3.Connection, report: CheckReport, counting: Counting) -> None:
         self._db = db
         self._report = report
         self._counting = counting
 
-    def examine(self) -> Report:
+    def examine(self) -> CheckReport:
         """All of it in one read: what a manager writes meanwhile is not seen."""
         report = self._report
         with self._check(Check.FILE) as findings:
@@ -146,10 +146,10 @@ class _Doctor:
                 self._look_at_events(stock.store, findings)
         return report
 
-    def _check(self, check: Check) -> AbstractContextManager[Findings]:
+    def _check(self, check: Check) -> AbstractContextManager[CheckFindings]:
         return _check(self._report, check)
 
-    def _look_at_schema(self, findings: Findings) -> None:
+    def _look_at_schema(self, findings: CheckFindings) -> None:
         schema = self._report.schema
         if schema is None:
             self._report.notes.append("there is nothing in it yet: the next manager begins there")
@@ -190,7 +190,7 @@ class _Doctor:
 
     def _look_at_bodies(self, stock: Inventory, state: State) -> None:
         count = self._counting(stock.store.encoding) if stock.store is not None else None
-        examiner = BodyExaminer(self._db, state, count)
+        examiner = BodyCheck(self._db, state, count)
         with self._check(Check.BODIES) as findings:
             examiner.examine(stock.bodies, findings.add)
             self._report.notes += examiner.orphans(stock.bodies)
@@ -208,7 +208,7 @@ class _Doctor:
                 f"{stock.store.encoding} gives: whoever stored them counted"
             )
 
-    def _look_at_tokens(self, stock: Inventory, state: State, findings: Findings) -> None:
+    def _look_at_tokens(self, stock: Inventory, state: State, findings: CheckFindings) -> None:
         for entry in stock.fragments:
             if entry.row.tokens < 1:
                 findings.add(f"fragment {entry.row.key} has {entry.row.tokens}")
@@ -221,7 +221,7 @@ class _Doctor:
         for tier, summed in sums.items():
             findings.add(f"there is no tier {tier!r}, and {summed.entries} fragments are in it")
 
-    def _look_at_sessions(self, stock: Inventory, state: State, findings: Findings) -> None:
+    def _look_at_sessions(self, stock: Inventory, state: State, findings: CheckFindings) -> None:
         homeless = 0
         for plan_id, lease in stock.leases.items():
             if state.plans.get(plan_id) is None:
@@ -240,7 +240,7 @@ class _Doctor:
             except ProtocolError as error:
                 findings.add(f"{where}: {error}")
 
-    def _look_at_events(self, store: StoreRow, findings: Findings) -> None:
+    def _look_at_events(self, store: StoreRow, findings: CheckFindings) -> None:
         if store.events_after > store.revision:
             findings.add(f"the oldest is behind revision {store.events_after}, and the store is at {store.revision}")
         earlier = (store.events_after, 0, 0)

@@ -9,8 +9,8 @@ from msgspec import Struct
 from msgspec.msgpack import Decoder
 
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.memory.reader.persistent_map import Layered
-from stepwell.memory.reader.row_chunks import Ordered
+from stepwell.memory.reader.persistent_map import PersistentMap
+from stepwell.memory.reader.row_chunks import RowChunks
 from stepwell.protocol.handles import BLOCK, AnyRecord, CatalogueEnd, Gone, Handle, Moved, Put
 
 _decoder: Decoder[list[AnyRecord]] = Decoder(list[AnyRecord])
@@ -28,13 +28,13 @@ class Milestone(Struct, frozen=True):
     revision: int
 
 
-class Replayed(Struct, frozen=True):
+class CatalogueState(Struct, frozen=True):
     """A project's fragments at one revision, by id and in order of creation; of a difference also the removed ones."""
 
     reached: Milestone
-    rows: Layered[str, FragmentRow]
-    handles: Layered[bytes, Handle]
-    in_order: Ordered
+    rows: PersistentMap[str, FragmentRow]
+    handles: PersistentMap[bytes, Handle]
+    in_order: RowChunks
     removed: frozenset[str] = frozenset()
     before: Milestone | None = None  # of the state that it was made from
 
@@ -69,7 +69,7 @@ class _Changes:
             self.revision = max(self.revision, revision)
 
 
-def replay(end: CatalogueEnd, find: Find, before: Replayed | None = None) -> Replayed:
+def replay(end: CatalogueEnd, find: Find, before: CatalogueState | None = None) -> CatalogueState:
     """All fragments of a project. With an earlier state of the same catalogue, only what came since is read.
 
     The two share what has not changed.
@@ -78,17 +78,17 @@ def replay(end: CatalogueEnd, find: Find, before: Replayed | None = None) -> Rep
         return before
     if before is None or not _precedes(before.end, end):
         start = CatalogueEnd(end.project, end.generation, end.base_revision, ())
-        before = Replayed(Milestone(start, 0), Layered({}), Layered({}), Ordered())
+        before = CatalogueState(Milestone(start, 0), PersistentMap({}), PersistentMap({}), RowChunks())
     changed = _Changes(before.handles)
     changed.apply(_records(end, find, before.end))
     rows, handles = before.rows.changed(changed.rows), before.handles.changed(changed.handles)
     if len(handles) > 2 * len(rows) + _STALE_HANDLES_MAX:
-        handles = Layered({row.digest: handles[row.digest] for row in rows.values()})
+        handles = PersistentMap({row.digest: handles[row.digest] for row in rows.values()})
     reached = Milestone(end, max(before.reached.revision, changed.revision))
-    return Replayed(reached, rows, handles, _in_order(before, changed.rows), before=before.reached)
+    return CatalogueState(reached, rows, handles, _in_order(before, changed.rows), before=before.reached)
 
 
-def _in_order(before: Replayed, changed: Mapping[str, FragmentRow | None]) -> Ordered:
+def _in_order(before: CatalogueState, changed: Mapping[str, FragmentRow | None]) -> RowChunks:
     """What was deleted and made again is another, and comes last."""
     created = {fragment_id: row for fragment_id, row in changed.items() if row is not None}
     replaced: dict[int, FragmentRow | None] = {}
@@ -100,7 +100,7 @@ def _in_order(before: Replayed, changed: Mapping[str, FragmentRow | None]) -> Or
     return before.in_order.changed(replaced, created.values())
 
 
-def nearest(states: Iterable[Replayed], end: CatalogueEnd) -> Replayed | None:
+def nearest(states: Iterable[CatalogueState], end: CatalogueEnd) -> CatalogueState | None:
     """The latest of some states that is not after an end: least has to be read from there on."""
     earlier = (state for state in states if _precedes(state.end, end))
     return max(earlier, key=lambda state: sum(used for _, used in state.end.segments), default=None)
@@ -114,7 +114,7 @@ def _precedes(earlier: CatalogueEnd, later: CatalogueEnd) -> bool:
     )
 
 
-def changes(end: CatalogueEnd, find: Find, since: int, before: Milestone | None = None) -> Replayed | None:
+def changes(end: CatalogueEnd, find: Find, since: int, before: Milestone | None = None) -> CatalogueState | None:
     """The fragments that changed after a revision, and those that went; None if the catalogue is younger.
 
     What lies before a milestone that is early enough is not looked through.
@@ -125,9 +125,9 @@ def changes(end: CatalogueEnd, find: Find, since: int, before: Milestone | None 
     changed = _Changes()
     changed.apply(_records(end, find, before.end if before and is_early else None, since), since)
     rows = {fragment_id: row for fragment_id, row in changed.rows.items() if row is not None}
-    in_order = Ordered().changed({}, rows.values())
+    in_order = RowChunks().changed({}, rows.values())
     removed = frozenset(changed.rows.keys() - rows.keys())
-    return Replayed(Milestone(end, since), Layered(rows), Layered(changed.handles), in_order, removed)
+    return CatalogueState(Milestone(end, since), PersistentMap(rows), PersistentMap(changed.handles), in_order, removed)
 
 
 def _records(end: CatalogueEnd, find: Find, start: CatalogueEnd | None, since: int = -1) -> Iterator[AnyRecord]:

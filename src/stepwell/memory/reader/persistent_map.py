@@ -12,7 +12,7 @@ _CHANGES_MIN: Final = 1_000
 _CHANGES_SHARE: Final = 8  # of what is below them: copying more of them each time costs more than all of it once
 
 
-class Layered(Mapping[K, V], Generic[K, V]):
+class PersistentMap(Mapping[K, V], Generic[K, V]):
     """What there was, and what has been stored or has gone since."""
 
     __slots__ = ("_gone", "_ground", "_stored")
@@ -39,20 +39,20 @@ class Layered(Mapping[K, V], Generic[K, V]):
             raise KeyError(key)
         return self._ground[key]
 
-    def changed(self, changes: Mapping[K, V | None]) -> Layered[K, V]:
+    def changed(self, changes: Mapping[K, V | None]) -> PersistentMap[K, V]:
         """The same with these changes; None takes away what is there. No value is None."""
         stored = {key: value for key, value in changes.items() if value is not None}
         if not self._ground and not self._stored:
-            return Layered(stored)
+            return PersistentMap(stored)
         gone = changes.keys() - stored.keys()
-        other = Layered(self._ground)
+        other = PersistentMap(self._ground)
         other._stored = {key: value for key, value in {**self._stored, **stored}.items() if key not in gone}
         other._gone = {key for key in self._gone | gone if key in self._ground and key not in stored}
         is_high = len(other._stored) + len(other._gone) > _CHANGES_MIN + len(self._ground) // _CHANGES_SHARE
         return other._laid() if is_high else other
 
-    def _laid(self) -> Layered[K, V]:
+    def _laid(self) -> PersistentMap[K, V]:
         ground = {**self._ground, **self._stored}
         for key in self._gone:
             del ground[key]
-        return Layered(ground)
+        return PersistentMap(ground)

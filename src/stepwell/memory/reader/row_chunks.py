@@ -16,7 +16,7 @@ _serial = attrgetter("serial")
 _Chunk = tuple[FragmentRow, ...]
 
 
-class Ordered:
+class RowChunks:
     """Rows in chunks, none of them empty."""
 
     __slots__ = ("_chunks", "_rows")
@@ -35,7 +35,7 @@ class Ordered:
             self._rows = tuple(self)
         return self._rows
 
-    def changed(self, replaced: Mapping[int, FragmentRow | None], created: Iterable[FragmentRow]) -> Ordered:
+    def changed(self, replaced: Mapping[int, FragmentRow | None], created: Iterable[FragmentRow]) -> RowChunks:
         """With other rows in the place of some, by their serials, or none; what was created since comes last."""
         chunks = [*self._chunks]
         for at in {bisect_right(chunks, serial, key=_first_serial) - 1 for serial in replaced}:
@@ -43,7 +43,7 @@ class Ordered:
             chunks[at] = tuple(row for row in after if row is not None)
         last = [*(chunks.pop() if chunks else ()), *sorted(created, key=_serial)]
         chunks += (tuple(last[at : at + _CHUNK_ROWS]) for at in range(0, len(last), _CHUNK_ROWS))
-        return Ordered(tuple(filter(None, chunks)))
+        return RowChunks(tuple(filter(None, chunks)))
 
 
 def _first_serial(chunk: _Chunk) -> int:

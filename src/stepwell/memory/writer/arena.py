@@ -33,7 +33,7 @@ class OutOfRoom(Exception):
     """No segment can be had: the arena has reached its bound, or the system has no memory, disk or descriptors."""
 
 
-class Place(Struct, frozen=True, gc=False):
+class ArenaSpan(Struct, frozen=True, gc=False):
     """Where bytes are, or will be."""
 
     segment: int
@@ -99,7 +99,7 @@ class Arena:
         self._take(segment, at - start, len(handles))
         return handles
 
-    def reserve(self, length: int, *, emptying: bool = False) -> Place:
+    def reserve(self, length: int, *, emptying: bool = False) -> ArenaSpan:
         """Room for a body whose bytes are still to come. It is pinned until it is settled or abandoned."""
         taken = record_bytes(length)
         segment = self._room(taken, at_once=False, emptying=emptying)
@@ -109,15 +109,15 @@ class Arena:
             self._close_if_empty(segment)
             raise
         segment.pins += 1
-        return Place(segment.number, self._take(segment, taken) + _HEADER_BYTES, length)
+        return ArenaSpan(segment.number, self._take(segment, taken) + _HEADER_BYTES, length)
 
-    def settle(self, place: Place, digest: bytes) -> None:
+    def settle(self, place: ArenaSpan, digest: bytes) -> None:
         """The bytes of a reserved place are all there."""
         segment = self.segments[place.segment]
         segment.write(place.offset - _HEADER_BYTES, HEADER.pack(digest, place.length))
         segment.pins -= 1
 
-    def abandon(self, place: Place) -> None:
+    def abandon(self, place: ArenaSpan) -> None:
         """The bytes of a reserved place will not come."""
         self.segments[place.segment].pins -= 1
         self.free(place.segment, place.length)
@@ -131,7 +131,7 @@ class Arena:
         self._bodies -= 1
         self._close_if_empty(segment)
 
-    def prepare(self, place: Place) -> bool:
+    def prepare(self, place: ArenaSpan) -> bool:
         """Allocate a little more of a reserved place; whether all of it is."""
         segment = self.segments[place.segment]
         return _allocate(segment, place.offset + place.length, limits.PREPARED_BYTES_PER_TURN)
@@ -180,12 +180,12 @@ class Arena:
         worst = max(filter(self._can_empty, self.segments.values()), key=self._gain, default=None)
         return worst if worst is not None and self._gain(worst) * 64 > worst.size else None
 
-    def records(self, segment: Segment) -> Iterator[tuple[bytes, Place]]:
+    def records(self, segment: Segment) -> Iterator[tuple[bytes, ArenaSpan]]:
         """Walk a segment for as long as it is there: every body that was ever written to it, by its digest."""
         at = 0
         while at < segment.used and segment.number in self.segments:
             digest, length = HEADER.unpack(segment.read(at, _HEADER_BYTES))
-            yield digest, Place(segment.number, at + _HEADER_BYTES, length)
+            yield digest, ArenaSpan(segment.number, at + _HEADER_BYTES, length)
             at += record_bytes(length)
 
     def let_go(self) -> list[tuple[int, int]]:

@@ -13,11 +13,11 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 
 from stepwell import limits
-from stepwell.domain.tiers.body_refs import Bodies, Held
+from stepwell.domain.tiers.body_refs import BodyTable, Held
 from stepwell.domain.tiers.tier import COLD, HOT, Tier
 from stepwell.memory.writer.arena import RECORD_OVERHEAD_MAX, Arena, OutOfRoom, record_bytes, shared_segment_bytes
-from stepwell.memory.writer.compaction import Labour
-from stepwell.memory.writer.durable_bodies import Vault
+from stepwell.memory.writer.compaction import BackgroundWork
+from stepwell.memory.writer.durable_bodies import DurableBodies
 from stepwell.memory.writer.segments import FileSegment, MemorySegment, Segment
 from stepwell.memory.writer.upload import Upload
 from stepwell.protocol.handles import IN_STORE, Handle
@@ -28,10 +28,10 @@ class BodyStore:
 
     def __init__(
         self,
-        counted: Bodies,
+        counted: BodyTable,
         arena_bytes: int,
         *,
-        vault: Vault | None = None,
+        vault: DurableBodies | None = None,
         first_segment: int = 1,
         make_memory: Callable[[int, int], Segment] = MemorySegment,
         make_file: Callable[[int, int], Segment] = FileSegment,
@@ -46,7 +46,7 @@ class BodyStore:
         self.handles: dict[bytes, Handle] = {}
         self.on_move: Callable[[bytes, Handle], None] | None = None
         self.on_drop: Callable[[bytes], None] | None = None
-        self.labour = Labour(self)
+        self.labour = BackgroundWork(self)
         self._staged: dict[bytes, int] = {}  # uploads that no command has taken yet
         self.uploading = 0  # bytes of these, and of those that are still to come
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from stepwell import limits
 from stepwell.domain.tiers.tier import COLD, HOT
 from stepwell.errors import RuntimeFault, StoreDamaged
-from stepwell.memory.compression import Packer, unpack, unpack_slices
-from stepwell.memory.writer.arena import Arena, OutOfRoom, Place
-from stepwell.memory.writer.durable_bodies import Vault
+from stepwell.memory.compression import Compressor, unpack, unpack_slices
+from stepwell.memory.writer.arena import Arena, ArenaSpan, OutOfRoom
+from stepwell.memory.writer.durable_bodies import DurableBodies
 from stepwell.memory.writer.segments import Segment
 from stepwell.protocol.handles import IN_STORE, Handle
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stepwell.memory.writer.body_store import BodyStore
 
 
-class Labour:
+class BackgroundWork:
     """The work that is left to do for a store of bodies."""
 
     def __init__(self, bodies: BodyStore) -> None:
@@ -38,7 +38,7 @@ class Labour:
         self._victim: Segment | None = None  # the segment that is being emptied
         self._stuck: dict[bytes, None] = {}  # for want of room
         self._rotten: set[bytes] = set()  # in the vault, and not what was put there
-        self._packer = Packer()
+        self._packer = Compressor()
         self._course: Iterator[None] | None = None
         self._settled: tuple[int, ...] = ()  # how full the arenas were when there was nothing more to do
 
@@ -196,7 +196,7 @@ class Labour:
             stored = b"".join(slices)
             yield self._packer.pack(stored) if pack else unpack(stored, size) if expand else stored
             return
-        yield from Packer().pack_slices(slices) if pack else unpack_slices(slices) if expand else slices
+        yield from Compressor().pack_slices(slices) if pack else unpack_slices(slices) if expand else slices
 
     def _slices(self, digest: bytes, handle: Handle) -> Iterator[bytes]:
         """What is stored of a body in a segment, for as long as it is there."""
@@ -234,7 +234,7 @@ class Labour:
         emptying: bool = False,
     ) -> Generator[None, None, bool]:
         """Write a body elsewhere, piece by piece, and only then let go of its old place; whether there was room."""
-        place: Place | None = None
+        place: ArenaSpan | None = None
         try:
             place = target.reserve(stored, emptying=emptying)
             while not target.prepare(place):
@@ -256,7 +256,7 @@ class Labour:
         return True
 
     def _shelve(
-        self, digest: bytes, old: Handle, vault: Vault, pieces: list[bytes], *, packed: bool
+        self, digest: bytes, old: Handle, vault: DurableBodies, pieces: list[bytes], *, packed: bool
     ) -> Generator[None, None, None]:
         """Leave a body to the vault, which has it already: at the most it is written anew there, compressed."""
         if packed and len(pieces) == 1:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 
-class Vault(Protocol):
+class DurableBodies(Protocol):
     """What the bodies' store asks of it. Whatever is written is written with the turn, or not at all."""
 
     def keep(self, digest: bytes, size: int, data: bytes, *, packed: bool) -> None:

@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Callable
 
 from stepwell import limits
-from stepwell.memory.writer.arena import Arena, Place
-from stepwell.memory.writer.durable_bodies import Vault
+from stepwell.memory.writer.arena import Arena, ArenaSpan
+from stepwell.memory.writer.durable_bodies import DurableBodies
 
 
 class Upload:
     """Bytes are received straight into their place, hashed as they come, and written down in parts."""
 
-    def __init__(self, arena: Arena, place: Place, view: memoryview, vault: Vault | None = None) -> None:
+    def __init__(self, arena: Arena, place: ArenaSpan, view: memoryview, vault: DurableBodies | None = None) -> None:
         self._arena = arena
         self._view = view
         self._hash = hashlib.sha256()
@@ -36,7 +36,7 @@ class Upload:
         if self._vault is not None:
             self._write_parts(self._vault)
 
-    def _write_parts(self, vault: Vault) -> None:
+    def _write_parts(self, vault: DurableBodies) -> None:
         while (start := self._parts * limits.BODY_PART_BYTES) < self._written:
             end = min(start + limits.BODY_PART_BYTES, self.place.length)
             if end > self._written:

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from stepwell.strategies.index.incremental import Following
+from stepwell.strategies.index.incremental import IndexCache
 from stepwell.strategies.index.keyword_hits import Hits
 from stepwell.strategies.index.proximity import Neighbour, Neighbours
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
@@ -51,9 +51,9 @@ class GraphStrategy:
     name: str = "graph"
     capabilities: frozenset[str] = frozenset({"focus", "kinds", "query", "references"})
 
-    def __init__(self, hits: Hits | None = None, neighbours: Following[Neighbours] | None = None) -> None:
+    def __init__(self, hits: Hits | None = None, neighbours: IndexCache[Neighbours] | None = None) -> None:
         self._hits: Final = Hits() if hits is None else hits
-        self._neighbours: Final = Following(Neighbours) if neighbours is None else neighbours
+        self._neighbours: Final = IndexCache(Neighbours) if neighbours is None else neighbours
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
         """As sure as the query's words are, if things are near to each other there; sure of a focus that it finds."""

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final
 
 from stepwell.domain.tiers.source_outline import FILE_KIND
-from stepwell.strategies.index.bm25 import Index, Match
+from stepwell.strategies.index.bm25 import Bm25Index, Match
 from stepwell.strategies.index.index_cache import Indexes
 from stepwell.strategies.index.terms import asked
 from stepwell.strategies.partition import ViewShare, unshared
@@ -50,7 +50,7 @@ class KeywordStrategy:
         scored = (map(partial(_scored, words), each) for each in matches)
         return fill(merge(*scored, key=by_score), budget_tokens)
 
-    def _asked_for(self, request: ContextRequest, view: StrategyView) -> Iterator[Index]:
+    def _asked_for(self, request: ContextRequest, view: StrategyView) -> Iterator[Bm25Index]:
         """Files are listed for whoever asks for that."""
         for project in asked_for(request, view):
             yield self._indexes.index(view, project)

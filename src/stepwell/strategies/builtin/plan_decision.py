@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.strategies.index.incremental import Following
+from stepwell.strategies.index.incremental import IndexCache
 from stepwell.strategies.index.keyword_hits import Hits
 from stepwell.strategies.index.proximity import Neighbours
 from stepwell.strategies.protocol import ContextRequest, DecisionSeen, ScoredFragment, StrategyView
@@ -53,9 +53,9 @@ class PlanDecisionStrategy:
     name: str = "plan-decision"
     capabilities: frozenset[str] = frozenset({"kinds", "plan"})
 
-    def __init__(self, hits: Hits | None = None, neighbours: Following[Neighbours] | None = None) -> None:
+    def __init__(self, hits: Hits | None = None, neighbours: IndexCache[Neighbours] | None = None) -> None:
         self._hits: Final = Hits() if hits is None else hits
-        self._neighbours: Final = Following(Neighbours) if neighbours is None else neighbours
+        self._neighbours: Final = IndexCache(Neighbours) if neighbours is None else neighbours
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
         """0 without a plan, and where nothing was decided."""

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from stepwell.strategies.index.columns import leading
-from stepwell.strategies.index.incremental import Following
+from stepwell.strategies.index.incremental import IndexCache
 from stepwell.strategies.index.timeline import Timeline
 from stepwell.strategies.partition import Portion, ViewShare, unshared
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
@@ -29,8 +29,8 @@ class RecencyStrategy:
     name: str = "recency"
     capabilities: frozenset[str] = frozenset({"time"})
 
-    def __init__(self, timelines: Following[Timeline] | None = None) -> None:
-        self._timelines: Final = Following(Timeline) if timelines is None else timelines
+    def __init__(self, timelines: IndexCache[Timeline] | None = None) -> None:
+        self._timelines: Final = IndexCache(Timeline) if timelines is None else timelines
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
         """Low, because it does not look at the query; 0 if there is nothing of that kind."""

@@ -11,7 +11,7 @@ import numpy as np
 from stepwell.strategies.index import embeddings
 from stepwell.strategies.index.columns import leading
 from stepwell.strategies.index.embeddings import Embeddings
-from stepwell.strategies.index.incremental import Following
+from stepwell.strategies.index.incremental import IndexCache
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
 from stepwell.strategies.ranking import RESULTS_MAX, asked_for, by_score, fill
 
@@ -27,7 +27,7 @@ class SemanticStrategy:
     capabilities: frozenset[str] = frozenset({"kinds", "meaning", "query"})
 
     def __init__(self) -> None:
-        self._embeddings: Final = Following(_embeddings)
+        self._embeddings: Final = IndexCache(_embeddings)
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
         """0 without a model or a query, and of more than `FRAGMENTS_MAX` fragments."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.strategies.index.columns import leading
-from stepwell.strategies.index.incremental import Following
+from stepwell.strategies.index.incremental import IndexCache
 from stepwell.strategies.index.keyword_hits import Hits
 from stepwell.strategies.index.timeline import TIER_RANKS, Timeline
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
@@ -33,9 +33,9 @@ class TieredStrategy:
     name: str = "tiered"
     capabilities: frozenset[str] = frozenset({"kinds", "tiers"})
 
-    def __init__(self, hits: Hits | None = None, timelines: Following[Timeline] | None = None) -> None:
+    def __init__(self, hits: Hits | None = None, timelines: IndexCache[Timeline] | None = None) -> None:
         self._hits: Final = Hits() if hits is None else hits
-        self._timelines: Final = Following(Timeline) if timelines is None else timelines
+        self._timelines: Final = IndexCache(Timeline) if timelines is None else timelines
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
         """Low, and lower if something is asked; 0 if there is nothing of that kind."""

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import Outline, is_content, part_prefix
 from stepwell.limits import MIB
-from stepwell.strategies.index.incremental import CatchesUp
-from stepwell.strategies.index.postings import Batch, Mask, Occurrences, Postings, Slots
+from stepwell.strategies.index.incremental import IncrementalIndex
+from stepwell.strategies.index.postings import Mask, Occurrences, Postings, PostingsBatch, Slots
 from stepwell.strategies.index.terms import pieces, worth
 from stepwell.strategies.partition import Portion
 from stepwell.strategies.protocol import SeenFragment
@@ -64,7 +64,7 @@ class Match(Struct, frozen=True):
     terms: tuple[str, ...]
 
 
-class Index(CatchesUp):
+class Bm25Index(IncrementalIndex):
     """The terms of one project's fragments, at one revision; of those that are wanted in it."""
 
     def __init__(self, project: str, weights: Weights, is_wanted: Callable[[FragmentRow], bool] = is_content) -> None:
@@ -111,7 +111,7 @@ class Index(CatchesUp):
         if len(self._rows) > 2 * len(self._slots) + DEAD_SLOTS_MAX:
             self._compact()
 
-    def _put(self, batch: Batch, rows: Sequence[FragmentRow]) -> None:
+    def _put(self, batch: PostingsBatch, rows: Sequence[FragmentRow]) -> None:
         """Slots come first, and are alive only when all of it is there: what failed in the middle is dead."""
         first = len(self._rows)
         for row in rows:

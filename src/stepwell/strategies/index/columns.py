@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepwell.domain.tiers.source_outline import FILE_KIND
-from stepwell.strategies.index.incremental import Follower
+from stepwell.strategies.index.incremental import SlotIndex
 from stepwell.strategies.protocol import ContextRequest, SeenFragment
 
 Ints = NDArray[np.int64]
@@ -22,7 +22,7 @@ SLOTS_MIN: Final = 1_024
 UNUSED: Final = -1
 
 
-class Columns(Follower):
+class Columns(SlotIndex):
     """What kind each fragment is of. Others have more columns."""
 
     def __init__(self, project: str) -> None:

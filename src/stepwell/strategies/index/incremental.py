@@ -20,7 +20,7 @@ PROJECTS_MAX: Final = limits.PROJECTS_PER_SESSION_MAX  # that are followed, thos
 _REPORTED_EVERY: Final = 250  # fragments
 
 
-class CatchesUp(ABC):
+class IncrementalIndex(ABC):
     """Something about the fragments of one project, at one revision."""
 
     def __init__(self, project: str) -> None:
@@ -75,7 +75,7 @@ class CatchesUp(ABC):
         """Take what is new or different, of which there are at most so many, and forget what is gone."""
 
 
-class Follower(CatchesUp):
+class SlotIndex(IncrementalIndex):
     """Each fragment has a slot, to keep there whatever one likes; that of one that is gone is used again."""
 
     def __init__(self, project: str) -> None:
@@ -135,10 +135,10 @@ class Follower(CatchesUp):
         """Forget it. Its row is still there."""
 
 
-F = TypeVar("F", bound=CatchesUp)
+F = TypeVar("F", bound=IncrementalIndex)
 
 
-class Following(Generic[F]):
+class IndexCache(Generic[F]):
     """One for each project that is asked for; strategies that need the same share them."""
 
     def __init__(self, make: Callable[[str], F], projects_max: int = PROJECTS_MAX) -> None:

@@ -6,8 +6,8 @@ from typing import Final
 
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import is_content
-from stepwell.strategies.index.bm25 import Index, Weights
-from stepwell.strategies.index.incremental import PROJECTS_MAX, Following
+from stepwell.strategies.index.bm25 import Bm25Index, Weights
+from stepwell.strategies.index.incremental import PROJECTS_MAX, IndexCache
 from stepwell.strategies.protocol import StrategyView
 
 INDEXES_MAX: Final = PROJECTS_MAX
@@ -26,17 +26,17 @@ class Indexes:
 
     def __init__(self, weights: Weights | None = None, indexes_max: int = INDEXES_MAX) -> None:
         given = Weights() if weights is None else weights
-        self._content = Following(lambda project: Index(project, given), indexes_max)
-        self._listings = Following(lambda project: Index(project, given, _is_listing), indexes_max)
+        self._content = IndexCache(lambda project: Bm25Index(project, given), indexes_max)
+        self._listings = IndexCache(lambda project: Bm25Index(project, given, _is_listing), indexes_max)
 
     def __len__(self) -> int:
         return len(self._content) + len(self._listings)
 
-    def index(self, view: StrategyView, project: str) -> Index:
+    def index(self, view: StrategyView, project: str) -> Bm25Index:
         """Of everything but listings."""
         return self._content.of(view, project)
 
-    def files(self, view: StrategyView, project: str) -> Index:
+    def files(self, view: StrategyView, project: str) -> Bm25Index:
         """Of listings."""
         return self._listings.of(view, project)
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.strategies.builtin.keyword import QUERY_TERMS_MAX
-from stepwell.strategies.index.bm25 import Index
+from stepwell.strategies.index.bm25 import Bm25Index
 from stepwell.strategies.index.index_cache import Indexes
 from stepwell.strategies.index.terms import asked, worth
 from stepwell.strategies.protocol import StrategyView
@@ -64,6 +64,6 @@ def _words(text: str, terms_max: int) -> dict[str, str]:
     return dict(islice(asked(text[: terms_max * _CHARS_PER_TERM]).items(), terms_max))
 
 
-def _hits(index: Index, words: dict[str, str], terms: Sequence[str], limit: int, kinds: Sequence[str]) -> list[Hit]:
+def _hits(index: Bm25Index, words: dict[str, str], terms: Sequence[str], limit: int, kinds: Sequence[str]) -> list[Hit]:
     matches = index.best(terms, limit, kinds=kinds) if terms else ()
     return [Hit(match.row, match.score, match.terms, words) for match in matches]

@@ -89,7 +89,7 @@ class _Pieces(dict[bytes, int]):
         return number
 
 
-class Batch:
+class PostingsBatch:
     """Fragments that have been read, and are not among the postings yet."""
 
     def __init__(self, pieces: _Pieces) -> None:
@@ -144,11 +144,11 @@ class Postings:
         """All that there ever were, since the slots were numbered."""
         return tuple(self._vocabulary)
 
-    def batch(self) -> Batch:
+    def batch(self) -> PostingsBatch:
         """What is read next. Pieces that were in the last one are known."""
         if len(self._pieces) > PIECES_REMEMBERED_MAX:
             self.forget()
-        return Batch(self._pieces)
+        return PostingsBatch(self._pieces)
 
     def forget(self) -> None:
         """There is nothing to be read for a while: pieces need not be known."""

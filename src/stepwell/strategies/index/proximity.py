@@ -15,8 +15,17 @@ from msgspec import Struct
 
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import Outline, is_content
-from stepwell.strategies.index.incremental import Follower
-from stepwell.strategies.index.references import Dotted, Path, is_module, last_word, meaning, names, slug, stems
+from stepwell.strategies.index.incremental import SlotIndex
+from stepwell.strategies.index.references import (
+    DottedReference,
+    PathReference,
+    is_module,
+    last_word,
+    meaning,
+    names,
+    slug,
+    stems,
+)
 from stepwell.strategies.protocol import SeenFragment
 
 HALF_TOKENS: Final = 200
@@ -51,7 +60,7 @@ class Neighbour(Struct, frozen=True, gc=False):
     places: int = 0  # how many after it; before it, if negative
 
 
-class Neighbours(Follower):
+class Neighbours(SlotIndex):
     """Of one project's fragments. It takes about 0.8 kB for each that has ten references."""
 
     def __init__(self, project: str) -> None:
@@ -88,7 +97,7 @@ class Neighbours(Follower):
         if name in self._places:
             return [name]
         match meaning(name):
-            case Path(path=path, anchor=""):
+            case PathReference(path=path, anchor=""):
                 alike = self._stems.get(stems(path)[0], ())
                 return sorted(source for source in alike if f"/{source}".endswith(f"/{path}"))
             case _:
@@ -166,9 +175,9 @@ class Neighbours(Follower):
         """
         found: list[int]
         match meaning(ref):
-            case Path(path=path, anchor=anchor):
+            case PathReference(path=path, anchor=anchor):
                 found = self._in_file(path, anchor)
-            case Dotted(parts=parts):
+            case DottedReference(parts=parts):
                 found = self._in_module(parts) or self._named(parts) or self._modules(parts)
         return found if len(found) <= TARGETS_MAX else []
 

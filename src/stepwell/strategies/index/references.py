@@ -26,20 +26,20 @@ HEADINGS: Final = " > "
 _NAMES: Final = ", "
 
 
-class Path(Struct, frozen=True):
+class PathReference(Struct, frozen=True):
     """A file from the root, and perhaps a place in it."""
 
     path: str
     anchor: str
 
 
-class Dotted(Struct, frozen=True):
+class DottedReference(Struct, frozen=True):
     """A name, a module, or a name in a module."""
 
     parts: tuple[str, ...]
 
 
-Meaning = Path | Dotted
+Meaning = PathReference | DottedReference
 
 
 def meaning(ref: str) -> Meaning:
@@ -47,16 +47,16 @@ def meaning(ref: str) -> Meaning:
     text = ref.strip()
     path, _, anchor = text.partition("#")
     if "/" in path or path.rpartition(".")[2].lower() in _ENDINGS:
-        return Path(path.removeprefix("./").strip("/"), anchor)
-    return Dotted(tuple(part for part in _SEPARATORS.sub(".", path).split(".") if part))
+        return PathReference(path.removeprefix("./").strip("/"), anchor)
+    return DottedReference(tuple(part for part in _SEPARATORS.sub(".", path).split(".") if part))
 
 
 def last_word(ref: str) -> str:
     """By which a reference is looked up; nothing if it has none."""
     match meaning(ref):
-        case Path(path=path):
+        case PathReference(path=path):
             return stems(path)[0]
-        case Dotted(parts=parts):
+        case DottedReference(parts=parts):
             return parts[-1] if parts else ""
 
 
@@ -73,9 +73,9 @@ def names(text: str) -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = []
     for each in text.split(_NAMES) if text else ():
         match meaning(each):
-            case Dotted(parts=parts):
+            case DottedReference(parts=parts):
                 found += [parts] if parts else []
-            case Path(path=path):
+            case PathReference(path=path):
                 found.append((path,))
     return found
 

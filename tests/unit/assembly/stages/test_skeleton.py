@@ -1,6 +1,6 @@
 """Skeleton: what was decided above a plan, and what its parent has seen, small enough to be carried along."""
 
-from stepwell.assembly.candidate import Piece
+from stepwell.assembly.candidate import AnswerPiece
 from stepwell.assembly.stages.skeleton import SHARE, decisions_first, none, skeleton_of
 from stepwell.strategies.protocol import DecisionSeen, PlanSeen
 from tests.support.assembly import answer, count, meeting, request, result
@@ -46,8 +46,8 @@ def test_in_an_answer() -> None:
 def test_of_an_answer() -> None:
     """A line for each source and piece, as many as there is room for."""
     pieces = [
-        Piece("p", "a", "a.py", "code", 0, (1, 9), "", "full", "def f():\n    return 1"),
-        Piece("p", "b", "a.py", "code", 1, None, "", "full", "x" * 500),
+        AnswerPiece("p", "a", "a.py", "code", 0, (1, 9), "", "full", "def f():\n    return 1"),
+        AnswerPiece("p", "b", "a.py", "code", 1, None, "", "full", "x" * 500),
     ]
     whole = skeleton_of(pieces, 1_000, count)
     assert whole.splitlines() == ["a.py:", "- 1-9 def f():", "- " + "x" * 120]

@@ -13,7 +13,7 @@ import stepwell as sw
 from stepwell import limits
 from stepwell.client.api import views
 from stepwell.limits import MIB
-from stepwell.memory.reader.catalogue_reader import Find, Replayed, replay
+from stepwell.memory.reader.catalogue_reader import CatalogueState, Find, replay
 from stepwell.protocol.handles import CatalogueEnd
 from stepwell.testing import LocalRuntime
 from tests.support.client.sessions import fragment, refused
@@ -199,9 +199,9 @@ class TestOpening:
 
     def test_what_was_replayed_is_not_replayed_again(self, client: sw.Client, monkeypatch: pytest.MonkeyPatch) -> None:
         """A view begins where the last one ended, also if nobody has that any more."""
-        given: list[Replayed | None] = []
+        given: list[CatalogueState | None] = []
 
-        def watched(end: CatalogueEnd, find: Find, before: Replayed | None = None) -> Replayed:
+        def watched(end: CatalogueEnd, find: Find, before: CatalogueState | None = None) -> CatalogueState:
             given.append(before)
             return replay(end, find, before)
 

@@ -15,7 +15,7 @@ from stepwell.client.api.watch import Watch
 from stepwell.domain.events import FragmentStored
 from stepwell.domain.tiers.tier import Tier
 from stepwell.protocol.codec import encode_frame
-from stepwell.protocol.messages import Events, ManagerMessage, Missed, Refusal, Rejected, Response
+from stepwell.protocol.messages import Events, ManagerMessage, Refusal, Rejected, Response, WatchLagged
 from stepwell.testing import LocalRuntime
 from tests.support.client.fake_manager import WELCOME, Reply, impostor
 from tests.support.client.sessions import act, executing, fragment, refused
@@ -289,7 +289,7 @@ BEGUN: list[Reply] = [WELCOME, Events((), 3)]
 @pytest.mark.parametrize(
     "answer, kind",
     [
-        (Missed(3), sw.ProtocolError),
+        (WatchLagged(3), sw.ProtocolError),
         (Response(0, (Refusal(0, "Busy", "later"),)), sw.Busy),
         (Rejected(Refusal(0, "ProtocolError", "no")), sw.ProtocolError),
         (None, sw.RuntimeLost),

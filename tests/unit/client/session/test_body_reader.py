@@ -20,7 +20,7 @@ from stepwell.domain.tiers.model import TierBudget
 from stepwell.limits import KIB, MIB
 from stepwell.memory.reader.mappings import Mappings
 from stepwell.protocol.handles import Handle
-from stepwell.protocol.messages import Granted, ManagerMessage, Refusal, Rejected, Response
+from stepwell.protocol.messages import ManagerMessage, Refusal, Rejected, Response, UploadGranted
 from stepwell.transport.blocking import Connection
 from tests.support.client.fake_manager import WELCOME, Reply, impostor
 from tests.support.client.sessions import executing, fragment, in_threads, unchanged
@@ -345,11 +345,11 @@ def test_manager_killed_between_upload_and_answer(monkeypatch: pytest.MonkeyPatc
     "conversation, kind",
     [
         ([WELCOME, None], sw.RuntimeLost),
-        ([WELCOME, Granted(0, accepted=True), None], sw.RuntimeLost),
+        ([WELCOME, UploadGranted(0, accepted=True), None], sw.RuntimeLost),
         ([WELCOME, Response(1, ())], sw.ProtocolError),
         ([WELCOME, Rejected(Refusal.of(sw.Busy("no"), 0))], sw.Busy),
-        ([WELCOME, Granted(0, accepted=True), Rejected(Refusal.of(sw.Busy("no"), 0))], sw.Busy),
-        ([WELCOME, Granted(0, accepted=True), Response(1, ()), None], sw.RuntimeLost),
+        ([WELCOME, UploadGranted(0, accepted=True), Rejected(Refusal.of(sw.Busy("no"), 0))], sw.Busy),
+        ([WELCOME, UploadGranted(0, accepted=True), Response(1, ()), None], sw.RuntimeLost),
     ],
     ids=[
         "hung up on the offer",

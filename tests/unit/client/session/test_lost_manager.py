@@ -11,7 +11,15 @@ import pytest
 import stepwell as sw
 from stepwell import limits
 from stepwell.domain.replies import FragmentPage
-from stepwell.protocol.messages import Answer, AskStatus, ClientMessage, ManagerMessage, Refusal, Rejected, Response
+from stepwell.protocol.messages import (
+    AskStatus,
+    ClientMessage,
+    CommandResult,
+    ManagerMessage,
+    Refusal,
+    Rejected,
+    Response,
+)
 from stepwell.transport.blocking import Connection
 from tests.support.client.fake_manager import WELCOME, Reply, impostor
 from tests.support.client.sessions import fragment
@@ -95,7 +103,7 @@ def test_manager_killed_in_mid_call_is_an_unknown_outcome(monkeypatch: pytest.Mo
         struct.pack("!i", 3) + b"\xff\xff\xff",
         struct.pack("!i", -2),
         framed(["Hello", 1, "x", None]),
-        framed(["Response", 1, [["Answer", 1, ["NoSuchReply"], {}]]]),
+        framed(["Response", 1, [["CommandResult", 1, ["NoSuchReply"], {}]]]),
     ],
     ids=["wrong message", "noise", "negative length", "a client's message", "unknown reply"],
 )
@@ -108,7 +116,7 @@ def test_answer_that_is_no_answer_is_a_protocol_error(name: str, reply: Reply) -
 
 def test_wrong_number_of_results_is_a_protocol_error() -> None:
     """Two answers to one question answer neither."""
-    answer = Answer(1, FragmentPage((), None))
+    answer = CommandResult(1, FragmentPage((), None))
     with impostor([WELCOME, Response(1, (answer, answer))]) as address, sw.connect(address) as client:
         with pytest.raises(sw.ProtocolError, match="2 results"):
             client.tiers.metrics()

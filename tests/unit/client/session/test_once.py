@@ -15,14 +15,14 @@ from stepwell.client.session.channel import Channel
 from stepwell.protocol.messages import (
     AskStatus,
     ClientMessage,
-    Granted,
     Hello,
     ManagerMessage,
-    Offer,
+    OfferUpload,
     Refusal,
     Rejected,
     Request,
-    Transaction,
+    TransactionRequest,
+    UploadGranted,
 )
 from stepwell.transport.address import listen
 from stepwell.transport.blocking import Connection
@@ -274,12 +274,12 @@ def test_manager_forgets_what_was_answered(stage: Stage) -> None:
 
 def test_interrupted_call_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the middle: the connection is closed, and the manager need not remember the answer."""
-    sent: list[Request | Transaction] = []
+    sent: list[Request | TransactionRequest] = []
     send, receive = Connection.send, Connection.receive
     interrupts = [True]
 
     def note(connection: Connection, message: ClientMessage) -> None:
-        if isinstance(message, Request | Transaction):
+        if isinstance(message, Request | TransactionRequest):
             sent.append(message)
         send(connection, message)
 
@@ -338,9 +338,9 @@ def test_write_in_a_forgotten_session_is_not_sent_again(stage: Stage, name: str)
 def test_what_was_not_sent_is_sent_in_the_new_session(stage: Stage) -> None:
     """An upload that was cut off, and reading, do no harm; neither does having been idle."""
     calls: list[tuple[Cut, Callable[[sw.Client], object]]] = [
-        (lambda each: isinstance(each.message, Offer), lambda client: client.tiers.store(fragment("x", LARGE))),
+        (lambda each: isinstance(each.message, OfferUpload), lambda client: client.tiers.store(fragment("x", LARGE))),
         (
-            lambda each: isinstance(each.message, Granted),
+            lambda each: isinstance(each.message, UploadGranted),
             lambda client: client.tiers.store_many([fragment("x", LARGE)]),
         ),
         (before_answer, lambda client: client.tiers.metrics()),

@@ -3,9 +3,9 @@
 import threading
 
 from stepwell import limits
-from stepwell.client.session.pending_requests import Errand, Errands
+from stepwell.client.session.pending_requests import PendingRequest, PendingRequests
 from stepwell.errors import OutcomeUnknown, RuntimeLost
-from stepwell.protocol.messages import Request, Transaction
+from stepwell.protocol.messages import Request, TransactionRequest
 from tests.support.client.sessions import in_threads
 from tests.support.peers import store
 
@@ -14,38 +14,38 @@ def request(number: int, answered: int) -> Request:
     return Request(number, (store("a"),), answered)
 
 
-def sent(errands: Errands, errand: Errand) -> tuple[int, int]:
+def sent(errands: PendingRequests, errand: PendingRequest) -> tuple[int, int]:
     """The number of an errand, and what it says is answered."""
     message = errands.message(errand)
-    assert isinstance(message, Request | Transaction)
+    assert isinstance(message, Request | TransactionRequest)
     return message.request_id, message.answered
 
 
 def test_answered_is_the_smallest_number_on_its_way() -> None:
     """It stays behind the slowest, and then overtakes all that are over."""
-    errands = Errands()
-    slow, quick, last = Errand(request), Errand(request), Errand(request)
+    errands = PendingRequests()
+    slow, quick, last = PendingRequest(request), PendingRequest(request), PendingRequest(request)
     assert sent(errands, slow) == (1, 1)
     assert sent(errands, quick) == (2, 1)
     errands.end(quick)
-    assert sent(errands, Errand(request)) == (3, 1)
+    assert sent(errands, PendingRequest(request)) == (3, 1)
     errands.end(slow)
     assert sent(errands, last) == (4, 3)
 
 
 def test_number_stays_the_same() -> None:
     """Sent again, a request is the same message."""
-    errands = Errands()
-    errand = Errand(request)
+    errands = PendingRequests()
+    errand = PendingRequest(request)
     first = errands.message(errand)
-    sent(errands, Errand(request))
+    sent(errands, PendingRequest(request))
     assert errands.message(errand) is first
 
 
 def test_ending_is_harmless() -> None:
     """Of what was never numbered, and twice."""
-    errands = Errands()
-    errand = Errand(request)
+    errands = PendingRequests()
+    errand = PendingRequest(request)
     errands.end(errand)
     sent(errands, errand)
     errands.end(errand)
@@ -55,20 +55,20 @@ def test_ending_is_harmless() -> None:
 
 def test_question_is_not_waited_for() -> None:
     """A view can take long, and nothing of it is remembered."""
-    errands = Errands()
+    errands = PendingRequests()
     assert errands.next_number() == 1
-    assert sent(errands, Errand(request)) == (2, 2)
+    assert sent(errands, PendingRequest(request)) == (2, 2)
 
 
 def test_threads_never_say_answered_too_early() -> None:
     """No request is sent whose number somebody has said to be answered already."""
-    errands = Errands()
+    errands = PendingRequests()
     lock = threading.Lock()
     seen: set[int] = set()
 
     def deed(_: int) -> None:
         for _ in range(500):
-            errand = Errand(request)
+            errand = PendingRequest(request)
             number, answered = sent(errands, errand)
             assert answered <= number
             with lock:
@@ -83,7 +83,7 @@ def test_threads_never_say_answered_too_early() -> None:
 
 def test_pauses_grow_up_to_their_limit() -> None:
     """The first attempt comes at once, later ones less and less often, and all of them end."""
-    errand = Errand(request)
+    errand = PendingRequest(request)
     pauses = [errand.pause_s(comes_back=True) for _ in range(100)]
     assert pauses[0] == 0
     known = [pause for pause in pauses[1:] if pause is not None]
@@ -94,14 +94,14 @@ def test_pauses_grow_up_to_their_limit() -> None:
 
 def test_manager_that_does_not_come_back_is_tried_once_more() -> None:
     """It may have cut us off, and be there."""
-    errand = Errand(request)
+    errand = PendingRequest(request)
     assert errand.pause_s(comes_back=False) == 0
     assert errand.pause_s(comes_back=False) is None
 
 
 def test_outcome_is_unknown_only_where_something_was_sent() -> None:
     """Where nothing was, the reason itself is the outcome."""
-    errand, lost = Errand(request), RuntimeLost("gone")
+    errand, lost = PendingRequest(request), RuntimeLost("gone")
     assert errand.outcome(lost) is lost
     errand.sent_in = 1
     unknown = errand.outcome(lost)

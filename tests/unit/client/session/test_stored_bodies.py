@@ -13,7 +13,7 @@ import pytest
 
 import stepwell as sw
 from stepwell.domain.tiers.body_refs import digest_of
-from stepwell.memory.compression import Packer
+from stepwell.memory.compression import Compressor
 from stepwell.protocol.handles import IN_STORE, Handle
 from stepwell.storage.directory import DATABASE
 from tests.support.client.sessions import in_threads
@@ -107,7 +107,7 @@ def test_rotten_body_is_an_error(client: sw.Client, directory: Path, how: str) -
     assert client.tiers.get("rotten").body == body
     names = {
         "digest": f"x'{digest.hex()}'",
-        "other": f"x'{Packer().pack(compressible(len(body), salt + 1)).hex()}'",
+        "other": f"x'{Compressor().pack(compressible(len(body), salt + 1)).hex()}'",
         "upload": f"(SELECT upload FROM bodies WHERE digest = x'{digest.hex()}')",  # noqa: S608 - ours
     }
     alter(directory, ROT[how].format(**names))

@@ -10,7 +10,7 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.client.workflows.agent import Agent
+from stepwell.client.workflows.agent import SubplanAgent
 from stepwell.testing import LocalRuntime
 from tests.support.client.sessions import in_threads
 from tests.support.client.subplans import declared, record, tree
@@ -238,14 +238,14 @@ def test_children_of_children(client: sw.Client) -> None:
 
 def when_waiting(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]) -> None:
     """Have something done when an agent has found nothing, and is about to wait."""
-    wait, deeds = Agent._wait, [deed]
+    wait, deeds = SubplanAgent._wait, [deed]
 
-    def waiting(agent: Agent, watch: sw.Watch | None, seconds: float) -> None:
+    def waiting(agent: SubplanAgent, watch: sw.Watch | None, seconds: float) -> None:
         while deeds:
             deeds.pop()()
         wait(agent, watch, seconds)
 
-    monkeypatch.setattr(Agent, "_wait", waiting)
+    monkeypatch.setattr(SubplanAgent, "_wait", waiting)
 
 
 class TestWaiting:

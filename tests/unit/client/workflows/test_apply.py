@@ -12,7 +12,7 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.client.api.plans import AnsweredPlans
+from stepwell.client.api.plans import PlanApi
 from stepwell.client.workflows import wait as plan_wait
 from stepwell.testing import Clock, LocalRuntime
 from stepwell.trees import recovery
@@ -349,7 +349,7 @@ def test_turns_at_a_root(client: sw.Client, root: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(limits, "APPLY_LOOK_SECONDS", 0.01)
     context, applied = planted(client, root.parent), planted(client, root.parent)
     applied.apply(root)
-    with recovery.Turn(root):
+    with recovery.RootLock(root):
         for call in (context.apply, applied.rollback):
             with pytest.raises(sw.Busy, match=rf"process {os.getpid()} .* 0.05 seconds"):
                 call(root, wait_s=0.05)
@@ -541,7 +541,7 @@ def test_half_forgotten(runtime: LocalRuntime, client: sw.Client, root: Path) ->
     with runtime.faults.drop_request(of="RollBackPlan", times=6), pytest.raises(sw.OutcomeUnknown):
         context.rollback(root)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AnsweredPlans, "roll_back", forgotten)
+        patch.setattr(PlanApi, "roll_back", forgotten)
         planted(client, root.parent).apply(root)
     assert (read(root), kept(root)) == (AFTER, {f"{context.plan_id}-1-back.done"})
 

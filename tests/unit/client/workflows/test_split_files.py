@@ -14,7 +14,7 @@ from stepwell.client.api.strategies import StrategyService
 from stepwell.client.workflows import split_files
 from stepwell.client.workflows.split_files import FileSplitter
 from stepwell.ingest import files
-from stepwell.ingest.files import Asked, Chore, FileSkipped, FileSplit, Outcome
+from stepwell.ingest.files import FileRequest, FileSkipped, FileSplit, Outcome, SplitJob
 from stepwell.pool.chores import CHORES
 
 TEXT = "def f():\n    return 1\n"
@@ -23,9 +23,9 @@ TEXT = "def f():\n    return 1\n"
 class Workers:
     """What a strategy service is to a splitter; what they do is the test's."""
 
-    def __init__(self, work: Callable[[Chore], bytes]) -> None:
+    def __init__(self, work: Callable[[SplitJob], bytes]) -> None:
         self.work = work
-        self.chores: list[Chore] = []
+        self.chores: list[SplitJob] = []
 
     def submit_chores(self, name: str, project: str, payloads: Iterable[bytes]) -> Sequence[Future[bytes]]:
         assert (name, project) == (files.CHORE, "p")
@@ -44,15 +44,15 @@ class Workers:
         return future
 
 
-def honest(chore: Chore) -> bytes:
+def honest(chore: SplitJob) -> bytes:
     return CHORES[files.CHORE](files.encoder.encode(chore))
 
 
-def outcomes(root: Path, work: Callable[[Chore], bytes], names: Sequence[str]) -> list[Outcome]:
+def outcomes(root: Path, work: Callable[[SplitJob], bytes], names: Sequence[str]) -> list[Outcome]:
     """What has become of files that some workers were given."""
     workers = Workers(work)
     splitter = FileSplitter(cast("StrategyService", workers), "p", root, "estimate")
-    looked = [*splitter.looks((Asked(name), 100) for name in names)]
+    looked = [*splitter.looks((FileRequest(name), 100) for name in names)]
     for outcome, data in looked:
         if isinstance(outcome, FileSplit):
             assert data == (root / outcome.source).read_bytes()
@@ -67,8 +67,8 @@ def names(tmp_path: Path) -> list[str]:
     return found
 
 
-def refuse(error: Exception) -> Callable[[Chore], bytes]:
-    def work(_chore: Chore) -> bytes:
+def refuse(error: Exception) -> Callable[[SplitJob], bytes]:
+    def work(_chore: SplitJob) -> bytes:
         raise error
 
     return work
@@ -82,12 +82,12 @@ def refuse(error: Exception) -> Callable[[Chore], bytes]:
         refuse(sw.TaskFailed("there is no room for its result")),
         refuse(sw.BodyGone("the result is gone")),
         lambda _chore: b"rubbish",
-        lambda chore: honest(Chore(chore.root, chore.encoding, chore.files[1:])),
+        lambda chore: honest(SplitJob(chore.root, chore.encoding, chore.files[1:])),
         lambda chore: files.encoder.encode([FileSkipped(each.source, "no such file") for each in chore.files]),
     ],
     ids=["honest", "none", "no room", "gone", "rubbish", "too few", "elsewhere"],
 )
-def test_every_file_is_split(tmp_path: Path, names: list[str], work: Callable[[Chore], bytes]) -> None:
+def test_every_file_is_split(tmp_path: Path, names: list[str], work: Callable[[SplitJob], bytes]) -> None:
     """In their order, by whoever can."""
     found = outcomes(tmp_path, work, names)
     assert [each.source for each in found] == names
@@ -96,7 +96,7 @@ def test_every_file_is_split(tmp_path: Path, names: list[str], work: Callable[[C
 
 def test_no_worker_at_all(tmp_path: Path, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has offered it when it is submitted."""
-    monkeypatch.setattr(Workers, "submit_chores", lambda *_: refuse(sw.NotFound("nobody"))(Chore(b"", "", ())))
+    monkeypatch.setattr(Workers, "submit_chores", lambda *_: refuse(sw.NotFound("nobody"))(SplitJob(b"", "", ())))
     assert all(isinstance(each, FileSplit) for each in outcomes(tmp_path, honest, names))
 
 
@@ -110,7 +110,7 @@ def test_workers_that_never_answer(tmp_path: Path, names: list[str], monkeypatch
 def test_a_file_that_workers_die_of(tmp_path: Path, names: list[str], error: type[sw.StepwellError]) -> None:
     """Costs that file only, and nobody tries it here."""
 
-    def work(chore: Chore) -> bytes:
+    def work(chore: SplitJob) -> bytes:
         if any(each.source == "07.py" for each in chore.files):
             raise error("they died of it")
         return honest(chore)
@@ -124,7 +124,7 @@ def test_a_file_that_workers_die_of(tmp_path: Path, names: list[str], error: typ
 def test_a_file_that_changes_meanwhile(tmp_path: Path, names: list[str]) -> None:
     """Is split as it is when it is stored."""
 
-    def work(chore: Chore) -> bytes:
+    def work(chore: SplitJob) -> bytes:
         answer = honest(chore)
         (tmp_path / "03.py").write_text("def other():\n    return 2\n")
         return answer
@@ -140,14 +140,14 @@ def test_chores_are_of_a_bounded_size(tmp_path: Path) -> None:
         lambda chore: files.encoder.encode([FileSkipped(each.source, "x", digest="x") for each in chore.files])
     )
     splitter = FileSplitter(cast("StrategyService", workers), "p", tmp_path, "estimate")
-    asked = [(Asked(str(number)), 0) for number in range(10_000)]
+    asked = [(FileRequest(str(number)), 0) for number in range(10_000)]
     looks = splitter.looks(asked)
     next(looks)
     assert len(workers.chores) == limits.INGEST_CHORES_AHEAD
     assert 1 + sum(1 for _ in looks) == len(asked)
     assert {len(chore.files) for chore in workers.chores} == {limits.INGEST_CHORE_FILES}
     workers.chores.clear()
-    list(splitter.looks((Asked(str(number)), limits.INGEST_CHORE_BYTES // 2) for number in range(9)))
+    list(splitter.looks((FileRequest(str(number)), limits.INGEST_CHORE_BYTES // 2) for number in range(9)))
     assert [len(chore.files) for chore in workers.chores] == [2, 2, 2, 2, 1]
 
 
@@ -161,7 +161,7 @@ def test_leaving_before_the_end(tmp_path: Path) -> None:
             return futures[-1]
 
     splitter = FileSplitter(cast("StrategyService", Slow(honest)), "p", tmp_path, "estimate")
-    for _ in splitter.looks((Asked(str(number)), 0) for number in range(100)):
+    for _ in splitter.looks((FileRequest(str(number)), 0) for number in range(100)):
         break
     gc.collect()
     assert len(futures) > 1

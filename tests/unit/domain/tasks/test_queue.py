@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepwell.domain.tasks.model import OVER, Offered, TaskState, Worker
+from stepwell.domain.tasks.model import OVER, StrategyOffer, TaskState, Worker
 from stepwell.domain.tasks.queue import TaskTable
 from tests.support.domain.tasks import Office, derived
 from tests.support.domain.world import NOON_MS
@@ -218,7 +218,7 @@ def test_undone(office: Office) -> None:
 
 def test_what_was_offered_last(office: Office) -> None:
     """A later worker may know better what a strategy can."""
-    better = Offered("s", ("regex",), is_partitioned=True)
+    better = StrategyOffer("s", ("regex",), is_partitioned=True)
     office.state.workers.swap(None, Worker("w2", 7, (better,), NOON_MS))
     office.state.workers.swap(office.state.workers.rows["w2"], None)
-    assert office.state.workers.offered == {"s": better, "other": Offered("other")}
+    assert office.state.workers.offered == {"s": better, "other": StrategyOffer("other")}

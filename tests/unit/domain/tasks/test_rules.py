@@ -15,7 +15,7 @@ from stepwell.domain.tasks.commands import (
     LeaseTasks,
     SubmitTask,
 )
-from stepwell.domain.tasks.model import OVER, Death, TaskFault, TaskState
+from stepwell.domain.tasks.model import OVER, TaskFault, TaskState, WorkerDeath
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.domain.verdict import Origin
@@ -350,7 +350,7 @@ def test_death_gives_it_back(busy: Office) -> None:
     busy.leave()
     task = busy.task()
     assert (task.state, task.attempt, task.payload) == (TaskState.QUEUED, 2, b"do it")
-    assert task.deaths == (Death(pid, NOON_MS + 10),)
+    assert task.deaths == (WorkerDeath(pid, NOON_MS + 10),)
 
 
 def test_late_result(busy: Office) -> None:

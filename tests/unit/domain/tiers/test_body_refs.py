@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from stepwell.domain.tiers.body_refs import Bodies, BodyCount, Digest, Held, Outlook, digest_of
+from stepwell.domain.tiers.body_refs import ArenaForecast, BodyCount, BodyTable, Digest, Held, digest_of
 from stepwell.domain.tiers.tier import COLD, HOT, WARM
 from stepwell.errors import InvalidArgument, TierFull
 
@@ -38,7 +38,7 @@ def test_digest_refuses_bytes_of_another_length() -> None:
 
 def test_equal_bodies_count_their_bytes_once() -> None:
     """References are counted one by one, bytes once, until the last reference is gone."""
-    bodies = Bodies()
+    bodies = BodyTable()
     bodies.retain(A, HOT)
     bodies.retain(A, COLD)
     bodies.retain(B, HOT)
@@ -54,7 +54,7 @@ def test_equal_bodies_count_their_bytes_once() -> None:
 
 def test_freed_is_what_nothing_else_refers_to() -> None:
     """However often it is given up: as long as somebody does not, it takes its bytes."""
-    bodies = Bodies()
+    bodies = BodyTable()
     for held, tier in ((A, HOT), (A, COLD), (A, COLD), (B, COLD)):
         bodies.retain(held, tier)
     assert [bodies.freed(leaving) for leaving in ((), (B,), (A, A), (A, A, B), (A, A, A, B))] == [0, 2, 0, 2, 6]
@@ -67,7 +67,7 @@ def test_freed_is_what_nothing_else_refers_to() -> None:
 
 def test_hottest_tier_says_what_a_body_costs() -> None:
     """Raw while anything hot refers to it, nothing while only cold does; whoever else refers is no matter."""
-    bodies = Bodies()
+    bodies = BodyTable()
     assert bodies.tier_of(A[0]) is None
     seen = []
     for step, tier in (
@@ -87,7 +87,7 @@ def test_hottest_tier_says_what_a_body_costs() -> None:
 
 def test_packed_size_counts_while_warm_is_the_hottest() -> None:
     """From when it is known; in hot a body is raw whatever it would take otherwise."""
-    bodies = Bodies()
+    bodies = BodyTable()
     bodies.retain(A, WARM)
     bodies.retain(B, WARM)
     bodies.note_packed(A[0], 1)
@@ -100,7 +100,7 @@ def test_packed_size_counts_while_warm_is_the_hottest() -> None:
 
 def test_packed_size_only_lowers_a_cost() -> None:
     """A body that does not compress counts its size; one that nobody refers to counts nothing."""
-    bodies = Bodies()
+    bodies = BodyTable()
     bodies.note_packed(A[0], 1)
     assert (bodies.counts, bodies.arena_bytes) == ({}, 0)
     bodies.retain(A, HOT)
@@ -113,7 +113,7 @@ def test_packed_size_only_lowers_a_cost() -> None:
 
 def test_what_is_released_is_forgotten_when_it_settles() -> None:
     """Until then its packed size is known, so that undoing gives back the very same costs."""
-    bodies = Bodies()
+    bodies = BodyTable()
     bodies.retain(A, WARM)
     bodies.retain(B, WARM)
     bodies.note_packed(A[0], 1)
@@ -132,10 +132,10 @@ def test_what_is_released_is_forgotten_when_it_settles() -> None:
 
 def test_outlook_changes_nothing() -> None:
     """It says what the arena would hold, of bodies that are there and of new ones, and leaves the counts alone."""
-    bodies = Bodies()
+    bodies = BodyTable()
     bodies.retain(A, WARM)
     bodies.note_packed(A[0], 1)
-    outlook = Outlook(bodies)
+    outlook = ArenaForecast(bodies)
     outlook.retain(A, HOT)
     outlook.retain(B, WARM)
     assert outlook.arena_bytes == 6
@@ -147,7 +147,7 @@ def test_outlook_changes_nothing() -> None:
 
 def test_room_is_required_for_what_is_new() -> None:
     """The bound may be reached and not passed; a body that is there already needs no room."""
-    bodies = Bodies()
+    bodies = BodyTable()
     bodies.retain(A, COLD)
     bodies.require_room((B,), 6)
     bodies.require_room((A,), 4)
@@ -163,7 +163,7 @@ def test_room_is_required_for_what_is_new() -> None:
 
 def test_room_is_required_for_all_that_arrive_together() -> None:
     """Two bodies that fit one by one are refused if they do not fit together; equal ones need room once."""
-    bodies = Bodies()
+    bodies = BodyTable()
     bodies.require_room((A, A), 4)
     with pytest.raises(TierFull):
         bodies.require_room((A, B), 5)

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.domain.tiers.lru import InnerRing, Member, Ring
+from stepwell.domain.tiers.lru import InnerLruList, LruList, LruNode
 from tests.support.domain.world import backwards
 
 NAMES = "abcdef"
 
 
-class Named(Member):
+class Named(LruNode):
     """A member that a test can tell from another."""
 
     __slots__ = ("name",)
@@ -19,8 +19,8 @@ class Named(Member):
         self.name = name
 
 
-AnyRing = Ring[Named] | InnerRing[Named]
-KINDS: list[type[AnyRing]] = [Ring, InnerRing]
+AnyRing = LruList[Named] | InnerLruList[Named]
+KINDS: list[type[AnyRing]] = [LruList, InnerLruList]
 either = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -70,8 +70,8 @@ def test_touch_moves_to_the_end(kind: type[AnyRing]) -> None:
 
 def test_the_two_kinds_do_not_meddle() -> None:
     """A member has a place in one of each kind, and moving in one is nothing to the other."""
-    ring, members = filled(Ring, "abc")
-    inner: InnerRing[Named] = InnerRing()
+    ring, members = filled(LruList, "abc")
+    inner: InnerLruList[Named] = InnerLruList()
     inner.extend(members.values())
     ring.touch(members["a"])
     inner.take_out(members["b"])
@@ -124,7 +124,7 @@ def test_undoing_in_reverse_restores_every_order(kind: type[AnyRing], warm_up: l
 def test_victims_are_found_without_a_scan(kind: type[AnyRing]) -> None:
     """The first of a ring of any size costs one step: the rest is not looked at."""
     ring, members = filled(kind, NAMES)
-    links = ("after", "before") if kind is Ring else ("inner_after", "inner_before")
+    links = ("after", "before") if kind is LruList else ("inner_after", "inner_before")
     for name in NAMES[1:]:
         for link in links:
             delattr(members[name], link)

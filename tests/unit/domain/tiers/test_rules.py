@@ -24,7 +24,7 @@ from stepwell.domain.tiers.commands import (
     SweepStale,
 )
 from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.table import Entry, FragmentTable, Usage
+from stepwell.domain.tiers.table import FragmentEntry, FragmentTable, Usage
 from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import Conflict, InvalidArgument, NotFound, OutOfScope, StepTooLarge, TierFull
 from tests.support.domain.world import NOON_MS, World, image
@@ -543,7 +543,9 @@ class TestEvict:
         looked_at: list[str] = []
         oldest = FragmentTable.oldest
 
-        def counting(table: FragmentTable, tier: Tier, projects: frozenset[str] | None = None) -> Iterator[Entry]:
+        def counting(
+            table: FragmentTable, tier: Tier, projects: frozenset[str] | None = None
+        ) -> Iterator[FragmentEntry]:
             for entry in oldest(table, tier, projects):
                 looked_at.append(entry.row.fragment_id)
                 yield entry

@@ -11,7 +11,7 @@ from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import Busy, InvalidArgument
-from stepwell.manager.check.doctor import Check, Report, examine
+from stepwell.manager.check.doctor import Check, CheckReport, examine
 from stepwell.storage import readonly
 from stepwell.storage.directory import DATABASE, LOCK
 from stepwell.storage.schema import VERSION
@@ -49,7 +49,7 @@ def seven(_encoding: str) -> Callable[[bytes], int]:
     return lambda _: 7
 
 
-def examined(directory: Path) -> Report:
+def examined(directory: Path) -> CheckReport:
     """What the doctor says; that it leaves no trace is part of every test."""
     before = everything_in(directory)
     report = examine(directory, seven)

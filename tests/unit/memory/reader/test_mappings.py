@@ -11,7 +11,7 @@ import pytest
 
 from stepwell import limits
 from stepwell.errors import BodyGone, RuntimeFault
-from stepwell.memory.compression import Packer
+from stepwell.memory.compression import Compressor
 from stepwell.memory.reader.mappings import Mappings, content
 from stepwell.memory.writer.segments import MemorySegment
 from stepwell.protocol.handles import Handle
@@ -97,7 +97,7 @@ class TestFinding:
         """Raw bytes are not copied; packed ones are expanded."""
         raw = memoryview(b"raw")
         assert content(raw, Handle(1, 0, 3, 3, packed=False)) is raw
-        packed = memoryview(Packer().pack(b"x" * 1_000))
+        packed = memoryview(Compressor().pack(b"x" * 1_000))
         expanded = content(packed, Handle(1, 0, len(packed), 1_000, packed=True))
         assert (bytes(expanded), expanded.readonly) == (b"x" * 1_000, True)
 

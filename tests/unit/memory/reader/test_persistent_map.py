@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell.memory.reader import persistent_map
-from stepwell.memory.reader.persistent_map import Layered
+from stepwell.memory.reader.persistent_map import PersistentMap
 
 CHANGES = st.lists(st.dictionaries(st.sampled_from("abcdef"), st.none() | st.integers(0, 9), max_size=4), max_size=8)
 
@@ -14,7 +14,7 @@ CHANGES = st.lists(st.dictionaries(st.sampled_from("abcdef"), st.none() | st.int
 @given(steps=CHANGES)
 def test_the_same_as_a_dict(changes_min: int, steps: list[dict[str, int | None]]) -> None:
     """Whatever is changed, and whenever the changes are laid to the ground; and what was there before stays."""
-    states: list[tuple[dict[str, int], Layered[str, int]]] = [({}, Layered({}))]
+    states: list[tuple[dict[str, int], PersistentMap[str, int]]] = [({}, PersistentMap({}))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(persistent_map, "_CHANGES_MIN", changes_min)
         for changes in steps:
@@ -32,7 +32,7 @@ def test_the_same_as_a_dict(changes_min: int, steps: list[dict[str, int | None]]
 
 def test_what_has_not_changed_is_shared() -> None:
     """Few changes cost what they are; many make a new ground, so that they do not cost more each time."""
-    first = Layered(dict.fromkeys(range(100_000), "x"))
+    first = PersistentMap(dict.fromkeys(range(100_000), "x"))
     second = first.changed(dict.fromkeys(range(100)))
     assert second._ground is first._ground
     third = second.changed(dict.fromkeys(range(20_000)))
@@ -41,7 +41,7 @@ def test_what_has_not_changed_is_shared() -> None:
 
 
 def test_what_is_not_there() -> None:
-    mapping = Layered({"a": 1}).changed({"a": None})
+    mapping = PersistentMap({"a": 1}).changed({"a": None})
     for key in "ab":
         with pytest.raises(KeyError):
             mapping[key]

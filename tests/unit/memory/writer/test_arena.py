@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stepwell import limits
 from stepwell.limits import KIB, MIB
-from stepwell.memory.writer.arena import HEADER, Arena, OutOfRoom, Place, record_bytes, shared_segment_bytes
+from stepwell.memory.writer.arena import HEADER, Arena, ArenaSpan, OutOfRoom, record_bytes, shared_segment_bytes
 from stepwell.memory.writer.segments import MemorySegment, Segment
 from tests.support.memory.bodies import Watched, noise
 
@@ -36,22 +36,22 @@ def digest(number: int) -> bytes:
     return number.to_bytes(32, "big")
 
 
-def put(arena: Arena, key: bytes, data: bytes | memoryview) -> Place:
+def put(arena: Arena, key: bytes, data: bytes | memoryview) -> ArenaSpan:
     handle = arena.append(key, data, len(data), packed=False)
     assert (handle.size, handle.packed) == (handle.stored, False)
-    return Place(handle.segment, handle.offset, handle.stored)
+    return ArenaSpan(handle.segment, handle.offset, handle.stored)
 
 
-def stored(arena: Arena, place: Place) -> bytes:
+def stored(arena: Arena, place: ArenaSpan) -> bytes:
     return arena.segments[place.segment].read(place.offset, place.length)
 
 
-def fill(arena: Arena, count: int, length: int = SEGMENT // 16 - HEADER.size) -> list[Place]:
+def fill(arena: Arena, count: int, length: int = SEGMENT // 16 - HEADER.size) -> list[ArenaSpan]:
     """Bodies of which sixteen fill a segment, unless another length is said."""
     return [put(arena, digest(number), noise(length, number)) for number in range(count)]
 
 
-def walk(arena: Arena) -> Iterator[tuple[Segment, int, Place]]:
+def walk(arena: Arena) -> Iterator[tuple[Segment, int, ArenaSpan]]:
     for segment in arena.segments.values():
         for number, place in arena.records(segment):
             yield segment, int.from_bytes(number, "big"), place

@@ -13,7 +13,7 @@ from stepwell.domain.tiers.commands import DeleteFragment, EvictLru, StoreFragme
 from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import Busy, TierFull
 from stepwell.limits import KIB
-from stepwell.memory.reader.catalogue_reader import Replayed, replay
+from stepwell.memory.reader.catalogue_reader import CatalogueState, replay
 from stepwell.memory.writer.arena import Arena, OutOfRoom
 from tests.support.memory.bodies import compressible, noise
 from tests.support.memory.catalogue import ORIGIN, Library, assert_same, library
@@ -72,7 +72,7 @@ class TestViews:
         """After each of many changes, of two projects with bodies in common, a view is the table."""
         random = seeded(seed)
         with library() as held:
-            before: dict[str, Replayed | None] = {"p": None, "q": None}
+            before: dict[str, CatalogueState | None] = {"p": None, "q": None}
             for _ in range(400):
                 change(held, random, random.choice("pq"))
                 if random.random() < 0.3:
@@ -190,7 +190,7 @@ class TestListing:
         monkeypatch.setattr(limits, "CATALOGUE_ROWS_PER_SLICE", 4)
         random = seeded(seed)
         with library() as held:
-            before: Replayed | None = None
+            before: CatalogueState | None = None
             generations = set()
             for _ in range(600):
                 change(held, random)
@@ -407,7 +407,7 @@ class TestReplaying:
         """A state that is replayed on and on does not grow with what was deleted."""
         monkeypatch.setattr("stepwell.memory.reader.catalogue_reader._STALE_HANDLES_MAX", 10)
         with library() as held:
-            before: Replayed | None = None
+            before: CatalogueState | None = None
             for number in range(100):
                 held.store("a", str(number).encode())
                 before = held.view(before=before)

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from stepwell.strategies.builtin.graph import SEEDS_MAX, GraphStrategy
-from stepwell.strategies.index.incremental import Following
+from stepwell.strategies.index.incremental import IndexCache
 from stepwell.strategies.index.proximity import (
     APART,
     FAR_TOKENS,
@@ -260,7 +260,7 @@ def test_at_most_so_many_seeds(graph: GraphStrategy) -> None:
 
 
 def test_nothing_is_left_of_what_is_gone() -> None:
-    store, following = Store(), Following(Neighbours)
+    store, following = Store(), IndexCache(Neighbours)
     part(store, "a", "b", "x.y", name="one, two.three", source="src/a.py")
     part(store, "b", source="src/a.py", order=1)
     store.store("file:src/a.py", source="src/a.py", kind="file")

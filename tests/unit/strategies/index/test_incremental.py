@@ -4,12 +4,12 @@ import pytest
 
 from stepwell.errors import BodyGone
 from stepwell.strategies.index.columns import SLOTS_MIN, Columns, leading
-from stepwell.strategies.index.incremental import Follower, Following
+from stepwell.strategies.index.incremental import IndexCache, SlotIndex
 from stepwell.strategies.protocol import SeenFragment
 from tests.support.strategy_views import Store, ask
 
 
-class Reader(Follower):
+class Reader(SlotIndex):
     """Keeps bodies, and counts how many it has read."""
 
     def __init__(self, project: str = "p") -> None:
@@ -101,7 +101,7 @@ def test_only_so_many_projects_are_followed() -> None:
     for project in "abc":
         store.store("x", project, project=project)
     view = store.view("a", "b", "c")
-    following = Following(Reader, projects_max=2)
+    following = IndexCache(Reader, projects_max=2)
     first = following.of(view, "a")
     for project in "bac":
         assert following.of(view, project).known == {"x": project}

@@ -2,26 +2,35 @@
 
 import pytest
 
-from stepwell.strategies.index.references import Dotted, Path, is_module, last_word, meaning, names, slug, stems
+from stepwell.strategies.index.references import (
+    DottedReference,
+    PathReference,
+    is_module,
+    last_word,
+    meaning,
+    names,
+    slug,
+    stems,
+)
 
 
 @pytest.mark.parametrize(
     "ref, meant, word",
     [
-        ("catch_up", Dotted(("catch_up",)), "catch_up"),
-        ("Index.catch_up", Dotted(("Index", "catch_up")), "catch_up"),
-        ("std::vec::Vec", Dotted(("std", "vec", "Vec")), "Vec"),
-        ("self->next", Dotted(("self", "next")), "next"),
-        ("..", Dotted(()), ""),
-        ("", Dotted(()), ""),
-        ("docs/design.md#layout", Path("docs/design.md", "layout"), "design"),
-        ("./README.md", Path("README.md", ""), "README"),
-        ("docs/README.md", Path("docs/README.md", ""), "README"),
-        ("setup.py", Path("setup.py", ""), "setup"),
-        ("/etc/", Path("etc", ""), "etc"),
+        ("catch_up", DottedReference(("catch_up",)), "catch_up"),
+        ("Index.catch_up", DottedReference(("Index", "catch_up")), "catch_up"),
+        ("std::vec::Vec", DottedReference(("std", "vec", "Vec")), "Vec"),
+        ("self->next", DottedReference(("self", "next")), "next"),
+        ("..", DottedReference(()), ""),
+        ("", DottedReference(()), ""),
+        ("docs/design.md#layout", PathReference("docs/design.md", "layout"), "design"),
+        ("./README.md", PathReference("README.md", ""), "README"),
+        ("docs/README.md", PathReference("docs/README.md", ""), "README"),
+        ("setup.py", PathReference("setup.py", ""), "setup"),
+        ("/etc/", PathReference("etc", ""), "etc"),
     ],
 )
-def test_what_it_looks_like(ref: str, meant: Path | Dotted, word: str) -> None:
+def test_what_it_looks_like(ref: str, meant: PathReference | DottedReference, word: str) -> None:
     """A path has a slash or an ending that files have; anything else is a name."""
     assert meaning(ref) == meant
     assert last_word(ref) == word
