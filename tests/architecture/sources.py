@@ -25,6 +25,18 @@ def imported_modules(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 pass
 
 
+def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The line and the text of each docstring, those behind an attribute or a constant included."""
+    for node in ast.walk(tree):
+        body: object = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else ():
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    yield statement.lineno, text
+                case _:
+                    pass
+
+
 def called_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """The line and the dotted name of each call that has one."""
     for node in ast.walk(tree):

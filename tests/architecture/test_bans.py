@@ -16,7 +16,12 @@ TESTS = [ROOT / "tests", ROOT / "features"]
 EVERYTHING = [*SOURCE, *TESTS, ROOT / "workers", ROOT / "benchmarks", ROOT / "noxfile.py"]
 PICKLING = PACKAGE / "pool/pickling.py"
 UNPICKLING = [path for path in python_files(*SOURCE) if path != PICKLING]
-MESSAGES = [PACKAGE / "domain/commands", PACKAGE / "domain/replies.py", PACKAGE / "protocol/messages.py"]
+MESSAGES = [
+    PACKAGE / "domain/command_roots.py",
+    *(PACKAGE / f"domain/{subject}/commands.py" for subject in ("tiers", "plans", "changesets", "tasks", "receipts")),
+    PACKAGE / "domain/replies.py",
+    PACKAGE / "protocol/messages.py",
+]
 
 
 def silenced_types(source: str) -> list[str]:

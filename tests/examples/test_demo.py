@@ -51,6 +51,21 @@ def lossy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_run_runtime", lambda *_: bad)
 
 
+@pytest.mark.parametrize("arguments", [["--processes", "0"], ["--threads", "-1"], ["--processes", "1000"]])
+def test_misuse_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong argument is answered on stderr, with nothing on stdout."""
+    assert main(arguments) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "--processes and --threads" in told.err
+
+
+def test_no_manager_is_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line says that there is none, and how to get one."""
+    assert main(["--address", str(tmp_path / "no.sock")]) == 1
+    assert capsys.readouterr().err
+
+
 def test_its_own_runtime(capsys: pytest.CaptureFixture[str]) -> None:
     """Everything that was stored, created and recorded is there, and the budget held at every revision."""
     assert main([*SMALL, "--json"]) == 0

@@ -34,8 +34,6 @@ from tests.support.cli.processes import COMMAND
         ["backup", "", "--data-dir", "/nowhere"],
         ["status", "--loud"],
         ["status", "--address", "/tmp/" + "x" * 200],  # noqa: S108 - nothing is made there
-        ["demo", "--processes", "0"],
-        ["demo", "--threads", "-1"],
         ["plan"],
         ["plan", "dance"],
         ["plan", "show"],
@@ -44,7 +42,6 @@ from tests.support.cli.processes import COMMAND
         ["plan", "record", "01M000"],
         ["plan", "apply", "01M000", "--root", ""],
         ["action", "create"],
-        ["demo", "--processes", "1000"],
     ],
     ids=" ".join,
 )
@@ -56,10 +53,10 @@ def test_misuse_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     assert "stepwell" in told.err
 
 
-@pytest.mark.parametrize("command", ["status", "demo"])
-def test_no_manager_is_1(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", [["status"], ["action", "list"]])
+def test_no_manager_is_1(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line says that there is none, and how to get one."""
-    assert main([command, "--address", str(tmp_path / "no.sock")]) == 1
+    assert main([*command, "--address", str(tmp_path / "no.sock")]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "there is no manager at" in line
     assert "stepwell serve" in line
@@ -124,7 +121,7 @@ def test_names_in_complaints_are_harmless(capsys: pytest.CaptureFixture[str]) ->
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     told = capsys.readouterr().out
-    assert all(command in told for command in ("serve", "workers", "ask", "status", "doctor", "backup", "demo"))
+    assert all(command in told for command in ("serve", "workers", "ask", "status", "doctor", "backup"))
     assert all(command in told for command in ("action", "plan"))
 
 
