@@ -3,6 +3,9 @@ import os
 import pytest
 from hypothesis import Phase, settings
 
+from tests.signals import restore_keyboard_signals
+
+restore_keyboard_signals()
 os.environ["DISABLE_TQDM"] = "1"  # read by bm25s when it is imported: a bar that nobody sees has a thread for ever
 
 # Repeatable by default. To soak: STEPWELL_HYPOTHESIS_PROFILE=long pytest tests/property -o faulthandler_timeout=0
