@@ -1,4 +1,6 @@
+import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import Phase, settings
@@ -25,3 +27,10 @@ def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is kept from writing cannot write down either what of it was covered."""
     for name in ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """No test leaves the collector frozen: cycles that a later test drops would then hold what they hold for ever."""
+    yield
+    assert gc.get_freeze_count() == 0, "call gc.freeze() in a process of its own"
