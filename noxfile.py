@@ -96,6 +96,8 @@ def benchmark(session: nox.Session) -> None:
 
 def prepare(session: nox.Session, group: str) -> None:
     """Have what a group names: in an environment of this run that has it all, or else in the session's own."""
+    # The tests start many interpreters. Where the machine forbids bytecode files, each would compile the whole package.
+    session.env["PYTHONDONTWRITEBYTECODE"] = ""
     for wider in WIDER.get(group, ()):
         if wider in installed:
             session.env["PATH"] = f"{installed[wider]}{os.pathsep}{os.environ['PATH']}"

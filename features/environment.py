@@ -12,7 +12,9 @@ from behave.runner import Context
 
 from features.support import expected_failure
 from stepwell.testing.leaks import no_leaks, private_runtime_directory
+from tests.support.signals import restore_keyboard_signals
 
+restore_keyboard_signals()
 expected_failure.install()
 
 

@@ -1,8 +1,13 @@
+import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import Phase, settings
 
+from tests.support.signals import restore_keyboard_signals
+
+restore_keyboard_signals()
 os.environ["DISABLE_TQDM"] = "1"  # read by bm25s when it is imported: a bar that nobody sees has a thread for ever
 
 # Repeatable by default. To soak: STEPWELL_HYPOTHESIS_PROFILE=long pytest tests/property -o faulthandler_timeout=0
@@ -22,3 +27,10 @@ def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is kept from writing cannot write down either what of it was covered."""
     for name in ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """No test leaves the collector frozen: cycles that a later test drops would then hold what they hold for ever."""
+    yield
+    assert gc.get_freeze_count() == 0, "call gc.freeze() in a process of its own"
