@@ -25,9 +25,8 @@ from stepwell.domain.tiers.commands import (
     SetBudget,
     StoreFragment,
 )
-from stepwell.domain.tiers.model import FragmentRow, TierBudget
+from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
 from stepwell.domain.tiers.serial_index import SerialIndex
-from stepwell.domain.tiers.tier import Tier
 from stepwell.domain.verdict import Origin, RowChanged
 from stepwell.errors import Refused
 from stepwell.protocol.codec import encode_frame

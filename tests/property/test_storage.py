@@ -39,9 +39,8 @@ from stepwell.domain.tiers.commands import (
     SetBudget,
     StoreFragment,
 )
-from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.tiers.table import FragmentEntry
-from stepwell.domain.tiers.tier import Tier
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Refused
 from stepwell.limits import KIB, MIB

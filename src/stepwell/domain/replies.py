@@ -10,9 +10,8 @@ from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.plans.model import Action, ActionState, Decision, Phase, Plan, PlanState
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.tasks.model import StrategyOffer, Task, TaskState, Worker
-from stepwell.domain.tiers.model import FragmentRow, TierBudget
+from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
 from stepwell.domain.tiers.table import Usage
-from stepwell.domain.tiers.tier import Tier
 
 
 class Reply(Struct, frozen=True, array_like=True, gc=False, tag=True):

@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from stepwell.domain.commands import Command
 from stepwell.domain.replies import AnyReply, Reply, Row
-from stepwell.domain.tiers.body_refs import Held, digest_of
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.model import BodyRef
 from stepwell.errors import InvalidArgument, OutOfScope, StepwellError, revive
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Origin(Struct, frozen=True):
     session_id: str
     now_ms: int
     projects: frozenset[str] | None = None
-    uploads: Mapping[int, Held | StepwellError] = MappingProxyType({})
+    uploads: Mapping[int, BodyRef | StepwellError] = MappingProxyType({})
     """What this connection has uploaded, by number, or why it was refused."""
 
     def require(self, projects: Iterable[str]) -> None:
@@ -69,7 +70,7 @@ class Origin(Struct, frozen=True):
         """Whether all of these are in scope."""
         return self.projects is None or self.projects.issuperset(projects)
 
-    def held(self, body: bytes | int) -> Held:
+    def held(self, body: bytes | int) -> BodyRef:
         """The digest and size of a body that came inline, or of an upload."""
         if isinstance(body, bytes):
             return digest_of(body), len(body)

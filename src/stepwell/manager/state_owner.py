@@ -21,8 +21,7 @@ from stepwell.domain.tasks.model import Task
 from stepwell.domain.tasks.queue import TaskTable
 from stepwell.domain.tiers import fast_path
 from stepwell.domain.tiers.commands import EvictLru, GetFragment, RelieveArena, SetBudget, StoreFragment
-from stepwell.domain.tiers.model import FragmentRow, TierBudget
-from stepwell.domain.tiers.tier import HOT, Tier
+from stepwell.domain.tiers.model import HOT, FragmentRow, Tier, TierBudget
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged
 from stepwell.errors import Busy, NotOwner, StepTooLarge, StepwellError, TierFull
 from stepwell.manager.journal import Journal

@@ -12,8 +12,8 @@ from stepwell.domain.bounded_types import Label
 from stepwell.domain.changesets.mode import Mode, check_mode
 from stepwell.domain.changesets.paths import problem_with
 from stepwell.domain.checks import check, checked, require_instance, utf8
-from stepwell.domain.tiers.body_refs import Digest, Held, digest_of
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.body_refs import Digest, digest_of
+from stepwell.domain.tiers.model import BodyRef, Tier
 from stepwell.errors import InvalidArgument
 
 
@@ -146,7 +146,7 @@ class EntryRow(Struct, frozen=True, array_like=True, gc=False):
         return self.changeset_id, self.seq
 
     @property
-    def held(self) -> tuple[Held, ...]:
+    def held(self) -> tuple[BodyRef, ...]:
         sides = (self.before, self.after)
         return tuple((side.digest, side.size or 0) for side in sides if side and side.held)
 

@@ -21,8 +21,7 @@ from msgspec import Meta, Struct
 
 from stepwell.domain.bounded_types import Label, Sentence, StrategyName
 from stepwell.domain.changesets.model import Content
-from stepwell.domain.tiers.body_refs import Held
-from stepwell.domain.tiers.tier import COLD, Tier
+from stepwell.domain.tiers.model import COLD, BodyRef, Tier
 
 
 class TaskState(StrEnum):
@@ -103,7 +102,7 @@ class Task(Struct, frozen=True, array_like=True, gc=False):
         return self.state is TaskState.LEASED and self.due_at_ms is None
 
     @property
-    def held(self) -> tuple[Held, ...]:
+    def held(self) -> tuple[BodyRef, ...]:
         return ((self.content.digest, self.content.size or 0),) if self.content else ()
 
     @property

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from stepwell.domain.tiers.tier import COLD, HOT, WARM, Tier
+from stepwell.domain.tiers.model import COLD, HOT, WARM, BodyRef, Tier
 from stepwell.errors import InvalidArgument, TierFull
 
 
@@ -46,10 +46,6 @@ class Digest(Struct, frozen=True):
 
     def __str__(self) -> str:
         return self.value.hex()
-
-
-Held = tuple[bytes, int]
-"""A reference to a body whose bytes the manager keeps: its digest and its size."""
 
 
 class BodyCount(Struct, gc=False):
@@ -121,7 +117,7 @@ class BodyTable:
             return None
         return HOT if count.hot else WARM if count.warm else COLD if count.cold else None
 
-    def require_room(self, arriving: Sequence[Held], limit: int, leaving: Sequence[Held] = ()) -> None:
+    def require_room(self, arriving: Sequence[BodyRef], limit: int, leaving: Sequence[BodyRef] = ()) -> None:
         """Refuse bodies that would, together, go past the bound in bytes, once others have left."""
         new = {digest: size for digest, size in arriving if digest not in self}
         if new and self.bytes - self.freed(leaving) + sum(new.values()) > limit:
@@ -130,13 +126,13 @@ class BodyTable:
                 limit=limit,
             )
 
-    def freed(self, leaving: Sequence[Held]) -> int:
+    def freed(self, leaving: Sequence[BodyRef]) -> int:
         """How many bytes nothing would refer to any more without these references."""
         return sum(
             size for (digest, size), times in Counter(leaving).items() if self.counts[digest].references == times
         )
 
-    def retain(self, held: Held, tier: Tier) -> None:
+    def retain(self, held: BodyRef, tier: Tier) -> None:
         digest, size = held
         count = self.counts.get(digest)
         if count is None:
@@ -156,7 +152,7 @@ class BodyTable:
         self.bytes += total
         self.arena_bytes += total
 
-    def release(self, held: Held, tier: Tier) -> None:
+    def release(self, held: BodyRef, tier: Tier) -> None:
         digest, size = held
         count = self.counts[digest]
         self.arena_bytes += count.add(tier, -1)
@@ -189,13 +185,13 @@ class ArenaForecast:
         self._touched: dict[bytes, BodyCount] = {}
         self.arena_bytes = bodies.arena_bytes
 
-    def retain(self, held: Held, tier: Tier) -> None:
+    def retain(self, held: BodyRef, tier: Tier) -> None:
         self.arena_bytes += self._count(held).add(tier, 1)
 
-    def release(self, held: Held, tier: Tier) -> None:
+    def release(self, held: BodyRef, tier: Tier) -> None:
         self.arena_bytes += self._count(held).add(tier, -1)
 
-    def _count(self, held: Held) -> BodyCount:
+    def _count(self, held: BodyRef) -> BodyCount:
         digest, size = held
         count = self._touched.get(digest)
         if count is None:

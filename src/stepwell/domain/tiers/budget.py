@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from stepwell import limits
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import ArenaForecast, BodyTable
-from stepwell.domain.tiers.model import FragmentRow, TierBudget
+from stepwell.domain.tiers.model import BELOW, COLD, HOT, WARM, FragmentRow, Tier, TierBudget
 from stepwell.domain.tiers.table import Key
-from stepwell.domain.tiers.tier import BELOW, COLD, HOT, WARM, Tier
 from stepwell.domain.verdict import Origin, RowChanged
 from stepwell.errors import StepTooLarge, TierFull
 

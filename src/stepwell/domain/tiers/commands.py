@@ -27,8 +27,7 @@ from stepwell.domain.bounded_types import (
     UploadNumber,
 )
 from stepwell.domain.command_roots import Internal, Read, Write
-from stepwell.domain.tiers.model import Depth, TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Depth, Tier, TierBudget
 
 
 class StoreFragment(Write[replies.FragmentPlaced], frozen=True):

@@ -17,8 +17,7 @@ from stepwell.domain.replies import FragmentFound
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.commands import GetFragment, StoreFragment
-from stepwell.domain.tiers.model import NO_METADATA, FragmentRow
-from stepwell.domain.tiers.tier import HOT
+from stepwell.domain.tiers.model import HOT, NO_METADATA, FragmentRow
 from stepwell.domain.verdict import Origin
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct, field
@@ -22,9 +23,25 @@ from stepwell.domain.bounded_types import (
     known_label,
 )
 from stepwell.domain.checks import check, check_metadata, checked, require_instance, utf8
-from stepwell.domain.tiers.body_refs import Held
-from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import InvalidArgument
+
+
+class Tier(StrEnum):
+    """Where a fragment is. Hot is bounded by tokens, warm and cold by entries."""
+
+    HOT = "hot"
+    WARM = "warm"
+    COLD = "cold"
+
+
+HOT, WARM, COLD = Tier
+"""The same for what runs with every store: Python 3.11 takes 100 ns to find a member by its class."""
+
+ABOVE = {Tier.WARM: Tier.HOT, Tier.COLD: Tier.WARM}
+BELOW = {Tier.HOT: Tier.WARM, Tier.WARM: Tier.COLD}
+
+BodyRef = tuple[bytes, int]
+"""A reference to a body whose bytes the manager keeps: its digest and its size."""
 
 Depth = Annotated[int, Meta(ge=0, le=16, description="a detail depth is a whole number from 0 to 16")]
 
@@ -121,7 +138,7 @@ class FragmentRow(Struct, frozen=True, array_like=True, gc=False):
         return self.project, self.fragment_id
 
     @property
-    def held(self) -> tuple[Held, ...]:
+    def held(self) -> tuple[BodyRef, ...]:
         return ((self.digest, self.size),)
 
 

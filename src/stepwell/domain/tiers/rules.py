@@ -42,9 +42,8 @@ from stepwell.domain.tiers.commands import (
     SweepIdle,
     SweepStale,
 )
-from stepwell.domain.tiers.model import NO_METADATA, FragmentRow, Names, TierBudget
+from stepwell.domain.tiers.model import ABOVE, BELOW, COLD, HOT, NO_METADATA, WARM, FragmentRow, Names, Tier, TierBudget
 from stepwell.domain.tiers.table import FragmentEntry, Key
-from stepwell.domain.tiers.tier import ABOVE, BELOW, COLD, HOT, WARM, Tier
 from stepwell.domain.verdict import Origin, RowChanged, Verdict, decides
 from stepwell.errors import Conflict, NotFound, OutOfScope, StepTooLarge, TierFull
 

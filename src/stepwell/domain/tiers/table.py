@@ -13,9 +13,8 @@ from msgspec import Struct
 from sortedcontainers import SortedDict
 
 from stepwell.domain.tiers.lru import InnerLruList, LruList, LruNode
-from stepwell.domain.tiers.model import FragmentRow, TierBudget
+from stepwell.domain.tiers.model import HOT, WARM, FragmentRow, Tier, TierBudget
 from stepwell.domain.tiers.serial_index import SerialIndex
-from stepwell.domain.tiers.tier import HOT, WARM, Tier
 
 Key = tuple[str, str]
 

@@ -20,8 +20,8 @@ from stepwell import limits
 from stepwell.domain import invariants
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.state import State
+from stepwell.domain.tiers.model import Tier
 from stepwell.domain.tiers.table import Usage
-from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import ProtocolError, StoreDamaged
 from stepwell.manager.check.body_check import BodyCheck
 from stepwell.protocol.codec import decode_from_manager

@@ -13,8 +13,8 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 
 from stepwell import limits
-from stepwell.domain.tiers.body_refs import BodyTable, Held
-from stepwell.domain.tiers.tier import COLD, HOT, Tier
+from stepwell.domain.tiers.body_refs import BodyTable
+from stepwell.domain.tiers.model import COLD, HOT, BodyRef, Tier
 from stepwell.memory.writer.arena import RECORD_OVERHEAD_MAX, Arena, OutOfRoom, record_bytes, shared_segment_bytes
 from stepwell.memory.writer.compaction import BackgroundWork
 from stepwell.memory.writer.durable_bodies import DurableBodies
@@ -145,7 +145,7 @@ class BodyStore:
         self.uploading += size
         return Upload(self.arena, place, segment.view[place.offset : place.offset + size], self.vault)
 
-    def stage(self, upload: Upload) -> Held:
+    def stage(self, upload: Upload) -> BodyRef:
         """An upload is complete: it stays until it is unstaged."""
         digest, place = upload.finish(is_new=lambda found: found not in self.handles), upload.place
         self._staged[digest] = self._staged.get(digest, 0) + 1

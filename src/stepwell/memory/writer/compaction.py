@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from stepwell import limits
-from stepwell.domain.tiers.tier import COLD, HOT
+from stepwell.domain.tiers.model import COLD, HOT
 from stepwell.errors import RuntimeFault, StoreDamaged
 from stepwell.memory.compression import Compressor, unpack, unpack_slices
 from stepwell.memory.writer.arena import Arena, ArenaSpan, OutOfRoom

@@ -18,8 +18,7 @@ from stepwell.domain.plans.commands import DeclareSubplans, EndSession, RetryPla
 from stepwell.domain.plans.model import ProjectLink
 from stepwell.domain.tiers.body_refs import Digest, digest_of
 from stepwell.domain.tiers.commands import DeleteFragment
-from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.tier import COLD
+from stepwell.domain.tiers.model import COLD, TierBudget
 from stepwell.errors import (
     AlreadyExists,
     Busy,

@@ -25,7 +25,7 @@ from stepwell.domain.plans.commands import (
 from stepwell.domain.plans.model import Lease, Phase, Plan, PlanState
 from stepwell.domain.replies import PlansForgotten, Reply
 from stepwell.domain.tiers.body_refs import digest_of
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier
 from stepwell.domain.verdict import AnyChange, RowChanged
 from stepwell.errors import NotFound
 from tests.support.domain.world import LINKS, World, image

@@ -11,8 +11,7 @@ from stepwell.domain.receipts.commands import GetReceipt, ListReceipts, StoreRec
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.commands import DeleteFragment, GetMetrics, LocateBodies, SetBudget, StoreFragment
-from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.verdict import Origin
 from stepwell.errors import AlreadyExists, InvalidArgument, NotFound, OutOfScope, TierFull, TransactionAborted
 from tests.support.domain.world import NOON_MS, World, image

@@ -4,12 +4,12 @@ import hashlib
 
 import pytest
 
-from stepwell.domain.tiers.body_refs import ArenaForecast, BodyCount, BodyTable, Digest, Held, digest_of
-from stepwell.domain.tiers.tier import COLD, HOT, WARM
+from stepwell.domain.tiers.body_refs import ArenaForecast, BodyCount, BodyTable, Digest, digest_of
+from stepwell.domain.tiers.model import COLD, HOT, WARM, BodyRef
 from stepwell.errors import InvalidArgument, TierFull
 
-A: Held = (digest_of(b"aaaa"), 4)
-B: Held = (digest_of(b"bb"), 2)
+A: BodyRef = (digest_of(b"aaaa"), 4)
+B: BodyRef = (digest_of(b"bb"), 2)
 
 
 def test_digest_is_sha256() -> None:
@@ -58,7 +58,7 @@ def test_freed_is_what_nothing_else_refers_to() -> None:
     for held, tier in ((A, HOT), (A, COLD), (A, COLD), (B, COLD)):
         bodies.retain(held, tier)
     assert [bodies.freed(leaving) for leaving in ((), (B,), (A, A), (A, A, B), (A, A, A, B))] == [0, 2, 0, 2, 6]
-    new: Held = (digest_of(b"ccc"), 3)
+    new: BodyRef = (digest_of(b"ccc"), 3)
     bodies.require_room((new,), 7, (B,))
     with pytest.raises(TierFull, match="in their 6 bytes"):
         bodies.require_room((new,), 6, (B,))

@@ -19,8 +19,7 @@ from stepwell.domain.tiers.commands import (
     SetBudget,
     StoreFragment,
 )
-from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.tier import COLD, HOT, WARM, Tier
+from stepwell.domain.tiers.model import COLD, HOT, WARM, Tier, TierBudget
 from stepwell.errors import InvalidArgument, StepTooLarge, TierFull
 from tests.support.domain.world import World, image
 

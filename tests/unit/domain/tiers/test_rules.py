@@ -23,9 +23,8 @@ from stepwell.domain.tiers.commands import (
     SweepIdle,
     SweepStale,
 )
-from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.tiers.table import FragmentEntry, FragmentTable, Usage
-from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import Conflict, InvalidArgument, NotFound, OutOfScope, StepTooLarge, TierFull
 from tests.support.domain.world import NOON_MS, World, image
 

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from stepwell.domain.tiers.body_refs import digest_of
-from stepwell.domain.tiers.model import Fragment, FragmentRow
+from stepwell.domain.tiers.model import Fragment, FragmentRow, Tier
 from stepwell.domain.tiers.source_outline import (
     FILE_KIND,
     NAME_CHARS_MAX,
@@ -19,7 +19,6 @@ from stepwell.domain.tiers.source_outline import (
     part_ids,
     part_prefix,
 )
-from stepwell.domain.tiers.tier import Tier
 
 FULL = Outline(lines=(3, 7), name="Index.catch_up", order=0, speaker="Alice", refs=("os", "a.b"))
 ROW = FragmentRow(

@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stepwell.domain.state import State
-from stepwell.domain.tiers.model import FragmentRow
+from stepwell.domain.tiers.model import FragmentRow, Tier
 from stepwell.domain.tiers.table import FragmentTable, Usage
-from stepwell.domain.tiers.tier import Tier
 from tests.support.domain.world import image
 
 Step = tuple[str, str, Tier | None]
