@@ -71,7 +71,7 @@ class FragmentsMoved(Reply, frozen=True):
     more: bool = False
 
 
-class FragmentRemoved(Reply, frozen=True, tag="FragmentDeleted"):
+class FragmentRemoved(Reply, frozen=True):
     """It is gone."""
 
     project: str
@@ -181,7 +181,7 @@ class PlanPage(Reply, frozen=True):
     cursor: str | None
 
 
-class DecisionFound(Reply, frozen=True, tag="DecisionRecorded"):
+class DecisionFound(Reply, frozen=True):
     """A decision."""
 
     decision: Decision
@@ -207,7 +207,7 @@ class ChangesetPage(Reply, frozen=True):
     cursor: str | None
 
 
-class EntryFound(Reply, frozen=True, tag="ChangeRecorded"):
+class EntryFound(Reply, frozen=True):
     """The entry, and so the changeset that it really went to."""
 
     entry: EntryRow

@@ -9,9 +9,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
+from stepwell.domain.changesets.table import EntryTable
 from stepwell.domain.plans.model import Action, Decision, Plan
+from stepwell.domain.plans.table import PlanTable
 from stepwell.domain.receipts.model import ReceiptRow
-from stepwell.domain.tables import Cell, EntryTable, PlanTable, ReceiptTable, Table
+from stepwell.domain.receipts.table import ReceiptTable
+from stepwell.domain.tables import Cell, Table
 from stepwell.domain.tasks.model import Task, Worker
 from stepwell.domain.tasks.queue import TaskTable, WorkerTable
 from stepwell.domain.tiers.body_refs import BodyTable

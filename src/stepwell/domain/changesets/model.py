@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from enum import StrEnum
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -171,6 +172,20 @@ class Changeset(Struct, frozen=True, array_like=True):
     @property
     def key(self) -> str:
         return self.changeset_id
+
+
+class ChangesetOwner(Protocol):
+    """The part of a plan that the rules of changesets read.
+
+    It is a protocol, because plans depend on changesets and not the other way round.
+    """
+
+    @property
+    def plan_id(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def changeset_ids(self) -> tuple[str, ...]: ...
 
 
 class ContextRow(Struct, frozen=True, array_like=True):

@@ -20,7 +20,6 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from stepwell.domain.bounded_types import Label, Sentence, StrategyName
-from stepwell.domain.changesets.model import Content
 from stepwell.domain.tiers.model import COLD, BodyRef, Tier
 
 
@@ -74,7 +73,7 @@ class Task(Struct, frozen=True, array_like=True, gc=False):
     deaths: tuple[WorkerDeath, ...] = ()
     fault: TaskFault | None = None
     result: bytes | None = None
-    content: Content | None = None  # in place of a result that no message carries
+    content: BodyRef | None = None  # in place of a result that no message carries
     ended_at_ms: int | None = None
 
     @property
@@ -103,7 +102,7 @@ class Task(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def held(self) -> tuple[BodyRef, ...]:
-        return ((self.content.digest, self.content.size or 0),) if self.content else ()
+        return (self.content,) if self.content else ()
 
     @property
     def tier(self) -> Tier:
