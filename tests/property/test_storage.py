@@ -286,11 +286,11 @@ class Storage(RuleBasedStateMachine):
         for name, row in self.sessions.items():
             self.sessions[name] = msgspec.structs.replace(row, answered=row.answered + answered)
         self.replies = {key: each for key, each in self.replies.items() if key[1] >= self.sessions[key[0]].answered}
-        touched = self.state.fragments.touched
-        assert touched is not None
-        before = set(touched)
+        unwritten = self.state.fragments._read
+        assert unwritten is not None
+        before = set(unwritten)
         self.made.journal.tidy({name: row.answered for name, row in self.sessions.items()}, self.now_s)
-        self.written |= before - set(touched)
+        self.written |= before - set(unwritten)
         self.commit()
 
     @rule()

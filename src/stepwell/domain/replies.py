@@ -15,10 +15,10 @@ from stepwell.domain.tiers.table import Usage
 
 
 class Reply(Struct, frozen=True, array_like=True, gc=False, tag=True):
-    """The root of the replies. `wants` names the bodies that travel beside a reply."""
+    """The root of the replies. `body_digests` names the bodies that travel beside a reply."""
 
     @property
-    def wants(self) -> tuple[bytes, ...]:
+    def body_digests(self) -> tuple[bytes, ...]:
         return ()
 
 
@@ -51,7 +51,7 @@ class FragmentFound(Reply, frozen=True):
     access_count: int
 
     @property
-    def wants(self) -> tuple[bytes, ...]:
+    def body_digests(self) -> tuple[bytes, ...]:
         return (self.row.digest,)
 
 
@@ -110,7 +110,7 @@ class BodiesLocated(Reply, frozen=True):
     found: tuple[bytes, ...]
 
     @property
-    def wants(self) -> tuple[bytes, ...]:
+    def body_digests(self) -> tuple[bytes, ...]:
         return self.found
 
 
@@ -221,7 +221,7 @@ class EntryPage(Reply, frozen=True):
     with_bodies: bool
 
     @property
-    def wants(self) -> tuple[bytes, ...]:
+    def body_digests(self) -> tuple[bytes, ...]:
         if not self.with_bodies:
             return ()
         return tuple(digest for entry in self.entries for digest, _ in entry.held)
@@ -239,7 +239,7 @@ class ReceiptFound(Reply, frozen=True):
     receipt: ReceiptRow
 
     @property
-    def wants(self) -> tuple[bytes, ...]:
+    def body_digests(self) -> tuple[bytes, ...]:
         return (self.receipt.digest,)
 
 

@@ -1,4 +1,9 @@
-"""Tables of immutable rows. A table changes by `swap` alone, and `unswap` is its inverse."""
+"""The generic tables of immutable rows. Each subject has its own table in its folder, most of them built on `Table`.
+
+A table changes by `swap(before, after)` alone, which replaces a row by its successor with the same key; None on one
+side inserts or deletes. `unswap` with the same arguments is the exact inverse. Whatever a table derives from its rows
+(indexes, sums, orders) is updated inside these two methods, so that it can never disagree with the rows.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ from sortedcontainers import SortedDict
 
 
 class Keyed(Protocol):
-    """A row knows its key."""
+    """A row that knows the key under which its table has it."""
 
     @property
     def key(self) -> Hashable: ...
@@ -19,12 +24,13 @@ RowT = TypeVar("RowT", bound=Keyed)
 
 
 class Table(Generic[RowT]):
-    """Rows by key, in order of key."""
+    """Rows by key, iterated in the order of their keys, which is the order of pages. Subclasses add indexes."""
 
     def __init__(self) -> None:
         self.rows: SortedDict[Hashable, RowT] = SortedDict()
 
     def get(self, key: Hashable) -> RowT | None:
+        """Return the row with this key, or None."""
         row: RowT | None = self.rows.get(key)
         return row
 
@@ -35,30 +41,32 @@ class Table(Generic[RowT]):
         return iter(self.rows.values())
 
     def after(self, key: str | None) -> Iterator[RowT]:
-        """Rows behind a key, or all."""
+        """Iterate over the rows with a larger key; over all rows for None. The key need not exist any more."""
         for found in self.rows.irange(key, inclusive=(False, True)):
             yield self.rows[found]
 
     def swap(self, before: RowT | None, after: RowT | None) -> None:
-        """Take one row for another with the same key."""
+        """Replace `before` by `after`, which has the same key."""
         if after is not None:
             self.rows[after.key] = after
         elif before is not None:
             del self.rows[before.key]
 
     def unswap(self, before: RowT | None, after: RowT | None) -> None:
-        """Undo a swap."""
+        """Undo `swap(before, after)`."""
         self.swap(after, before)
 
 
 class Cell(Generic[RowT]):
-    """A table of exactly one row."""
+    """A table of exactly one row, which is replaced and never deleted."""
 
     def __init__(self, row: RowT) -> None:
         self.row = row
 
     def swap(self, _before: RowT, after: RowT) -> None:
+        """Replace the row."""
         self.row = after
 
     def unswap(self, before: RowT, _after: RowT) -> None:
+        """Undo `swap(before, _after)`."""
         self.row = before

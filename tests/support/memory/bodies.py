@@ -95,7 +95,7 @@ class Shelf:
 
     def delete(self, digest: bytes) -> None:
         self.counted.release((digest, len(self.bodies.pop(digest))), self.tiers.pop(digest))
-        self.counted.settle()
+        self.counted.forget_undo()
         self.store.follow(digest)
 
     def handle(self, digest: bytes) -> Handle:

@@ -268,4 +268,4 @@ def _content(
 
 def held_content(body: bytes | int, mode: int | None, origin: Origin) -> Content:
     """Bytes that we keep, inline or uploaded."""
-    return Content(*origin.held(body), held=True, mode=mode)
+    return Content(*origin.resolve_body(body), held=True, mode=mode)

@@ -94,7 +94,7 @@ def finish(state: State, command: FinishTask, origin: Origin) -> Verdict:
     if isinstance(result, bytes):
         ended = replace(ended, result=result)
     elif result is not None:
-        body = origin.held(result)
+        body = origin.resolve_body(result)
         state.bodies.require_room((body,), state.budget.bodies_bytes)
         ended = replace(ended, content=body)
     worker = state.workers.get(origin.session_id)

@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from stepwell import limits
 from stepwell.domain import invariants
 from stepwell.domain.events import AnyEvent
+from stepwell.domain.machine import note_packed_bytes
 from stepwell.domain.state import State
 from stepwell.domain.tiers.model import Tier
 from stepwell.domain.tiers.table import Usage
@@ -174,7 +175,7 @@ class _Doctor:
                 return State()
             for body in stock.bodies:
                 if body.takes is not None:
-                    state.bodies.note_packed(body.digest, body.takes)
+                    note_packed_bytes(state.bodies, body.digest, body.takes)
             for name in invariants.INVARIANTS:
                 try:
                     for problem in invariants.check(state, only=(name,)):

@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 
 from stepwell import limits
+from stepwell.domain.machine import note_packed_bytes
 from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.model import COLD, HOT, BodyRef, Tier
 from stepwell.memory.writer.arena import RECORD_OVERHEAD_MAX, Arena, OutOfRoom, record_bytes, shared_segment_bytes
@@ -71,7 +72,7 @@ class BodyStore:
     def restore(self, digest: bytes, size: int, packed_bytes: int | None, *, packed: bool) -> None:
         """A body that is in the vault from an earlier time; it comes into memory as it is needed there."""
         if packed_bytes is not None:
-            self.counted.note_packed(digest, packed_bytes)
+            note_packed_bytes(self.counted, digest, packed_bytes)
             if packed_bytes >= size:
                 self.labour.incompressible.add(digest)
         assert self.vault is not None

@@ -427,6 +427,6 @@ class TestEndAndRead:
         for number in range(3):
             world.record(str(number), after=bytes([number]) * 20 * limits.KIB)
         page = world.do(ListEntries("cs", with_bodies=True))
-        assert (len(page.entries), page.cursor, len(page.wants)) == (2, "2", 2)
+        assert (len(page.entries), page.cursor, len(page.body_digests)) == (2, "2", 2)
         without = world.do(ListEntries("cs"))
-        assert (len(without.entries), without.cursor, without.wants) == (2, "2", ())
+        assert (len(without.entries), without.cursor, without.body_digests) == (2, "2", ())

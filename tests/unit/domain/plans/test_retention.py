@@ -258,10 +258,10 @@ class TestTrees:
         idle = world.plan("plan-old")
         lease = Lease(world.state.revision, "alice", world.now_ms + 1)
         leased = RowChanged[Plan](idle, replace(idle, state=PlanState.PROCESSING, lease=lease))
-        world.state.forwards(leased)
+        world.state.make(leased)
         reply = forget(world)
         assert (reply.plan_ids, reply.more) == (("later",), False)
-        world.state.backwards(leased)
+        world.state.undo(leased)
         assert len(forget(world).plan_ids) == 4
 
     def test_nothing_of_it_is_left(self, world: World) -> None:
@@ -372,8 +372,8 @@ class TestSteps:
             machine.evolve(world.state, verdict, world.now_ms)
             assert image(world.state) != before
             for change in reversed(verdict.changes):
-                world.state.backwards(change)
-            world.state.settle()
+                world.state.undo(change)
+            world.state.forget_undo()
             assert image(world.state) == before
             assert invariants.check(world.state) == []
             forget(world)

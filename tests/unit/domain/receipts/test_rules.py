@@ -55,9 +55,9 @@ class TestStoring:
         world.do(receipt("a"))
         digest = digest_of(b"a")
         assert world.state.bodies.tier_of(digest) is Tier.COLD
-        assert world.do(GetReceipt("a")).wants == (digest,)
-        assert world.do(ListReceipts()).wants == ()
-        assert world.do(receipt("a")).wants == ()
+        assert world.do(GetReceipt("a")).body_digests == (digest,)
+        assert world.do(ListReceipts()).body_digests == ()
+        assert world.do(receipt("a")).body_digests == ()
         assert world.do(LocateBodies((digest,))).found == (digest,)
 
     def test_uploaded(self, world: World) -> None:

@@ -122,10 +122,10 @@ def test_what_is_released_is_forgotten_when_it_settles() -> None:
     assert (bodies.bytes, bodies.arena_bytes, A[0] in bodies) == (0, 0, False)
     bodies.retain(A, WARM)
     assert (bodies.bytes, bodies.arena_bytes) == (4, 1)
-    bodies.settle()
+    bodies.forget_undo()
     assert bodies.counts == {A[0]: BodyCount(4, 1, warm=1)}
     bodies.release(A, WARM)
-    bodies.settle()
+    bodies.forget_undo()
     bodies.retain(A, WARM)
     assert bodies.arena_bytes == 4
 

@@ -448,7 +448,7 @@ class TestReading:
         before = image(world.state)
         digests = tuple(map(digest_of, (b"cold", b"nobody's", b"hot")))
         reply = world.do(LocateBodies(digests), projects={"p"})
-        assert reply.found == reply.wants == (digests[0], digests[2])
+        assert reply.found == reply.body_digests == (digests[0], digests[2])
         assert image(world.state) == before
         world.do(DeleteFragment("q", "b"))
         assert world.do(LocateBodies(digests[:1])).found == ()
