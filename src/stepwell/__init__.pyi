@@ -78,8 +78,7 @@ from .domain.replies import (
     TierMetrics,
 )
 from .domain.tiers.body_refs import Digest
-from .domain.tiers.model import Fragment, FragmentRow, TierBudget
-from .domain.tiers.tier import Tier
+from .domain.tiers.model import Fragment, FragmentRow, Tier, TierBudget
 from .errors import (
     ActionUnavailable,
     AlreadyExists,

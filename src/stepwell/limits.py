@@ -29,6 +29,25 @@ REPLY_BYTES_MAX: Final = 6 * MIB  # of rows: past it a page ends, and the rest o
 SIMPLE_SOURCE_CHARS_MAX: Final = 256  # of what a shortcut finds
 SIMPLE_RESULT_BYTES: Final = 4 * KIB  # what its result takes in a reply, at the most
 ERROR_CHARS_MAX: Final = 2_000  # an error message quotes what it was given; nobody reads more
+HANDLE_BYTES: Final = 128  # that the place of a body takes in a frame, rounded up
+
+# Names and texts. They are held in memory with every row, and the first three are keys of tables.
+PROJECT_CHARS_MAX: Final = 128
+FRAGMENT_ID_CHARS_MAX: Final = 512  # a path and the name of a part of the file fit
+LABEL_CHARS_MAX: Final = 64  # a kind, a tool, an alias, a capability, the name of a strategy
+IDENTIFIER_CHARS_MAX: Final = 64  # of an id that a client makes; a ULID has 26
+NAME_PART_CHARS_MAX: Final = 64  # of each part of `[[server:]namespace/]name`
+SOURCE_CHARS_MAX: Final = 4_096  # as long as a path can be
+METADATA_KEY_CHARS_MAX: Final = 128
+METADATA_VALUE_CHARS_MAX: Final = 8_192
+CURSOR_CHARS_MAX: Final = 600  # the longest key, which is a fragment's id, and a little more
+NAMES_CACHED_MAX: Final = 1_024  # labels and projects whose pattern was matched; both are few
+DETAIL_DEPTH_MAX: Final = 16
+OUTLINE_NAME_CHARS_MAX: Final = 256  # of a part of a file, a heading path say: no reader needs more
+OUTLINE_REFS_MAX: Final = 64  # names that a part of a file refers to
+OUTLINE_REFS_CHARS_MAX: Final = 2_000  # of these together: a fragment should not be mostly metadata
+OUTLINE_ANCHOR_CHARS_MAX: Final = 400  # of a source in an id: the rest is for the name of the part
+OUTLINE_ANCHORS_CACHED_MAX: Final = 256  # sources: the rows of one file are usually handled together
 
 # What one peer may hold of the manager.
 PEERS_MAX: Final = 512
@@ -66,8 +85,10 @@ MOVES_PER_STEP_MAX: Final = 4_096  # about 20 ms of the loop
 SWEEP_MOVES_MAX: Final = 1_000
 SWEEP_SECONDS: Final = 60.0
 PAGE_ROWS_MAX: Final = 1_000
+FRAGMENT_ROW_BYTES: Final = 4 * KIB  # of a fragment in a frame, without source, metadata and body, rounded up
 SCAN_ROWS_MAX: Final = 2_000  # rows that one page may examine before it returns its cursor
 PATTERN_CHARS_MAX: Final = 512
+GLOBS_MAX: Final = 16  # of one page
 WILDCARDS_MAX: Final = 32  # of all globs of a page: each row is matched against all of them
 PATTERN_MEMORY_BYTES_MAX: Final = 256 * KIB  # a pattern that needs more is refused; compiling one takes about 1 ms
 
@@ -112,6 +133,7 @@ VALIDATION_OUTPUT_CHARS_MAX: Final = 8_000  # the end of it: what failed is said
 
 # Tasks and strategies.
 STRATEGIES_MAX: Final = 256  # that the workers of a manager offer together
+CAPABILITIES_MAX: Final = 32  # of one strategy
 TASK_PAYLOAD_BYTES_MAX: Final = 512 * KIB  # a request, or the shares of one that are to be merged
 TASKS_BYTES_MAX: Final = 256 * MIB  # of payloads and results that wait
 TASK_RESULT_BYTES_MAX: Final = 64 * KIB  # that a message carries; a larger one is uploaded
@@ -154,6 +176,7 @@ RECEIPT_BYTES_MAX: Final = 4 * MIB  # 10,000 candidates of 400 bytes each
 RECEIPTS_BYTES_MAX: Final = 256 * MIB  # of all of them
 RECEIPTS_PERCENT_MAX: Final = 10  # of all bodies' bytes: fragments are what the room is for
 TITLE_CHARS_MAX: Final = 200  # a line of a list
+RECEIPT_ROW_BYTES: Final = 2 * KIB  # of a receipt in a page, without its projects, rounded up
 
 # Ingesting.
 INGEST_FILE_BYTES_MAX: Final = 4 * MIB  # a larger file is data: about 2,000 fragments that nobody asks for
@@ -276,6 +299,8 @@ assert CONFLICTS_MAX * PATH_CHARS_MAX < REPLY_BYTES_MAX, "a plan with its confli
 assert 2 * VALIDATIONS_MAX * VALIDATION_OUTPUT_CHARS_MAX < REPLY_BYTES_MAX // 4, "and so is one with its validations"
 assert CLOSED_PLANS_MAX < PLANS_MAX, "plans that are over leave room for others"
 assert PLANS_PER_TREE_MAX < FORGOTTEN_ROWS_PER_STEP_MAX, "a tree's plans are forgotten in one step"
+assert OUTLINE_ANCHOR_CHARS_MAX < FRAGMENT_ID_CHARS_MAX <= CURSOR_CHARS_MAX, "an id has room for a part's name"
+assert OUTLINE_REFS_CHARS_MAX <= METADATA_VALUE_CHARS_MAX, "an outline fits into metadata"
 assert RECEIPTS_MAX <= SCAN_ROWS_MAX, "a page of receipts examines all of them at the most"
 assert INLINE_BODY_BYTES_MAX <= RECEIPT_BYTES_MAX <= RECEIPTS_BYTES_MAX, "the largest receipt has room"
 assert WATCHER_OUTBOX_BYTES < OUTBOX_BYTES_MAX, "a watcher is never full of events alone, unless of one step"

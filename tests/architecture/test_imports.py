@@ -39,23 +39,35 @@ def test_the_contracts_hold() -> None:
 
 @pytest.fixture
 def empty_package(tmp_path: Path) -> Path:
-    """A package that has every layer, with nothing in it."""
+    """A package that has every layer and every module that a contract names, with nothing in it."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     package = tmp_path / "stepwell"
-    for layer in re.findall(r"\w+", " ".join(contracts[0]["layers"])):
-        (package / layer).mkdir(parents=True)
-        (package / layer / "__init__.py").touch()
-    (package / "__init__.py").touch()
+    named: set[str] = set()
+    for contract in contracts:
+        layers = re.findall(r"\w+", " ".join(contract.get("layers", ())))
+        named.update(f"{container}.{layer}" for container in contract.get("containers", ()) for layer in layers)
+        named.update(each for kind in ("source", "forbidden") for each in contract.get(f"{kind}_modules", ()))
+    for module in named:
+        if module.startswith("stepwell."):
+            folder = tmp_path.joinpath(*module.replace("*", "tiers").split("."))
+            folder.mkdir(parents=True, exist_ok=True)
+            for each in (folder, *folder.parents[: len(module.split(".")) - 1]):
+                (each / "__init__.py").touch()
     return package
 
 
 @pytest.mark.parametrize(
     "module, statement, reason",
     [
-        ("domain/machine.py", "import stepwell.runtime", "domain is not allowed to import stepwell.runtime"),
+        ("domain/machine/__init__.py", "import stepwell.runtime", "domain is not allowed to import stepwell.runtime"),
         ("manager/loop.py", "import stepwell.client", "manager is not allowed to import stepwell.client"),
         ("protocol/codec.py", "import socket", "protocol is not allowed to import socket"),
         ("domain/clock.py", "def now():\n    import time", "domain is not allowed to import time"),
+        ("domain/tiers/lru.py", "import stepwell.domain.plans.model", "tiers is not allowed to import"),
+        ("domain/changesets/rules.py", "import stepwell.domain.plans", "changesets is not allowed to import"),
+        ("domain/plans/apply.py", "import stepwell.domain.tasks", "plans is not allowed to import"),
+        ("domain/tiers/model/__init__.py", "import stepwell.domain.state", "tiers.model is not allowed to import"),
+        ("domain/plans/apply.py", "import stepwell.domain.machine", "plans is not allowed to import"),
         ("homeless.py", "", "homeless"),
     ],
 )

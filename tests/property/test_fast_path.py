@@ -16,7 +16,6 @@ from stepwell.domain.commands import Command
 from stepwell.domain.machine import Outcome
 from stepwell.domain.replies import FragmentPlaced, Reply
 from stepwell.domain.state import State
-from stepwell.domain.tiers import fast_path
 from stepwell.domain.tiers.commands import (
     DeleteFragment,
     DemoteFragment,
@@ -25,9 +24,8 @@ from stepwell.domain.tiers.commands import (
     SetBudget,
     StoreFragment,
 )
-from stepwell.domain.tiers.model import FragmentRow, TierBudget
+from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
 from stepwell.domain.tiers.serial_index import SerialIndex
-from stepwell.domain.tiers.tier import Tier
 from stepwell.domain.verdict import Origin, RowChanged
 from stepwell.errors import Refused
 from stepwell.protocol.codec import encode_frame
@@ -80,10 +78,10 @@ def short(state: State, commands: Sequence[Command[Reply]], asking: Origin) -> l
     outcomes: list[Outcome | str] = []
     while len(outcomes) < len(commands):
         rest = commands[len(outcomes) :]
-        rows, bodies = fast_path.store(state, rest, asking, ROOM)
+        rows, bodies = machine.apply_store_run(state, rest, asking, ROOM)
         if rows:
             outcomes += [stored(row, bodies[row.digest]) for row in rows]
-        elif found := fast_path.get(state, rest, asking):
+        elif found := machine.apply_get_run(state, rest, asking):
             outcomes += [Outcome(each, state.revision) for each in found]
         else:
             outcomes.append(general(state, rest[0], asking))
@@ -118,7 +116,7 @@ def test_no_more_than_there_is_room_for() -> None:
     state = State()
     machine.apply(state, StoreFragment("p", "a", b"", 1), origin())
     commands = [StoreFragment("p", name, name.encode() * 4, 1) for name in "bcd"]
-    rows, bodies = fast_path.store(state, commands, origin(), 11)
+    rows, bodies = machine.apply_store_run(state, commands, origin(), 11)
     assert [row.fragment_id for row in rows] == ["b", "c"]
     assert [*bodies.values()] == [b"bbbb", b"cccc"]
 
@@ -130,9 +128,9 @@ def test_what_is_found_by_a_shortcut_is_small(odd: dict[str, Any]) -> None:
     for name, more in (("a", {"source": "s" * 256}), ("b", odd), ("c", {})):
         machine.apply(state, StoreFragment("p", name, b"", 1, **more), origin())
     before = image(state)
-    assert fast_path.get(state, [GetFragment("p", "b"), GetFragment("p", "a")], origin()) == []
+    assert machine.apply_get_run(state, [GetFragment("p", "b"), GetFragment("p", "a")], origin()) == []
     assert image(state) == before
-    found = fast_path.get(state, [GetFragment("p", "a"), GetFragment("p", "b")], origin())
+    found = machine.apply_get_run(state, [GetFragment("p", "a"), GetFragment("p", "b")], origin())
     assert [each.row.fragment_id for each in found] == ["a"]
 
 
@@ -142,7 +140,7 @@ def test_the_largest_that_is_found_is_as_small_as_it_is_said_to_be() -> None:
     wide = "\N{GRINNING FACE}"
     command = StoreFragment("p" * 128, wide * 512, b"", 1, source=wide * 256, kind="k" * 64, detail_depth=16)
     machine.apply(state, command, origin())
-    (found,) = fast_path.get(state, [GetFragment("p" * 128, wide * 512)], origin())
+    (found,) = machine.apply_get_run(state, [GetFragment("p" * 128, wide * 512)], origin())
     handle = Handle(2**62, 2**40, 2**40, 2**40, packed=True)
     frame = bytearray()
     encode_frame(Response(1, (CommandResult(2**62, found, {found.row.digest: handle}),)), frame)
@@ -153,7 +151,7 @@ def test_metadata_is_no_shortcut() -> None:
     """It has to be looked at."""
     command = StoreFragment("p", "a", b"", 1, metadata={"k": "v" * limits.METADATA_BYTES_MAX})
     state = State()
-    assert fast_path.store(state, [command], origin(), ROOM) == ([], {})
+    assert machine.apply_store_run(state, [command], origin(), ROOM) == ([], {})
     assert image(state) == image(State())
 
 

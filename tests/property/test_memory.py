@@ -28,8 +28,7 @@ from stepwell.domain.tiers.commands import (
     SetBudget,
     StoreFragment,
 )
-from stepwell.domain.tiers.model import FragmentRow, TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Busy, NotFound, TierFull, TransactionAborted
 from stepwell.limits import KIB, MIB

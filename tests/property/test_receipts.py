@@ -16,8 +16,7 @@ from stepwell.domain.replies import ReceiptPage, Reply
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.commands import DeleteFragment, SetBudget, StoreFragment
-from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.verdict import Origin
 from tests.support.domain.world import image
 from tests.support.model_check import AgainstModel, Refusal, content

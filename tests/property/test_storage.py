@@ -39,9 +39,8 @@ from stepwell.domain.tiers.commands import (
     SetBudget,
     StoreFragment,
 )
-from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.tiers.table import FragmentEntry
-from stepwell.domain.tiers.tier import Tier
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Refused
 from stepwell.limits import KIB, MIB
@@ -287,11 +286,11 @@ class Storage(RuleBasedStateMachine):
         for name, row in self.sessions.items():
             self.sessions[name] = msgspec.structs.replace(row, answered=row.answered + answered)
         self.replies = {key: each for key, each in self.replies.items() if key[1] >= self.sessions[key[0]].answered}
-        touched = self.state.fragments.touched
-        assert touched is not None
-        before = set(touched)
+        unwritten = self.state.fragments._read
+        assert unwritten is not None
+        before = set(unwritten)
         self.made.journal.tidy({name: row.answered for name, row in self.sessions.items()}, self.now_s)
-        self.written |= before - set(touched)
+        self.written |= before - set(unwritten)
         self.commit()
 
     @rule()

@@ -57,7 +57,7 @@ Outcome = tuple[TaskState, bytes | None, TaskFault | None, bytes]
 
 def outcome_of(task: Task) -> Outcome:
     """All that must not change once it is there."""
-    return task.state, task.result, task.fault, task.content.digest if task.content else b""
+    return task.state, task.result, task.fault, task.content[0] if task.content else b""
 
 
 class Office(RuleBasedStateMachine):

@@ -35,9 +35,8 @@ from stepwell.domain.tiers.commands import (
     SweepIdle,
     SweepStale,
 )
-from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.tiers.table import Usage
-from stepwell.domain.tiers.tier import Tier
 from stepwell.domain.verdict import Origin
 from tests.support.model_check import AgainstModel, Refusal, content
 

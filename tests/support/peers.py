@@ -11,7 +11,7 @@ import msgspec
 
 from stepwell.domain.commands import AnyCommand
 from stepwell.domain.tiers.commands import StoreFragment
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier
 from stepwell.protocol.codec import decode_from_manager, encode_frame
 from stepwell.protocol.framing import Framer
 from stepwell.protocol.messages import (

@@ -6,8 +6,7 @@ from hashlib import sha256
 from msgspec import Struct
 from msgspec.structs import replace
 
-from stepwell.domain.tiers.model import FragmentRow
-from stepwell.domain.tiers.tier import BELOW, Tier
+from stepwell.domain.tiers.model import BELOW, FragmentRow, Tier
 from stepwell.errors import BodyGone
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, Strategy, StrategyView
 

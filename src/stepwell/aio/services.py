@@ -20,8 +20,7 @@ from stepwell.client.execution import ChangesetCalls, ChangeSummary, summary_of
 from stepwell.client.session.session import Session
 from stepwell.domain.changesets.model import EntryRow
 from stepwell.domain.replies import FragmentPlaced
-from stepwell.domain.tiers.model import Fragment, FragmentRow
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Fragment, FragmentRow, Tier
 from stepwell.errors import StepwellError
 
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from stepwell.assembly.candidate import DepthName, Scores, Vote
 from stepwell.assembly.inputs import Failure
 from stepwell.assembly.receipt import Receipt
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier
 
 
 class AnswerFragment(Struct, frozen=True):

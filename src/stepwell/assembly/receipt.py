@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from stepwell.assembly.candidate import DepthName, Scores, Vote
 from stepwell.assembly.inputs import Key
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier
 from stepwell.strategies.protocol import ContextRequest
 
 Decision = Literal["kept", "shortened", "deduplicated", "cut"]

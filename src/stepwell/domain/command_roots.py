@@ -1,4 +1,14 @@
-"""The roots of the commands. The type parameter of a command is its reply."""
+"""The root classes of the commands. The type parameter of a command is the type of its reply.
+
+    Command
+    ├── Read                 a client asks; no revision of its own
+    ├── Write                a client changes what survives the manager; one revision each
+    ├── Ephemeral            a client or worker changes tasks and workers; no revision
+    └── Internal             only the manager sends it; a revision if it changed a row
+        └── EphemeralInternal    only the manager sends it, and it changes tasks and workers; no revision
+
+They are a module of their own, below the subjects' commands, because `commands` imports all of these.
+"""
 
 from __future__ import annotations
 
@@ -12,32 +22,32 @@ R_co = TypeVar("R_co", bound=Reply, covariant=True)
 
 
 class Command(Struct, Generic[R_co], frozen=True, array_like=True, gc=False, tag=True):
-    """The root of the commands; `R_co` is what it answers."""
+    """The root of all commands. A command is an immutable, bounded value; `R_co` is the type of its reply."""
 
     is_modest: ClassVar[bool] = False
-    """Whether no fragment goes down to make room in memory for the bodies that come with it."""
+    """True if no fragment may be demoted to make room in memory for the bodies that come with the command."""
 
     @property
     def inline(self) -> tuple[int, ...]:
-        """Lengths of the bodies that come in the command itself."""
+        """The lengths of the bodies inside the command. The manager makes room for them before it decides."""
         return ()
 
 
 class Read(Command[R_co], Generic[R_co], frozen=True):
-    """Asks. It has no revision of its own, and no place in a transaction."""
+    """A command that asks. It has no revision of its own, and no place in a transaction."""
 
 
 class Write(Command[R_co], Generic[R_co], frozen=True):
-    """Changes. Each that succeeds has its own revision."""
+    """A command that changes what survives the manager. Each one that succeeds has a revision of its own."""
 
 
 class Ephemeral(Command[R_co], Generic[R_co], frozen=True):
-    """Changes what ends with the manager. No revision counts it, and nothing of it is kept."""
+    """A command that changes tasks and workers, which end with the manager: no revision, and nothing is stored."""
 
 
 class Internal(Command[R_co], Generic[R_co], frozen=True):
-    """What the manager asks of itself; no peer can send it."""
+    """A command that only the manager sends. It is in no union that a decoder accepts, so no peer can send it."""
 
 
 class EphemeralInternal(Internal[R_co], Generic[R_co], frozen=True):
-    """Housekeeping of what ends with the manager: no revision counts it either."""
+    """An internal command that changes tasks and workers only: no revision, and nothing is stored."""

@@ -1,7 +1,8 @@
-"""Everything that can be asked of the state: a closed union of frozen, bounded values.
+"""All commands of the state: a closed union of frozen values whose types carry their bounds.
 
-A command is a Struct here, a `@decides` function in the domain and a method on the client. Ids that it
-creates arrive inside it, so that deciding needs no randomness.
+To add a command, write a Struct in its subject's `commands`, a `@decides` function in its subject's `rules`, and a
+method on the client. The unions below are what the codec accepts from a peer; internal commands are in none of them.
+Ids that a command creates arrive inside it, so that deciding needs no randomness and a repeated command is the same.
 """
 
 from stepwell.domain.changesets.commands import ChangesetRead, ChangesetWrite
@@ -9,12 +10,12 @@ from stepwell.domain.command_roots import Command, Ephemeral, EphemeralInternal,
 from stepwell.domain.plans.commands import PlanRead, PlanWrite
 from stepwell.domain.plans.subplan_commands import SubplanWrite
 from stepwell.domain.receipts.commands import ReceiptRead, ReceiptWrite
-from stepwell.domain.tasks.commands import TaskFleeting, TaskRead
+from stepwell.domain.tasks.commands import TaskEphemeral, TaskRead
 from stepwell.domain.tiers.commands import TierRead, TierWrite
 
 AnyRead = TierRead | PlanRead | ChangesetRead | ReceiptRead | TaskRead
 AnyWrite = TierWrite | PlanWrite | SubplanWrite | ChangesetWrite | ReceiptWrite
-AnyCommand = AnyRead | AnyWrite | TaskFleeting
+AnyCommand = AnyRead | AnyWrite | TaskEphemeral
 
 __all__ = [
     "AnyCommand",

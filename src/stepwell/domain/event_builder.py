@@ -35,8 +35,7 @@ from stepwell.domain.events import (
 from stepwell.domain.plans.model import Action, ActionState, Decision, Plan
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import Row
-from stepwell.domain.tiers.model import FragmentRow, TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
 from stepwell.domain.verdict import AnyChange, RowChanged
 
 ProjectsOf = Callable[[str], tuple[str, ...]]

@@ -11,8 +11,7 @@ from msgspec import Struct
 from stepwell.domain.changesets.model import ChangesetState, Operation
 from stepwell.domain.plans.conflicts import Resolution
 from stepwell.domain.plans.model import Phase, PlanState, SubplanMode
-from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier, TierBudget
 
 
 class Event(Struct, frozen=True, array_like=True, gc=False, tag=True):

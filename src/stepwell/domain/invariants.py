@@ -19,8 +19,8 @@ from stepwell.domain.plans.model import Phase, PlanState, Position
 from stepwell.domain.plans.validations import missing
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import BodyTable
+from stepwell.domain.tiers.model import Tier
 from stepwell.domain.tiers.table import Usage
-from stepwell.domain.tiers.tier import Tier
 
 Invariant = Callable[[State], Iterator[str]]
 

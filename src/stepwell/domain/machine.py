@@ -1,8 +1,20 @@
-"""The machine: `apply(state, command, origin)` is the only way in.
+"""The state machine: every change of a state goes through one of the functions in this module.
 
-`decide` reads the state and gives changes or raises a refusal; `evolve` makes the changes. Nothing happens
-between the two, because there is one caller and it does one thing at a time. A refused command has therefore
-changed nothing, and a transaction that fails half-way is undone by its own changes, backwards.
+    apply(state, command, origin)             one command: the general entry
+    apply_all(state, commands, origin)        a transaction: all commands at one revision, or none
+    apply_get_run, apply_store_run            the fast path: a run of simple reads or stores, in one step
+    note_packed_bytes(bodies, digest, size)   a measured fact about a body, which is no command of a client
+
+A command is handled in two steps. `decide` reads the state and returns a `Verdict`, or raises a refusal; it changes
+nothing. `evolve` makes the changes that the verdict lists, and cannot fail. Nothing happens between the two steps,
+because the state has one owner, which applies one command at a time. Two guarantees follow:
+
+- A refused command has changed nothing, because refusals are raised while deciding.
+- A transaction that fails half-way is undone by its own changes, applied backwards: the rows, all indexes and even
+  the order of eviction are what they were before.
+
+A new `State` is filled by `State.restore` before it is used. Recency and access counts change with each read, but they
+are no rows: no revision counts them.
 """
 
 from __future__ import annotations
@@ -18,10 +30,13 @@ from stepwell.domain.plans import actions, decisions, merge, ready, retention, s
 from stepwell.domain.plans import apply as plan_apply
 from stepwell.domain.plans import rules as plan_rules
 from stepwell.domain.receipts import rules as receipt_rules
-from stepwell.domain.replies import AnyReply, Reply
+from stepwell.domain.replies import AnyReply, FragmentFound, Reply
 from stepwell.domain.state import State
 from stepwell.domain.tasks import rules as task_rules
+from stepwell.domain.tiers import fast_path
 from stepwell.domain.tiers import rules as tier_rules
+from stepwell.domain.tiers.body_refs import BodyTable
+from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.verdict import DECIDERS, AnyChange, Origin, Verdict
 from stepwell.errors import ManagerFault, Refused, StepTooLarge, TransactionAborted
 
@@ -39,11 +54,15 @@ RULES = (
     task_rules,
     tier_rules,
 )
-"""The modules whose functions decide; importing them registers those."""
+"""The modules that contain deciders. Importing a module registers its deciders in `DECIDERS`."""
 
 
 class Outcome(Struct, frozen=True, gc=False):
-    """What a command came to, and at which revision."""
+    """The effect of one command that was applied.
+
+    `revision` is the state's revision after the command. `changes` are the rows that changed, in the order in which
+    they changed. `bodies` are the bytes that arrived inside the command, by digest: the memory layer stores them.
+    """
 
     reply: AnyReply
     revision: int
@@ -52,35 +71,48 @@ class Outcome(Struct, frozen=True, gc=False):
 
 
 def decide(state: State, command: Command[Reply], origin: Origin) -> Verdict:
-    """What the command would do, or a refusal. Changes nothing."""
+    """Return what the command would do, without changing the state.
+
+    Raises the refusal (a `Refused`) if the command is not allowed, and `ManagerFault` if its decider has a defect. The
+    latter is reported like a refusal, because the state is still intact: the defect costs one request only.
+    """
     try:
         return DECIDERS[type(command)](state, command, origin)
     except Refused:
         raise
-    except Exception as error:  # nothing has changed yet, so the defect costs this request only
+    except Exception as error:
         raise ManagerFault(f"{type(command).__name__} met a defect ({error!r}); nothing changed") from error
 
 
 def evolve(state: State, verdict: Verdict, now_ms: int) -> None:
-    """Do what was decided."""
+    """Make the changes of a verdict. An exception in here is a defect that leaves the state unusable."""
     if verdict.accessed:
+        # Before the changes: an access that lifts a fragment is an access in the tier that the fragment leaves.
         state.fragments.touch(state.fragments.entries[verdict.accessed], now_ms)
     for change in verdict.changes:
-        state.forwards(change)
+        state.make(change)
 
 
 def apply(state: State, command: Command[Reply], origin: Origin) -> Outcome:
-    """Decide and evolve. Whatever writes what is kept gets a revision of its own."""
+    """Decide and evolve one command, or raise its refusal.
+
+    The revision grows by one for each `Write`, even if it changed no row, and for each other command that changed a
+    row which survives the manager. Commands on tasks and workers never have a revision.
+    """
     verdict = decide(state, command, origin)
     evolve(state, verdict, origin.now_ms)
     if verdict.changes or isinstance(command, Write):
         state.revision += not isinstance(command, Ephemeral | EphemeralInternal)
-        state.settle()
+        state.forget_undo()
     return Outcome(verdict.reply, state.revision, verdict.changes, verdict.bodies)
 
 
 def apply_all(state: State, commands: Sequence[Write[Reply]], origin: Origin) -> list[Outcome]:
-    """All of them at one revision, or none."""
+    """Apply all commands at one revision, or none of them.
+
+    Each command is decided on the state that the commands before it left. Raises `TransactionAborted` with the index of
+    the first command that was refused, after the changes of the earlier ones were undone.
+    """
     verdicts: list[Verdict] = []
     changed = 0
     try:
@@ -102,12 +134,53 @@ def apply_all(state: State, commands: Sequence[Write[Reply]], origin: Origin) ->
             cause=error.kind,
         ) from error
     state.revision += 1
-    state.settle()
+    state.forget_undo()
     return [Outcome(each.reply, state.revision, each.changes, each.bodies) for each in verdicts]
 
 
+def apply_get_run(state: State, commands: Sequence[object], origin: Origin) -> list[FragmentFound]:
+    """Apply the reads at the beginning of `commands` that `fast_path.hot_entries` accepts, and return their replies.
+
+    The result is the same as that of `apply` for each of them. Commands behind the last reply were not looked at or not
+    accepted; the caller applies them one by one. The revision stays as it is.
+    """
+    touch, now_ms = state.fragments.touch, origin.now_ms
+    found: list[FragmentFound] = []
+    for entry in fast_path.hot_entries(state, commands, origin):
+        touch(entry, now_ms)
+        found.append(FragmentFound(entry.row, now_ms, entry.access_count))
+    return found
+
+
+def apply_store_run(
+    state: State, commands: Sequence[object], origin: Origin, room_bytes: int
+) -> tuple[list[FragmentRow], dict[bytes, bytes]]:
+    """Apply the stores at the beginning of `commands` that `fast_path.new_rows` accepts.
+
+    Returns the new rows, each with a revision of its own, and their bodies by digest. The bodies have at most
+    `room_bytes` together, so that the caller can place all of them in shared memory without making room first.
+    """
+    rows, bodies = fast_path.new_rows(state, commands, origin, room_bytes)
+    if rows:
+        state.revision = rows[-1].revision
+        state.fragments.add(rows)
+        state.bodies.add(rows)
+    return rows, bodies
+
+
+def note_packed_bytes(bodies: BodyTable, digest: bytes, packed_bytes: int) -> None:
+    """Record the size that a body has when it is compressed. It can only lower the need for shared memory.
+
+    The compressor finds the size out after the body was stored, at a time that no client chose. It is a property of the
+    bytes and not a change: no revision counts it, no watcher hears of it and no transaction undoes it. That is why this
+    is an entry of its own and not a command, whose verdict would hold no row.
+    """
+    bodies.note_packed(digest, packed_bytes)
+
+
 def _undo(state: State, verdicts: Sequence[Verdict]) -> None:
+    """Undo the changes of verdicts that were evolved, the latest first."""
     for verdict in reversed(verdicts):
         for change in reversed(verdict.changes):
-            state.backwards(change)
-    state.settle()
+            state.undo(change)
+    state.forget_undo()

@@ -10,16 +10,15 @@ from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.plans.model import Action, ActionState, Decision, Phase, Plan, PlanState
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.tasks.model import StrategyOffer, Task, TaskState, Worker
-from stepwell.domain.tiers.model import FragmentRow, TierBudget
+from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
 from stepwell.domain.tiers.table import Usage
-from stepwell.domain.tiers.tier import Tier
 
 
 class Reply(Struct, frozen=True, array_like=True, gc=False, tag=True):
-    """The root of the replies. `wants` names the bodies that travel beside a reply."""
+    """The root of the replies. `body_digests` names the bodies that travel beside a reply."""
 
     @property
-    def wants(self) -> tuple[bytes, ...]:
+    def body_digests(self) -> tuple[bytes, ...]:
         return ()
 
 
@@ -52,7 +51,7 @@ class FragmentFound(Reply, frozen=True):
     access_count: int
 
     @property
-    def wants(self) -> tuple[bytes, ...]:
+    def body_digests(self) -> tuple[bytes, ...]:
         return (self.row.digest,)
 
 
@@ -72,7 +71,7 @@ class FragmentsMoved(Reply, frozen=True):
     more: bool = False
 
 
-class FragmentRemoved(Reply, frozen=True, tag="FragmentDeleted"):
+class FragmentRemoved(Reply, frozen=True):
     """It is gone."""
 
     project: str
@@ -111,7 +110,7 @@ class BodiesLocated(Reply, frozen=True):
     found: tuple[bytes, ...]
 
     @property
-    def wants(self) -> tuple[bytes, ...]:
+    def body_digests(self) -> tuple[bytes, ...]:
         return self.found
 
 
@@ -182,7 +181,7 @@ class PlanPage(Reply, frozen=True):
     cursor: str | None
 
 
-class DecisionFound(Reply, frozen=True, tag="DecisionRecorded"):
+class DecisionFound(Reply, frozen=True):
     """A decision."""
 
     decision: Decision
@@ -208,7 +207,7 @@ class ChangesetPage(Reply, frozen=True):
     cursor: str | None
 
 
-class EntryFound(Reply, frozen=True, tag="ChangeRecorded"):
+class EntryFound(Reply, frozen=True):
     """The entry, and so the changeset that it really went to."""
 
     entry: EntryRow
@@ -222,7 +221,7 @@ class EntryPage(Reply, frozen=True):
     with_bodies: bool
 
     @property
-    def wants(self) -> tuple[bytes, ...]:
+    def body_digests(self) -> tuple[bytes, ...]:
         if not self.with_bodies:
             return ()
         return tuple(digest for entry in self.entries for digest, _ in entry.held)
@@ -240,7 +239,7 @@ class ReceiptFound(Reply, frozen=True):
     receipt: ReceiptRow
 
     @property
-    def wants(self) -> tuple[bytes, ...]:
+    def body_digests(self) -> tuple[bytes, ...]:
         return (self.receipt.digest,)
 
 

@@ -1,6 +1,10 @@
-"""The state: tables of immutable rows, and nothing else. It changes through `machine` alone.
+"""The state: tables of immutable rows, and nothing else. Only `machine` changes it.
 
-Not thread-safe, and not meant to be: it has one owner, `stepwell.manager.state_owner`, who refuses all others.
+The state is not thread-safe and has no lock, because it has one owner: `manager.state_owner` in the manager's only
+thread, which refuses every other process and thread. Deciders read the tables directly; they never write.
+
+A change reaches the state as a `RowChanged`. `make` gives it to the table of the row's type and updates the counts of
+references to bodies. `undo` is the exact inverse, until `forget_undo` says that the change stays.
 """
 
 from __future__ import annotations
@@ -9,9 +13,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
+from stepwell.domain.changesets.table import EntryTable
 from stepwell.domain.plans.model import Action, Decision, Plan
+from stepwell.domain.plans.table import PlanTable
 from stepwell.domain.receipts.model import ReceiptRow
-from stepwell.domain.tables import Cell, EntryTable, PlanTable, ReceiptTable, Table
+from stepwell.domain.receipts.table import ReceiptTable
+from stepwell.domain.tables import Cell, Table
 from stepwell.domain.tasks.model import Task, Worker
 from stepwell.domain.tasks.queue import TaskTable, WorkerTable
 from stepwell.domain.tiers.body_refs import BodyTable
@@ -23,17 +30,23 @@ if TYPE_CHECKING:
     from stepwell.domain.verdict import AnyChange
 
 
-class _Swaps(Protocol):
+class _Swappable(Protocol):
+    """A table: `swap` replaces a row by its successor, `unswap` with the same arguments undoes that."""
+
     def swap(self, before: object, after: object) -> None: ...
     def unswap(self, before: object, after: object) -> None: ...
 
 
-_HOLDERS = (FragmentRow, EntryRow, ReceiptRow, Task)
-"""The rows that refer to bodies."""
+_REFERRING = (FragmentRow, EntryRow, ReceiptRow, Task)
+"""The types of rows that refer to bodies. Each has `held`, its references, and `tier`, from which it refers."""
 
 
 class State:
-    """Tiers, plans, changesets and receipts at one revision, and the tasks of the moment."""
+    """Tiers, plans, changesets and receipts at one revision, and the tasks and workers of the moment.
+
+    Rows of the first kind survive the manager: the store keeps them, and `revision` counts their changes. Tasks and
+    workers end with the manager. `bodies` counts the references of all rows to bodies and is derived from them.
+    """
 
     def __init__(self, budget: TierBudget | None = None) -> None:
         self.revision = 0
@@ -62,48 +75,53 @@ class State:
             Task: self.tasks,
             Worker: self.workers,
         }
-        # A table only ever sees rows of the type under which it stands here.
-        self._tables = cast("dict[type, _Swaps]", tables)
+        # A table only ever sees rows of the type under which it stands here; the type checker cannot express that.
+        self._tables = cast("dict[type, _Swappable]", tables)
 
     @property
     def budget(self) -> TierBudget:
+        """The bounds of the tiers, as the latest `SetBudget` left them."""
         return self._budget.row
 
     def restore(
         self, revision: int, rows: Iterable[Row], fragments: Sequence[FragmentEntry], serial: int, tick: int
     ) -> None:
-        """Be as a state was that had these rows and fragments, the latter in the order of their use."""
+        """Fill a new state with the rows that a store has kept.
+
+        `fragments` are in the order of their use, so that the order of eviction survives a restart. `serial` and `tick`
+        are the counters of the fragment table.
+        """
         self.revision = revision
         for row in rows:
             self._tables[type(row)].swap(self.budget if isinstance(row, TierBudget) else None, row)
-            self._count(None, row)
+            self._count_references(None, row)
         self.fragments.restore(fragments, serial, tick)
         for entry in fragments:
-            self._count(None, entry.row)
-        self.settle()
+            self._count_references(None, entry.row)
+        self.forget_undo()
 
-    def forwards(self, change: AnyChange) -> None:
-        """Make it so."""
+    def make(self, change: AnyChange) -> None:
+        """Make a change. It can be undone until the next `forget_undo`."""
         before, after = change.before, change.after
         self._tables[type(after or before)].swap(before, after)
-        self._count(before, after)
+        self._count_references(before, after)
 
-    def backwards(self, change: AnyChange) -> None:
-        """Undo the latest change that is not undone yet."""
+    def undo(self, change: AnyChange) -> None:
+        """Undo a change, which must be the latest that was made and not undone yet."""
         before, after = change.before, change.after
         self._tables[type(after or before)].unswap(before, after)
-        self._count(after, before)
+        self._count_references(after, before)
 
-    def settle(self) -> None:
-        """What was changed stays: forget how to undo it."""
-        self.fragments.settle()
-        self.bodies.settle()
+    def forget_undo(self) -> None:
+        """Accept all changes that were made: drop the information that undoing them would need."""
+        self.fragments.forget_undo()
+        self.bodies.forget_undo()
 
-    def _count(self, before: object, after: object) -> None:
-        # New before old, so that a body which stays is never counted as gone.
-        if after is not None and isinstance(after, _HOLDERS):
-            for held in after.held:
-                self.bodies.retain(held, after.tier)
-        if before is not None and isinstance(before, _HOLDERS):
-            for held in before.held:
-                self.bodies.release(held, before.tier)
+    def _count_references(self, before: object, after: object) -> None:
+        # The new row counts first, so that the count of a body that both rows have does not pass through zero.
+        if after is not None and isinstance(after, _REFERRING):
+            for body in after.held:
+                self.bodies.retain(body, after.tier)
+        if before is not None and isinstance(before, _REFERRING):
+            for body in before.held:
+                self.bodies.release(body, before.tier)

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from stepwell.domain.tiers.model import Fragment, FragmentRow
+from stepwell.domain.tiers.model import Fragment, FragmentRow, Tier
 from stepwell.domain.tiers.source_outline import FILE_KIND, FileOutline, Outline, file_id, fingerprint
-from stepwell.domain.tiers.tier import Tier
 from stepwell.ingest.files import FileSame, FileSkipped, FileSplit, PartFound
 from stepwell.ingest.inventory import KnownFile
 from stepwell.ingest.split import VERSION

@@ -6,7 +6,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from stepwell.domain.tiers.source_outline import NAME_CHARS_MAX, Outline
+from stepwell import limits
+from stepwell.domain.tiers.source_outline import Outline
 from stepwell.ingest.splitters import definitions, headings, python, references, turns
 from stepwell.ingest.splitters.languages import ending, language_of
 from stepwell.ingest.splitters.lines import Border, Lines, stretches
@@ -70,6 +71,6 @@ def _joined(names: tuple[str, ...]) -> str:
     """All that are defined in a part, as many as fit; of headings, those that are under none of the others."""
     shown = [name for name in names if not any(name.startswith(each + headings.SEPARATOR) for each in names)]
     text = ", ".join(shown)
-    if len(text) <= NAME_CHARS_MAX:
+    if len(text) <= limits.OUTLINE_NAME_CHARS_MAX:
         return text
-    return text[:NAME_CHARS_MAX].rpartition(", ")[0] or text[:NAME_CHARS_MAX]
+    return text[: limits.OUTLINE_NAME_CHARS_MAX].rpartition(", ")[0] or text[: limits.OUTLINE_NAME_CHARS_MAX]

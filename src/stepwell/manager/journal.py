@@ -6,7 +6,6 @@ Nothing that a turn did is told to anybody before `commit` has returned: no repl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 from stepwell import limits
 from stepwell.domain.event_builder import events_of
@@ -32,7 +31,7 @@ class Journal:
         self._answered: dict[str, int] = {}  # by session, as far as it is written
         self._write_uses_at_s = 0.0
         if self.is_durable:
-            state.fragments.touched = {}
+            state.fragments.start_tracking_reads()
 
     @property
     def revision(self) -> int:
@@ -113,17 +112,15 @@ class Journal:
 
     def write_uses(self) -> bool:
         """Write down some of what was only read since; whether there is more. Nobody waits for it."""
-        touched = self._state.fragments.touched
-        if not touched:
+        table = self._state.fragments
+        if not table.has_read_entries:
             return False
-        keys = list(islice(touched, limits.RECENCY_ROWS_PER_TURN))
-        for key in keys:
-            del touched[key]
-            if key not in self._turn.fragments and (entry := self._state.fragments.entries.get(key)):
+        for entry in table.drain_read_entries(limits.RECENCY_ROWS_PER_TURN):
+            if entry.row.key not in self._turn.fragments:
                 self._turn.touched.append(entry)
                 self._turn.now_ms = max(self._turn.now_ms, entry.touched_at_ms)
         self._is_changed = True
-        return bool(touched)
+        return table.has_read_entries
 
     def commit(self) -> None:
         """Make all of it survive, and then tell whoever watches."""

@@ -20,9 +20,8 @@ from stepwell.domain.replies import (
 )
 from stepwell.domain.tasks.commands import ExpireTasks, ForgetTasks, JoinPool, LeaseTasks, LeavePool, ReserveTasks
 from stepwell.domain.tasks.model import StrategyOffer, Task
-from stepwell.domain.tiers.body_refs import Held
 from stepwell.domain.tiers.commands import GetMetrics, SweepIdle
-from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.tiers.model import BodyRef, TierBudget
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutcomeUnknown, OutOfScope, StepwellError
 from stepwell.manager.sessions import SessionRecord
@@ -44,7 +43,7 @@ from stepwell.telemetry import Logger
 Asked = Command[Reply] | InvalidArgument
 """A command, or what was wrong with it."""
 
-Uploaded = Mapping[int, Held | StepwellError]
+Uploaded = Mapping[int, BodyRef | StepwellError]
 """What a connection has uploaded, by number, or why not."""
 
 _MANAGER = "manager"

@@ -19,10 +19,8 @@ from stepwell.domain.replies import FragmentPlaced, FragmentsMoved, Reply
 from stepwell.domain.state import State
 from stepwell.domain.tasks.model import Task
 from stepwell.domain.tasks.queue import TaskTable
-from stepwell.domain.tiers import fast_path
 from stepwell.domain.tiers.commands import EvictLru, GetFragment, RelieveArena, SetBudget, StoreFragment
-from stepwell.domain.tiers.model import FragmentRow, TierBudget
-from stepwell.domain.tiers.tier import HOT, Tier
+from stepwell.domain.tiers.model import HOT, FragmentRow, Tier, TierBudget
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged
 from stepwell.errors import Busy, NotOwner, StepTooLarge, StepwellError, TierFull
 from stepwell.manager.journal import Journal
@@ -134,7 +132,7 @@ class StateOwner:
                 self._follow((outcome,), origin.now_ms)
             elif outcome.changes:
                 self._follow_tasks(outcome)
-            wanted = outcome.reply.wants
+            wanted = outcome.reply.body_digests
             return CommandResult(
                 outcome.revision, outcome.reply, self._bodies.locate(wanted) if wanted else _NO_HANDLES
             )
@@ -160,14 +158,14 @@ class StateOwner:
     def _get(self, commands: Sequence[object], origin: Origin) -> list[CommandResult]:
         revision, handles = self._state.revision, self._bodies.handles
         answers: list[CommandResult] = []
-        for found in fast_path.get(self._state, commands, origin):
+        for found in machine.apply_get_run(self._state, commands, origin):
             digest = found.row.digest
             answers.append(CommandResult(revision, found, {digest: handles[digest]}))
         return answers
 
     def _store(self, commands: Sequence[object], origin: Origin) -> list[CommandResult]:
         room = self._bodies.room(len(commands))
-        rows, arrived = fast_path.store(self._state, commands, origin, room)
+        rows, arrived = machine.apply_store_run(self._state, commands, origin, room)
         answers: list[CommandResult] = []
         if rows:
             self.journal.note_new(rows)

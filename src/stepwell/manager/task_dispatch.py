@@ -235,9 +235,10 @@ class TaskDispatcher:
         return self._requests.now_ms() < task.ended_at_ms + int(limits.EVIDENCE_SECONDS * 1000)
 
     def _send_outcome(self, guest: ClientConnection, task: Task) -> None:
-        handle = None
+        digest = handle = None
         if task.content is not None:
-            handle = self._requests.owner.bodies.find(task.content.digest)
+            digest, _ = task.content
+            handle = self._requests.owner.bodies.find(digest)
             if handle is not None:
                 self._sharing.lend(guest, handle)
         guest.peer.send(
@@ -248,7 +249,7 @@ class TaskDispatcher:
                 deaths=task.deaths,
                 fault=task.fault,
                 result=task.result,
-                digest=task.content.digest if task.content else None,
+                digest=digest,
                 handle=handle,
             )
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepwell import limits
-from stepwell.domain.tiers.body_refs import Held
+from stepwell.domain.tiers.model import BodyRef
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Busy, ProtocolError, StepwellError
 from stepwell.manager.state_owner import StateOwner
@@ -21,7 +21,7 @@ class Uploads:
         self._current: Upload | None = None  # has room, and is not complete
         self._number = 0
         self._staged_at_s: float | None = None  # since when something waits for a request to take it
-        self.held: dict[int, Held | StepwellError] = {}
+        self.held: dict[int, BodyRef | StepwellError] = {}
 
     def grant(self, offer: OfferUpload, origin: Origin, now_s: float, *, is_overdue: bool) -> bool | None:
         """Whether an offered body can be sent; None, while room is being made for it: then ask again.

@@ -51,7 +51,7 @@ class Framer:
         self._skip_to(end)
         return payload
 
-    def take_into(self, target: memoryview) -> int:
+    def read_into(self, target: memoryview) -> int:
         """Move bytes that are of no frame to where they belong, as many as have arrived and as the target holds."""
         size = min(self.pending, len(target))
         end = self._start + size

@@ -110,7 +110,7 @@ class Peer:
         self._upload_since_s = self._uploaded_at_s = self._frame_since_s = now_s
         while self._framer.pending:
             with sink.room as room:
-                size = self._framer.take_into(room)
+                size = self._framer.read_into(room)
             if not size:
                 break
             sink.took(size)

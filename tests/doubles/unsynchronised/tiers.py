@@ -8,9 +8,8 @@ from stepwell.client.api.fragments import StoredFragment, encoded
 from stepwell.client.session.tokens import counter
 from stepwell.domain.replies import FragmentPlaced, FragmentsMoved, Move, Note, TierMetrics
 from stepwell.domain.tiers.body_refs import Digest
-from stepwell.domain.tiers.model import Fragment, FragmentRow, TierBudget
+from stepwell.domain.tiers.model import ABOVE, BELOW, Fragment, FragmentRow, Tier, TierBudget
 from stepwell.domain.tiers.table import Usage
-from stepwell.domain.tiers.tier import ABOVE, BELOW, Tier
 from stepwell.errors import InvalidArgument, NotFound
 from stepwell.protocol.handles import Handle
 from tests.doubles.unsynchronised.seam import Seam, no_seam

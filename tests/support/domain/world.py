@@ -33,9 +33,8 @@ from stepwell.domain.replies import AnyReply, FragmentPlaced, Reply
 from stepwell.domain.state import State
 from stepwell.domain.tiers.commands import StoreFragment
 from stepwell.domain.tiers.lru import InnerLruList, LruList, LruNode
-from stepwell.domain.tiers.model import FragmentRow, TierBudget
+from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
 from stepwell.domain.tiers.table import FragmentEntry
-from stepwell.domain.tiers.tier import Tier
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Refused, StepwellError, TransactionAborted
 from stepwell.protocol.codec import decode_from_manager, encode_frame
@@ -101,15 +100,15 @@ def _entry_image(entry: FragmentEntry) -> tuple[object, ...]:
 def _both_ways(state: State, tier: Tier, scope: str | None) -> tuple[list[object], list[object]]:
     """An order of use, read along both directions of its ring."""
     table = state.fragments
-    ring = (table._shelves if scope is None else table._projects[scope].shelves)[tier].ring
+    ring = (table._tiers if scope is None else table._projects[scope].tiers)[tier].lru
     return [entry.row.key for entry in ring], [entry.row.key for entry in backwards(ring)]
 
 
 def backwards(ring: LruList[M] | InnerLruList[M]) -> Iterator[M]:
     """A ring from the most to the least recently used."""
     before = "before" if isinstance(ring, LruList) else "inner_before"
-    member = getattr(ring._hinge, before)
-    while member is not ring._hinge:
+    member = getattr(ring._sentinel, before)
+    while member is not ring._sentinel:
         yield member
         member = getattr(member, before)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from stepwell import limits
 from stepwell.domain.tiers.body_refs import BodyTable, digest_of
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier
 from stepwell.limits import KIB, MIB
 from stepwell.memory.reader.mappings import content
 from stepwell.memory.writer.arena import record_bytes
@@ -95,7 +95,7 @@ class Shelf:
 
     def delete(self, digest: bytes) -> None:
         self.counted.release((digest, len(self.bodies.pop(digest))), self.tiers.pop(digest))
-        self.counted.settle()
+        self.counted.forget_undo()
         self.store.follow(digest)
 
     def handle(self, digest: bytes) -> Handle:

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from stepwell.domain.commands import Command, Write
 from stepwell.domain.replies import Reply
 from stepwell.domain.tiers.commands import DeleteFragment, DemoteFragment, PromoteFragment, StoreFragment
-from stepwell.domain.tiers.model import FragmentRow, TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
 from stepwell.domain.verdict import Origin
 from stepwell.limits import MIB
 from stepwell.manager.state_owner import StateOwner

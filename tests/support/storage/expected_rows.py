@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.state import State
-from stepwell.domain.tiers.model import FragmentRow
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import FragmentRow, Tier
 from stepwell.storage import rows
 from stepwell.storage.store import SessionRow
 

@@ -17,8 +17,7 @@ from stepwell.domain.changesets.commands import RecordChange, StartChangeset
 from stepwell.domain.plans.commands import RecordDecision
 from stepwell.domain.receipts.commands import StoreReceipt
 from stepwell.domain.tiers.commands import GetFragment, StoreFragment
-from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.verdict import Origin
 from stepwell.storage.directory import DATABASE
 from stepwell.storage.schema import VERSION

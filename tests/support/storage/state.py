@@ -24,8 +24,7 @@ from stepwell.domain.plans.model import Phase, ProjectLink
 from stepwell.domain.receipts.commands import StoreReceipt
 from stepwell.domain.replies import Reply
 from stepwell.domain.tiers.commands import StoreFragment
-from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Busy
 from stepwell.manager.state_owner import StateOwner

@@ -14,7 +14,7 @@ from stepwell import aio, limits
 from stepwell.aio.watch import Watch
 from stepwell.client.client import unconnected
 from stepwell.domain.events import FragmentStored
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier
 from stepwell.protocol.messages import Events, ManagerMessage, Refusal, Rejected, Response, WatchLagged
 from tests.support.client.fake_manager import WELCOME, Reply, impostor
 from tests.support.client.sessions import fragment

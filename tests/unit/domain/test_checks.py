@@ -17,7 +17,7 @@ from stepwell.domain.checks import check, check_metadata, checked, explain, requ
 from stepwell.domain.commands import AnyCommand
 from stepwell.domain.plans.commands import DeclareSubplans
 from stepwell.domain.tiers.commands import DeleteFragment, ListFragments, StoreFragment
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier
 from stepwell.errors import InvalidArgument
 from stepwell.protocol.codec import PartlyDecodedRequest, decode_from_client
 

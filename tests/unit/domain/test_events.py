@@ -46,8 +46,7 @@ from stepwell.domain.tiers.commands import (
     SetBudget,
     StoreFragment,
 )
-from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.verdict import RowChanged
 from stepwell.errors import Refused
 from tests.support.domain.world import NOON_MS, World

@@ -25,9 +25,8 @@ from stepwell.domain.plans.validations import Validation, ValidationResult
 from stepwell.domain.receipts.commands import StoreReceipt
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import BodyCount, digest_of
-from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.tiers.table import FragmentEntry
-from stepwell.domain.tiers.tier import Tier
 from tests.support.domain.world import LINKS, World, image
 
 Damage = Callable[[State], None]
@@ -140,12 +139,12 @@ def file_twice(state: State) -> None:
     table = state.fragments
     entry = table.entries["p", "a"]
     again = FragmentEntry(entry.row, entry.tick, entry.touched_at_ms, entry.last_accessed_ms)
-    table._shelves[Tier.WARM].ring.extend((again,))
+    table._tiers[Tier.WARM].lru.extend((again,))
 
 
 def lose_from_ring(state: State) -> None:
     table = state.fragments
-    table._shelves[Tier.HOT].ring.take_out(table.entries["p", "a"])
+    table._tiers[Tier.HOT].lru.unlink(table.entries["p", "a"])
 
 
 def change_tier_of_row(state: State) -> None:
@@ -161,29 +160,29 @@ def lower_budget(**bounds: int) -> Damage:
 
 
 def overfill_warm(state: State) -> None:
-    state.fragments._shelves[Tier.WARM].usage.entries = 4
+    state.fragments._tiers[Tier.WARM].usage.entries = 4
 
 
 def overfill_cold(state: State) -> None:
-    state.fragments._shelves[Tier.COLD].usage.entries = 4
+    state.fragments._tiers[Tier.COLD].usage.entries = 4
 
 
 def miscount_tokens(state: State) -> None:
-    state.fragments._shelves[Tier.HOT].usage.tokens -= 1
+    state.fragments._tiers[Tier.HOT].usage.tokens -= 1
 
 
 def miscount_bytes_of_a_project(state: State) -> None:
-    state.fragments._projects["q"].shelves[Tier.WARM].usage.bytes += 1
+    state.fragments._projects["q"].tiers[Tier.WARM].usage.bytes += 1
 
 
 def shuffle_ring(state: State) -> None:
     table = state.fragments
-    table._shelves[Tier.HOT].ring.touch(table.entries["p", "a"])
+    table._tiers[Tier.HOT].lru.touch(table.entries["p", "a"])
 
 
 def shuffle_ring_of_a_project(state: State) -> None:
     table = state.fragments
-    table._projects["p"].shelves[Tier.HOT].ring.touch(table.entries["p", "a"])
+    table._projects["p"].tiers[Tier.HOT].lru.touch(table.entries["p", "a"])
 
 
 def turn_back_time(state: State) -> None:

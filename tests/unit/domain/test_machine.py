@@ -38,8 +38,7 @@ from stepwell.domain.tiers.commands import (
     StoreFragment,
     SweepStale,
 )
-from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.verdict import DECIDERS, Origin, Verdict
 from stepwell.errors import AlreadyExists, ManagerFault, NotFound, StepTooLarge, TransactionAborted
 from tests.support.domain.world import LINKS, NOON_MS, World, image, origin

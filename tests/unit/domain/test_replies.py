@@ -11,7 +11,7 @@ def entry(before: Content | None, after: Content | None) -> EntryRow:
 def test_most_want_none() -> None:
     """Only what carries content wants bodies."""
     reply: Reply = SessionEnded(())
-    assert reply.wants == ()
+    assert reply.body_digests == ()
 
 
 def test_entries_want_the_bodies_that_are_held() -> None:
@@ -21,5 +21,5 @@ def test_entries_want_the_bodies_that_are_held() -> None:
         entry(None, Content(b"3" * 32, 5, held=True)),
         entry(Content(b"4" * 32, None, held=False), None),
     )
-    assert EntryPage(rows, None, with_bodies=True).wants == (b"1" * 32, b"2" * 32, b"3" * 32)
-    assert EntryPage(rows, None, with_bodies=False).wants == ()
+    assert EntryPage(rows, None, with_bodies=True).body_digests == (b"1" * 32, b"2" * 32, b"3" * 32)
+    assert EntryPage(rows, None, with_bodies=False).body_digests == ()

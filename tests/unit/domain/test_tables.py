@@ -2,11 +2,14 @@
 
 import pytest
 
+from stepwell.domain.changesets.table import EntryTable
 from stepwell.domain.plans.commands import CancelPlan, RecordDecision
+from stepwell.domain.plans.table import PlanTable
 from stepwell.domain.receipts.commands import StoreReceipt
 from stepwell.domain.receipts.model import ReceiptRow
+from stepwell.domain.receipts.table import ReceiptTable
 from stepwell.domain.state import State
-from stepwell.domain.tables import EntryTable, PlanTable, ReceiptTable, Table
+from stepwell.domain.tables import Table
 from tests.support.domain.world import World, image
 
 

@@ -88,19 +88,19 @@ def test_empty_scope_sees_nothing() -> None:
 
 def test_inline_body_is_held_by_its_content() -> None:
     """Nothing has to be known of it before."""
-    assert origin().held(b"body") == (digest_of(b"body"), 4)
+    assert origin().resolve_body(b"body") == (digest_of(b"body"), 4)
 
 
 def test_upload_is_held_as_it_was_received() -> None:
     """By the number under which this connection offered it."""
     held = (digest_of(b"large"), 5)
-    assert Origin("alice", 0, uploads={7: held}).held(7) == held
+    assert Origin("alice", 0, uploads={7: held}).resolve_body(7) == held
 
 
 def test_unknown_upload() -> None:
     """Another connection's numbers are none here, and the refusal says what to do."""
     with pytest.raises(InvalidArgument, match="no upload 3 on this connection: offer it and send its bytes") as caught:
-        origin().held(3)
+        origin().resolve_body(3)
     assert caught.value.details == {"upload": 3}
 
 
@@ -110,6 +110,6 @@ def test_refused_upload() -> None:
     asking = Origin("alice", 0, uploads={0: refusal})
     for _ in range(2):
         with pytest.raises(TierFull, match=r"^no room$") as caught:
-            asking.held(0)
+            asking.resolve_body(0)
         assert caught.value.details == {"limit": 5}
     assert refusal.__traceback__ is None

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from stepwell.domain.tiers.source_outline import NAME_CHARS_MAX
+from stepwell import limits
 from stepwell.ingest.splitters.languages import LANGUAGES, language_of
 from stepwell.ingest.splitters.lines import Border, Lines, stretches
 from stepwell.ingest.splitters.turns import TURNS_MAX
@@ -348,7 +348,7 @@ def test_ids_are_by_the_first_name() -> None:
 def test_many_names_are_as_many_as_fit() -> None:
     text = "".join(f"constant_number_{number} = {number}\n" for number in range(30))
     name = parts("a.py", text)[0][0].outline.name
-    assert len(name) <= NAME_CHARS_MAX
+    assert len(name) <= limits.OUTLINE_NAME_CHARS_MAX
     assert all(each.startswith("constant_number_") for each in name.split(", "))
 
 

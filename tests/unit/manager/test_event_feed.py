@@ -15,8 +15,7 @@ from stepwell.domain.plans.model import ProjectLink
 from stepwell.domain.replies import Reply
 from stepwell.domain.state import State
 from stepwell.domain.tiers.commands import SetBudget, StoreFragment
-from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.verdict import AnyChange, Origin
 from stepwell.manager import event_feed as module
 from stepwell.manager.event_feed import EventFeed

@@ -15,7 +15,7 @@ import stepwell as sw
 from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.commands import DeleteFragment, DemoteFragment, GetFragment
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier
 from stepwell.memory.compression import unpack
 from stepwell.protocol.handles import IN_STORE
 from stepwell.storage.body_reader import BodyFile

@@ -8,8 +8,7 @@ import pytest
 
 from stepwell.domain.replies import FragmentPlaced
 from stepwell.domain.tiers.commands import DeleteFragment, SetBudget, StoreFragment
-from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.errors import Busy, StepwellError, TierFull, TransactionAborted
 from stepwell.limits import KIB, MIB
 from stepwell.manager.state_owner import StateOwner

@@ -8,8 +8,7 @@ from stepwell import limits
 from stepwell.domain.receipts.commands import GetReceipt, StoreReceipt
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.commands import DeleteFragment
-from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.errors import Busy, TierFull
 from stepwell.limits import KIB, MIB
 from stepwell.memory.reader.mappings import content

@@ -9,7 +9,7 @@ import pytest
 from stepwell.domain import invariants
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.commands import GetFragment
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier
 from stepwell.errors import StoreDamaged
 from stepwell.memory.reader.mappings import content
 from stepwell.protocol.handles import IN_STORE

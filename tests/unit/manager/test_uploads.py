@@ -482,7 +482,7 @@ def test_refusal_is_another_error_each_time(stage: Stage) -> None:
     origin = Origin("s", 1, uploads=uploads.held)
     for _ in range(2):
         with pytest.raises(TierFull, match="no room") as caught:
-            origin.held(0)
+            origin.resolve_body(0)
         assert caught.value is not remembered
         assert caught.value.details == {"limit": 7}
     assert remembered.__traceback__ is None

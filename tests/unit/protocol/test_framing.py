@@ -91,16 +91,16 @@ def test_bytes_of_no_frame_are_moved_out(body: bytes, behind: bytes, room: int, 
         framer.feed(framed(behind))
     target = bytearray(b"-" * 60)
     with memoryview(target) as view:
-        size = framer.take_into(view[: min(room, len(body))])
+        size = framer.read_into(view[: min(room, len(body))])
     assert size == min(room, len(body))
     assert target == body[:size].ljust(60, b"-")
     rest = bytearray(len(body) - size)
     with memoryview(rest) as view:
-        assert framer.take_into(view) == len(rest)
+        assert framer.read_into(view) == len(rest)
     assert rest == body[size:]
     if not is_fed_later:
         with memoryview(bytearray(10)) as view:
-            assert framer.take_into(view) == 0
+            assert framer.read_into(view) == 0
         framer.feed(framed(behind))
     assert drained(framer) == [behind]
     assert framer.pending == 0

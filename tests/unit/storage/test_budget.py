@@ -11,8 +11,7 @@ import pytest
 from stepwell import limits
 from stepwell.domain import invariants
 from stepwell.domain.state import State
-from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.errors import StartFailed, TierFull
 from stepwell.manager.recovery import recover
 from tests.support.manager.peers import ORIGIN

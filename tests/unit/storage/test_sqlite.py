@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from stepwell.domain.tiers.commands import DemoteFragment, GetFragment, StoreFragment
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier
 from stepwell.domain.verdict import Origin
 from stepwell.storage.store import SessionRow
 from tests.support.memory.bodies import compressible

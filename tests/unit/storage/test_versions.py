@@ -11,7 +11,7 @@ import pytest
 
 from stepwell.domain import invariants
 from stepwell.domain.plans.model import Lease, Phase, PlanState
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier
 from stepwell.memory.compression import unpack
 from stepwell.storage.body_reader import BodyFile
 from stepwell.storage.directory import DATABASE

@@ -15,8 +15,7 @@ from typing import Final
 
 from stepwell.assembly.candidate import Candidate, Scored, Scores
 from stepwell.assembly.inputs import Key
-from stepwell.domain.tiers.model import FragmentRow
-from stepwell.domain.tiers.tier import HOT
+from stepwell.domain.tiers.model import HOT, FragmentRow
 from stepwell.strategies.protocol import ContextRequest
 
 RELEVANCE: Final = 0.4

@@ -11,8 +11,7 @@ from msgspec import Struct
 from stepwell.client.session.lazy import lazy_property
 from stepwell.domain.checks import utf8
 from stepwell.domain.tiers.body_refs import Digest
-from stepwell.domain.tiers.model import Fragment, FragmentRow
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Fragment, FragmentRow, Tier
 from stepwell.memory.reader.mappings import content
 from stepwell.protocol.handles import Handle
 

@@ -30,8 +30,7 @@ from stepwell.domain.tiers.commands import (
     StoreFragment,
     SweepStale,
 )
-from stepwell.domain.tiers.model import Fragment, FragmentRow, TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Fragment, FragmentRow, Tier, TierBudget
 from stepwell.errors import Busy, InvalidArgument, NotFound, StepwellError
 
 

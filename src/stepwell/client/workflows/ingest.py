@@ -27,9 +27,8 @@ from stepwell.client.session.session import Session
 from stepwell.client.session.task_futures import OnProgress
 from stepwell.client.workflows.split_files import FileSplitter
 from stepwell.domain.replies import FragmentPlaced, FragmentRemoved
-from stepwell.domain.tiers.model import FragmentRow
+from stepwell.domain.tiers.model import FragmentRow, Tier
 from stepwell.domain.tiers.source_outline import file_id
-from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import Busy, Conflict, NotFound, TransactionAborted
 from stepwell.ingest import changes
 from stepwell.ingest.changes import FileChange, FragmentPlace

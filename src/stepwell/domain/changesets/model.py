@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from enum import StrEnum
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -12,8 +13,8 @@ from stepwell.domain.bounded_types import Label
 from stepwell.domain.changesets.mode import Mode, check_mode
 from stepwell.domain.changesets.paths import problem_with
 from stepwell.domain.checks import check, checked, require_instance, utf8
-from stepwell.domain.tiers.body_refs import Digest, Held, digest_of
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.body_refs import Digest, digest_of
+from stepwell.domain.tiers.model import BodyRef, Tier
 from stepwell.errors import InvalidArgument
 
 
@@ -146,7 +147,7 @@ class EntryRow(Struct, frozen=True, array_like=True, gc=False):
         return self.changeset_id, self.seq
 
     @property
-    def held(self) -> tuple[Held, ...]:
+    def held(self) -> tuple[BodyRef, ...]:
         sides = (self.before, self.after)
         return tuple((side.digest, side.size or 0) for side in sides if side and side.held)
 
@@ -171,6 +172,20 @@ class Changeset(Struct, frozen=True, array_like=True):
     @property
     def key(self) -> str:
         return self.changeset_id
+
+
+class ChangesetOwner(Protocol):
+    """The part of a plan that the rules of changesets read.
+
+    It is a protocol, because plans depend on changesets and not the other way round.
+    """
+
+    @property
+    def plan_id(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def changeset_ids(self) -> tuple[str, ...]: ...
 
 
 class ContextRow(Struct, frozen=True, array_like=True):

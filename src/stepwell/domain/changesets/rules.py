@@ -16,6 +16,7 @@ from stepwell.domain.changesets.commands import (
 from stepwell.domain.changesets.mode import check_mode
 from stepwell.domain.changesets.model import (
     Changeset,
+    ChangesetOwner,
     ChangesetState,
     Content,
     ContextRow,
@@ -24,9 +25,8 @@ from stepwell.domain.changesets.model import (
     derive_operation,
 )
 from stepwell.domain.changesets.net_changes import NetChange, in_order, net_changes
+from stepwell.domain.leases import find_plan, require_executing
 from stepwell.domain.paging import cursor_number, take
-from stepwell.domain.plans.leases import find_plan, require_lease
-from stepwell.domain.plans.model import Phase, Plan
 from stepwell.domain.replies import ChangesetFound, ChangesetPage, EntryFound, EntryPage
 from stepwell.domain.state import State
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, decides
@@ -37,7 +37,6 @@ from stepwell.errors import (
     InvalidArgument,
     NoActiveChangeset,
     NotFound,
-    PlanError,
     PlanNotReady,
 )
 
@@ -123,7 +122,7 @@ def list_entries(state: State, command: ListEntries, origin: Origin) -> Verdict:
     return Verdict(EntryPage(page, cursor, command.with_bodies))
 
 
-def ended(state: State, plan: Plan, how: ChangesetState, now_ms: int) -> list[AnyChange]:
+def ended(state: State, plan: ChangesetOwner, how: ChangesetState, now_ms: int) -> list[AnyChange]:
     """End whatever a plan still has open, and with it the contexts that own it: they are the plan's alone."""
     still_open = _open_of(state, plan)
     owners = dict.fromkeys(changeset.context_id for changeset in still_open)
@@ -133,7 +132,7 @@ def ended(state: State, plan: Plan, how: ChangesetState, now_ms: int) -> list[An
     ]
 
 
-def require_none_open(state: State, plan: Plan) -> None:
+def require_none_open(state: State, plan: ChangesetOwner) -> None:
     """Refuse to complete a plan that is still recording."""
     if still_open := _open_of(state, plan):
         raise PlanNotReady(
@@ -143,7 +142,7 @@ def require_none_open(state: State, plan: Plan) -> None:
         )
 
 
-def counting(state: State, plan: Plan, attempt: int | None) -> list[Changeset]:
+def counting(state: State, plan: ChangesetOwner, attempt: int | None) -> list[Changeset]:
     """The changesets that count of an attempt: its closed ones, in order of starting, if there is anything in them."""
     changesets = (state.changesets.rows[changeset_id] for changeset_id in plan.changeset_ids)
     return [
@@ -153,13 +152,13 @@ def counting(state: State, plan: Plan, attempt: int | None) -> list[Changeset]:
     ]
 
 
-def net_of(state: State, plan: Plan, attempt: int | None, *, only: str | None = None) -> dict[str, NetChange]:
+def net_of(state: State, plan: ChangesetOwner, attempt: int | None, *, only: str | None = None) -> dict[str, NetChange]:
     """What the changesets of an attempt come to, for each path or for one."""
     counted = [state.entries.of(each.changeset_id) for each in counting(state, plan, attempt)]
     return net_changes(in_order(counted), only=only)
 
 
-def new_changeset(state: State, plan: Plan, changeset_id: str, context_id: str, origin: Origin) -> Changeset:
+def new_changeset(state: State, plan: ChangesetOwner, changeset_id: str, context_id: str, origin: Origin) -> Changeset:
     """An open changeset of the plan's present attempt, if there is room for one."""
     if state.changesets.get(changeset_id):
         raise AlreadyExists(f"changeset {changeset_id!r} exists already")
@@ -208,7 +207,7 @@ def new_entry(
     return entry
 
 
-def _open_of(state: State, plan: Plan) -> list[Changeset]:
+def _open_of(state: State, plan: ChangesetOwner) -> list[Changeset]:
     changesets = (state.changesets.rows[changeset_id] for changeset_id in plan.changeset_ids)
     return [each for each in changesets if each.state is ChangesetState.OPEN]
 
@@ -220,25 +219,14 @@ def _popped(state: State, changeset: Changeset) -> AnyChange:
     return RowChanged(context, replace(context, active=active) if active else None)
 
 
-def require_executing(state: State, plan_id: str, lease: int | None, origin: Origin) -> Plan:
-    """The plan, if the caller holds its lease, it executes, and it may change anything at all."""
-    plan = find_plan(state, plan_id, origin)
-    require_lease(plan, lease, origin)
-    if plan.phase is not Phase.EXECUTE:
-        raise PlanNotReady(f"plan {plan_id!r} is {plan.position}: changes are recorded while it executes")
-    if plan.read_only:
-        raise PlanError(f"plan {plan_id!r} is read_only, by its action, projects or parent: it can change nothing")
-    return plan
-
-
-def _context(state: State, context_id: str, plan: Plan) -> ContextRow | None:
+def _context(state: State, context_id: str, plan: ChangesetOwner) -> ContextRow | None:
     context = state.contexts.get(context_id)
     if context is not None and context.plan_id != plan.plan_id:
         raise InvalidArgument(f"context {context_id!r} belongs to another plan")
     return context
 
 
-def _recordable(state: State, command: RecordChange, plan: Plan) -> Changeset:
+def _recordable(state: State, command: RecordChange, plan: ChangesetOwner) -> Changeset:
     if command.changeset_id is not None:
         return _open_changeset(state, command.changeset_id, plan, command.context_id)
     context = _context(state, command.context_id, plan)
@@ -247,7 +235,7 @@ def _recordable(state: State, command: RecordChange, plan: Plan) -> Changeset:
     return _open_changeset(state, context.active[-1], plan, command.context_id)
 
 
-def _open_changeset(state: State, changeset_id: str, plan: Plan, context_id: str) -> Changeset:
+def _open_changeset(state: State, changeset_id: str, plan: ChangesetOwner, context_id: str) -> Changeset:
     changeset = state.changesets.get(changeset_id)
     if changeset is None or (changeset.plan_id, changeset.context_id) != (plan.plan_id, context_id):
         raise NotFound(
@@ -280,4 +268,4 @@ def _content(
 
 def held_content(body: bytes | int, mode: int | None, origin: Origin) -> Content:
     """Bytes that we keep, inline or uploaded."""
-    return Content(*origin.held(body), held=True, mode=mode)
+    return Content(*origin.resolve_body(body), held=True, mode=mode)

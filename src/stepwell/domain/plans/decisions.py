@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from stepwell import limits
+from stepwell.domain.leases import find_plan, require_lease
 from stepwell.domain.paging import cursor_number, take
 from stepwell.domain.plans.commands import ListDecisions, RecordDecision
-from stepwell.domain.plans.leases import find_plan, require_lease
 from stepwell.domain.plans.model import Decision, Plan
 from stepwell.domain.replies import DecisionFound, DecisionPage
 from stepwell.domain.state import State

@@ -16,7 +16,8 @@ from stepwell import limits
 from stepwell.domain.changesets.mode import check_mode
 from stepwell.domain.changesets.model import ChangesetState, Content, is_same
 from stepwell.domain.changesets.net_changes import NetChange
-from stepwell.domain.changesets.rules import counting, held_content, net_of, new_changeset, new_entry, require_executing
+from stepwell.domain.changesets.rules import counting, held_content, net_of, new_changeset, new_entry
+from stepwell.domain.leases import require_executing
 from stepwell.domain.plans.conflicts import ConflictState, Merge, MergeConflict, Resolution
 from stepwell.domain.plans.model import MergeStrategy, Plan, Subplans
 from stepwell.domain.plans.plan_tree import children, has_executed, require_children_finished

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepwell.domain.plans.leases import find_plan
+from stepwell.domain.leases import find_plan
 from stepwell.domain.plans.lifecycle import PlanEvent
 from stepwell.domain.plans.model import Phase, Plan, PlanState
 from stepwell.domain.plans.plan_tree import can_begin, children, is_over, ready

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from stepwell import limits
 from stepwell.domain.changesets.model import ChangesetState
 from stepwell.domain.changesets.rules import ended, require_none_open
+from stepwell.domain.leases import find_plan, require_lease
 from stepwell.domain.paging import take
 from stepwell.domain.plans.commands import (
     AdvancePlan,
@@ -27,7 +28,6 @@ from stepwell.domain.plans.commands import (
     UseAction,
 )
 from stepwell.domain.plans.decisions import superseded
-from stepwell.domain.plans.leases import find_plan, require_lease
 from stepwell.domain.plans.lifecycle import PlanEvent
 from stepwell.domain.plans.merge import require_merged, require_resolved
 from stepwell.domain.plans.model import Phase, Plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from stepwell import limits
+from stepwell.domain.leases import find_plan, require_lease
 from stepwell.domain.plans.commands import DeclareSubplans, SubplanSpec
-from stepwell.domain.plans.leases import find_plan, require_lease
 from stepwell.domain.plans.model import Action, Child, Phase, Plan, Subplans
 from stepwell.domain.plans.plan_creation import draft
 from stepwell.domain.plans.plan_tree import check_order

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from stepwell import limits
 from stepwell.domain.changesets.model import ChangesetState
 from stepwell.domain.changesets.rules import ended
-from stepwell.domain.plans.leases import find_plan, grant, require_lease
+from stepwell.domain.leases import find_plan, grant, require_lease
 from stepwell.domain.plans.lifecycle import LEGAL, RETRY, REVERSION, TERMINAL, PlanEvent
 from stepwell.domain.plans.model import Lease, Phase, PhaseTimes, Plan, PlanFault, PlanState, Position
 from stepwell.domain.plans.plan_tree import children, descendants, is_finished

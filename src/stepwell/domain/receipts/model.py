@@ -5,8 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from stepwell import limits
-from stepwell.domain.tiers.body_refs import Held
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import BodyRef, Tier
 from stepwell.errors import InvalidArgument
 
 
@@ -36,7 +35,7 @@ class ReceiptRow(Struct, frozen=True, array_like=True, gc=False):
         return self.receipt_id
 
     @property
-    def held(self) -> tuple[Held, ...]:
+    def held(self) -> tuple[BodyRef, ...]:
         return ((self.digest, self.size),)
 
     @property

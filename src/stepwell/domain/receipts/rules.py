@@ -22,7 +22,7 @@ _ROW_BYTES = 2 * limits.KIB  # of a page: the title and what else there is, with
 def store_receipt(state: State, command: StoreReceipt, origin: Origin) -> Verdict:
     """Insert, and let the oldest go that are too many then."""
     origin.require(command.projects)
-    digest, size = origin.held(command.body)
+    digest, size = origin.resolve_body(command.body)
     check_size(size)
     row = ReceiptRow(
         receipt_id=command.receipt_id,

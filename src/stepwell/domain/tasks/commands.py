@@ -110,4 +110,4 @@ class ForgetTasks(EphemeralInternal[replies.TasksForgotten], frozen=True):
 
 
 TaskRead = ListStrategies
-TaskFleeting = SubmitTask | CancelTask | FinishTask | BeginTask | ReportDeath | ReleaseWorker
+TaskEphemeral = SubmitTask | CancelTask | FinishTask | BeginTask | ReportDeath | ReleaseWorker

@@ -20,9 +20,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from stepwell.domain.bounded_types import Label, Sentence, StrategyName
-from stepwell.domain.changesets.model import Content
-from stepwell.domain.tiers.body_refs import Held
-from stepwell.domain.tiers.tier import COLD, Tier
+from stepwell.domain.tiers.model import COLD, BodyRef, Tier
 
 
 class TaskState(StrEnum):
@@ -75,7 +73,7 @@ class Task(Struct, frozen=True, array_like=True, gc=False):
     deaths: tuple[WorkerDeath, ...] = ()
     fault: TaskFault | None = None
     result: bytes | None = None
-    content: Content | None = None  # in place of a result that no message carries
+    content: BodyRef | None = None  # in place of a result that no message carries
     ended_at_ms: int | None = None
 
     @property
@@ -103,8 +101,8 @@ class Task(Struct, frozen=True, array_like=True, gc=False):
         return self.state is TaskState.LEASED and self.due_at_ms is None
 
     @property
-    def held(self) -> tuple[Held, ...]:
-        return ((self.content.digest, self.content.size or 0),) if self.content else ()
+    def held(self) -> tuple[BodyRef, ...]:
+        return (self.content,) if self.content else ()
 
     @property
     def tier(self) -> Tier:

@@ -8,7 +8,6 @@ from itertools import islice
 from msgspec.structs import replace
 
 from stepwell import limits
-from stepwell.domain.changesets.model import Content
 from stepwell.domain.replies import (
     DeathNoted,
     StrategiesFound,
@@ -95,9 +94,9 @@ def finish(state: State, command: FinishTask, origin: Origin) -> Verdict:
     if isinstance(result, bytes):
         ended = replace(ended, result=result)
     elif result is not None:
-        held = origin.held(result)
-        state.bodies.require_room((held,), state.budget.bodies_bytes)
-        ended = replace(ended, content=Content(*held, held=True))
+        body = origin.resolve_body(result)
+        state.bodies.require_room((body,), state.budget.bodies_bytes)
+        ended = replace(ended, content=body)
     worker = state.workers.get(origin.session_id)
     then = _leaving(state, worker) if command.is_last else _next(state, origin)
     return Verdict(_found(ended), (RowChanged(task, ended), *then, *_surplus(state)))

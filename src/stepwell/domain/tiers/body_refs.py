@@ -1,6 +1,14 @@
-"""Bodies by content: the digest, and the table that counts who refers to which body.
+"""References to bodies: content digests, and the table that counts how many rows refer to each body.
 
-The domain knows bodies by digest and size only. Where their bytes are is the business of `stepwell.memory`.
+The domain knows a body by its digest and size only; `stepwell.memory` knows where the bytes are. Rows refer to bodies
+from a tier: a fragment from its own, all other rows from cold. The hottest tier that refers to a body decides the form
+in which the memory layer keeps it, and therefore how much of the arena, the shared memory for bodies, it needs:
+
+    hot    raw in the arena           size
+    warm   compressed in the arena    packed
+    cold   compressed on disk         0
+
+Equal bodies are stored once and count once.
 """
 
 from __future__ import annotations
@@ -13,17 +21,17 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from stepwell.domain.tiers.tier import COLD, HOT, WARM, Tier
+from stepwell.domain.tiers.model import COLD, HOT, WARM, BodyRef, Tier
 from stepwell.errors import InvalidArgument, TierFull
 
 
 def digest_of(body: bytes | memoryview) -> bytes:
-    """SHA-256: what `sha256sum` prints, so that anybody can check."""
+    """Return the SHA-256 of a body: `sha256sum` prints the same, so that a user can check a digest without stepwell."""
     return hashlib.sha256(body).digest()
 
 
 class Digest(Struct, frozen=True):
-    """A content hash, where a caller has it instead of the bytes."""
+    """A SHA-256 that a caller gives in place of the bytes. Raises `InvalidArgument` unless it has 32 bytes."""
 
     value: bytes
 
@@ -33,12 +41,12 @@ class Digest(Struct, frozen=True):
 
     @classmethod
     def of(cls, body: bytes) -> Digest:
-        """The digest of a body."""
+        """Return the digest of a body."""
         return cls(digest_of(body))
 
     @classmethod
     def parse(cls, text: str) -> Digest:
-        """The digest that `str()` of one, or `sha256sum`, printed."""
+        """Return the digest that `str()` of a `Digest`, or `sha256sum`, has printed."""
         try:
             return cls(bytes.fromhex(text))
         except ValueError as error:
@@ -48,37 +56,36 @@ class Digest(Struct, frozen=True):
         return self.value.hex()
 
 
-Held = tuple[bytes, int]
-"""A reference to a body whose bytes the manager keeps: its digest and its size."""
-
-
 class BodyCount(Struct, gc=False):
-    """How many refer to a body from each tier. The hottest of them says in which form it is kept."""
+    """The number of references to one body from each tier. Mutable; owned by a `BodyTable` or an `ArenaForecast`.
+
+    `packed` is the number of bytes when compressed. It equals `size` until the compressor has tried.
+    """
 
     size: int
-    packed: int  # bytes when compressed: its size, until somebody has tried
+    packed: int
     hot: int = 0
     warm: int = 0
     cold: int = 0
 
     @property
     def tier(self) -> Tier | None:
-        """The hottest tier that refers to it."""
+        """The hottest tier that refers to the body; None if no row does."""
         return HOT if self.hot else WARM if self.warm else COLD if self.cold else None
 
     @property
     def references(self) -> int:
-        """How many refer to it, from any tier."""
+        """The number of references from all tiers."""
         return self.hot + self.warm + self.cold
 
     @property
     def arena_bytes(self) -> int:
-        """What it needs of the arena: hot is raw, warm is compressed, cold is elsewhere."""
+        """The bytes of the arena that the body needs, in the form of its hottest tier."""
         return self.size if self.hot else self.packed if self.warm else 0
 
     def add(self, tier: Tier, by: int) -> int:
-        """Count references, and say by how much its need of the arena grows."""
-        # `arena_bytes`, twice by hand: this runs with every store, and a property would be a quarter of it.
+        """Add `by` references, which may be negative. Return by how much the need of the arena grows."""
+        # `arena_bytes` is written out twice: this runs with every store, and the property would be a quarter of it.
         before = self.size if self.hot else self.packed if self.warm else 0
         if tier is HOT:
             self.hot += by
@@ -89,8 +96,8 @@ class BodyCount(Struct, gc=False):
         return (self.size if self.hot else self.packed if self.warm else 0) - before
 
 
-class _OfOne(Protocol):
-    """Whatever has one body."""
+class _HasBody(Protocol):
+    """A row with exactly one body."""
 
     @property
     def digest(self) -> bytes: ...
@@ -99,7 +106,12 @@ class _OfOne(Protocol):
 
 
 class BodyTable:
-    """How often each body is referred to, by tier; equal bodies count their bytes once."""
+    """The references to every body, by tier, and two sums that the budget bounds.
+
+    `bytes` are the raw bytes of all bodies, `arena_bytes` their need of the arena. Owned by the `State`, which calls
+    `retain` and `release` with each change of a row. A body with no reference left stays in `counts` until the next
+    `forget_undo`, because its packed size would be lost otherwise, and undoing needs it.
+    """
 
     __slots__ = ("_released", "arena_bytes", "bytes", "counts")
 
@@ -107,22 +119,20 @@ class BodyTable:
         self.counts: dict[bytes, BodyCount] = {}
         self.bytes = 0
         self.arena_bytes = 0
-        # To forget at the next `settle`, if nothing refers to them by then: undoing needs to know what they take
-        # when compressed.
-        self._released: set[bytes] = set()
+        self._released: set[bytes] = set()  # bodies that had no reference left, at some time since `forget_undo`
 
     def __contains__(self, digest: bytes) -> bool:
         return self.tier_of(digest) is not None
 
     def tier_of(self, digest: bytes) -> Tier | None:
-        """The hottest tier that refers to a body; None when nothing does."""
+        """Return the hottest tier that refers to a body, or None if no row does."""
         count = self.counts.get(digest)
         if count is None:
             return None
         return HOT if count.hot else WARM if count.warm else COLD if count.cold else None
 
-    def require_room(self, arriving: Sequence[Held], limit: int, leaving: Sequence[Held] = ()) -> None:
-        """Refuse bodies that would, together, go past the bound in bytes, once others have left."""
+    def require_room(self, arriving: Sequence[BodyRef], limit: int, leaving: Sequence[BodyRef] = ()) -> None:
+        """Raise `TierFull` if the bodies that arrive exceed `limit` bytes, after those that leave are gone."""
         new = {digest: size for digest, size in arriving if digest not in self}
         if new and self.bytes - self.freed(leaving) + sum(new.values()) > limit:
             raise TierFull(
@@ -130,14 +140,15 @@ class BodyTable:
                 limit=limit,
             )
 
-    def freed(self, leaving: Sequence[Held]) -> int:
-        """How many bytes nothing would refer to any more without these references."""
+    def freed(self, leaving: Sequence[BodyRef]) -> int:
+        """Return the bytes of the bodies that would have no reference left without these references."""
         return sum(
             size for (digest, size), times in Counter(leaving).items() if self.counts[digest].references == times
         )
 
-    def retain(self, held: Held, tier: Tier) -> None:
-        digest, size = held
+    def retain(self, body: BodyRef, tier: Tier) -> None:
+        """Count a reference to a body from a tier."""
+        digest, size = body
         count = self.counts.get(digest)
         if count is None:
             count = self.counts[digest] = BodyCount(size, size)
@@ -146,18 +157,19 @@ class BodyTable:
             self.bytes += size
         self.arena_bytes += count.add(tier, 1)
 
-    def add(self, bodies: Iterable[_OfOne]) -> None:
-        """`retain` bodies that nothing refers to, for hot."""
+    def add(self, rows: Iterable[_HasBody]) -> None:
+        """Count the first references, from hot, to new bodies: `retain` for many at once."""
         counts, total = self.counts, 0
-        for body in bodies:
-            size = body.size
-            counts[body.digest] = BodyCount(size, size, 1)
+        for row in rows:
+            size = row.size
+            counts[row.digest] = BodyCount(size, size, 1)
             total += size
         self.bytes += total
         self.arena_bytes += total
 
-    def release(self, held: Held, tier: Tier) -> None:
-        digest, size = held
+    def release(self, body: BodyRef, tier: Tier) -> None:
+        """Remove a reference that was retained from the same tier."""
+        digest, size = body
         count = self.counts[digest]
         self.arena_bytes += count.add(tier, -1)
         if count.tier is None:
@@ -165,14 +177,14 @@ class BodyTable:
             self._released.add(digest)
 
     def note_packed(self, digest: bytes, packed: int) -> None:
-        """What a body takes when compressed: a fact about its bytes, and no change. It only ever lowers a cost."""
+        """Record the size of a body when compressed, if it is smaller than known. See `machine.note_packed_bytes`."""
         if count := self.counts.get(digest):
             before = count.arena_bytes
             count.packed = min(count.packed, packed)
             self.arena_bytes += count.arena_bytes - before
 
-    def settle(self) -> None:
-        """Forget what nothing refers to any more."""
+    def forget_undo(self) -> None:
+        """Delete the counts of bodies that no row refers to any more."""
         while self._released:
             digest = self._released.pop()
             if self.counts[digest].tier is None:
@@ -180,25 +192,31 @@ class BodyTable:
 
 
 class ArenaForecast:
-    """The arena as it would be after moves that nobody has made: the counts that they touch are copies."""
+    """The need of the arena after moves that were not made yet. It copies each count that a move changes.
 
-    __slots__ = ("_bodies", "_touched", "arena_bytes")
+    A decider makes one to find out how many demotions it needs. The `BodyTable` behind it stays as it is.
+    """
+
+    __slots__ = ("_bodies", "_copies", "arena_bytes")
 
     def __init__(self, bodies: BodyTable) -> None:
         self._bodies = bodies
-        self._touched: dict[bytes, BodyCount] = {}
+        self._copies: dict[bytes, BodyCount] = {}
         self.arena_bytes = bodies.arena_bytes
 
-    def retain(self, held: Held, tier: Tier) -> None:
-        self.arena_bytes += self._count(held).add(tier, 1)
+    def retain(self, body: BodyRef, tier: Tier) -> None:
+        """Count a reference that a move adds."""
+        self.arena_bytes += self._count(body).add(tier, 1)
 
-    def release(self, held: Held, tier: Tier) -> None:
-        self.arena_bytes += self._count(held).add(tier, -1)
+    def release(self, body: BodyRef, tier: Tier) -> None:
+        """Remove a reference that a move takes away."""
+        self.arena_bytes += self._count(body).add(tier, -1)
 
-    def _count(self, held: Held) -> BodyCount:
-        digest, size = held
-        count = self._touched.get(digest)
+    def _count(self, body: BodyRef) -> BodyCount:
+        """Return the forecast's own copy of a body's count."""
+        digest, size = body
+        count = self._copies.get(digest)
         if count is None:
             known = self._bodies.counts.get(digest)
-            count = self._touched[digest] = copy(known) if known else BodyCount(size, size)
+            count = self._copies[digest] = copy(known) if known else BodyCount(size, size)
         return count

@@ -1,8 +1,13 @@
-"""Keeping the budgets: who goes down, in the very step that would go past one. Overflow demotes and never deletes.
+"""Enforcement of the tier budgets: which fragments are demoted, in the same step that would exceed a budget.
 
-Hot is bounded by tokens, warm and cold by entries, and hot and warm together by the bytes that their bodies need
-of the arena. Past that, the least recently used of warm go to cold; when warm has none left, those of hot to warm,
-and on, because a body that nobody has compressed yet needs as much there.
+Hot is bounded by tokens, warm and cold by entries. Hot and warm together are bounded by the bytes that their bodies
+need of the arena. A tier that is over its bound demotes its least recently used fragments. If the arena is over its
+bound, the least recently used fragments of warm go to cold; when warm is empty, those of hot go to warm and on to cold,
+because a body that was not compressed yet needs as many bytes in warm as in hot.
+
+Overflow demotes and never deletes. When cold has no room left, the step is refused with `TierFull`. A step that would
+move more than `MOVES_PER_STEP_MAX` fragments is refused with `StepTooLarge`, because it would stop the manager's loop
+for too long.
 """
 
 from __future__ import annotations
@@ -14,29 +19,28 @@ from msgspec.structs import replace
 from stepwell import limits
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import ArenaForecast, BodyTable
-from stepwell.domain.tiers.model import FragmentRow, TierBudget
+from stepwell.domain.tiers.model import BELOW, COLD, HOT, WARM, FragmentRow, Tier, TierBudget
 from stepwell.domain.tiers.table import Key
-from stepwell.domain.tiers.tier import BELOW, COLD, HOT, WARM, Tier
 from stepwell.domain.verdict import Origin, RowChanged
 from stepwell.errors import StepTooLarge, TierFull
 
 FragmentChanged = RowChanged[FragmentRow]
 Moves = dict[Key, FragmentChanged]
-"""What a step is going to do to fragments, in order."""
+"""The changes of fragments that a step will make, by key, in the order in which they are made."""
 
 
 def place(state: State, before: FragmentRow | None, row: FragmentRow, origin: Origin) -> tuple[FragmentChanged, ...]:
-    """Put a row in its tier, and make room for it if need be."""
+    """Return the changes that put a row into its tier in place of `before`, with the demotions that make room."""
     change = RowChanged(before, row)
     budget = state.budget
     if state.fragments.has_room(row, before, budget) and (
         row.tier is COLD or state.bodies.arena_bytes + row.size <= budget.live_bytes
     ):
         return (change,)
-    return settle(state, budget, {row.key: change}, origin, protected=row.key)
+    return enforce(state, budget, {row.key: change}, origin, protected=row.key)
 
 
-def settle(
+def enforce(
     state: State,
     budget: TierBudget,
     moves: Moves,
@@ -45,19 +49,24 @@ def settle(
     protected: Key | None = None,
     within: frozenset[str] | None = None,
 ) -> tuple[FragmentChanged, ...]:
-    """Add the demotions that keep every budget, or refuse. `protected` is never a victim, and moves last."""
+    """Return the moves together with the demotions that keep every budget.
+
+    `protected` is the key of a fragment that is never demoted and that moves last. `within` restricts the demotions to
+    some projects. Raises `TierFull` if cold is full, and `StepTooLarge` if too many fragments would move.
+    """
     arriving = moves[protected].after if protected else None
     step = _Step(state, moves, origin, protected, within)
     usage = step.usage
     while usage[HOT].tokens > budget.hot_tokens:
-        step.lower(HOT)
+        step.demote_lru(HOT)
     while usage[WARM].entries > budget.warm_entries:
-        step.lower(WARM)
-    # Whatever else moves, moves down, and needs no more than before.
+        step.demote_lru(WARM)
+    # The arriving fragment is the only one that can need more of the arena: all others move down. The forecast copies
+    # counts, so that it is made only when the arena could be exceeded.
     if state.bodies.arena_bytes + (arriving.size if arriving else 0) > budget.live_bytes:
-        arena = step.foresee(state.bodies)
+        arena = step.forecast_arena(state.bodies)
         while arena.arena_bytes > budget.live_bytes or usage[WARM].entries > budget.warm_entries:
-            step.lower(WARM, HOT)
+            step.demote_lru(WARM, HOT)
     if usage[COLD].entries > budget.cold_entries:
         raise TierFull(
             f"cold already holds its {budget.cold_entries} fragments: delete some, or raise cold_entries",
@@ -69,20 +78,26 @@ def settle(
 
 
 def relieve(state: State, wanted_bytes: int, origin: Origin) -> tuple[tuple[FragmentChanged, ...], bool]:
-    """As much room in the arena as one sweep can make, and whether another one is needed and would help."""
+    """Return the demotions that free `wanted_bytes` of the arena, as far as cold has room and one step may go.
+
+    The second value is True if the goal was not reached and another step would get nearer to it.
+    """
     budget = state.budget
     target_bytes = max(0, budget.live_bytes - wanted_bytes)
     step = _Step(state, {}, origin)
-    arena, cold = step.foresee(state.bodies), step.usage[COLD]
+    arena, cold = step.forecast_arena(state.bodies), step.usage[COLD]
     while needed := arena.arena_bytes > target_bytes and cold.entries < budget.cold_entries:
         if len(step.moves) == limits.SWEEP_MOVES_MAX:
             break
-        step.lower(WARM, HOT)
+        step.demote_lru(WARM, HOT)
     return tuple(step.moves.values()), needed
 
 
 class _Step:
-    """A step in the making: its moves, and what the tiers and, once asked for, the arena would hold after them."""
+    """A step that is being put together: its moves so far, and the usage of the tiers and the arena after them.
+
+    The arena is forecast only after `forecast_arena` was called. Nothing in here changes the state.
+    """
 
     def __init__(
         self,
@@ -95,7 +110,7 @@ class _Step:
         self.moves = moves
         self.usage = {tier: state.fragments.usage(tier) for tier in Tier}
         self._now_ms = origin.now_ms
-        self._staying = {tier: state.fragments.oldest(tier, within) for tier in BELOW}
+        self._present = {tier: state.fragments.oldest(tier, within) for tier in BELOW}
         self._arrived: dict[Tier, deque[FragmentRow]] = {tier: deque() for tier in Tier}
         self._arena: ArenaForecast | None = None
         for key, change in moves.items():
@@ -106,25 +121,26 @@ class _Step:
                 if key != protected:
                     self._arrived[change.after.tier].append(change.after)
 
-    def foresee(self, bodies: BodyTable) -> ArenaForecast:
-        """The arena after these moves, and after those that follow."""
+    def forecast_arena(self, bodies: BodyTable) -> ArenaForecast:
+        """Return a forecast of the arena after the moves so far, which `demote_lru` updates from now on."""
         self._arena = ArenaForecast(bodies)
         for change in self.moves.values():
-            _count(self._arena, change.before, change.after)
+            _count_move(self._arena, change.before, change.after)
         return self._arena
 
-    def lower(self, *tiers: Tier) -> None:
-        """The least recently used goes down, of the first of these tiers that has one to give."""
+    def demote_lru(self, *tiers: Tier) -> None:
+        """Demote the least recently used fragment of the first of these tiers that has one."""
         victim = next(filter(None, map(self._victim, tiers)))
         lowered = replace(victim, tier=BELOW[victim.tier], placed_at_ms=self._now_ms)
-        # One that falls through two tiers moves again, behind those that left the lower one before it.
+        # A fragment that falls through two tiers moves once, from the upper to the lowest, but behind the fragments
+        # that left the tier between them before it.
         before = self.moves.pop(victim.key).before if victim.key in self.moves else victim
         self.moves[victim.key] = RowChanged(before, lowered)
         self.usage[victim.tier].remove(victim)
         self.usage[lowered.tier].add(lowered)
         self._arrived[lowered.tier].append(lowered)
         if self._arena:
-            _count(self._arena, victim, lowered)
+            _count_move(self._arena, victim, lowered)
         if len(self.moves) > limits.MOVES_PER_STEP_MAX:
             raise StepTooLarge(
                 f"this would move more than {limits.MOVES_PER_STEP_MAX} fragments in one step: "
@@ -132,15 +148,19 @@ class _Step:
             )
 
     def _victim(self, tier: Tier) -> FragmentRow | None:
-        """Who leaves a tier next: those that were in it, then those that this very step brings."""
-        for entry in self._staying[tier]:
+        """Return the row that leaves a tier next.
+
+        First those that were in it, then those that this step moved there.
+        """
+        for entry in self._present[tier]:
             if entry.row.key not in self.moves:
                 return entry.row
         return self._arrived[tier].popleft() if self._arrived[tier] else None
 
 
-def _count(arena: ArenaForecast, before: FragmentRow | None, after: FragmentRow | None) -> None:
+def _count_move(arena: ArenaForecast, before: FragmentRow | None, after: FragmentRow | None) -> None:
+    """Add one move to a forecast; the new place first, so that a body does not pass through zero references."""
     for row, count in ((after, arena.retain), (before, arena.release)):
         if row:
-            for held in row.held:
-                count(held, row.tier)
+            for body in row.held:
+                count(body, row.tier)

@@ -1,4 +1,8 @@
-"""Commands on fragments and their tiers."""
+"""The commands on fragments, tiers and budgets. `rules` decides them.
+
+The names in `StoreFragment` and `GetFragment` are only bounded in length by their types. Matching the patterns takes
+longer than decoding the rest, and most names are known already: the deciders check the others.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +31,15 @@ from stepwell.domain.bounded_types import (
     UploadNumber,
 )
 from stepwell.domain.command_roots import Internal, Read, Write
-from stepwell.domain.tiers.model import Depth, TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Depth, Tier, TierBudget
 
 
 class StoreFragment(Write[replies.FragmentPlaced], frozen=True):
-    """Insert or replace. `expected_revision` 0 means "must not exist". Its names are still to be checked."""
+    """Insert a fragment, or replace its body, source, kind, tokens and metadata.
+
+    With `expected_revision` the store is refused with `Conflict` unless the fragment is at that revision; 0 means "must
+    not exist". A fragment that is larger than its tier goes to a lower one, and the reply says so.
+    """
 
     project: UncheckedProject
     fragment_id: UncheckedId
@@ -47,32 +54,33 @@ class StoreFragment(Write[replies.FragmentPlaced], frozen=True):
 
     @property
     def inline(self) -> tuple[int, ...]:
+        """The length of the body, if it is inside the command and was not uploaded."""
         return (len(self.body),) if isinstance(self.body, bytes) else ()
 
 
 class GetFragment(Read[replies.FragmentFound], frozen=True):
-    """Read, which is an access: the fifth since its last move lifts a fragment one tier. Its names are unchecked."""
+    """Read a fragment. It counts as an access: the fifth since the last move promotes the fragment by one tier."""
 
     project: UncheckedProject
     fragment_id: UncheckedId
 
 
 class PromoteFragment(Write[replies.FragmentPlaced], frozen=True):
-    """Lift one tier."""
+    """Promote a fragment by one tier."""
 
     project: ProjectName
     fragment_id: FragmentId
 
 
 class DemoteFragment(Write[replies.FragmentPlaced], frozen=True):
-    """Lower one tier."""
+    """Demote a fragment by one tier, with its whole body."""
 
     project: ProjectName
     fragment_id: FragmentId
 
 
 class DeleteFragment(Write[replies.FragmentRemoved], frozen=True):
-    """Remove, body included."""
+    """Delete a fragment. Its body goes too, unless another row refers to it."""
 
     project: ProjectName
     fragment_id: FragmentId
@@ -80,7 +88,7 @@ class DeleteFragment(Write[replies.FragmentRemoved], frozen=True):
 
 
 class EvictLru(Write[replies.FragmentsMoved], frozen=True):
-    """Lower the least recently used of a tier; from cold, delete them."""
+    """Demote the least recently used fragments of a tier; delete them if the tier is cold."""
 
     tier: Tier = Tier.HOT
     count: Annotated[
@@ -90,24 +98,24 @@ class EvictLru(Write[replies.FragmentsMoved], frozen=True):
 
 
 class SweepStale(Write[replies.FragmentsMoved], frozen=True):
-    """Lower what was idle for longer than its tier allows; delete what outlived cold."""
+    """Demote fragments that were idle for longer than their tier allows; delete those that outlived cold."""
 
 
 class SweepIdle(Internal[replies.FragmentsMoved], frozen=True):
-    """The same, by the manager itself, every now and then: a revision only if anything moved."""
+    """The same as `SweepStale`, sent by the manager from time to time: a revision only if a fragment moved."""
 
 
 class RelieveArena(Internal[replies.FragmentsMoved], frozen=True):
-    """Make room for so many more bytes in the arena, by the manager itself: the least recently used go down."""
+    """Free so many bytes of the arena by demoting the least recently used fragments. Sent by the manager."""
 
     bytes: int
 
 
 class ListFragments(Read[replies.FragmentPage], frozen=True):
-    """Fragments of a project by source glob, tier and kind. No access: it moves nothing."""
+    """List the fragments of a project by source glob, tier and kind. It is no access and moves nothing."""
 
     project: ProjectName
-    globs: Annotated[tuple[Glob, ...], Meta(max_length=16, description="give at most 16 globs")] = ()
+    globs: Annotated[tuple[Glob, ...], Meta(max_length=limits.GLOBS_MAX, description="give at most 16 globs")] = ()
     tier: Tier | None = None
     kind: Label | None = None
     limit: PageLimit = 100
@@ -115,18 +123,21 @@ class ListFragments(Read[replies.FragmentPage], frozen=True):
 
 
 class ListProjects(Read[replies.ProjectPage], frozen=True):
-    """The projects in the session's scope that hold fragments."""
+    """List the projects in the session's scope that have fragments."""
 
     limit: PageLimit = 100
     cursor: Cursor | None = None
 
 
 class GetMetrics(Read[replies.TierMetrics], frozen=True):
-    """What the tiers hold, of the session's projects."""
+    """Return the usage of the tiers by the session's projects, and the budget."""
 
 
 class LocateBodies(Read[replies.BodiesLocated], frozen=True):
-    """Which of these bodies are still there. No access, and no scope: nobody knows a digest by accident."""
+    """Find out which of these bodies are still kept. It is no access.
+
+    There is no check of scope: a session that knows a digest has seen the body, or its owner gave the digest away.
+    """
 
     digests: Annotated[
         tuple[RawDigest, ...],
@@ -135,7 +146,7 @@ class LocateBodies(Read[replies.BodiesLocated], frozen=True):
 
 
 class SetBudget(Write[replies.BudgetSet], frozen=True):
-    """Change the bounds; what no longer fits goes down in the same step."""
+    """Change the bounds of the tiers. Fragments that no longer fit are demoted in the same step."""
 
     budget: TierBudget
 

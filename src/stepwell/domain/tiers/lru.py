@@ -1,11 +1,13 @@
-"""Doubly linked rings in order of use: oldest first, O(1) to touch, and exact to undo.
+"""Doubly linked lists in order of use: the least recently used node first, O(1) to touch, and exact to undo.
 
-A member that is taken out keeps its neighbours. Putting it back is then one step, provided that whatever was
-done since has been undone in reverse order: Knuth's dancing links. It is why a transaction that fails half-way
-leaves even the order of eviction as it was, which an `OrderedDict` could not.
+A node that is removed keeps its links. Putting it back is then one step, provided that everything that was done since
+has been undone in reverse order: these are Knuth's dancing links. They are why a transaction that fails half-way leaves
+even the order of eviction as it was, which an `OrderedDict` could not do.
 
-The links are in the members themselves, each of which is in two rings at once. The two kinds of ring are the same but
-for the links that they follow: these cannot be a parameter without every step paying for it.
+The lists are circular: a sentinel node stands before the first and behind the last node, so that no operation has a
+special case for an end. The links are attributes of the nodes themselves. Each node is in two lists at once, that of
+its tier over all projects (`LruList`) and that of its tier in its project (`InnerLruList`). The two classes are the
+same but for the names of the links. The names cannot be a parameter, because `getattr` would make every step slower.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ from typing import Generic, Self, TypeVar, cast
 
 
 class LruNode:
-    """Has a place in a `LruList`, and one in an `InnerLruList`. A ring's own member, its hinge, is nothing else."""
+    """A node with links for one place in a `LruList` and one in an `InnerLruList`.
+
+    A list's sentinel is a plain `LruNode`; members are of a subclass that adds data.
+    """
 
     __slots__ = ("after", "before", "inner_after", "inner_before")
 
@@ -29,94 +34,94 @@ M = TypeVar("M", bound=LruNode)
 
 
 class LruList(Generic[M]):
-    """Members from the least to the most recently used."""
+    """Nodes from the least to the most recently used, along the links `before` and `after`."""
 
-    __slots__ = ("_hinge",)
+    __slots__ = ("_sentinel",)
 
     def __init__(self) -> None:
-        self._hinge = hinge = cast("M", LruNode())
-        hinge.before = hinge.after = hinge
+        self._sentinel = sentinel = cast("M", LruNode())
+        sentinel.before = sentinel.after = sentinel
 
-    def extend(self, members: Iterable[M]) -> None:
-        """Make those who are in no ring the most recently used of this one, the last of them the most."""
-        hinge = self._hinge
-        last = hinge.before
-        for member in members:
-            member.before = last
-            last.after = member
-            last = member
-        last.after = hinge
-        hinge.before = last
+    def extend(self, nodes: Iterable[M]) -> None:
+        """Append nodes that are in no list of this kind. The last one becomes the most recently used."""
+        sentinel = self._sentinel
+        last = sentinel.before
+        for node in nodes:
+            node.before = last
+            last.after = node
+            last = node
+        last.after = sentinel
+        sentinel.before = last
 
-    def touch(self, member: M) -> None:
-        """Make a member of this ring the most recently used."""
-        before, after = member.before, member.after
+    def touch(self, node: M) -> None:
+        """Make a node of this list the most recently used."""
+        before, after = node.before, node.after
         before.after = after
         after.before = before
-        hinge = self._hinge
-        last = member.before = hinge.before
-        member.after = hinge
-        last.after = hinge.before = member
+        sentinel = self._sentinel
+        last = node.before = sentinel.before
+        node.after = sentinel
+        last.after = sentinel.before = node
 
-    def take_out(self, member: M) -> None:
-        """Have a member leave, remembering its place."""
-        member.before.after = member.after
-        member.after.before = member.before
+    def unlink(self, node: M) -> None:
+        """Remove a node, which keeps its links for `relink`."""
+        node.before.after = node.after
+        node.after.before = node.before
 
-    def put_back(self, member: M) -> None:
-        """Have it return to the remembered place. Only in reverse order of what happened since."""
-        member.before.after = member.after.before = member
+    def relink(self, node: M) -> None:
+        """Undo `unlink`, after everything that happened since was undone in reverse order."""
+        node.before.after = node.after.before = node
 
     def __iter__(self) -> Iterator[M]:
-        hinge = self._hinge
-        member = hinge.after
-        while member is not hinge:
-            yield member
-            member = member.after
+        sentinel = self._sentinel
+        node = sentinel.after
+        while node is not sentinel:
+            yield node
+            node = node.after
 
 
 class InnerLruList(Generic[M]):
-    """The same, along the other links."""
+    """The same list along the links `inner_before` and `inner_after`."""
 
-    __slots__ = ("_hinge",)
+    __slots__ = ("_sentinel",)
 
     def __init__(self) -> None:
-        self._hinge = hinge = cast("M", LruNode())
-        hinge.inner_before = hinge.inner_after = hinge
+        self._sentinel = sentinel = cast("M", LruNode())
+        sentinel.inner_before = sentinel.inner_after = sentinel
 
-    def extend(self, members: Iterable[M]) -> None:
-        """Make those who are in no ring the most recently used of this one, the last of them the most."""
-        hinge = self._hinge
-        last = hinge.inner_before
-        for member in members:
-            member.inner_before = last
-            last.inner_after = member
-            last = member
-        last.inner_after = hinge
-        hinge.inner_before = last
+    def extend(self, nodes: Iterable[M]) -> None:
+        """Append nodes that are in no list of this kind. The last one becomes the most recently used."""
+        sentinel = self._sentinel
+        last = sentinel.inner_before
+        for node in nodes:
+            node.inner_before = last
+            last.inner_after = node
+            last = node
+        last.inner_after = sentinel
+        sentinel.inner_before = last
 
-    def touch(self, member: M) -> None:
-        """Make a member of this ring the most recently used."""
-        before, after = member.inner_before, member.inner_after
+    def touch(self, node: M) -> None:
+        """Make a node of this list the most recently used."""
+        before, after = node.inner_before, node.inner_after
         before.inner_after = after
         after.inner_before = before
-        hinge = self._hinge
-        last = member.inner_before = hinge.inner_before
-        member.inner_after = hinge
-        last.inner_after = hinge.inner_before = member
+        sentinel = self._sentinel
+        last = node.inner_before = sentinel.inner_before
+        node.inner_after = sentinel
+        last.inner_after = sentinel.inner_before = node
 
-    def take_out(self, member: M) -> None:
-        """Have a member leave, remembering its place."""
-        member.inner_before.inner_after = member.inner_after
-        member.inner_after.inner_before = member.inner_before
+    def unlink(self, node: M) -> None:
+        """Remove a node, which keeps its links for `relink`."""
+        node.inner_before.inner_after = node.inner_after
+        node.inner_after.inner_before = node.inner_before
 
-    def put_back(self, member: M) -> None:
-        """Have it return to the remembered place. Only in reverse order of what happened since."""
-        member.inner_before.inner_after = member.inner_after.inner_before = member
+    def relink(self, node: M) -> None:
+        """Undo `unlink`, after everything that happened since was undone in reverse order."""
+        node.inner_before.inner_after = node.inner_after.inner_before = node
 
     def __iter__(self) -> Iterator[M]:
-        hinge = self._hinge
-        member = hinge.inner_after
-        while member is not hinge:
-            yield member
-            member = member.inner_after
+        sentinel = self._sentinel
+        node = sentinel.inner_after
+        while node is not sentinel:
+            yield node
+            node = node.inner_after

@@ -1,7 +1,14 @@
-"""A fragment: a piece of context. What a caller gives, and the row that the manager keeps of it."""
+"""The values of the tiers: tiers, fragments as a caller gives them, fragments as the manager keeps them, budgets.
+
+A fragment is a piece of context: a body of bytes with a project, an id, a source and a number of tokens. It is in one
+of three tiers. The tier decides the form of its body (see `body_refs`) and how long it stays there without being read.
+
+All values are frozen. A value that a caller constructs checks itself, so that one that exists is valid.
+"""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct, field
@@ -22,16 +29,35 @@ from stepwell.domain.bounded_types import (
     known_label,
 )
 from stepwell.domain.checks import check, check_metadata, checked, require_instance, utf8
-from stepwell.domain.tiers.body_refs import Held
-from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import InvalidArgument
 
-Depth = Annotated[int, Meta(ge=0, le=16, description="a detail depth is a whole number from 0 to 16")]
+
+class Tier(StrEnum):
+    """The tier of a fragment. Hot is bounded by tokens, warm and cold by entries; all have a time to live."""
+
+    HOT = "hot"
+    WARM = "warm"
+    COLD = "cold"
+
+
+HOT, WARM, COLD = Tier
+"""The members as names of the module, for code that runs with every store: `Tier.HOT` takes 100 ns in Python 3.11."""
+
+# The next tier in each direction. Nothing is above hot and nothing below cold, where a demotion is a deletion.
+ABOVE = {Tier.WARM: Tier.HOT, Tier.COLD: Tier.WARM}
+BELOW = {Tier.HOT: Tier.WARM, Tier.WARM: Tier.COLD}
+
+BodyRef = tuple[bytes, int]
+"""A reference to a body whose bytes the manager keeps: its SHA-256 and its size."""
+
+Depth = Annotated[
+    int, Meta(ge=0, le=limits.DETAIL_DEPTH_MAX, description="a detail depth is a whole number from 0 to 16")
+]
 
 
 @checked
 class Names(Struct, frozen=True):
-    """What names have to be, where the types that were checked do not look at their patterns."""
+    """The names of a fragment with their patterns, to check those of a type that only bounds their lengths."""
 
     project: ProjectName
     fragment_id: FragmentId
@@ -40,7 +66,12 @@ class Names(Struct, frozen=True):
 
 @checked
 class Fragment(Struct, frozen=True, kw_only=True):
-    """What you give to `tiers.store`. Left out, `tokens` is counted; a `str` body is stored as UTF-8."""
+    """A fragment as a caller gives it to `tiers.store`. Raises `InvalidArgument` if a field is out of bounds.
+
+    Without `tokens`, the client counts them. Without `project`, the client's default project is used. A `str` body is
+    stored as UTF-8. `detail_depth` is the caller's own measure of how detailed
+    the fragment is; it is stored and listed.
+    """
 
     fragment_id: UncheckedId
     body: str | bytes | memoryview
@@ -68,7 +99,10 @@ class Fragment(Struct, frozen=True, kw_only=True):
 
     @property
     def _has_plain_names(self) -> bool:
-        """Whether its names are surely right: to match all patterns takes longer than whatever else is done here."""
+        """True if the names are valid for certain. False only means that the patterns have to be matched.
+
+        Matching all patterns takes longer than everything else in the constructor.
+        """
         return (
             bool(self.fragment_id)
             and self.fragment_id.isprintable()
@@ -79,7 +113,7 @@ class Fragment(Struct, frozen=True, kw_only=True):
 
     @property
     def _size(self) -> int:
-        """Bytes of the body, as it will be stored."""
+        """The number of bytes of the body, as it will be stored."""
         body = self.body
         if isinstance(body, memoryview):
             return body.nbytes
@@ -89,17 +123,21 @@ class Fragment(Struct, frozen=True, kw_only=True):
 
     @property
     def weight(self) -> int:
-        """How many bytes it takes in a frame, or beside it, at the most."""
+        """An upper bound of the bytes that the fragment takes in a frame, or beside it."""
         metadata = 2 * limits.METADATA_BYTES_MAX if self.metadata else 0
-        return self._size + 4 * len(self.source) + metadata + 4096
+        return self._size + 4 * len(self.source) + metadata + limits.FRAGMENT_ROW_BYTES
 
 
 NO_METADATA: Final[dict[str, str]] = {}
-"""One for all rows that have none: nobody changes what a row holds."""
+"""The metadata of all rows that have none. One object is enough, because a row is never changed."""
 
 
 class FragmentRow(Struct, frozen=True, array_like=True, gc=False):
-    """A fragment as the manager keeps it. A new body, a new tier: a new row."""
+    """A fragment as the manager keeps it. A change of body, tier or metadata is a new row with the same key and serial.
+
+    `revision` is that of the body: a move between tiers does not make a writer's `expected_revision` stale. `serial` is
+    the position in the order of creation, which pages follow. `placed_at_ms` is the time of the last move.
+    """
 
     project: str
     fragment_id: str
@@ -110,30 +148,37 @@ class FragmentRow(Struct, frozen=True, array_like=True, gc=False):
     size: int
     digest: bytes
     tier: Tier
-    placed_at_ms: int  # when it came into its tier
+    placed_at_ms: int
     created_at_ms: int
-    revision: int  # of the body: moving between tiers does not make a writer stale
-    serial: int  # its place in the order of creation, which pages follow
+    revision: int
+    serial: int
     metadata: dict[str, str]
 
     @property
     def key(self) -> tuple[str, str]:
+        """The key of the fragment in its table."""
         return self.project, self.fragment_id
 
     @property
-    def held(self) -> tuple[Held, ...]:
+    def held(self) -> tuple[BodyRef, ...]:
+        """The bodies that the row refers to: its own."""
         return ((self.digest, self.size),)
 
 
 @checked
 class TierBudget(Struct, frozen=True, kw_only=True):
-    """The bounds of the tiers, global to a runtime. None of them can mean "unlimited"."""
+    """The bounds of the tiers, global to a runtime. No value means "unlimited".
+
+    `bodies_bytes` bounds the raw bytes of all bodies, wherever they are. `arena_bytes` bounds the shared memory for the
+    bodies of hot and warm. The times to live count from the last read or move. `promotion_threshold` is the number of
+    reads in a tier after which a fragment is promoted.
+    """
 
     hot_tokens: Positive = limits.HOT_TOKENS
     warm_entries: Positive = limits.WARM_ENTRIES
     cold_entries: Positive = limits.COLD_ENTRIES
     bodies_bytes: Positive = limits.BODIES_BYTES_MAX
-    arena_bytes: Positive = limits.ARENA_BYTES  # of segments in shared memory
+    arena_bytes: Positive = limits.ARENA_BYTES
     hot_ttl_ms: Positive = limits.HOT_TTL_MS
     warm_ttl_ms: Positive = limits.WARM_TTL_MS
     cold_retention_ms: Positive = limits.COLD_RETENTION_MS
@@ -144,14 +189,15 @@ class TierBudget(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
+        """The key of the only row of its table."""
         return "budget"
 
     @property
     def live_bytes(self) -> int:
-        """What bodies may need of the arena; the rest is for segments being filled and dead space."""
+        """The bytes of the arena that bodies may need. The rest is for segments being filled and for dead space."""
         return self.arena_bytes * limits.ARENA_LIVE_PERCENT // 100
 
     @property
     def receipts_bytes(self) -> int:
-        """What receipts may have of the bodies' bytes: however many are stored, most is left for fragments."""
+        """The bytes that the bodies of receipts may have, so that most of `bodies_bytes` is left for fragments."""
         return min(limits.RECEIPTS_BYTES_MAX, self.bodies_bytes * limits.RECEIPTS_PERCENT_MAX // 100)

@@ -1,4 +1,9 @@
-"""The rules of the tiers. Each function decides one command; insert plus enforcement is one step."""
+"""The rules of the tiers: one decider for each command on fragments and budgets.
+
+A fragment enters hot unless the caller says otherwise. Reads promote it, and idleness or lack of room demotes it. To
+insert or move a fragment and to enforce the budgets is one step, so that no budget is ever exceeded between two
+commands. Lack of room never deletes a fragment: only a client's request and the retention of cold do.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,7 @@ from stepwell.domain.replies import (
     TierMetrics,
 )
 from stepwell.domain.state import State
-from stepwell.domain.tiers.budget import FragmentChanged, Moves, place, relieve, settle
+from stepwell.domain.tiers.budget import FragmentChanged, Moves, enforce, place, relieve
 from stepwell.domain.tiers.commands import (
     DeleteFragment,
     DemoteFragment,
@@ -42,30 +47,29 @@ from stepwell.domain.tiers.commands import (
     SweepIdle,
     SweepStale,
 )
-from stepwell.domain.tiers.model import NO_METADATA, FragmentRow, Names, TierBudget
+from stepwell.domain.tiers.model import ABOVE, BELOW, COLD, HOT, NO_METADATA, WARM, FragmentRow, Names, Tier, TierBudget
 from stepwell.domain.tiers.table import FragmentEntry, Key
-from stepwell.domain.tiers.tier import ABOVE, BELOW, COLD, HOT, WARM, Tier
 from stepwell.domain.verdict import Origin, RowChanged, Verdict, decides
 from stepwell.errors import Conflict, NotFound, OutOfScope, StepTooLarge, TierFull
 
 
 @decides(StoreFragment)
 def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
-    """Insert or replace, and keep every budget, in one step."""
+    """Insert or replace a fragment, and demote what has to make room for it, in one step."""
     check(Names(command.project, command.fragment_id, command.kind))
     origin.require((command.project,))
     if command.metadata:
         check_metadata(command.metadata)
     key = (command.project, command.fragment_id)
     current = state.fragments.get(key)
-    _expect(key, current, command.expected_revision)
-    digest, size = origin.held(command.body)
+    _require_revision(key, current, command.expected_revision)
+    digest, size = origin.resolve_body(command.body)
     budget = state.budget
     if state.bodies.bytes + size > budget.bodies_bytes:
         state.bodies.require_room(((digest, size),), budget.bodies_bytes)
-    tier, note = _fitting(budget, command.tier, command.tokens, size)
+    tier, note = _fitting_tier(budget, command.tier, command.tokens, size)
     row = FragmentRow(
-        project=state.fragments.project_named(command.project) or command.project,
+        project=state.fragments.interned_project(command.project) or command.project,
         fragment_id=current.fragment_id if current else command.fragment_id,
         source=command.source,
         kind=known_label(command.kind) or command.kind,
@@ -81,27 +85,30 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
         metadata=command.metadata or NO_METADATA,
     )
     inline = {digest: command.body} if isinstance(command.body, bytes) else {}
-    return Verdict(_placed(row, note), place(state, current, row, origin), bodies=inline)
+    return Verdict(_placed_reply(row, note), place(state, current, row, origin), bodies=inline)
 
 
 @decides(GetFragment)
 def get(state: State, command: GetFragment, origin: Origin) -> Verdict:
-    """A read and an access. It is a write only when it is the access that lifts the fragment."""
+    """Read a fragment and count the access. The command changes a row only if the access promotes the fragment."""
     if (command.project, command.fragment_id) not in state.fragments.entries:
         check(Names(command.project, command.fragment_id))
-    entry = _entry(state, command.project, command.fragment_id, origin)
-    changes = _climb(state, entry, origin)
-    # The climbing fragment is protected, so that it is the last to move.
+    entry = _find_entry(state, command.project, command.fragment_id, origin)
+    changes = _promote_if_due(state, entry, origin)
+    # The promoted fragment is protected, so that its change is the last one.
     row = (changes[-1].after if changes else None) or entry.row
     return Verdict(FragmentFound(row, origin.now_ms, entry.access_count + 1), changes, accessed=row.key)
 
 
-def _climb(state: State, entry: FragmentEntry, origin: Origin) -> tuple[FragmentChanged, ...]:
-    """Lift a fragment that was read often enough. A reader is never refused for lack of room above."""
+def _promote_if_due(state: State, entry: FragmentEntry, origin: Origin) -> tuple[FragmentChanged, ...]:
+    """Return the changes that promote a fragment which was read often enough, or none.
+
+    A reader is never refused because the tier above has no room: the fragment stays in its tier then.
+    """
     row = entry.row
     if row.tier is HOT or entry.accesses_since_move + 1 < state.budget.promotion_threshold:
         return ()
-    if _fitting(state.budget, ABOVE[row.tier], row.tokens, row.size)[1] is not Note.PLACED:
+    if _fitting_tier(state.budget, ABOVE[row.tier], row.tokens, row.size)[1] is not Note.PLACED:
         return ()
     try:
         return _move(state, row, ABOVE[row.tier], origin)
@@ -111,58 +118,62 @@ def _climb(state: State, entry: FragmentEntry, origin: Origin) -> tuple[Fragment
 
 @decides(PromoteFragment)
 def promote(state: State, command: PromoteFragment, origin: Origin) -> Verdict:
-    """Lift one tier; a fragment that the tier above could not hold stays, and the reply says so."""
-    row = _entry(state, command.project, command.fragment_id, origin).row
+    """Promote by one tier. A fragment that is too large for the tier above stays, and the reply says so."""
+    row = _find_entry(state, command.project, command.fragment_id, origin).row
     if row.tier is HOT:
-        return Verdict(_placed(row, Note.ALREADY_THERE))
-    tier, note = _fitting(state.budget, ABOVE[row.tier], row.tokens, row.size)
+        return Verdict(_placed_reply(row, Note.ALREADY_THERE))
+    tier, note = _fitting_tier(state.budget, ABOVE[row.tier], row.tokens, row.size)
     if note is not Note.PLACED:
-        return Verdict(_placed(row, note))
-    return Verdict(_placed(replace(row, tier=tier), note), _move(state, row, tier, origin))
+        return Verdict(_placed_reply(row, note))
+    return Verdict(_placed_reply(replace(row, tier=tier), note), _move(state, row, tier, origin))
 
 
 @decides(DemoteFragment)
 def demote(state: State, command: DemoteFragment, origin: Origin) -> Verdict:
-    """Lower one tier, with the whole body and its token count."""
-    row = _entry(state, command.project, command.fragment_id, origin).row
+    """Demote by one tier, with the whole body and its token count. In cold already, the fragment stays."""
+    row = _find_entry(state, command.project, command.fragment_id, origin).row
     if row.tier is COLD:
-        return Verdict(_placed(row, Note.ALREADY_THERE))
+        return Verdict(_placed_reply(row, Note.ALREADY_THERE))
     below = BELOW[row.tier]
-    return Verdict(_placed(replace(row, tier=below), Note.PLACED), _move(state, row, below, origin))
+    return Verdict(_placed_reply(replace(row, tier=below), Note.PLACED), _move(state, row, below, origin))
 
 
 @decides(DeleteFragment)
 def delete(state: State, command: DeleteFragment, origin: Origin) -> Verdict:
-    """Remove for good: the only way, besides cold's retention, in which a body goes."""
-    row = _entry(state, command.project, command.fragment_id, origin).row
-    _expect(row.key, row, command.expected_revision)
+    """Delete a fragment, if its revision is the expected one."""
+    row = _find_entry(state, command.project, command.fragment_id, origin).row
+    _require_revision(row.key, row, command.expected_revision)
     return Verdict(FragmentRemoved(row.project, row.fragment_id, row.tier), (RowChanged(row, None),))
 
 
 @decides(EvictLru)
 def evict_lru(state: State, command: EvictLru, origin: Origin) -> Verdict:
-    """Lower the least recently used of the session's projects; from cold they are deleted."""
+    """Demote the least recently used fragments of the session's projects; delete them if the tier is cold."""
     victims = islice(state.fragments.oldest(command.tier, origin.projects), command.count)
     below = BELOW.get(command.tier)
-    moves: Moves = {entry.row.key: _down(entry.row, below, origin) for entry in victims}
-    changes = settle(state, state.budget, moves, origin, within=origin.projects)
-    return Verdict(_moved(changes, origin), changes)
+    moves: Moves = {entry.row.key: _demotion(entry.row, below, origin) for entry in victims}
+    changes = enforce(state, state.budget, moves, origin, within=origin.projects)
+    return Verdict(_moved_reply(changes, origin), changes)
 
 
 @decides(SweepStale)
 def sweep_stale(state: State, _command: SweepStale, origin: Origin) -> Verdict:
-    """By request: the session's projects only."""
+    """Sweep the session's projects, at a client's request."""
     return _sweep(state, origin)
 
 
 @decides(SweepIdle)
 def sweep_idle(state: State, _command: SweepIdle, origin: Origin) -> Verdict:
-    """By the manager itself."""
+    """Sweep all projects; the manager sends this command without a scope."""
     return _sweep(state, origin)
 
 
 def _sweep(state: State, origin: Origin) -> Verdict:
-    """Lower what was idle for too long, from the bottom up, so that what leaves makes room for what comes."""
+    """Demote fragments that were idle for too long.
+
+    The sweep goes from cold upwards, so that fragments that leave a tier make room for those that enter it. It never
+    enforces a budget: it stops where the tier below is full.
+    """
     budget, table = state.budget, state.fragments
     room: dict[Tier | None, int] = {
         None: limits.SWEEP_MOVES_MAX,
@@ -180,24 +191,24 @@ def _sweep(state: State, origin: Origin) -> Verdict:
             idle = entry.touched_at_ms + ttl_ms <= origin.now_ms
             if not idle or room[below] <= 0 or len(moves) == limits.SWEEP_MOVES_MAX:
                 break
-            moves[entry.row.key] = _down(entry.row, below, origin)
+            moves[entry.row.key] = _demotion(entry.row, below, origin)
             room[below] -= 1
             if tier in room:
                 room[tier] += 1
     changes = tuple(moves.values())
-    return Verdict(_moved(changes, origin, more=len(moves) == limits.SWEEP_MOVES_MAX), changes)
+    return Verdict(_moved_reply(changes, origin, more=len(moves) == limits.SWEEP_MOVES_MAX), changes)
 
 
 @decides(RelieveArena)
 def relieve_arena(state: State, command: RelieveArena, origin: Origin) -> Verdict:
-    """As far as cold has room: the manager is never refused, and makes do with what it gets."""
+    """Free some of the arena, as far as cold has room. The manager is never refused and uses what it gets."""
     changes, more = relieve(state, command.bytes, origin)
-    return Verdict(_moved(changes, origin, more=more), changes)
+    return Verdict(_moved_reply(changes, origin, more=more), changes)
 
 
 @decides(ListFragments)
 def list_fragments(state: State, command: ListFragments, origin: Origin) -> Verdict:
-    """A page in order of creation. A page over globs examines a bounded number of rows."""
+    """Return a page of fragments in order of creation. With globs, it examines a bounded number of rows."""
     origin.require((command.project,))
     matches = glob_matcher(command.globs)
     entries, cursor = take(
@@ -209,21 +220,27 @@ def list_fragments(state: State, command: ListFragments, origin: Origin) -> Verd
             and command.kind in {None, entry.row.kind}
             and matches(entry.row.source)
         ),
-        weigh=lambda entry: sum(map(len, chain(*entry.row.metadata.items()))) + 4 * len(entry.row.source) + 4096,
+        weigh=lambda entry: (
+            sum(map(len, chain(*entry.row.metadata.items()))) + 4 * len(entry.row.source) + limits.FRAGMENT_ROW_BYTES
+        ),
     )
     return Verdict(FragmentPage(tuple(entry.row for entry in entries), cursor))
 
 
 @decides(ListProjects)
 def list_projects(state: State, command: ListProjects, origin: Origin) -> Verdict:
-    """The projects that hold fragments, as far as the session may see."""
+    """Return a page of the projects in the session's scope that have fragments."""
     projects, cursor = take(state.fragments.projects_after(command.cursor or "", origin.projects), command.limit, str)
     return Verdict(ProjectPage(projects, cursor))
 
 
 @decides(GetMetrics)
 def metrics(state: State, _command: GetMetrics, origin: Origin) -> Verdict:
-    """Sums of the session's projects, from counters."""
+    """Return the usage of the tiers by the session's projects.
+
+    An unrestricted session sees the exact need of bodies. For a scoped one it is the sum of raw sizes, because counts
+    of references are not kept by project.
+    """
     hot, warm, cold = (state.fragments.usage(tier, origin.projects) for tier in Tier)
     if origin.projects is None:
         held, arena = state.bodies.bytes, state.bodies.arena_bytes
@@ -234,34 +251,44 @@ def metrics(state: State, _command: GetMetrics, origin: Origin) -> Verdict:
 
 @decides(LocateBodies)
 def locate_bodies(state: State, command: LocateBodies, _origin: Origin) -> Verdict:
-    """Those that are still referred to; the envelope says where they are."""
+    """Return those of the digests that a row still refers to. The response says where these bodies are."""
     return Verdict(BodiesLocated(tuple(digest for digest in command.digests if digest in state.bodies)))
 
 
 @decides(SetBudget)
 def set_budget(state: State, command: SetBudget, origin: Origin) -> Verdict:
-    """Budgets are global, so that only an unrestricted session may set them."""
+    """Set the budget, and move and drop in the same step whatever exceeds it.
+
+    Budgets are global, so that only an unrestricted session may set them. Raises `TierFull` if the bodies that have to
+    stay are larger than the new `bodies_bytes`.
+    """
     if origin.projects is not None:
         raise OutOfScope("budgets are global to the runtime: set them from a session connected without projects=")
     leaving = state.receipts.surplus(limits.RECEIPTS_MAX, command.budget.receipts_bytes)
-    staying_bytes = state.bodies.bytes - state.bodies.freed([held for row in leaving for held in row.held])
+    staying_bytes = state.bodies.bytes - state.bodies.freed([body for row in leaving for body in row.held])
     if command.budget.bodies_bytes < staying_bytes:
         raise TierFull(f"{staying_bytes} bytes are held already: delete some before lowering bodies_bytes")
-    changes = settle(state, command.budget, {}, origin)
+    changes = enforce(state, command.budget, {}, origin)
     receipts = (RowChanged(row, None) for row in leaving)
     return Verdict(BudgetSet(command.budget), (*receipts, *changes, RowChanged(state.budget, command.budget)))
 
 
 def _move(state: State, row: FragmentRow, tier: Tier, origin: Origin) -> tuple[FragmentChanged, ...]:
+    """Return the changes that move a fragment to a tier, with the demotions that make room for it there."""
     return place(state, row, replace(row, tier=tier, placed_at_ms=origin.now_ms), origin)
 
 
-def _down(row: FragmentRow, below: Tier | None, origin: Origin) -> FragmentChanged:
+def _demotion(row: FragmentRow, below: Tier | None, origin: Origin) -> FragmentChanged:
+    """Return the change that demotes a fragment to the tier below, or deletes it if there is none."""
     return RowChanged(row, replace(row, tier=below, placed_at_ms=origin.now_ms) if below else None)
 
 
-def _fitting(budget: TierBudget, tier: Tier, tokens: int, size: int) -> tuple[Tier, Note]:
-    """What is larger than all of hot belongs in warm, than the arena in cold: no tier is emptied for it."""
+def _fitting_tier(budget: TierBudget, tier: Tier, tokens: int, size: int) -> tuple[Tier, Note]:
+    """Return the tier in which a fragment fits, at or below `tier`, and the reason if it is another one.
+
+    A fragment that is larger than all of hot goes to warm, one that is larger than the arena to cold. No tier is
+    emptied in vain for it.
+    """
     if tier is not COLD and size > budget.live_bytes:
         return COLD, Note.LARGER_THAN_ARENA
     if tier is HOT and tokens > budget.hot_tokens:
@@ -269,7 +296,8 @@ def _fitting(budget: TierBudget, tier: Tier, tokens: int, size: int) -> tuple[Ti
     return tier, Note.PLACED
 
 
-def _entry(state: State, project: str, fragment_id: str, origin: Origin) -> FragmentEntry:
+def _find_entry(state: State, project: str, fragment_id: str, origin: Origin) -> FragmentEntry:
+    """Return a fragment's entry. Raises `OutOfScope` or `NotFound`."""
     origin.require((project,))
     entry = state.fragments.entries.get((project, fragment_id))
     if entry is None:
@@ -277,7 +305,8 @@ def _entry(state: State, project: str, fragment_id: str, origin: Origin) -> Frag
     return entry
 
 
-def _expect(key: Key, row: FragmentRow | None, expected: int | None) -> None:
+def _require_revision(key: Key, row: FragmentRow | None, expected: int | None) -> None:
+    """Raise `Conflict` if the caller expects another revision; a fragment that does not exist has revision 0."""
     actual = row.revision if row else 0
     if expected is not None and expected != actual:
         raise Conflict(
@@ -287,12 +316,12 @@ def _expect(key: Key, row: FragmentRow | None, expected: int | None) -> None:
         )
 
 
-def _placed(row: FragmentRow, note: Note) -> FragmentPlaced:
+def _placed_reply(row: FragmentRow, note: Note) -> FragmentPlaced:
     return FragmentPlaced(row.project, row.fragment_id, row.tier, row.tokens, row.revision, row.digest, note)
 
 
-def _moved(changes: tuple[FragmentChanged, ...], origin: Origin, *, more: bool = False) -> FragmentsMoved:
-    """What moved, as far as the session may see."""
+def _moved_reply(changes: tuple[FragmentChanged, ...], origin: Origin, *, more: bool = False) -> FragmentsMoved:
+    """Return the moves of fragments that are in the session's scope."""
     moves = (
         Move(row.project, row.fragment_id, row.tier, change.after.tier if change.after else None)
         for change in changes

@@ -1,8 +1,8 @@
-"""Values by number, in the order of their numbers, which nearly always come in that order.
+"""An index of values by serial number, in the order of the numbers, which nearly always arrive in that order.
 
-A list to which each new number is appended is sorted by itself: no tree is needed, and no dict. A number that goes
-leaves its place empty, so that undoing that is nothing; the places are cleared away when there are as many of them as
-numbers.
+A list to which each new number is appended is sorted by itself, so that neither a tree nor a dict is needed. A number
+that is deleted leaves an empty place, so that undoing the deletion moves nothing. The list is compacted when it has
+more empty places than numbers.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-_EMPTY_MIN: Final = 64  # before it is worth the trouble
+_EMPTY_MIN: Final = 64  # empty places that a small index may have before it is compacted
 
 
 class SerialIndex(Generic[T]):
-    """A mapping of which any stretch can be walked in order."""
+    """A mapping from serial numbers to values, of which any range can be walked in order. None is not a value."""
 
     __slots__ = ("_count", "_numbers", "_values")
 
     def __init__(self, values: dict[int, T] | None = None) -> None:
-        self._numbers: list[int] = sorted(values or {})  # and those that are gone
+        # `_numbers` also has the deleted ones; the value at the same position is None then.
+        self._numbers: list[int] = sorted(values or {})
         self._values: list[T | None] = [values[number] for number in self._numbers] if values else []
         self._count = len(self._numbers)
 
@@ -47,7 +48,7 @@ class SerialIndex(Generic[T]):
         values[at] = value
 
     def extend(self, numbers: Sequence[int], values: Iterable[T]) -> None:
-        """Take values with numbers that are beyond all that ever were, in order."""
+        """Append values. Their numbers are in order and larger than every number that was ever in the index."""
         self._numbers.extend(numbers)
         self._values.extend(values)
         self._count += len(numbers)
@@ -65,7 +66,7 @@ class SerialIndex(Generic[T]):
             self._values = [value for value in values if value is not None]
 
     def after(self, number: int) -> Iterator[T]:
-        """The values behind a number. Not to be changed meanwhile."""
+        """Iterate over the values with larger numbers. The index must not change meanwhile."""
         values = self._values
         for at in range(bisect_right(self._numbers, number), len(values)):
             if (value := values[at]) is not None:

@@ -19,9 +19,10 @@ from msgspec import Struct, field
 from stepwell import limits
 from stepwell.domain import invariants
 from stepwell.domain.events import AnyEvent
+from stepwell.domain.machine import note_packed_bytes
 from stepwell.domain.state import State
+from stepwell.domain.tiers.model import Tier
 from stepwell.domain.tiers.table import Usage
-from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import ProtocolError, StoreDamaged
 from stepwell.manager.check.body_check import BodyCheck
 from stepwell.protocol.codec import decode_from_manager
@@ -174,7 +175,7 @@ class _Doctor:
                 return State()
             for body in stock.bodies:
                 if body.takes is not None:
-                    state.bodies.note_packed(body.digest, body.takes)
+                    note_packed_bytes(state.bodies, body.digest, body.takes)
             for name in invariants.INVARIANTS:
                 try:
                     for problem in invariants.check(state, only=(name,)):

@@ -13,8 +13,9 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 
 from stepwell import limits
-from stepwell.domain.tiers.body_refs import BodyTable, Held
-from stepwell.domain.tiers.tier import COLD, HOT, Tier
+from stepwell.domain.machine import note_packed_bytes
+from stepwell.domain.tiers.body_refs import BodyTable
+from stepwell.domain.tiers.model import COLD, HOT, BodyRef, Tier
 from stepwell.memory.writer.arena import RECORD_OVERHEAD_MAX, Arena, OutOfRoom, record_bytes, shared_segment_bytes
 from stepwell.memory.writer.compaction import BackgroundWork
 from stepwell.memory.writer.durable_bodies import DurableBodies
@@ -71,7 +72,7 @@ class BodyStore:
     def restore(self, digest: bytes, size: int, packed_bytes: int | None, *, packed: bool) -> None:
         """A body that is in the vault from an earlier time; it comes into memory as it is needed there."""
         if packed_bytes is not None:
-            self.counted.note_packed(digest, packed_bytes)
+            note_packed_bytes(self.counted, digest, packed_bytes)
             if packed_bytes >= size:
                 self.labour.incompressible.add(digest)
         assert self.vault is not None
@@ -145,7 +146,7 @@ class BodyStore:
         self.uploading += size
         return Upload(self.arena, place, segment.view[place.offset : place.offset + size], self.vault)
 
-    def stage(self, upload: Upload) -> Held:
+    def stage(self, upload: Upload) -> BodyRef:
         """An upload is complete: it stays until it is unstaged."""
         digest, place = upload.finish(is_new=lambda found: found not in self.handles), upload.place
         self._staged[digest] = self._staged.get(digest, 0) + 1

@@ -17,9 +17,8 @@ from itertools import islice
 from msgspec.msgpack import Encoder
 
 from stepwell import limits
-from stepwell.domain.tiers.model import FragmentRow
+from stepwell.domain.tiers.model import FragmentRow, Tier
 from stepwell.domain.tiers.table import FragmentTable
-from stepwell.domain.tiers.tier import Tier
 from stepwell.domain.verdict import AnyChange
 from stepwell.memory.writer.arena import Arena, OutOfRoom
 from stepwell.memory.writer.body_store import BodyStore

@@ -13,7 +13,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from stepwell import limits
-from stepwell.domain.tiers.tier import COLD, HOT
+from stepwell.domain.machine import note_packed_bytes
+from stepwell.domain.tiers.model import COLD, HOT
 from stepwell.errors import RuntimeFault, StoreDamaged
 from stepwell.memory.compression import Compressor, unpack, unpack_slices
 from stepwell.memory.writer.arena import Arena, ArenaSpan, OutOfRoom
@@ -159,7 +160,7 @@ class BackgroundWork:
         if not is_worth:
             self.incompressible.add(digest)
         takes = stored if is_worth else handle.size
-        counted.note_packed(digest, takes)
+        note_packed_bytes(counted, digest, takes)
         if vault is not None:
             vault.note_packed(digest, takes)
         return is_worth

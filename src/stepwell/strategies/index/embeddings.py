@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.domain.tiers.source_outline import NAME_CHARS_MAX, Outline, is_content
+from stepwell.domain.tiers.source_outline import Outline, is_content
 from stepwell.strategies.index.columns import SLOTS_MIN, Columns, Floats, grown
 from stepwell.strategies.protocol import SeenFragment
 
@@ -57,7 +58,7 @@ class Words:
 
     def __init__(self, model: WordLlamaInference, words_max: int = WORDS_REMEMBERED_MAX) -> None:
         assert model.embedding.shape[1] == DIMENSIONS
-        assert words_max >= TEXT_BYTES_MAX + NAME_CHARS_MAX, "the words of one text have room"
+        assert words_max >= TEXT_BYTES_MAX + limits.OUTLINE_NAME_CHARS_MAX, "the words of one text have room"
         self._model: Final = model
         self._numbers: dict[str, int] = {}
         self._vectors: Final = np.empty((words_max, DIMENSIONS), dtype=np.float32)

@@ -7,8 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from stepwell.domain.tiers.model import FragmentRow
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import FragmentRow, Tier
 from stepwell.strategies.index.columns import SLOTS_MIN, UNUSED, Columns, Ints, grown
 from stepwell.strategies.protocol import SeenFragment
 

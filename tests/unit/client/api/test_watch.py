@@ -13,7 +13,7 @@ import stepwell as sw
 from stepwell import limits
 from stepwell.client.api.watch import Watch
 from stepwell.domain.events import FragmentStored
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.messages import Events, ManagerMessage, Refusal, Rejected, Response, WatchLagged
 from stepwell.testing import LocalRuntime

@@ -18,8 +18,7 @@ from stepwell.domain.plans.commands import DeclareSubplans, EndSession, RetryPla
 from stepwell.domain.plans.model import ProjectLink
 from stepwell.domain.tiers.body_refs import Digest, digest_of
 from stepwell.domain.tiers.commands import DeleteFragment
-from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.tier import COLD
+from stepwell.domain.tiers.model import COLD, TierBudget
 from stepwell.errors import (
     AlreadyExists,
     Busy,
@@ -428,6 +427,6 @@ class TestEndAndRead:
         for number in range(3):
             world.record(str(number), after=bytes([number]) * 20 * limits.KIB)
         page = world.do(ListEntries("cs", with_bodies=True))
-        assert (len(page.entries), page.cursor, len(page.wants)) == (2, "2", 2)
+        assert (len(page.entries), page.cursor, len(page.body_digests)) == (2, "2", 2)
         without = world.do(ListEntries("cs"))
-        assert (len(without.entries), without.cursor, without.wants) == (2, "2", ())
+        assert (len(without.entries), without.cursor, without.body_digests) == (2, "2", ())

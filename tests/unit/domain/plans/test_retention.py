@@ -25,7 +25,7 @@ from stepwell.domain.plans.commands import (
 from stepwell.domain.plans.model import Lease, Phase, Plan, PlanState
 from stepwell.domain.replies import PlansForgotten, Reply
 from stepwell.domain.tiers.body_refs import digest_of
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier
 from stepwell.domain.verdict import AnyChange, RowChanged
 from stepwell.errors import NotFound
 from tests.support.domain.world import LINKS, World, image
@@ -258,10 +258,10 @@ class TestTrees:
         idle = world.plan("plan-old")
         lease = Lease(world.state.revision, "alice", world.now_ms + 1)
         leased = RowChanged[Plan](idle, replace(idle, state=PlanState.PROCESSING, lease=lease))
-        world.state.forwards(leased)
+        world.state.make(leased)
         reply = forget(world)
         assert (reply.plan_ids, reply.more) == (("later",), False)
-        world.state.backwards(leased)
+        world.state.undo(leased)
         assert len(forget(world).plan_ids) == 4
 
     def test_nothing_of_it_is_left(self, world: World) -> None:
@@ -372,8 +372,8 @@ class TestSteps:
             machine.evolve(world.state, verdict, world.now_ms)
             assert image(world.state) != before
             for change in reversed(verdict.changes):
-                world.state.backwards(change)
-            world.state.settle()
+                world.state.undo(change)
+            world.state.forget_undo()
             assert image(world.state) == before
             assert invariants.check(world.state) == []
             forget(world)

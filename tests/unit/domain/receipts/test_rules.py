@@ -11,8 +11,7 @@ from stepwell.domain.receipts.commands import GetReceipt, ListReceipts, StoreRec
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.commands import DeleteFragment, GetMetrics, LocateBodies, SetBudget, StoreFragment
-from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.verdict import Origin
 from stepwell.errors import AlreadyExists, InvalidArgument, NotFound, OutOfScope, TierFull, TransactionAborted
 from tests.support.domain.world import NOON_MS, World, image
@@ -56,9 +55,9 @@ class TestStoring:
         world.do(receipt("a"))
         digest = digest_of(b"a")
         assert world.state.bodies.tier_of(digest) is Tier.COLD
-        assert world.do(GetReceipt("a")).wants == (digest,)
-        assert world.do(ListReceipts()).wants == ()
-        assert world.do(receipt("a")).wants == ()
+        assert world.do(GetReceipt("a")).body_digests == (digest,)
+        assert world.do(ListReceipts()).body_digests == ()
+        assert world.do(receipt("a")).body_digests == ()
         assert world.do(LocateBodies((digest,))).found == (digest,)
 
     def test_uploaded(self, world: World) -> None:

@@ -4,12 +4,12 @@ import hashlib
 
 import pytest
 
-from stepwell.domain.tiers.body_refs import ArenaForecast, BodyCount, BodyTable, Digest, Held, digest_of
-from stepwell.domain.tiers.tier import COLD, HOT, WARM
+from stepwell.domain.tiers.body_refs import ArenaForecast, BodyCount, BodyTable, Digest, digest_of
+from stepwell.domain.tiers.model import COLD, HOT, WARM, BodyRef
 from stepwell.errors import InvalidArgument, TierFull
 
-A: Held = (digest_of(b"aaaa"), 4)
-B: Held = (digest_of(b"bb"), 2)
+A: BodyRef = (digest_of(b"aaaa"), 4)
+B: BodyRef = (digest_of(b"bb"), 2)
 
 
 def test_digest_is_sha256() -> None:
@@ -58,7 +58,7 @@ def test_freed_is_what_nothing_else_refers_to() -> None:
     for held, tier in ((A, HOT), (A, COLD), (A, COLD), (B, COLD)):
         bodies.retain(held, tier)
     assert [bodies.freed(leaving) for leaving in ((), (B,), (A, A), (A, A, B), (A, A, A, B))] == [0, 2, 0, 2, 6]
-    new: Held = (digest_of(b"ccc"), 3)
+    new: BodyRef = (digest_of(b"ccc"), 3)
     bodies.require_room((new,), 7, (B,))
     with pytest.raises(TierFull, match="in their 6 bytes"):
         bodies.require_room((new,), 6, (B,))
@@ -122,10 +122,10 @@ def test_what_is_released_is_forgotten_when_it_settles() -> None:
     assert (bodies.bytes, bodies.arena_bytes, A[0] in bodies) == (0, 0, False)
     bodies.retain(A, WARM)
     assert (bodies.bytes, bodies.arena_bytes) == (4, 1)
-    bodies.settle()
+    bodies.forget_undo()
     assert bodies.counts == {A[0]: BodyCount(4, 1, warm=1)}
     bodies.release(A, WARM)
-    bodies.settle()
+    bodies.forget_undo()
     bodies.retain(A, WARM)
     assert bodies.arena_bytes == 4
 

@@ -19,8 +19,7 @@ from stepwell.domain.tiers.commands import (
     SetBudget,
     StoreFragment,
 )
-from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.tier import COLD, HOT, WARM, Tier
+from stepwell.domain.tiers.model import COLD, HOT, WARM, Tier, TierBudget
 from stepwell.errors import InvalidArgument, StepTooLarge, TierFull
 from tests.support.domain.world import World, image
 
@@ -449,7 +448,7 @@ class TestReading:
         before = image(world.state)
         digests = tuple(map(digest_of, (b"cold", b"nobody's", b"hot")))
         reply = world.do(LocateBodies(digests), projects={"p"})
-        assert reply.found == reply.wants == (digests[0], digests[2])
+        assert reply.found == reply.body_digests == (digests[0], digests[2])
         assert image(world.state) == before
         world.do(DeleteFragment("q", "b"))
         assert world.do(LocateBodies(digests[:1])).found == ()

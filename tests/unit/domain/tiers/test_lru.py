@@ -74,13 +74,13 @@ def test_the_two_kinds_do_not_meddle() -> None:
     inner: InnerLruList[Named] = InnerLruList()
     inner.extend(members.values())
     ring.touch(members["a"])
-    inner.take_out(members["b"])
+    inner.unlink(members["b"])
     assert both_ways(ring) == ["b", "c", "a"]
     assert both_ways(inner) == ["a", "c"]
 
 
 @either
-@given(st.lists(st.tuples(st.sampled_from(["append", "touch", "take_out"]), st.sampled_from(NAMES))))
+@given(st.lists(st.tuples(st.sampled_from(["append", "touch", "unlink"]), st.sampled_from(NAMES))))
 def test_behaves_as_a_list(kind: type[AnyRing], steps: list[tuple[str, str]]) -> None:
     """Whatever is appended, touched and taken out, the order is that of a plain list."""
     ring, members = filled(kind, "")
@@ -93,8 +93,8 @@ def test_behaves_as_a_list(kind: type[AnyRing], steps: list[tuple[str, str]]) ->
             ring.touch(members[name])
             model.remove(name)
             model.append(name)
-        elif step == "take_out" and name in model:
-            ring.take_out(members[name])
+        elif step == "unlink" and name in model:
+            ring.unlink(members[name])
             model.remove(name)
         assert both_ways(ring) == model
 
@@ -111,12 +111,12 @@ def test_undoing_in_reverse_restores_every_order(kind: type[AnyRing], warm_up: l
     for name in steps:
         orders.append(both_ways(ring))
         old = members[name]
-        ring.take_out(old)
+        ring.unlink(old)
         new = members[name] = joined(ring, name)
         undo.append((old, new))
     for old, new in reversed(undo):
-        ring.take_out(new)
-        ring.put_back(old)
+        ring.unlink(new)
+        ring.relink(old)
         assert both_ways(ring) == orders.pop()
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from stepwell import limits
 from stepwell.domain.tiers.commands import StoreFragment
-from stepwell.domain.tiers.model import Fragment, TierBudget
-from stepwell.domain.tiers.tier import ABOVE, BELOW, Tier
+from stepwell.domain.tiers.model import ABOVE, BELOW, Fragment, Tier, TierBudget
 from stepwell.errors import InvalidArgument
 
 

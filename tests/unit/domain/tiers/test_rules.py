@@ -23,9 +23,8 @@ from stepwell.domain.tiers.commands import (
     SweepIdle,
     SweepStale,
 )
-from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.tiers.table import FragmentEntry, FragmentTable, Usage
-from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import Conflict, InvalidArgument, NotFound, OutOfScope, StepTooLarge, TierFull
 from tests.support.domain.world import NOON_MS, World, image
 
@@ -224,7 +223,7 @@ class TestGet:
         assert world.order(Tier.HOT) == ["b", "a"]
         found = world.do(GetFragment("p", "a"))
         assert (found.access_count, found.last_accessed_ms, found.row) == (2, NOON_MS + 7, rows[0])
-        assert found.wants == (digest_of(b"a"),)
+        assert found.body_digests == (digest_of(b"a"),)
 
     @pytest.mark.parametrize("tier, above", [(Tier.WARM, Tier.HOT), (Tier.COLD, Tier.WARM)])
     def test_fifth_access_climbs(self, world: World, tier: Tier, above: Tier) -> None:

@@ -3,13 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
+from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
-from stepwell.domain.tiers.model import Fragment, FragmentRow
+from stepwell.domain.tiers.model import Fragment, FragmentRow, Tier
 from stepwell.domain.tiers.source_outline import (
     FILE_KIND,
-    NAME_CHARS_MAX,
-    REFS_CHARS_MAX,
-    REFS_MAX,
     FileOutline,
     Outline,
     file_id,
@@ -19,7 +17,6 @@ from stepwell.domain.tiers.source_outline import (
     part_ids,
     part_prefix,
 )
-from stepwell.domain.tiers.tier import Tier
 
 FULL = Outline(lines=(3, 7), name="Index.catch_up", order=0, speaker="Alice", refs=("os", "a.b"))
 ROW = FragmentRow(
@@ -66,10 +63,10 @@ def test_bounds() -> None:
     """Whatever is given, the metadata of a part is a small part of what a fragment may have."""
     long = Outline(name="n" * 10_000, speaker="s" * 10_000, refs=tuple(f"ref{number}" for number in range(10_000)))
     metadata = long.metadata()
-    assert len(metadata["name"]) == len(metadata["speaker"]) == NAME_CHARS_MAX
-    assert metadata["refs"].count("\n") == REFS_MAX - 1
-    assert len(Outline(refs=("x" * 300,) * 20).metadata()["refs"]) <= REFS_CHARS_MAX
-    assert len(Outline.of({"refs": "x\n" * 1_000}).refs) == REFS_MAX
+    assert len(metadata["name"]) == len(metadata["speaker"]) == limits.OUTLINE_NAME_CHARS_MAX
+    assert metadata["refs"].count("\n") == limits.OUTLINE_REFS_MAX - 1
+    assert len(Outline(refs=("x" * 300,) * 20).metadata()["refs"]) <= limits.OUTLINE_REFS_CHARS_MAX
+    assert len(Outline.of({"refs": "x\n" * 1_000}).refs) == limits.OUTLINE_REFS_MAX
 
 
 def test_a_files_outline() -> None:

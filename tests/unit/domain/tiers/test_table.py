@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stepwell.domain.state import State
-from stepwell.domain.tiers.model import FragmentRow
+from stepwell.domain.tiers.model import FragmentRow, Tier
 from stepwell.domain.tiers.table import FragmentTable, Usage
-from stepwell.domain.tiers.tier import Tier
 from tests.support.domain.world import image
 
 Step = tuple[str, str, Tier | None]
@@ -37,7 +36,7 @@ def test_unswap_is_the_inverse_of_swap(earlier: list[Step], later: list[Step]) -
         step(table, *each)
     for key in sorted(table.entries)[::2]:
         table.touch(table.entries[key], 7)
-    table.settle()
+    table.forget_undo()
     images = [image(state)]
     done = []
     for each in later:
@@ -47,7 +46,7 @@ def test_unswap_is_the_inverse_of_swap(earlier: list[Step], later: list[Step]) -
         assert comparable(images.pop()) == comparable(image(state))
         if before or after:
             table.unswap(before, after)
-    table.settle()
+    table.forget_undo()
     assert image(state) == images.pop()
 
 
@@ -67,7 +66,7 @@ def test_settling_forgets() -> None:
     step(table, "p", "a", Tier.HOT)
     step(table, "p", "a", None)
     assert list(table.projects_after("")) == ["p"]
-    table.settle()
+    table.forget_undo()
     assert list(table.projects_after("")) == []
     assert (table._removed, table._emptied) == ([], set())
 
@@ -78,7 +77,7 @@ def test_project_that_is_used_again_is_kept() -> None:
     step(table, "p", "a", Tier.HOT)
     step(table, "p", "a", None)
     step(table, "p", "b", Tier.COLD)
-    table.settle()
+    table.forget_undo()
     assert list(table.projects_after("")) == ["p"]
 
 

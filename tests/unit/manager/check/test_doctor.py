@@ -9,7 +9,7 @@ import pytest
 
 from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier
 from stepwell.errors import Busy, InvalidArgument
 from stepwell.manager.check.doctor import Check, CheckReport, examine
 from stepwell.storage import readonly

@@ -11,7 +11,7 @@ import pytest
 
 from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier
 from stepwell.limits import KIB, MIB
 from stepwell.memory.writer.arena import OutOfRoom
 from stepwell.memory.writer.segments import FileSegment

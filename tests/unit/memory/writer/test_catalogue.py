@@ -10,7 +10,7 @@ import pytest
 from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.commands import DeleteFragment, EvictLru, StoreFragment
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier
 from stepwell.errors import Busy, TierFull
 from stepwell.limits import KIB
 from stepwell.memory.reader.catalogue_reader import CatalogueState, replay

@@ -10,7 +10,7 @@ import pytest
 from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.commands import DeleteFragment, PromoteFragment
-from stepwell.domain.tiers.tier import Tier
+from stepwell.domain.tiers.model import Tier
 from stepwell.protocol.handles import IN_STORE
 from tests.support.memory.bodies import noise
 from tests.support.storage.state import Reign, mixed, reign

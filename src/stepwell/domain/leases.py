@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from stepwell import limits
-from stepwell.domain.plans.model import Lease, Plan
+from stepwell.domain.plans.model import Lease, Phase, Plan
 from stepwell.domain.state import State
 from stepwell.domain.verdict import Origin
-from stepwell.errors import Busy, LeaseLost, NotFound, PlanNotReady
+from stepwell.errors import Busy, LeaseLost, NotFound, PlanError, PlanNotReady
 
 
 def find_plan(state: State, plan_id: str, origin: Origin) -> Plan:
@@ -36,3 +36,14 @@ def require_lease(plan: Plan, token: int | None, origin: Origin) -> Lease:
             f"{facts}: somebody else has its lease; pass lease= if it was given to you", plan_id=plan.plan_id
         )
     raise LeaseLost(f"{facts}: lease {token} is over; stop working on it", plan_id=plan.plan_id, lease=token)
+
+
+def require_executing(state: State, plan_id: str, lease: int | None, origin: Origin) -> Plan:
+    """The plan, if the caller holds its lease, it executes, and it may change anything at all."""
+    plan = find_plan(state, plan_id, origin)
+    require_lease(plan, lease, origin)
+    if plan.phase is not Phase.EXECUTE:
+        raise PlanNotReady(f"plan {plan_id!r} is {plan.position}: changes are recorded while it executes")
+    if plan.read_only:
+        raise PlanError(f"plan {plan_id!r} is read_only, by its action, projects or parent: it can change nothing")
+    return plan

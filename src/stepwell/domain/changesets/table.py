@@ -1,0 +1,32 @@
+"""The table of the entries of changesets."""
+
+from __future__ import annotations
+
+from stepwell.domain.changesets.model import EntryRow
+
+
+class EntryTable:
+    """Entries of changesets: they come and go at the end only."""
+
+    def __init__(self) -> None:
+        self.by_changeset: dict[str, list[EntryRow]] = {}
+        self.by_plan: dict[str, int] = {}
+
+    def swap(self, before: EntryRow | None, after: EntryRow | None) -> None:
+        if after is not None:
+            self.by_changeset.setdefault(after.changeset_id, []).append(after)
+            self.by_plan[after.plan_id] = self.by_plan.get(after.plan_id, 0) + 1
+        elif before is not None:
+            self.by_changeset[before.changeset_id].pop()
+            self.by_plan[before.plan_id] -= 1
+            if not self.by_changeset[before.changeset_id]:
+                del self.by_changeset[before.changeset_id]
+            if not self.by_plan[before.plan_id]:
+                del self.by_plan[before.plan_id]
+
+    def unswap(self, before: EntryRow | None, after: EntryRow | None) -> None:
+        self.swap(after, before)
+
+    def of(self, changeset_id: str) -> list[EntryRow]:
+        """A changeset's entries in order. Not to be changed."""
+        return self.by_changeset.get(changeset_id, [])
