@@ -45,6 +45,7 @@ GOODBYE_SECONDS_MAX: Final = 1.0  # how long a client that was cut off tries to 
 SPIN_SECONDS: Final = 200e-6  # longer than the other side takes for a request: both stay awake and warm
 REPLIES_REMEMBERED_MAX: Final = 1_024  # for each session, of requests that it has not said to be answered
 REPLIES_REMEMBERED_BYTES_MAX: Final = 4 * MIB
+HOUSEKEEPING_SECONDS: Final = 0.25  # between two passes of the manager's timers: no timeout is exact to less
 RECONNECT_SECONDS_MAX: Final = 30.0  # how long a client waits for a durable manager to come back
 RECONNECT_PAUSE_SECONDS: Final = 0.02  # between two attempts
 RECONNECT_PAUSE_SECONDS_MAX: Final = 0.25  # it grows up to this

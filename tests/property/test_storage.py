@@ -143,17 +143,17 @@ class Storage(RuleBasedStateMachine):
         self.events: list[AnyEvent] = []  # since the last commit
         self.written: set[Key] = set()
         self.sessions, self.replies = dict(self.ledger.sessions), dict(self.ledger.replies)
-        journal, note = self.made.journal, self.made.journal.note
+        journal, note = self.made.journal, self.made.journal.record
 
         def noted(outcomes: list[Outcome], now_ms: int) -> None:
             for each in outcomes:
                 self.events += events_of(each.changes, each.revision, now_ms, journal._projects_of)
             note(outcomes, now_ms)
 
-        self.patch.setattr(journal, "note", noted)
+        self.patch.setattr(journal, "record", noted)
         if budget is None:
             self.ledger.compare(self.state)
-            self.made.owner.settle(None, self.origin("manager"))
+            self.made.owner.enforce_budget(None, self.origin("manager"))
 
     def origin(self, session: str = "alice", uploads: dict[int, tuple[bytes, int]] | None = None) -> Origin:
         return Origin(session, self.now_ms, uploads=uploads or {})
@@ -259,14 +259,14 @@ class Storage(RuleBasedStateMachine):
     def answer(self, session: str, request_id: int, frame: bytes) -> None:
         if session not in self.sessions:
             self.sessions[session] = SessionRow(session, ("p",), 1, "boot/1")
-            self.made.journal.welcome(self.sessions[session])
+            self.made.journal.record_session(self.sessions[session])
         number = self.sessions[session].answered + request_id  # a request of before that is not answered any more
         self.replies[session, number] = frame
-        self.made.journal.remember(session, number, frame)
+        self.made.journal.record_reply(session, number, frame)
 
     @rule(session=SESSIONS)
     def part(self, session: str) -> None:
-        self.made.journal.part(session)
+        self.made.journal.record_session_end(session)
         self.sessions.pop(session, None)
         self.replies = {key: frame for key, frame in self.replies.items() if key[0] != session}
 
@@ -303,7 +303,7 @@ class Storage(RuleBasedStateMachine):
         for key, entry in table.entries.items():
             is_new = self.entries.get(key) is not entry or key in self.written
             uses[key] = (entry.row, rows.use_values(entry) if is_new else earlier.uses[key][1])
-        told, _ = self.made.journal.feed.after(earlier.revision, ALL, self.state.revision)
+        told, _ = self.made.journal.feed.events_after(earlier.revision, ALL, self.state.revision)
         assert list(told) == self.events
         self.ledger = Ledger(
             self.state.revision,

@@ -20,14 +20,14 @@ class ClientConnection:
 
     __slots__ = (
         "credentials",
+        "deferred",
+        "deferred_at_s",
         "interest",
         "is_following",
         "is_watching",
         "is_working",
         "joined_at_s",
         "known",
-        "parked",
-        "parked_at_s",
         "peer",
         "session",
         "uploads",
@@ -44,5 +44,5 @@ class ClientConnection:
         self.is_working = False  # it is given tasks
         self.is_following = False  # it is told what becomes of its session's tasks
         self.known: set[int] = set()  # segments whose descriptors this connection has carried
-        self.parked: OfferUpload | AskView | None = None  # cannot be answered yet; what comes behind it waits
-        self.parked_at_s = now_s
+        self.deferred: OfferUpload | AskView | None = None  # cannot be answered yet; what comes behind it waits
+        self.deferred_at_s = now_s

@@ -62,7 +62,7 @@ class EventFeed:
         self._size = 0
         self._floor = floor  # of what is in memory: every event behind it
 
-    def resume(self, revision: int) -> int:
+    def resume_point(self, revision: int) -> int:
         """The revision itself, if no event behind it is forgotten; or else where to go on."""
         if revision >= self._floor:
             return revision
@@ -75,7 +75,7 @@ class EventFeed:
         if changes:
             step = _Step(outcomes[0].revision, at_ms, len(changes), changes)
             if not all(type(change.after or change.before) is FragmentRow for change in changes):
-                self._tell(step)
+                self._build_events(step)
             self._add(step)
 
     def note_new(self, rows: Sequence[FragmentRow]) -> None:
@@ -83,7 +83,7 @@ class EventFeed:
         self._steps.extend(rows)
         self._size += len(rows)
         if self._size > limits.EVENTS_BUFFERED:
-            self._forget()
+            self._trim()
 
     def publish(self, events: Sequence[AnyEvent]) -> None:
         """Take committed events, of one revision or of several."""
@@ -91,7 +91,7 @@ class EventFeed:
             together = tuple(group)
             self._add(_Step(revision, together[0].at_ms, len(together), (), together))
 
-    def after(self, revision: int, limit: int, committed: int) -> tuple[Sequence[AnyEvent], int]:
+    def events_after(self, revision: int, limit: int, committed: int) -> tuple[Sequence[AnyEvent], int]:
         """What happened behind a revision of which nothing is forgotten, and up to which it is told with that.
 
         At least `limit` events, if there are as many, and always whole revisions. `committed` is how far there is
@@ -105,10 +105,10 @@ class EventFeed:
         for at in range(bisect_right(self._steps, revision, key=_revision), len(self._steps)):
             if len(events) >= limit:
                 return events, self._steps[at].revision - 1
-            events += self._tell(self._steps[at])
+            events += self._build_events(self._steps[at])
         return events, committed
 
-    def _tell(self, step: _Step | FragmentRow) -> Sequence[AnyEvent]:
+    def _build_events(self, step: _Step | FragmentRow) -> Sequence[AnyEvent]:
         if isinstance(step, FragmentRow):
             return events_of((RowChanged(None, step),), step.revision, step.placed_at_ms, self._projects_of)
         if step.changes:
@@ -119,9 +119,9 @@ class EventFeed:
     def _add(self, step: _Step) -> None:
         self._steps.append(step)
         self._size += step.size
-        self._forget()
+        self._trim()
 
-    def _forget(self) -> None:
+    def _trim(self) -> None:
         """Let go of the oldest, so that the bound holds."""
         while self._size > limits.EVENTS_BUFFERED:
             oldest = self._steps.popleft()

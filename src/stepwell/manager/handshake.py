@@ -13,34 +13,34 @@ from stepwell.protocol.messages import VERSION, Hello, Welcome
 
 
 class Handshake:
-    """Gives a guest its session, an old one if it has one."""
+    """Gives a connection its session, an old one if it has one."""
 
     def __init__(self, sessions: SessionTable, sharing: SegmentSharing, journal: Journal) -> None:
         self._sessions = sessions
         self._sharing = sharing
         self._journal = journal
 
-    def welcome(self, guest: ClientConnection, hello: Hello, revision: int) -> SessionRecord:
-        """From now on the guest may ask."""
+    def welcome(self, connection: ClientConnection, hello: Hello, revision: int) -> SessionRecord:
+        """From now on the connection may ask."""
         if hello.version != VERSION:
             raise ProtocolError(
                 f"you speak version {hello.version} of the protocol, this manager version {VERSION}: "
                 "install the same stepwell on both sides",
                 version=VERSION,
             )
-        if guest.session is not None:
+        if connection.session is not None:
             raise ProtocolError("Hello was said already")
         projects = frozenset(hello.projects) if hello.projects is not None else None
         is_new = hello.session_id not in self._sessions
-        session = self._sessions.join(hello.session_id, projects, guest.credentials.pid)
+        session = self._sessions.join(hello.session_id, projects, connection.credentials.pid)
         if is_new:
-            self._journal.welcome(session.row)
-        guest.session = session
-        guest.peer.trust()
+            self._journal.record_session(session.row)
+        connection.session = session
+        connection.peer.trust()
         live = tuple(self._sharing.live)
-        self._sharing.holders.give(session, {*hello.mapped} & {*live})
+        self._sharing.holders.add(session, {*hello.mapped} & {*live})
         store = self._journal.store
-        guest.peer.send(
+        connection.peer.send(
             Welcome(
                 VERSION, store.epoch, revision, os.getpid(), store.encoding, live, session.generation, store.database
             )

@@ -27,7 +27,7 @@ class Journal:
         self._state = state
         self.is_durable = store.durability is not Durability.NONE
         self.feed = EventFeed(self._projects_of, floor=state.revision, archive=store if self.is_durable else None)
-        self._turn = CommitBatch()
+        self._batch = CommitBatch()
         self._is_changed = False
         self._answered: dict[str, int] = {}  # by session, as far as it is written
         self._write_uses_at_s = 0.0
@@ -39,61 +39,61 @@ class Journal:
         """How far what has happened goes, committed or not."""
         return self._state.revision
 
-    def begin_with(self, budget: TierBudget) -> None:
+    def record_initial_budget(self, budget: TierBudget) -> None:
         """What a store that has nothing yet has to know."""
-        self._turn.rows[TierBudget] = {budget.key: budget}
+        self._batch.rows[TierBudget] = {budget.key: budget}
         self._is_changed = True
 
-    def note(self, outcomes: Sequence[Outcome], now_ms: int) -> None:
+    def record(self, outcomes: Sequence[Outcome], now_ms: int) -> None:
         """Something happened, at one revision."""
         if not self.is_durable:
             self.feed.note(outcomes, now_ms)  # there is nothing that could fail before it is told
             return
-        turn = self._turn
+        batch = self._batch
         for outcome in outcomes:
             for change in outcome.changes:
                 row = change.after or change.before
                 assert row is not None
                 if isinstance(row, FragmentRow):
-                    turn.fragments[row.key] = None  # as it is when the turn is over
+                    batch.fragments[row.key] = None  # as it is when the turn is over
                     if change.after is None:
-                        turn.removed.append(row.serial)
+                        batch.removed.append(row.serial)
                 else:
-                    turn.rows.setdefault(type(row), {})[row.key] = change.after
-            turn.events += events_of(outcome.changes, outcome.revision, now_ms, self._projects_of)
-        turn.now_ms = now_ms
+                    batch.rows.setdefault(type(row), {})[row.key] = change.after
+            batch.events += events_of(outcome.changes, outcome.revision, now_ms, self._projects_of)
+        batch.now_ms = now_ms
         self._is_changed = True
 
-    def note_new(self, rows: Sequence[FragmentRow]) -> None:
+    def record_new_fragments(self, rows: Sequence[FragmentRow]) -> None:
         """Fragments are there that were not, and nothing else happened at their revisions."""
         if not self.is_durable:
             self.feed.note_new(rows)
             return
-        turn = self._turn
+        batch = self._batch
         for row in rows:
             change = (RowChanged(None, row),)
-            turn.fragments[row.key] = None
-            turn.events += events_of(change, row.revision, row.placed_at_ms, self._projects_of)
-            turn.now_ms = row.placed_at_ms
+            batch.fragments[row.key] = None
+            batch.events += events_of(change, row.revision, row.placed_at_ms, self._projects_of)
+            batch.now_ms = row.placed_at_ms
         self._is_changed = True
 
-    def remember(self, session_id: str, request_id: int, frame: bytes) -> None:
+    def record_reply(self, session_id: str, request_id: int, frame: bytes) -> None:
         """A request of which something took effect was answered: sent again, it has to get the same answer."""
         if self.is_durable:
-            self._turn.replies.append((session_id, request_id, frame))
+            self._batch.replies.append((session_id, request_id, frame))
             self._is_changed = True
 
-    def welcome(self, session: SessionRow) -> None:
+    def record_session(self, session: SessionRow) -> None:
         """A session has begun."""
         if self.is_durable:
-            self._turn.sessions[session.session_id] = session
+            self._batch.sessions[session.session_id] = session
             self._is_changed = True
 
-    def part(self, session_id: str) -> None:
+    def record_session_end(self, session_id: str) -> None:
         """A session is over."""
         if self.is_durable:
-            self._turn.sessions[session_id] = None
-            self._turn.replies = [each for each in self._turn.replies if each[0] != session_id]
+            self._batch.sessions[session_id] = None
+            self._batch.replies = [each for each in self._batch.replies if each[0] != session_id]
             self._is_changed = True
 
     def tidy(self, answered: dict[str, int], now_s: float) -> None:
@@ -106,7 +106,7 @@ class Journal:
         }
         self._answered = answered
         if news or self.store.is_untidy:
-            self._turn.answered = news
+            self._batch.answered = news
             self._is_changed = True
         if now_s >= self._write_uses_at_s and not self.write_uses():
             self._write_uses_at_s = now_s + limits.RECENCY_SECONDS
@@ -119,9 +119,9 @@ class Journal:
         keys = list(islice(touched, limits.RECENCY_ROWS_PER_TURN))
         for key in keys:
             del touched[key]
-            if key not in self._turn.fragments and (entry := self._state.fragments.entries.get(key)):
-                self._turn.touched.append(entry)
-                self._turn.now_ms = max(self._turn.now_ms, entry.touched_at_ms)
+            if key not in self._batch.fragments and (entry := self._state.fragments.entries.get(key)):
+                self._batch.touched.append(entry)
+                self._batch.now_ms = max(self._batch.now_ms, entry.touched_at_ms)
         self._is_changed = True
         return bool(touched)
 
@@ -129,14 +129,14 @@ class Journal:
         """Make all of it survive, and then tell whoever watches."""
         if not self._is_changed:
             return
-        turn, self._turn, self._is_changed = self._turn, CommitBatch(), False
+        batch, self._batch, self._is_changed = self._batch, CommitBatch(), False
         table = self._state.fragments
-        for key in turn.fragments:
-            turn.fragments[key] = table.entries.get(key)
-        turn.revision = self._state.revision
-        turn.next_serial, turn.tick = table.next_serial, table.tick
-        self.store.commit(turn)
-        self.feed.publish(turn.events)
+        for key in batch.fragments:
+            batch.fragments[key] = table.entries.get(key)
+        batch.revision = self._state.revision
+        batch.next_serial, batch.tick = table.next_serial, table.tick
+        self.store.commit(batch)
+        self.feed.publish(batch.events)
 
     # What the bodies' store asks of its vault.
 
@@ -147,27 +147,27 @@ class Journal:
         return self.store.next_upload()
 
     def add(self, number: int, part: int, data: bytes) -> None:
-        self._turn.parts.append((number, part, data))
+        self._batch.parts.append((number, part, data))
         self._is_changed = True
 
     def finish(self, number: int, digest: bytes, size: int, *, packed: bool) -> None:
         self._put(BodyRow(digest, size, packed, None, number))
 
     def abandon(self, number: int) -> None:
-        self._turn.abandoned.append(number)
+        self._batch.abandoned.append(number)
         self._is_changed = True
 
     def drop(self, digest: bytes) -> None:
-        self._forget_upload(digest)
-        self._turn.bodies[digest] = None
+        self._abandon_earlier_upload(digest)
+        self._batch.bodies[digest] = None
         self._is_changed = True
 
     def note_packed(self, digest: bytes, size: int) -> None:
-        self._turn.packed_bytes[digest] = size
+        self._batch.packed_bytes[digest] = size
         self._is_changed = True
 
     def is_settled(self, digest: bytes) -> bool:
-        return digest not in self._turn.bodies
+        return digest not in self._batch.bodies
 
     def place(self, digest: bytes) -> int:
         return self.store.place(digest)
@@ -179,15 +179,15 @@ class Journal:
         return found
 
     def _put(self, body: BodyRow) -> None:
-        self._forget_upload(body.digest)
-        self._turn.bodies[body.digest] = body
+        self._abandon_earlier_upload(body.digest)
+        self._batch.bodies[body.digest] = body
         self._is_changed = True
 
-    def _forget_upload(self, digest: bytes) -> None:
+    def _abandon_earlier_upload(self, digest: bytes) -> None:
         """A body that came in this turn and does not outlast it may have left parts."""
-        earlier = self._turn.bodies.get(digest)
+        earlier = self._batch.bodies.get(digest)
         if earlier is not None and earlier.upload is not None:
-            self._turn.abandoned.append(earlier.upload)
+            self._batch.abandoned.append(earlier.upload)
 
     def _projects_of(self, plan_id: str) -> tuple[str, ...]:
         plan = self._state.plans.get(plan_id)

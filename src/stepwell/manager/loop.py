@@ -19,6 +19,7 @@ from stepwell.errors import Busy, ManagerFault, OutcomeUnknown, ProtocolError, S
 from stepwell.manager.connection import READ, WRITE, ClientConnection
 from stepwell.manager.deferred import DeferredRequests
 from stepwell.manager.handshake import Handshake
+from stepwell.manager.housekeeping import Housekeeping
 from stepwell.manager.reply_cache import ReplyCache
 from stepwell.manager.request_handler import RequestHandler
 from stepwell.manager.segment_sharing import SegmentSharing
@@ -51,8 +52,6 @@ from stepwell.transport.address import credentials
 from stepwell.transport.busy_wait import Spin
 from stepwell.transport.peer import Peer
 
-_HOUSEKEEPING_S = 0.25
-
 
 class Loop:
     """Serves a listener until one of `signals`, descriptors with the reason that they stand for, is readable."""
@@ -76,16 +75,18 @@ class Loop:
         self._bodies = requests.owner.bodies
         self._bodies.labour.on_failure = lambda error: log.error("memory.faulted", exc_info=error)
         self._sharing = SegmentSharing(self._bodies)
-        self._answering = ReplyCache(requests, self._sharing, self._journal)
-        self._guests: dict[int, ClientConnection] = {}
-        self._arrived = memoryview(bytearray(limits.RECEIVE_BYTES_PER_TURN))  # one for all: it is emptied at once
+        self._reply_cache = ReplyCache(requests, self._sharing, self._journal)
+        self._connections: dict[int, ClientConnection] = {}
+        self._receive_buffer = memoryview(
+            bytearray(limits.RECEIVE_BYTES_PER_TURN)
+        )  # one for all: it is emptied at once
         self._backlog: dict[int, ClientConnection] = {}  # frames have arrived that no turn has come to yet
-        self._parking = DeferredRequests(requests, self._sharing, self._journal.store.epoch)
+        self._deferred = DeferredRequests(requests, self._sharing, self._journal.store.epoch)
         self._watchers = Watchers(self._journal.feed, requests, log)
-        self._welcoming = Handshake(self._sessions, self._sharing, self._journal)
-        self._dispatcher = TaskDispatcher(requests, self._sharing, log)
+        self._handshake = Handshake(self._sessions, self._sharing, self._journal)
+        self.housekeeping = Housekeeping(requests.owner, requests.clock, log)
+        self._dispatcher = TaskDispatcher(self.housekeeping, self._sharing, log)
         self._started_at_s = self._now_s = requests.now_s()
-        self._housekeep_at_s = self._sweep_at_s = self._tidy_at_s = self._now_s
         self._drain_until_s: float | None = None
         self._evicted = 0
         self._epoll = select.epoll()
@@ -100,29 +101,29 @@ class Loop:
             self._journal.commit()
         self._journal.commit()
 
-    def expect(self, kept: StoredState) -> None:
+    def restore_sessions(self, kept: StoredState) -> None:
         """Give those who were connected to an earlier manager their time to come back."""
         self._sessions.restore(kept.sessions, kept.replies, self._now_s)
         for session in self._sessions:
             if session.pidfd is not None:
-                self._watch(session.pidfd)
+                self._watch_process(session.pidfd)
 
     def stop(self, reason: str) -> None:
         """Accept nobody and nothing more; answer what has arrived, then end."""
         if self._drain_until_s is None:
-            self._log.info("manager.draining", reason=reason, peers=len(self._guests))
+            self._log.info("manager.draining", reason=reason, peers=len(self._connections))
             self._drain_until_s = time.monotonic() + limits.DRAIN_SECONDS_MAX
             self._epoll.unregister(self._listener.fileno())
-            for fd, guest in self._guests.items():
-                guest.peer.read(self._arrived, self._now_s)
-                self._backlog[fd] = guest
+            for fd, connection in self._connections.items():
+                connection.peer.read(self._receive_buffer, self._now_s)
+                self._backlog[fd] = connection
 
     def close(self) -> None:
         """Let go of every descriptor."""
-        for guest in list(self._guests.values()):
-            self._guests.pop(guest.peer.fileno())
-            guest.uploads.close()
-            guest.peer.close()
+        for connection in list(self._connections.values()):
+            self._connections.pop(connection.peer.fileno())
+            connection.uploads.close()
+            connection.peer.close()
         self._sessions.close()
         self._epoll.close()
 
@@ -133,34 +134,34 @@ class Loop:
         busy = self._apply(ready)
         self._journal.commit()
         self._reply(busy)
-        self._sharing.retire()
+        self._sharing.close_retired()
 
     def _apply(self, ready: list[tuple[int, int]]) -> Collection[ClientConnection]:
-        """Do what is asked; whoever may have to be told of it."""
+        """Do what is asked; whoever may have to be notified of it."""
         for fd, events in ready:
-            self._attend(fd, events)
+            self._on_ready(fd, events)
         busy, self._backlog = self._backlog, {}
-        if self._parking.guests:
-            busy |= self._parking.guests
-        for guest in busy.values():
-            self._serve(guest)
-        if self._now_s >= self._housekeep_at_s:
+        if self._deferred.connections:
+            busy |= self._deferred.connections
+        for connection in busy.values():
+            self._serve(connection)
+        if self._now_s >= self.housekeeping.due_at_s:
             self._housekeep()
         return busy.values()
 
-    def _reply(self, guests: Collection[ClientConnection]) -> None:
+    def _reply(self, connections: Collection[ClientConnection]) -> None:
         """Send what was answered. Nothing is sent anywhere else: so that all of it was committed before."""
-        told = self._watchers.tell(self._now_s)
-        told += self._dispatcher.dispatch()
-        for guest in dict.fromkeys((*guests, *told)) if told else guests:
-            self._flush(guest)
+        notified = self._watchers.publish(self._now_s)
+        notified += self._dispatcher.dispatch()
+        for connection in dict.fromkeys((*connections, *notified)) if notified else connections:
+            self._flush(connection)
 
     def _poll(self) -> list[tuple[int, int]]:
         """What is ready. After a busy turn, look again for a moment before sleeping: waking up costs more.
 
         Bodies change their form in idle moments; while memory is short, or somebody waits for it, after every turn.
         """
-        if (self._parking.guests or self._bodies.is_pressed) and self._requests.owner.work():
+        if (self._deferred.connections or self._bodies.is_pressed) and self._requests.owner.work():
             return self._epoll.poll(0)
         ready = self._epoll.poll(0)
         if ready or self._backlog or self._watchers.has_more or self._dispatcher.has_more:
@@ -172,229 +173,233 @@ class Loop:
         if self._requests.owner.work():
             return self._epoll.poll(0)
         return self._epoll.poll(
-            max(0.0, min(self._housekeep_at_s - self._requests.now_s(), self._requests.seconds_to_deadline))
+            max(0.0, min(self.housekeeping.due_at_s - self._requests.now_s(), self.housekeeping.seconds_to_deadline))
         )
 
-    def _attend(self, fd: int, events: int) -> None:
-        guest = self._guests.get(fd)
-        if guest is not None:
+    def _on_ready(self, fd: int, events: int) -> None:
+        connection = self._connections.get(fd)
+        if connection is not None:
             # Whoever has frames waiting sends no more until they are done: its buffer stays bounded.
-            waits = fd in self._backlog or guest.parked is not None or guest.peer.is_full
-            if guest.parked is not None and events & (select.EPOLLHUP | select.EPOLLERR):
-                guest.peer.is_open = False
+            waits = fd in self._backlog or connection.deferred is not None or connection.peer.is_full
+            if connection.deferred is not None and events & (select.EPOLLHUP | select.EPOLLERR):
+                connection.peer.is_open = False
             if events & ~WRITE and self._drain_until_s is None and not waits:
-                guest.peer.read(self._arrived, self._now_s)
-            self._backlog[fd] = guest
+                connection.peer.read(self._receive_buffer, self._now_s)
+            self._backlog[fd] = connection
         elif fd == self._listener.fileno():
             if self._drain_until_s is None:
                 self._accept()
         elif fd in self._signals:
             self._epoll.unregister(fd)
             self.stop(self._signals.pop(fd))
-        elif session := self._sessions.of_process(fd):
-            self._bury(session)
+        elif session := self._sessions.by_pidfd(fd):
+            self._on_process_death(session)
 
     def _accept(self) -> None:
         try:
-            connection, _ = self._listener.accept()
-            self._epoll.register(connection.fileno(), READ)
+            accepted, _ = self._listener.accept()
+            self._epoll.register(accepted.fileno(), READ)
         except OSError as error:  # the peer gave up already, or we have no descriptor left
             self._log.warning("peer.not_accepted", reason=str(error))
             self._epoll.modify(self._listener.fileno(), 0)  # until housekeeping; it would only be ready again
             return
-        who = credentials(connection)
-        guest = ClientConnection(Peer(connection, self._now_s), who, Uploads(self._requests.owner), self._now_s)
+        who = credentials(accepted)
+        connection = ClientConnection(Peer(accepted, self._now_s), who, Uploads(self._requests.owner), self._now_s)
         if who.uid != os.geteuid():
             self._log.warning("peer.refused", uid=who.uid, pid=who.pid)
-            connection.close()
+            accepted.close()
             return
-        self._guests[connection.fileno()] = guest
-        if len(self._guests) > limits.PEERS_MAX:
-            self._reject(guest, Busy(f"{limits.PEERS_MAX} peers are connected already: try again later"))
-            self._backlog[connection.fileno()] = guest
+        self._connections[accepted.fileno()] = connection
+        if len(self._connections) > limits.PEERS_MAX:
+            self._reject(connection, Busy(f"{limits.PEERS_MAX} peers are connected already: try again later"))
+            self._backlog[accepted.fileno()] = connection
 
-    def _serve(self, guest: ClientConnection) -> None:
+    def _serve(self, connection: ClientConnection) -> None:
         """Apply what a peer has sent, a bounded number of commands, or the one request that has more."""
         done = 0
         while done < limits.COMMANDS_PER_TURN:
             revision = self._journal.revision
             try:
-                if guest.parked is not None and not self._parking.resume(guest, guest.parked, self._now_s):
-                    if guest.uploads.is_preparing:
+                if connection.deferred is not None and not self._deferred.resume(
+                    connection, connection.deferred, self._now_s
+                ):
+                    if connection.uploads.is_preparing:
                         break  # it is only a matter of turns
                     return
-                if (frame := guest.peer.next_frame()) is None:
+                if (frame := connection.peer.next_frame()) is None:
                     return
-                done += self._handle(guest, decode_from_client(frame))
+                done += self._handle(connection, decode_from_client(frame))
             except StepwellError as error:
-                self._reject(guest, error)
+                self._reject(connection, error)
                 return
             except Exception as error:  # noqa: BLE001 - a defect outside the state costs its finder alone
-                self._log.exception("peer.met_a_defect", pid=guest.credentials.pid)
+                self._log.exception("peer.met_a_defect", pid=connection.credentials.pid)
                 kind = ManagerFault if self._journal.revision == revision else OutcomeUnknown
-                self._reject(guest, kind(f"your message met a defect ({error!r})"[: limits.ERROR_CHARS_MAX]))
+                self._reject(connection, kind(f"your message met a defect ({error!r})"[: limits.ERROR_CHARS_MAX]))
                 return
-            if not guest.peer.has_more and guest.parked is None:
+            if not connection.peer.has_more and connection.deferred is None:
                 return
             if self._requests.now_s() - self._now_s > limits.TURN_SECONDS_MAX:
                 break
-        self._backlog[guest.peer.fileno()] = guest
+        self._backlog[connection.peer.fileno()] = connection
 
-    def _handle(self, guest: ClientConnection, message: ClientMessage | PartlyDecodedRequest) -> int:
+    def _handle(self, connection: ClientConnection, message: ClientMessage | PartlyDecodedRequest) -> int:
         """Do what a message asks; how many commands it was worth."""
         if isinstance(message, Hello):
-            self._welcome(guest, message)
+            self._welcome(connection, message)
             return 1
-        session = guest.session
+        session = connection.session
         if session is None:
             raise ProtocolError("the first message of a connection is Hello")
         match message:
-            case _ if guest.is_watching:
+            case _ if connection.is_watching:
                 raise ProtocolError("whoever watches asks for nothing else: use another connection")
             case Request() | TransactionRequest() | PartlyDecodedRequest():
-                self._answering.respond(guest, session, message)
-                guest.uploads.release()
+                self._reply_cache.respond(connection, session, message)
+                connection.uploads.release()
                 return len(message.commands)
             case OfferUpload() | AskView():
-                guest.parked, guest.parked_at_s = message, self._now_s
+                connection.deferred, connection.deferred_at_s = message, self._now_s
             case WatchEvents():
-                self._watchers.join(guest, message, self._now_s)
+                self._watchers.add(connection, message, self._now_s)
             case JoinAsWorker():
-                self._dispatcher.employ(guest, message)
+                self._dispatcher.add_worker(connection, message)
             case FollowTasks():
-                self._dispatcher.follow(guest, message)
+                self._dispatcher.add_follower(connection, message)
             case ReportProgress() | TasksReceived():
-                self._dispatcher.hear(guest, message)
+                self._dispatcher.handle_report(connection, message)
             case SegmentsReleased():
                 self._sharing.holders.release(session, message.segments)
             case AskStatus():
                 uptime_s = self._now_s - self._started_at_s
-                peers, sessions = len(self._guests), len(self._sessions)
-                self._answering.report(
-                    guest, session, message, uptime_s=uptime_s, peers=peers, sessions=sessions, evicted=self._evicted
+                peers, sessions = len(self._connections), len(self._sessions)
+                self._reply_cache.report(
+                    connection,
+                    session,
+                    message,
+                    uptime_s=uptime_s,
+                    peers=peers,
+                    sessions=sessions,
+                    evicted=self._evicted,
                 )
             case Goodbye():
-                self._end(session)
-                guest.peer.is_open = False
+                self._end_session(session)
+                connection.peer.is_open = False
             case _:
                 assert_never(message)
         return 1
 
-    def _welcome(self, guest: ClientConnection, hello: Hello) -> None:
-        session = self._welcoming.welcome(guest, hello, self._requests.revision)
+    def _welcome(self, connection: ClientConnection, hello: Hello) -> None:
+        session = self._handshake.welcome(connection, hello, self._requests.revision)
         if session.pidfd is not None and session.connections == 1:
-            self._watch(session.pidfd)
-        self._log.debug("peer.welcomed", pid=guest.credentials.pid, session_id=session.session_id)
+            self._watch_process(session.pidfd)
+        self._log.debug("peer.welcomed", pid=connection.credentials.pid, session_id=session.session_id)
 
-    def _watch(self, pidfd: int) -> None:
+    def _watch_process(self, pidfd: int) -> None:
         try:
             self._epoll.register(pidfd, READ)
         except OSError:  # watched already, since the session reconnected within its grace; or no room for one more
             return
 
-    def _reject(self, guest: ClientConnection, error: StepwellError) -> None:
+    def _reject(self, connection: ClientConnection, error: StepwellError) -> None:
         """Say why, as far as the peer listens, and end the connection. Nobody else notices."""
-        self._log.warning("peer.rejected", pid=guest.credentials.pid, reason=error.message)
-        guest.peer.send(Rejected(Refusal.of(error, self._requests.revision)))
-        guest.peer.is_open = False
+        self._log.warning("peer.rejected", pid=connection.credentials.pid, reason=error.message)
+        connection.peer.send(Rejected(Refusal.of(error, self._requests.revision)))
+        connection.peer.is_open = False
 
-    def _flush(self, guest: ClientConnection) -> None:
-        peer = guest.peer
+    def _flush(self, connection: ClientConnection) -> None:
+        peer = connection.peer
         was_full = peer.is_full
         if peer.outbox:
             peer.flush(self._now_s)
         if not peer.is_open:
-            self._part(guest)
+            self._on_disconnect(connection)
             return
         if was_full and not peer.is_full:  # what it sent while it did not read
-            self._backlog[peer.fileno()] = guest
+            self._backlog[peer.fileno()] = connection
         interest = READ
-        if peer.outbox or guest.parked:
-            interest = (0 if peer.is_full or guest.parked else READ) | (WRITE if peer.outbox else 0)
-        if interest != guest.interest:
+        if peer.outbox or connection.deferred:
+            interest = (0 if peer.is_full or connection.deferred else READ) | (WRITE if peer.outbox else 0)
+        if interest != connection.interest:
             self._epoll.modify(peer.fileno(), interest)
-            guest.interest = interest
+            connection.interest = interest
 
-    def _part(self, guest: ClientConnection) -> None:
+    def _on_disconnect(self, connection: ClientConnection) -> None:
         """A connection ends. Its session goes on for its grace if there is anything to come back for."""
-        fd = guest.peer.fileno()
-        if self._guests.pop(fd, None) is None:
+        fd = connection.peer.fileno()
+        if self._connections.pop(fd, None) is None:
             return
         self._backlog.pop(fd, None)
-        self._parking.leave(fd)
-        self._watchers.leave(guest)
-        self._dispatcher.leave(guest)
+        self._deferred.remove(fd)
+        self._watchers.remove(connection)
+        self._dispatcher.remove(connection)
         self._epoll.unregister(fd)
-        guest.uploads.close()
-        guest.peer.close()
-        guest.peer.is_open = False  # its answers of this turn go nowhere
-        session = guest.session
+        connection.uploads.close()
+        connection.peer.close()
+        connection.peer.is_open = False  # its answers of this turn go nowhere
+        session = connection.session
         if session is not None:
             self._sessions.leave(session, self._now_s)
             if session.connections == 0:
-                self._sharing.holders.forget(session)
+                self._sharing.holders.remove(session)
                 if session.is_over:  # whatever another of its connections has taken since it said so
-                    self._end(session)
+                    self._end_session(session)
 
-    def _bury(self, session: SessionRecord) -> None:
+    def _on_process_death(self, session: SessionRecord) -> None:
         """The session's process is dead, even if a child of it still holds the socket."""
         self._log.info("session.died", session_id=session.session_id)
-        for guest in [each for each in self._guests.values() if each.session is session]:
-            if guest.is_working:  # what it has finished before it died is finished
-                guest.peer.read(self._arrived, self._now_s)
-                self._serve(guest)
-            guest.peer.is_open = False
-            self._part(guest)
-        self._end(session)
+        for connection in [each for each in self._connections.values() if each.session is session]:
+            if connection.is_working:  # what it has finished before it died is finished
+                connection.peer.read(self._receive_buffer, self._now_s)
+                self._serve(connection)
+            connection.peer.is_open = False
+            self._on_disconnect(connection)
+        self._end_session(session)
 
-    def _end(self, session: SessionRecord) -> None:
-        ended = self._requests.end_session(session.session_id)
+    def _end_session(self, session: SessionRecord) -> None:
+        ended = self.housekeeping.end_session(session.session_id)
         if ended.plan_ids:
             self._log.info("leases.ended", session_id=session.session_id, plan_ids=ended.plan_ids)
-        self._dispatcher.end(session.session_id)
+        self._dispatcher.forget_session(session.session_id)
         session.is_over = True
         if session.connections == 0:
-            self._forget(session)
+            self._drop_session(session)
 
-    def _forget(self, session: SessionRecord) -> None:
-        self._sessions.forget(session)
-        self._journal.part(session.session_id)
+    def _drop_session(self, session: SessionRecord) -> None:
+        self._sessions.remove(session)
+        self._journal.record_session_end(session.session_id)
 
     def _housekeep(self) -> None:
         """What has to happen by time alone."""
-        self._housekeep_at_s = self._now_s + _HOUSEKEEPING_S
         if self._drain_until_s is None:
             self._epoll.modify(self._listener.fileno(), READ)
-        self._requests.housekeep_leases()
-        self._requests.owner.housekeep(self._now_s)
-        if self._now_s >= self._tidy_at_s:
-            self._tidy_at_s = self._now_s + limits.TIDY_SECONDS
-            self._journal.tidy({each.session_id: each.answered for each in self._sessions}, self._now_s)
-        for session in self._sessions.overdue(self._now_s):
-            self._end(session)
+        self.housekeeping.run(self._sessions, self._now_s)
+        for session in self._sessions.expired(self._now_s):
+            self._end_session(session)
         live = {*self._sharing.live}
-        for guest in list(self._guests.values()):
-            guest.known &= live
-            shy = guest.session is None and self._now_s - guest.joined_at_s > limits.HELLO_SECONDS_MAX
-            is_stalled = guest.peer.is_stalled(self._now_s) and not guest.is_working  # whose task has a deadline
-            if shy or is_stalled or guest.uploads.is_forgotten(self._now_s):
+        for connection in list(self._connections.values()):
+            connection.known &= live
+            no_hello = connection.session is None and self._now_s - connection.joined_at_s > limits.HELLO_SECONDS_MAX
+            is_stalled = (
+                connection.peer.is_stalled(self._now_s) and not connection.is_working
+            )  # whose task has a deadline
+            if no_hello or is_stalled or connection.uploads.is_expired(self._now_s):
                 self._evicted += 1
-                self._log.warning("peer.evicted", pid=guest.credentials.pid, said_hello=not shy)
-                self._part(guest)
-        self._bound_retired()
-        if self._now_s >= self._sweep_at_s and not (self._requests.sweep() | self._requests.forget_plans()):
-            self._sweep_at_s = self._now_s + limits.SWEEP_SECONDS
+                self._log.warning("peer.evicted", pid=connection.credentials.pid, said_hello=not no_hello)
+                self._on_disconnect(connection)
+        self._evict_segment_holders()
+        self.housekeeping.sweep_if_due(self._now_s)
 
-    def _bound_retired(self) -> None:
+    def _evict_segment_holders(self) -> None:
         """Whoever has held on to memory that is gone for us, and longest, is disconnected."""
-        for session in self._sharing.holders.beyond(limits.RETIRED_BYTES_MAX):
+        for session in self._sharing.holders.pop_oldest_beyond(limits.RETIRED_BYTES_MAX):
             self._log.warning("session.held_on", session_id=session.session_id)
-            for guest in [each for each in self._guests.values() if each.session is session]:
+            for connection in [each for each in self._connections.values() if each.session is session]:
                 self._evicted += 1
-                self._part(guest)
+                self._on_disconnect(connection)
 
     def _is_drained(self) -> bool:
         if self._drain_until_s is None:
             return False
-        waiting = bool(self._backlog) or any(guest.peer.outbox for guest in self._guests.values())
+        waiting = bool(self._backlog) or any(connection.peer.outbox for connection in self._connections.values())
         return not waiting or time.monotonic() >= self._drain_until_s

@@ -67,8 +67,8 @@ def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
     log = logger(settings)
     settings.budget_after(TierBudget())  # refused, if it is, before anything is opened
     _raise_descriptor_limit()
-    _quieten_collector()
-    _give_back_memory()
+    _tune_garbage_collector()
+    _tune_allocator()
     with contextlib.ExitStack() as stack:
         stack.callback(_remove_directory, settings)
         signals = stack.enter_context(_signals(settings))
@@ -94,15 +94,15 @@ def opened(
         stack.callback(store.close)
         owner = StateOwner(settings.budget_after(TierBudget()), store)
         stack.callback(owner.close)
-        yield RequestHandler(owner, clock(owner.kept.clock_ms if owner.kept else 0), log)
+        yield RequestHandler(owner, clock(owner.stored.clock_ms if owner.stored else 0), log)
 
 
 def resume(settings: Settings, loop: Loop, requests: RequestHandler) -> None:
     """Go on where an earlier manager ended, if there was one; then it may be served."""
     owner = requests.owner
-    if owner.kept is not None:
-        requests.resume(settings.budget_after(_budget_of(owner.kept)), owner.kept)
-        loop.expect(owner.kept)
+    if owner.stored is not None:
+        loop.housekeeping.resume(settings.budget_after(_budget_of(owner.stored)), owner.stored)
+        loop.restore_sessions(owner.stored)
     owner.journal.commit()
 
 
@@ -136,9 +136,9 @@ def main(encoded: str) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C that reaches us all the same is for the program
     with socket.socket(fileno=settings.lifeline_fd) as lifeline:
         try:
-            serve(settings, on_ready=lambda: _tell(lifeline, b"{}"))
+            serve(settings, on_ready=lambda: _report_start(lifeline, b"{}"))
         except StepwellError as error:
-            _tell(lifeline, msgspec.json.encode(Refusal.of(error, 0)))
+            _report_start(lifeline, msgspec.json.encode(Refusal.of(error, 0)))
             if isinstance(error, StoreFailed | StoreDamaged):
                 logger(settings).error("store.failed", reason=error.message)
                 return STORE_FAILED
@@ -146,7 +146,7 @@ def main(encoded: str) -> int:
     return 0
 
 
-def _tell(lifeline: socket.socket, how: bytes) -> None:
+def _report_start(lifeline: socket.socket, how: bytes) -> None:
     """Say how starting went, if anybody still wants to know."""
     with contextlib.suppress(OSError):
         lifeline.sendall(how)
@@ -215,7 +215,7 @@ def _raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _give_back_memory() -> None:
+def _tune_allocator() -> None:
     """Buffers of a frame's size go back to the system when they are freed; glibc learns to keep them otherwise."""
     with contextlib.suppress(AttributeError, OSError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
@@ -223,7 +223,7 @@ def _give_back_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, limits.MALLOC_KEPT_BYTES)
 
 
-def _quieten_collector() -> None:
+def _tune_garbage_collector() -> None:
     """Look at what is new once, and never at what has stayed: that would take as long as there are fragments.
 
     Rows and entries are freed by reference counting alone; young cycles, of exceptions say, are still collected.
@@ -231,9 +231,9 @@ def _quieten_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(limits.YOUNG_OBJECTS, 1_000_000, 1_000_000)
-    gc.callbacks.append(_keep_what_stayed)
+    gc.callbacks.append(_freeze_survivors)
 
 
-def _keep_what_stayed(phase: str, _info: object) -> None:
+def _freeze_survivors(phase: str, _info: object) -> None:
     if phase == "stop":
         gc.freeze()

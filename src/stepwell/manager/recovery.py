@@ -25,7 +25,7 @@ def recover(kept: StoredState) -> State:
         state.restore(kept.revision, kept.rows, kept.fragments, kept.next_serial, kept.tick)
     except (LookupError, ValueError, AssertionError) as error:
         raise StoreDamaged(f"the data directory does not hold together ({error!r}): see `stepwell doctor`") from error
-    if problems := [*doubled(state, kept), *missing(state, kept), *check(state, but=(BUDGET,))]:
+    if problems := [*duplicates(state, kept), *missing_bodies(state, kept), *check(state, but=(BUDGET,))]:
         more = f", and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         raise StoreDamaged(
             f"the data directory does not hold together: {'; '.join(problems[:_SHOWN])}{more}; it was left as it is: "
@@ -34,7 +34,7 @@ def recover(kept: StoredState) -> State:
     return state
 
 
-def doubled(state: State, kept: StoredState) -> Iterator[str]:
+def duplicates(state: State, kept: StoredState) -> Iterator[str]:
     """Fragments and bodies that are there twice."""
     for entry in kept.fragments if len(state.fragments) < len(kept.fragments) else ():
         if state.fragments.entries[entry.row.key] is not entry:
@@ -46,7 +46,7 @@ def doubled(state: State, kept: StoredState) -> Iterator[str]:
         seen.add(body.digest)
 
 
-def missing(state: State, kept: StoredState) -> Iterator[str]:
+def missing_bodies(state: State, kept: StoredState) -> Iterator[str]:
     """Bodies that something refers to and that are not there, or not as they were."""
     sizes = {body.digest: body.size for body, _ in kept.bodies}
     for digest, count in state.bodies.counts.items():

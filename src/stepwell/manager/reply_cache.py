@@ -26,7 +26,7 @@ class ReplyCache:
 
     def respond(
         self,
-        guest: ClientConnection,
+        connection: ClientConnection,
         session: SessionRecord,
         message: Request | TransactionRequest | PartlyDecodedRequest,
     ) -> None:
@@ -34,45 +34,45 @@ class ReplyCache:
         try:
             frame = session.recall(message.request_id, message.answered)
         except OutcomeUnknown as error:
-            guest.peer.send(Response(message.request_id, (Refusal.of(error, self._requests.revision),)))
+            connection.peer.send(Response(message.request_id, (Refusal.of(error, self._requests.revision),)))
             return
         if frame is not None:
-            guest.peer.send_frame(frame)
+            connection.peer.send_frame(frame)
         elif _only_reads(message.commands):
-            self._inform(guest, self._requests.respond(message, session, guest.uploads.held))
+            self._answer_read(connection, self._requests.respond(message, session, connection.uploads.held))
         else:
-            self._obey(guest, session, message)
+            self._answer_write(connection, session, message)
 
-    def _inform(self, guest: ClientConnection, response: Response) -> None:
+    def _answer_read(self, connection: ClientConnection, response: Response) -> None:
         """Answer what can be asked again."""
-        self._sharing.before(guest, response)
+        self._sharing.send_segments_for(connection, response)
         try:
-            guest.peer.send(response)
+            connection.peer.send(response)
         except InvalidArgument:  # it does not fit
-            guest.peer.send(self._requests.without_answers(response))
+            connection.peer.send(self._requests.without_answers(response))
 
-    def _obey(
+    def _answer_write(
         self,
-        guest: ClientConnection,
+        connection: ClientConnection,
         session: SessionRecord,
         message: Request | TransactionRequest | PartlyDecodedRequest,
     ) -> None:
         """Do what must not be done twice, and remember what it came to."""
         revision = self._journal.revision
-        response = self._requests.respond(message, session, guest.uploads.held)
+        response = self._requests.respond(message, session, connection.uploads.held)
         frame = _framed(response)
         if frame is None:  # it does not fit, but what was asked is done
             frame = _framed(self._requests.without_answers(response))
             assert frame is not None
         session.remember(message.request_id, frame)
         if self._journal.revision != revision:
-            self._journal.remember(session.session_id, message.request_id, frame)
-        self._sharing.before(guest, response)
-        guest.peer.send_frame(frame)
+            self._journal.record_reply(session.session_id, message.request_id, frame)
+        self._sharing.send_segments_for(connection, response)
+        connection.peer.send_frame(frame)
 
     def report(
         self,
-        guest: ClientConnection,
+        connection: ClientConnection,
         session: SessionRecord,
         message: AskStatus,
         *,
@@ -83,8 +83,8 @@ class ReplyCache:
     ) -> None:
         """Say how the manager is."""
         store = self._journal.store
-        self._sharing.notify(guest)
-        guest.peer.send(
+        self._sharing.send_retired(connection)
+        connection.peer.send(
             Status(
                 request_id=message.request_id,
                 pid=os.getpid(),

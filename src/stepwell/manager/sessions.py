@@ -114,7 +114,7 @@ class SessionTable:
                 raise Busy(f"there are {limits.SESSIONS_MAX} sessions already: try again later")
             scope = None if projects is None else tuple(projects)
             generation = secrets.randbits(_GENERATION_BITS)
-            row = SessionRow(session_id, scope, pid, process_of(pid), generation=generation)
+            row = SessionRow(session_id, scope, pid, process_identity(pid), generation=generation)
             session = self._add(SessionRecord(row, _pidfd(pid)))
         elif session.projects != projects:
             raise Conflict("this session was opened with other projects: connect anew")
@@ -126,12 +126,12 @@ class SessionTable:
         """Expect those who were connected to an earlier manager. Whose process is gone will not come."""
         for row in rows:
             pidfd = _pidfd(row.pid)
-            if pidfd is not None and process_of(row.pid) != row.process:  # another one, under the same number
+            if pidfd is not None and process_identity(row.pid) != row.process:  # another one, under the same number
                 os.close(pidfd)
                 pidfd = None
-            may_come = pidfd is not None or not row.process
+            may_return = pidfd is not None or not row.process
             session = self._add(SessionRecord(row, pidfd))
-            session.ends_at_s = now_s + limits.SESSION_GRACE_SECONDS if may_come else now_s
+            session.ends_at_s = now_s + limits.SESSION_GRACE_SECONDS if may_return else now_s
         for session_id, request_id, frame in replies:
             if session_id in self._by_id:
                 self._by_id[session_id].remember(request_id, frame)
@@ -148,7 +148,7 @@ class SessionTable:
         if session.connections == 0:
             session.ends_at_s = now_s + limits.SESSION_GRACE_SECONDS
 
-    def forget(self, session: SessionRecord) -> None:
+    def remove(self, session: SessionRecord) -> None:
         """The session is over."""
         self._by_id.pop(session.session_id, None)
         if session.pidfd is not None:
@@ -156,20 +156,20 @@ class SessionTable:
             os.close(session.pidfd)
             session.pidfd = None
 
-    def of_process(self, pidfd: int) -> SessionRecord | None:
+    def by_pidfd(self, pidfd: int) -> SessionRecord | None:
         """The session whose process this descriptor stands for."""
         return self._by_pidfd.get(pidfd)
 
-    def overdue(self, now_s: float) -> list[SessionRecord]:
+    def expired(self, now_s: float) -> list[SessionRecord]:
         """Those whose grace is over."""
         return [each for each in self if each.ends_at_s is not None and each.ends_at_s <= now_s]
 
     def close(self) -> None:
         for session in list(self):
-            self.forget(session)
+            self.remove(session)
 
 
-def process_of(pid: int) -> str:
+def process_identity(pid: int) -> str:
     """What tells a process from a later one with the same number: when it was started, since which boot."""
     try:
         # The name, in parentheses, may hold anything.

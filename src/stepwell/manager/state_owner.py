@@ -36,22 +36,25 @@ from stepwell.protocol.messages import CommandResult
 from stepwell.storage.null_store import NullStore
 from stepwell.storage.store import Store
 
+MANAGER: Final = "manager"
+"""The session id of commands that the manager issues itself."""
+
 _Shortcut = Callable[[Sequence[object], Origin], list[CommandResult]]
 """Does what is asked, up to the first that is not simple: of that, and what comes behind it, nothing is done."""
 
 
-class _Here:
+class _CurrentProcess:
     """This process, without asking the kernel each time."""
 
     def __init__(self) -> None:
-        self.look()
-        os.register_at_fork(after_in_child=self.look)
+        self.refresh()
+        os.register_at_fork(after_in_child=self.refresh)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         self.process = os.getpid()
 
 
-_here = _Here()
+_current_process = _CurrentProcess()
 
 
 class StateClock:
@@ -89,11 +92,11 @@ class StateOwner:
     """
 
     def __init__(self, budget: TierBudget | None = None, store: Store | None = None) -> None:
-        self._process = _here.process
+        self._process = _current_process.process
         self._thread = threading.get_ident()
         store = store or NullStore()
-        self.kept = store.load()  # what was there before; None, if nothing was
-        self._state = State(budget) if self.kept is None else recover(self.kept)
+        self.stored = store.load()  # what was there before; None, if nothing was
+        self._state = State(budget) if self.stored is None else recover(self.stored)
         store.begin()
         self.journal = Journal(store, self._state)
         self._bodies = BodyStore(
@@ -103,17 +106,17 @@ class StateOwner:
             first_segment=(store.starts << _SEGMENTS_PER_START_BITS) + 1,
         )
         self._catalogues = Catalogues(self._state.fragments, self._bodies)
-        self._try_again_at_s = 0.0
+        self._retry_at_s = 0.0
         self._shortcuts: dict[type, _Shortcut] = {GetFragment: self._get, StoreFragment: self._store}
         self.task_changes: list[AnyChange] = []  # until whoever gives out tasks has seen them
-        if self.kept is not None:
-            restore_bodies(self.kept, self._state, self._bodies, self.journal)
+        if self.stored is not None:
+            restore_bodies(self.stored, self._state, self._bodies, self.journal)
         elif self.journal.is_durable:
-            self.journal.begin_with(self._state.budget)
+            self.journal.record_initial_budget(self._state.budget)
 
-    def settle(self, budget: TierBudget | None, origin: Origin) -> None:
+    def enforce_budget(self, budget: TierBudget | None, origin: Origin) -> None:
         """Be within the budget before anything is served: it may be another than the one under which this was kept."""
-        self._guard()
+        self._require_owner()
         wanted = budget or self._state.budget
         while wanted != self._state.budget or invariants.check(self._state, only=(BUDGET,)):
             try:
@@ -124,16 +127,16 @@ class StateOwner:
 
     def execute(self, command: Command[Reply], origin: Origin) -> CommandResult:
         """Apply one command, or raise its refusal."""
-        self._guard()
+        self._require_owner()
         try:
             if lengths := command.inline:
                 self._make_room(lengths, origin, is_modest=command.is_modest)
             revision = self._state.revision
             outcome = machine.apply(self._state, command, origin)
             if outcome.revision != revision:
-                self._follow((outcome,), origin.now_ms)
+                self._propagate((outcome,), origin.now_ms)
             elif outcome.changes:
-                self._follow_tasks(outcome)
+                self._propagate_task_changes(outcome)
             wanted = outcome.reply.wants
             return CommandResult(
                 outcome.revision, outcome.reply, self._bodies.locate(wanted) if wanted else _NO_HANDLES
@@ -148,7 +151,7 @@ class StateOwner:
 
         They come to what `execute` would make of them, in a third of the time.
         """
-        self._guard()
+        self._require_owner()
         shortcut = self._shortcuts.get(type(commands[0]))
         if shortcut is None:
             return []
@@ -170,7 +173,7 @@ class StateOwner:
         rows, arrived = fast_path.store(self._state, commands, origin, room)
         answers: list[CommandResult] = []
         if rows:
-            self.journal.note_new(rows)
+            self.journal.record_new_fragments(rows)
             self._bodies.take_in_all(arrived)
             if self._catalogues:
                 for row in rows:
@@ -182,12 +185,12 @@ class StateOwner:
 
     def execute_all(self, commands: Sequence[Write[Reply]], origin: Origin) -> list[CommandResult]:
         """Apply all commands at one revision, or none and raise."""
-        self._guard()
+        self._require_owner()
         try:
             if lengths := [length for command in commands for length in command.inline]:
                 self._make_room(lengths, origin, is_modest=all(each.is_modest for each in commands if each.inline))
             outcomes = machine.apply_all(self._state, commands, origin)
-            self._follow(outcomes, origin.now_ms)
+            self._propagate(outcomes, origin.now_ms)
             return [CommandResult(outcome.revision, outcome.reply, _NO_HANDLES) for outcome in outcomes]
         except StepwellError:
             raise
@@ -199,12 +202,12 @@ class StateOwner:
 
         Refuses when waiting cannot help, and a modest one at once: nothing goes down for it, and nobody waits.
         """
-        self._guard()
+        self._require_owner()
         try:
             return self._bodies.reserve(size, own)
         except OutOfRoom as error:
             may_wait = size < self._bodies.arena.largest and not is_modest
-            if may_wait and (self._bodies.uploading > own or self._gains(size, origin)):
+            if may_wait and (self._bodies.uploading > own or self._reclaim(size, origin)):
                 return None
             raise _full(error) from error
 
@@ -217,46 +220,46 @@ class StateOwner:
 
     def open_view(self, projects: Sequence[str], origin: Origin, now_s: float) -> list[CatalogueEnd] | None:
         """How far the projects' catalogues go now; None while some are still being listed, or room is being made."""
-        self._guard()
+        self._require_owner()
         try:
             ends = [self._catalogues.open(project, self._state.revision, now_s) for project in projects]
         except OutOfRoom as error:
-            if self._gains(limits.CATALOGUE_SEGMENT_BYTES_MAX, origin):
+            if self._reclaim(limits.CATALOGUE_SEGMENT_BYTES_MAX, origin):
                 return None
             raise _full(error) from error
         found = [end for end in ends if end is not None]
         return found if len(found) == len(ends) else None
 
-    def see(self, projects: Sequence[str], now_s: float) -> tuple[CatalogueEnd, ...]:
+    def catalogue_ends(self, projects: Sequence[str], now_s: float) -> tuple[CatalogueEnd, ...]:
         """How far the projects' catalogues go; nothing, if one of them is not there, or not complete."""
-        self._guard()
+        self._require_owner()
         ends = [self._catalogues.end(project, self._state.revision, now_s) for project in projects]
         found = tuple(end for end in ends if end is not None)
         return found if len(found) == len(ends) else ()
 
     def work(self) -> bool:
         """Do a slice of what the bytes still have to follow; whether there may be more."""
-        self._guard()
+        self._require_owner()
         return self._catalogues.work() or self._bodies.labour.work()
 
     def housekeep(self, now_s: float) -> None:
         """What catalogues and bodies need every now and then."""
-        self._guard()
+        self._require_owner()
         self._catalogues.housekeep(now_s)
-        if now_s >= self._try_again_at_s:
-            self._try_again_at_s = now_s + limits.TRY_AGAIN_SECONDS
+        if now_s >= self._retry_at_s:
+            self._retry_at_s = now_s + limits.TRY_AGAIN_SECONDS
             self._bodies.labour.try_again()
 
     @property
     def bodies(self) -> BodyStore:
         """Where the bytes are."""
-        self._guard()
+        self._require_owner()
         return self._bodies
 
     @property
     def tasks(self) -> TaskTable:
         """To be looked at by whoever gives them out."""
-        self._guard()
+        self._require_owner()
         return self._state.tasks
 
     @property
@@ -269,20 +272,15 @@ class StateOwner:
         """How many projects somebody looks at."""
         return len(self._catalogues)
 
-    def holds_leases(self, session_id: str) -> bool:
-        """Whether a session is working on any plan."""
-        self._guard()
-        return session_id in self._state.plans.by_session
-
     @property
     def revision(self) -> int:
-        self._guard()
+        self._require_owner()
         return self._state.revision
 
     @property
     def next_expiry_ms(self) -> int | None:
         """When the first lease ends."""
-        self._guard()
+        self._require_owner()
         return self._state.plans.next_expiry_ms
 
     def close(self) -> None:
@@ -296,7 +294,7 @@ class StateOwner:
         except OutOfRoom:
             self._catalogues.shed()
             if not is_modest:
-                self._relieve(sum(lengths), origin)
+                self._demote_for_room(sum(lengths), origin)
             has_more = self._bodies.labour.work(limits.WORK_SECONDS_MAX)
             try:
                 self._bodies.require_room(lengths)
@@ -305,25 +303,25 @@ class StateOwner:
                     raise Busy("shared memory is full, and room is being made: try again in a moment") from error
                 raise _full(error) from error
 
-    def _gains(self, needed: int, origin: Origin) -> bool:
+    def _reclaim(self, needed: int, origin: Origin) -> bool:
         """Make some room; whether it is worth asking again."""
         taken = self._bodies.arena.bytes
-        gained = self._catalogues.shed() or self._relieve(needed, origin) or self._bodies.labour.work()
+        gained = self._catalogues.shed() or self._demote_for_room(needed, origin) or self._bodies.labour.work()
         return gained or self._bodies.arena.bytes < taken
 
-    def _relieve(self, needed: int, origin: Origin) -> bool:
+    def _demote_for_room(self, needed: int, origin: Origin) -> bool:
         """Let the least recently used go down; whether any did."""
         # The domain counts bodies alone.
         needed = min(needed + self._bodies.arena.overhead, self._state.budget.live_bytes)
         outcome = machine.apply(self._state, RelieveArena(needed), Origin(origin.session_id, origin.now_ms))
         if outcome.changes:
-            self._follow((outcome,), origin.now_ms)
+            self._propagate((outcome,), origin.now_ms)
         assert isinstance(outcome.reply, FragmentsMoved)
         return bool(outcome.reply.moves)
 
-    def _follow(self, outcomes: Sequence[Outcome], now_ms: int) -> None:
+    def _propagate(self, outcomes: Sequence[Outcome], now_ms: int) -> None:
         """Let the journal, the bytes and the catalogues follow the rows."""
-        self.journal.note(outcomes, now_ms)
+        self.journal.record(outcomes, now_ms)
         for outcome in outcomes:
             if outcome.bodies:
                 self._bodies.keep(outcome.bodies)
@@ -335,12 +333,12 @@ class StateOwner:
                     or not isinstance(after, FragmentRow)
                     or after.digest not in outcome.bodies
                 ):
-                    self._follow_row(change, outcome.bodies)
+                    self._recheck_bodies(change, outcome.bodies)
         if self._catalogues:
             for outcome in outcomes:
                 self._catalogues.note(outcome.changes, outcome.revision)
 
-    def _follow_tasks(self, outcome: Outcome) -> None:
+    def _propagate_task_changes(self, outcome: Outcome) -> None:
         """What no revision counts is nobody's business but that of bodies, and of whoever gives out tasks."""
         for change in outcome.changes:
             for row in (change.before, change.after):
@@ -349,7 +347,7 @@ class StateOwner:
                         self._bodies.follow(digest)
         self.task_changes += outcome.changes
 
-    def _follow_row(self, change: AnyChange, kept: Container[bytes]) -> None:
+    def _recheck_bodies(self, change: AnyChange, kept: Container[bytes]) -> None:
         before, after = change.before, change.after
         if isinstance(after, FragmentRow):
             if after.digest not in kept:
@@ -364,8 +362,8 @@ class StateOwner:
         elif isinstance(after, TierBudget):
             self._bodies.resize(after.arena_bytes)
 
-    def _guard(self) -> None:
-        if threading.get_ident() != self._thread or _here.process != self._process:
+    def _require_owner(self) -> None:
+        if threading.get_ident() != self._thread or _current_process.process != self._process:
             raise NotOwner(
                 f"the state belongs to process {self._process} and the thread that made it; this is process "
                 f"{os.getpid()}, thread {threading.current_thread().name!r}. Nothing is shared with it: send requests "

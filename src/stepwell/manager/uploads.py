@@ -34,7 +34,7 @@ class Uploads:
                 "send the request that refers to them first"
             )
         try:
-            granted = self._try(offer, origin, is_overdue=is_overdue)
+            granted = self._try_grant(offer, origin, is_overdue=is_overdue)
         except StepwellError as refusal:
             self._abandon()
             self.held[offer.number] = refusal
@@ -44,7 +44,7 @@ class Uploads:
             self._staged_at_s = now_s
         return granted
 
-    def _try(self, offer: OfferUpload, origin: Origin, *, is_overdue: bool) -> bool | None:
+    def _try_grant(self, offer: OfferUpload, origin: Origin, *, is_overdue: bool) -> bool | None:
         if self._current is None:
             own = sum(held[1] for held in self.held.values() if isinstance(held, tuple))
             self._current = self._owner.reserve(offer.size, own, origin, is_modest=offer.is_modest)
@@ -72,7 +72,7 @@ class Uploads:
             self.held[self._number] = self._owner.bodies.stage(self._current)
             self._current = None
 
-    def is_forgotten(self, now_s: float) -> bool:
+    def is_expired(self, now_s: float) -> bool:
         """Whether nobody has come back for what was uploaded."""
         return self._staged_at_s is not None and now_s - self._staged_at_s > 2 * limits.UPLOAD_SECONDS_MAX
 

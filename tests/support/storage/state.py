@@ -221,6 +221,6 @@ def fill(made: Reign) -> None:
     made.do(StartChangeset("plan", "context", "changeset", lease))
     made.do(RecordChange("plan", "context", lease, "a.py", b"before", b"after"))
     made.do(StoreReceipt("receipt", ("p",), "a title", b"the bytes of a receipt"))
-    made.journal.welcome(SessionRow("session", ("p",), 1, "boot/1"))
-    made.journal.remember("session", 1, b"frame")
+    made.journal.record_session(SessionRow("session", ("p",), 1, "boot/1"))
+    made.journal.record_reply("session", 1, b"frame")
     made.commit()

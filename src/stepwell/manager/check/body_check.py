@@ -25,7 +25,7 @@ class BodyCheck:
         self.counted = 0  # fragments whose body is text
         self.differing = 0  # those of them that have another count than theirs
 
-    def examine(self, bodies: Sequence[StoredBody], complain: Callable[[str], None]) -> None:
+    def examine(self, bodies: Sequence[StoredBody], report: Callable[[str], None]) -> None:
         """Say of each body that something refers to what is wrong with it, and who refers to it."""
         wrong: dict[bytes, str] = {}
         counts = self._state.bodies.counts
@@ -38,17 +38,17 @@ class BodyCheck:
                 wrong[digest] = f"has {body.size} bytes by its row, and {referred.size} by those who refer to it"
         for body in bodies:
             if stored[body.digest] is not body:
-                complain(f"body {body.digest.hex()} is there twice: as number {body.number}, too")
-        for upload in _doubled(body.upload for body in bodies):
-            complain(f"the parts of upload {upload} belong to more than one body")
+                report(f"body {body.digest.hex()} is there twice: as number {body.number}, too")
+        for upload in _repeated(body.upload for body in bodies):
+            report(f"the parts of upload {upload} belong to more than one body")
         for body in bodies:
             try:
-                self._look_at(body)
+                self._check_body(body)
             except StoreDamaged as error:
                 wrong.setdefault(body.digest, error.message)
         owners = self._owners(wrong)
         for digest, problem in wrong.items():
-            complain(f"body {digest.hex()} {problem} ({owners.get(digest, 'nothing refers to it')})")
+            report(f"body {digest.hex()} {problem} ({owners.get(digest, 'nothing refers to it')})")
 
     def orphans(self, bodies: Iterable[StoredBody]) -> Iterator[str]:
         """What an upload, or a manager that died, has left: the next manager removes it."""
@@ -64,7 +64,7 @@ class BodyCheck:
                 "removes them, or the next one does"
             )
 
-    def _look_at(self, body: StoredBody) -> None:
+    def _check_body(self, body: StoredBody) -> None:
         tokens = self._tokens.get(body.digest, []) if self._count else []
         digest, size, pieces = hashlib.sha256(), 0, list[bytes]()
         for piece in self._unpacked(body):
@@ -133,7 +133,7 @@ class BodyCheck:
         return found
 
 
-def _doubled(uploads: Iterable[int | None]) -> list[int]:
+def _repeated(uploads: Iterable[int | None]) -> list[int]:
     seen, twice = set[int](), list[int]()
     for upload in uploads:
         if upload is not None and upload in seen:

@@ -30,7 +30,7 @@ from stepwell.storage.inventory import TABLES, UNREADABLE, Inventory, StoreRow, 
 from stepwell.storage.readonly import find_database, inspect, number_of, schema_of
 from stepwell.storage.schema import VERSION
 
-Counting = Callable[[str], Callable[[bytes], int] | None]
+TokenCounters = Callable[[str], Callable[[bytes], int] | None]
 """Gives, for the name of an encoding, what counts tokens in it; None where that cannot be had."""
 
 _events: Final = msgspec.json.Decoder(AnyEvent)
@@ -88,11 +88,11 @@ class CheckReport(Struct):
         return found
 
 
-def examine(directory: Path, counting: Counting) -> CheckReport:
+def examine(directory: Path, counting: TokenCounters) -> CheckReport:
     """Look at everything. Refuses what is no data directory."""
 
     def look(db: sqlite3.Connection) -> CheckReport:
-        return _Doctor(db, CheckReport(str(directory)), counting).examine()
+        return _Examination(db, CheckReport(str(directory)), counting).examine()
 
     try:
         return inspect(find_database(directory), look)
@@ -110,8 +110,8 @@ def _check(report: CheckReport, check: Check) -> Generator[CheckFindings]:
         findings.add(f"cannot be read to the end: {error}")
 
 
-class _Doctor:
-    def __init__(self, db: sqlite3.Connection, report: CheckReport, counting: Counting) -> None:
+class _Examination:
+    def __init__(self, db: sqlite3.Connection, report: CheckReport, counting: TokenCounters) -> None:
         self._db = db
         self._report = report
         self._counting = counting
@@ -128,7 +128,7 @@ class _Doctor:
         if findings.count and report.schema is None:
             return report
         with self._check(Check.SCHEMA) as findings:
-            self._look_at_schema(findings)
+            self._check_schema(findings)
         if report.schema != VERSION:
             return report
         with self._check(Check.ROWS) as findings:
@@ -137,19 +137,19 @@ class _Doctor:
             report.counts = {table: number_of(self._db, f"SELECT count(*) FROM {table}") for table in TABLES}  # noqa: S608
         if stock.store is not None:
             report.epoch, report.revision = stock.store.epoch, stock.store.revision
-        state = self._look_at_state(stock)
-        self._look_at_bodies(stock, state)
+        state = self._check_state(stock)
+        self._check_bodies(stock, state)
         with self._check(Check.SESSIONS) as findings:
-            self._look_at_sessions(stock, state, findings)
+            self._check_sessions(stock, state, findings)
         with self._check(Check.EVENTS) as findings:
             if stock.store is not None:
-                self._look_at_events(stock.store, findings)
+                self._check_events(stock.store, findings)
         return report
 
     def _check(self, check: Check) -> AbstractContextManager[CheckFindings]:
         return _check(self._report, check)
 
-    def _look_at_schema(self, findings: CheckFindings) -> None:
+    def _check_schema(self, findings: CheckFindings) -> None:
         schema = self._report.schema
         if schema is None:
             self._report.notes.append("there is nothing in it yet: the next manager begins there")
@@ -162,7 +162,7 @@ class _Doctor:
         if schema != VERSION:
             self._report.notes.append("rows and bodies were not looked at")
 
-    def _look_at_state(self, stock: Inventory) -> State:
+    def _check_state(self, stock: Inventory) -> State:
         """As a manager would have it; what stops even that is said, and the rest is done without."""
         state, store = State(), stock.store
         with self._check(Check.INVARIANTS) as findings:
@@ -188,27 +188,27 @@ class _Doctor:
                     findings.add(f"revisions: fragment {entry.row.key} is of {entry.row.revision}, from the future")
         return state
 
-    def _look_at_bodies(self, stock: Inventory, state: State) -> None:
+    def _check_bodies(self, stock: Inventory, state: State) -> None:
         count = self._counting(stock.store.encoding) if stock.store is not None else None
-        examiner = BodyCheck(self._db, state, count)
+        body_check = BodyCheck(self._db, state, count)
         with self._check(Check.BODIES) as findings:
-            examiner.examine(stock.bodies, findings.add)
-            self._report.notes += examiner.orphans(stock.bodies)
+            body_check.examine(stock.bodies, findings.add)
+            self._report.notes += body_check.orphans(stock.bodies)
         with self._check(Check.TOKENS) as findings:
-            self._look_at_tokens(stock, state, findings)
+            self._check_tokens(stock, state, findings)
         if stock.store is None:
             return
         if count is None:
             self._report.notes.append(
                 f"tokens were not counted: encoding {stock.store.encoding!r} is not to be had here"
             )
-        elif examiner.differing:
+        elif body_check.differing:
             self._report.notes.append(
-                f"{examiner.differing} of {examiner.counted} fragments have another number of tokens than "
+                f"{body_check.differing} of {body_check.counted} fragments have another number of tokens than "
                 f"{stock.store.encoding} gives: whoever stored them counted"
             )
 
-    def _look_at_tokens(self, stock: Inventory, state: State, findings: CheckFindings) -> None:
+    def _check_tokens(self, stock: Inventory, state: State, findings: CheckFindings) -> None:
         for entry in stock.fragments:
             if entry.row.tokens < 1:
                 findings.add(f"fragment {entry.row.key} has {entry.row.tokens}")
@@ -221,15 +221,15 @@ class _Doctor:
         for tier, summed in sums.items():
             findings.add(f"there is no tier {tier!r}, and {summed.entries} fragments are in it")
 
-    def _look_at_sessions(self, stock: Inventory, state: State, findings: CheckFindings) -> None:
-        homeless = 0
+    def _check_sessions(self, stock: Inventory, state: State, findings: CheckFindings) -> None:
+        sessionless = 0
         for plan_id, lease in stock.leases.items():
             if state.plans.get(plan_id) is None:
                 findings.add(f"lease {lease.token} is of plan {plan_id!r}, and there is no such plan")
-            homeless += lease.session_id not in stock.sessions
-        if homeless:
+            sessionless += lease.session_id not in stock.sessions
+        if sessionless:
             self._report.notes.append(
-                f"{homeless} leases are of sessions that are gone: they end when their time is over"
+                f"{sessionless} leases are of sessions that are gone: they end when their time is over"
             )
         for session_id, request_id, frame in self._db.execute("SELECT * FROM replies"):
             where = f"reply to request {request_id!r} of session {session_id!r}"
@@ -240,7 +240,7 @@ class _Doctor:
             except ProtocolError as error:
                 findings.add(f"{where}: {error}")
 
-    def _look_at_events(self, store: StoreRow, findings: CheckFindings) -> None:
+    def _check_events(self, store: StoreRow, findings: CheckFindings) -> None:
         if store.events_after > store.revision:
             findings.add(f"the oldest is behind revision {store.events_after}, and the store is at {store.revision}")
         earlier = (store.events_after, 0, 0)

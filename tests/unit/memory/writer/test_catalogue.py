@@ -356,12 +356,12 @@ class TestDifferences:
             held.open()
             decoded: list[int] = []
 
-            class Counting:
+            class TokenCounters:
                 def decode(self, data: memoryview) -> list[object]:
                     decoded.append(len(data))
                     return []
 
-            monkeypatch.setattr("stepwell.memory.reader.catalogue_reader._decoder", Counting())
+            monkeypatch.setattr("stepwell.memory.reader.catalogue_reader._decoder", TokenCounters())
             held.since(revision)
             assert len(decoded) == 1
 
