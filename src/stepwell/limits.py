@@ -16,6 +16,7 @@ INLINE_BODY_BYTES_MAX: Final = 64 * KIB  # a larger one is uploaded beside the f
 METADATA_ENTRIES_MAX: Final = 64
 METADATA_BYTES_MAX: Final = 16 * KIB
 BATCH_COMMANDS_MAX: Final = 1_000  # about 10 ms of the loop, for the usual commands
+COMMANDS_PER_RUN: Final = 50  # of a batch, executed between two looks at the clock: below a millisecond
 YOUNG_OBJECTS: Final = 10_000  # of the manager, between two collections: about a millisecond each
 MALLOC_KEPT_BYTES: Final = 512 * KIB  # a freed buffer that is larger goes back to the system
 REQUEST_SECONDS_MAX: Final = 0.25  # of work: past it, the rest of a batch answers Busy, and did not happen
@@ -40,6 +41,7 @@ OUTBOX_BYTES_MAX: Final = 4 * MIB  # past it the peer's requests wait until it r
 STALL_SECONDS_MAX: Final = 30.0  # a peer that neither reads its replies nor finishes its frame is cut off
 HELLO_SECONDS_MAX: Final = 10.0  # a connection that never says who it is
 DRAIN_SECONDS_MAX: Final = 5.0  # on SIGTERM: how long unread replies may hold up the end
+DRAIN_POLL_SECONDS: Final = 0.01  # between two turns while the manager waits for peers to read their last replies
 CONNECTIONS_PER_CLIENT_MAX: Final = 64  # one for each thread that is inside a call at the same moment
 GOODBYE_SECONDS_MAX: Final = 1.0  # how long a client that was cut off tries to give up its leases
 SPIN_SECONDS: Final = 200e-6  # longer than the other side takes for a request: both stay awake and warm
@@ -222,6 +224,7 @@ RESTARTS_MAX: Final = 5  # of a manager that dies, within
 RESTARTS_SECONDS: Final = 60.0
 RESTART_PAUSE_SECONDS: Final = 0.1  # before the second; then twice as long each time
 PROBLEMS_LISTED_MAX: Final = 1_000  # of one check of a data directory: those beyond are counted
+PROBLEMS_SHOWN: Final = 5  # in the message with which a manager refuses a damaged directory; the doctor lists them all
 
 # Shared memory.
 SEGMENT_BYTES_MAX: Final = 16 * MIB  # of bodies that share one; a larger body has a segment of its own

@@ -1,6 +1,8 @@
-"""Parking: requests that cannot be answered yet, because room is being made or a catalogue listed.
+"""Deferred requests: offers of uploads and requests for views that cannot be answered yet.
 
-Whoever sent one waits, and what they send behind it; nobody else does.
+An upload may have to wait until room is made in shared memory, a view until the catalogue of a project is listed. The
+connection is then suspended: the loop tries the request again in each turn, and requests behind it wait. Other
+connections are not affected. A request that waits for longer than `limits.GRANT_SECONDS_MAX` is refused with `Busy`.
 """
 
 from __future__ import annotations
@@ -10,12 +12,12 @@ from typing import assert_never
 from stepwell import limits
 from stepwell.manager.connection import ClientConnection
 from stepwell.manager.request_handler import RequestHandler
-from stepwell.manager.segment_sharing import SegmentSharing
+from stepwell.manager.shared_segments import SegmentSharing
 from stepwell.protocol.messages import AskView, OfferUpload, Response, UploadGranted, ViewOpened
 
 
 class DeferredRequests:
-    """The connections that wait, by their descriptor."""
+    """The connections with a deferred request, by descriptor. The loop owns it and resumes each of them once a turn."""
 
     def __init__(self, requests: RequestHandler, sharing: SegmentSharing, epoch: str) -> None:
         self._requests = requests
@@ -24,7 +26,10 @@ class DeferredRequests:
         self.connections: dict[int, ClientConnection] = {}
 
     def resume(self, connection: ClientConnection, deferred: OfferUpload | AskView, now_s: float) -> bool:
-        """Answer what could not be answered before, if it can be now; whether the connection may go on."""
+        """Try to answer the deferred request of a connection.
+
+        Return True if it is answered and the connection may continue.
+        """
         fd = connection.peer.fileno()
         self.connections[fd] = connection
         is_overdue = now_s - connection.deferred_at_s > limits.GRANT_SECONDS_MAX
@@ -36,16 +41,18 @@ class DeferredRequests:
             case _:
                 assert_never(deferred)
         if is_done:
-            connection.peer.progressed_at_s = now_s  # it waited for us: its time to read the answer begins now
+            # The peer waited for the manager, so its time to read the answer begins now.
+            connection.peer.progressed_at_s = now_s
             connection.deferred = None
             del self.connections[fd]
         return is_done
 
     def remove(self, fd: int) -> None:
-        """A connection is gone."""
+        """Forget a connection that has ended."""
         self.connections.pop(fd, None)
 
     def _grant(self, connection: ClientConnection, offer: OfferUpload, now_s: float, *, is_overdue: bool) -> bool:
+        """Answer an offered upload. A granted one makes the peer receive the plain bytes next."""
         assert connection.session is not None
         origin = self._requests.origin(connection.session)
         accepted = connection.uploads.grant(offer, origin, now_s, is_overdue=is_overdue)
@@ -57,6 +64,7 @@ class DeferredRequests:
         return True
 
     def _open_view(self, connection: ClientConnection, question: AskView, now_s: float, *, is_overdue: bool) -> bool:
+        """Answer a request for a view. The descriptors of its segments go first."""
         assert connection.session is not None
         opened: ViewOpened | Response | None
         if is_overdue:

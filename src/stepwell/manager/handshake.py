@@ -1,4 +1,9 @@
-"""Welcoming: who a connection belongs to."""
+"""The handshake: from Hello to Welcome, and from a connection to its session.
+
+A session is a client, a connection is one of its sockets. A client that reconnects says Hello with the same session id
+and continues its session, with its leases and its remembered replies. The Welcome tells it the epoch, so that it
+notices a manager with another history, and the live segments, so that it can unmap the others.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,13 @@ import os
 from stepwell.errors import ProtocolError
 from stepwell.manager.connection import ClientConnection
 from stepwell.manager.journal import Journal
-from stepwell.manager.segment_sharing import SegmentSharing
 from stepwell.manager.sessions import SessionRecord, SessionTable
+from stepwell.manager.shared_segments import SegmentSharing
 from stepwell.protocol.messages import VERSION, Hello, Welcome
 
 
 class Handshake:
-    """Gives a connection its session, an old one if it has one."""
+    """Gives each new connection its session, a known one if there is one."""
 
     def __init__(self, sessions: SessionTable, sharing: SegmentSharing, journal: Journal) -> None:
         self._sessions = sessions
@@ -21,7 +26,12 @@ class Handshake:
         self._journal = journal
 
     def welcome(self, connection: ClientConnection, hello: Hello, revision: int) -> SessionRecord:
-        """From now on the connection may ask."""
+        """Attach a connection to the session that Hello names, put the Welcome into its outbox and return the session.
+
+        Raise `ProtocolError` for another version of the protocol or a second Hello, `Conflict` if the session was
+        opened with other projects, and `Busy` if there are too many sessions. The connection is then closed by the
+        caller.
+        """
         if hello.version != VERSION:
             raise ProtocolError(
                 f"you speak version {hello.version} of the protocol, this manager version {VERSION}: "
@@ -37,6 +47,8 @@ class Handshake:
             self._journal.record_session(session.row)
         connection.session = session
         connection.peer.trust()
+        # The client reports the segments that it still has mapped, so that their holders are counted again.
+        # The client reports the segments that it still has mapped, so that their holders are counted again.
         live = tuple(self._sharing.live)
         self._sharing.holders.add(session, {*hello.mapped} & {*live})
         store = self._journal.store

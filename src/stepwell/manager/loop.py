@@ -1,8 +1,20 @@
 """The loop: one thread, one turn after the other. Poll, read, apply, commit, reply.
 
-Everything that the promises say about order follows from here: requests take effect in the order in which the loop
-applies them, and it applies one at a time. No peer can hold it up, because nothing in it waits for a peer: reading
-and writing never block, work per peer and turn is bounded, and what a peer does not read waits in a bounded outbox.
+All promises about order follow from this module. Requests take effect in the order in which the loop applies them, and
+it applies one at a time. `Loop.turn` shows the whole order in five lines: everything that a turn applies is committed
+by one `Journal.commit`, and replies leave the manager behind that commit only.
+
+No peer can delay the loop, because nothing in it waits for a peer:
+
+- Reads and writes do not block. One turn reads a bounded number of bytes and applies a bounded number of commands for
+  each connection; the rest stays in `_backlog` for the next turn, behind the other connections.
+- A reply that the peer does not read stays in its outbox. Once the outbox is full, the loop reads nothing more from
+  that peer, so that both buffers are bounded; a peer that does not read for too long is evicted.
+- A request that cannot be answered yet (see `deferred`) suspends its own connection only.
+
+Errors are contained at three levels. A refusal is a normal response. A violation of the protocol, or a defect outside
+the state, closes the one connection that caused it. A defect inside the state raises `StateBroken`, which no handler
+here catches, and ends the manager.
 """
 
 from __future__ import annotations
@@ -22,8 +34,8 @@ from stepwell.manager.handshake import Handshake
 from stepwell.manager.housekeeping import Housekeeping
 from stepwell.manager.reply_cache import ReplyCache
 from stepwell.manager.request_handler import RequestHandler
-from stepwell.manager.segment_sharing import SegmentSharing
 from stepwell.manager.sessions import SessionRecord, SessionTable
+from stepwell.manager.shared_segments import SegmentSharing
 from stepwell.manager.task_dispatch import TaskDispatcher
 from stepwell.manager.uploads import Uploads
 from stepwell.manager.watchers import Watchers
@@ -54,7 +66,12 @@ from stepwell.transport.peer import Peer
 
 
 class Loop:
-    """Serves a listener until one of `signals`, descriptors with the reason that they stand for, is readable."""
+    """Serves the connections of one listening socket.
+
+    The loop owns the connections, the sessions and all their descriptors, and uses the state through `requests.owner`.
+    It belongs to the thread that made the state owner; no method may be called from another thread. `signals` maps
+    descriptors to reasons: when one of them becomes readable, the loop stops accepting, drains and ends.
+    """
 
     def __init__(
         self,
@@ -77,10 +94,10 @@ class Loop:
         self._sharing = SegmentSharing(self._bodies)
         self._reply_cache = ReplyCache(requests, self._sharing, self._journal)
         self._connections: dict[int, ClientConnection] = {}
-        self._receive_buffer = memoryview(
-            bytearray(limits.RECEIVE_BYTES_PER_TURN)
-        )  # one for all: it is emptied at once
-        self._backlog: dict[int, ClientConnection] = {}  # frames have arrived that no turn has come to yet
+        # Shared by all connections: `Peer.read` copies its contents into the connection's framer at once.
+        self._receive_buffer = memoryview(bytearray(limits.RECEIVE_BYTES_PER_TURN))
+        # Connections, by descriptor, that have unserved frames or something to flush: the next turn serves them.
+        self._backlog: dict[int, ClientConnection] = {}
         self._deferred = DeferredRequests(requests, self._sharing, self._journal.store.epoch)
         self._watchers = Watchers(self._journal.feed, requests, log)
         self._handshake = Handshake(self._sessions, self._sharing, self._journal)
@@ -94,7 +111,10 @@ class Loop:
             self._epoll.register(fd, READ)
 
     def run(self) -> None:
-        """Turn until drained, and leave nothing unwritten."""
+        """Turn until the loop is drained.
+
+        Then write the remaining access times, so that a restart keeps the LRU order.
+        """
         while not self._is_drained():
             self.turn()
         while self._journal.write_uses():
@@ -102,14 +122,20 @@ class Loop:
         self._journal.commit()
 
     def restore_sessions(self, kept: StoredState) -> None:
-        """Give those who were connected to an earlier manager their time to come back."""
+        """Expect the clients of an earlier manager: restore their sessions and watch their processes.
+
+        A session whose client does not reconnect within the grace ends like any other session without connections.
+        """
         self._sessions.restore(kept.sessions, kept.replies, self._now_s)
         for session in self._sessions:
             if session.pidfd is not None:
                 self._watch_process(session.pidfd)
 
     def stop(self, reason: str) -> None:
-        """Accept nobody and nothing more; answer what has arrived, then end."""
+        """Stop accepting connections and reading requests; answer what has arrived, then let `run` end.
+
+        Each connection is read once more here, because a request that was sent before the stop should get its answer.
+        """
         if self._drain_until_s is None:
             self._log.info("manager.draining", reason=reason, peers=len(self._connections))
             self._drain_until_s = time.monotonic() + limits.DRAIN_SECONDS_MAX
@@ -119,7 +145,7 @@ class Loop:
                 self._backlog[fd] = connection
 
     def close(self) -> None:
-        """Let go of every descriptor."""
+        """Close all connections and every descriptor of the loop. Nothing is committed here."""
         for connection in list(self._connections.values()):
             self._connections.pop(connection.peer.fileno())
             connection.uploads.close()
@@ -128,7 +154,11 @@ class Loop:
         self._epoll.close()
 
     def turn(self) -> None:
-        """One turn: what is ready is read and applied, peer by peer; it is committed; and then the replies go out."""
+        """Run one turn: read and apply, commit, reply.
+
+        The order is the guarantee. A reply or an event leaves only after the commit of the changes that it reports, and
+        retired segments are closed last, because replies of this turn may still carry their descriptors.
+        """
         ready = self._poll()
         self._now_s = self._requests.now_s()
         busy = self._apply(ready)
@@ -137,7 +167,7 @@ class Loop:
         self._sharing.close_retired()
 
     def _apply(self, ready: list[tuple[int, int]]) -> Collection[ClientConnection]:
-        """Do what is asked; whoever may have to be notified of it."""
+        """Apply everything that is ready, and return the connections that may have something to send."""
         for fd, events in ready:
             self._on_ready(fd, events)
         busy, self._backlog = self._backlog, {}
@@ -150,16 +180,23 @@ class Loop:
         return busy.values()
 
     def _reply(self, connections: Collection[ClientConnection]) -> None:
-        """Send what was answered. Nothing is sent anywhere else: so that all of it was committed before."""
+        """Send the replies, events and task messages of this turn.
+
+        This is the only place where the manager sends. It runs behind the commit, so that everything sent is durable.
+        """
         notified = self._watchers.publish(self._now_s)
         notified += self._dispatcher.dispatch()
         for connection in dict.fromkeys((*connections, *notified)) if notified else connections:
             self._flush(connection)
 
     def _poll(self) -> list[tuple[int, int]]:
-        """What is ready. After a busy turn, look again for a moment before sleeping: waking up costs more.
+        """Wait for descriptors that are ready, and return them with their events.
 
-        Bodies change their form in idle moments; while memory is short, or somebody waits for it, after every turn.
+        The wait ends early when a connection has unserved frames, a watcher is behind or a task is due. Before the
+        thread sleeps it polls again for a moment (see `Spin`), because waking up costs as much as serving a request.
+
+        Background work on bodies (compression, emptying of segments) happens here in idle moments. While memory is
+        short, or a deferred request waits for room, a slice of it runs before every turn instead.
         """
         if (self._deferred.connections or self._bodies.is_pressed) and self._requests.owner.work():
             return self._epoll.poll(0)
@@ -167,7 +204,7 @@ class Loop:
         if ready or self._backlog or self._watchers.has_more or self._dispatcher.has_more:
             return ready
         if self._drain_until_s is not None:
-            return self._epoll.poll(0.01)
+            return self._epoll.poll(limits.DRAIN_POLL_SECONDS)
         if ready := self._spin.look(self._epoll.poll):
             return ready
         if self._requests.owner.work():
@@ -177,9 +214,10 @@ class Loop:
         )
 
     def _on_ready(self, fd: int, events: int) -> None:
+        """Handle one ready descriptor: a connection, the listener, a stop signal or the death of a client's process."""
         connection = self._connections.get(fd)
         if connection is not None:
-            # Whoever has frames waiting sends no more until they are done: its buffer stays bounded.
+            # A connection with unserved frames is not read further, so that its receive buffer stays bounded.
             waits = fd in self._backlog or connection.deferred is not None or connection.peer.is_full
             if connection.deferred is not None and events & (select.EPOLLHUP | select.EPOLLERR):
                 connection.peer.is_open = False
@@ -196,12 +234,14 @@ class Loop:
             self._on_process_death(session)
 
     def _accept(self) -> None:
+        """Accept one connection. Reject it if the peer is another user's process, or too many peers are connected."""
         try:
             accepted, _ = self._listener.accept()
             self._epoll.register(accepted.fileno(), READ)
-        except OSError as error:  # the peer gave up already, or we have no descriptor left
+        except OSError as error:  # the peer has gone already, or the manager has no descriptor left
             self._log.warning("peer.not_accepted", reason=str(error))
-            self._epoll.modify(self._listener.fileno(), 0)  # until housekeeping; it would only be ready again
+            # Without descriptors the listener would be ready again at once: it is polled again after housekeeping.
+            self._epoll.modify(self._listener.fileno(), 0)
             return
         who = credentials(accepted)
         connection = ClientConnection(Peer(accepted, self._now_s), who, Uploads(self._requests.owner), self._now_s)
@@ -215,7 +255,13 @@ class Loop:
             self._backlog[accepted.fileno()] = connection
 
     def _serve(self, connection: ClientConnection) -> None:
-        """Apply what a peer has sent, a bounded number of commands, or the one request that has more."""
+        """Apply the requests that a connection has sent, up to the bounds of one turn.
+
+        A turn serves at least one request of each connection, even one that exceeds the bounds alone. What remains goes
+        to the backlog, so that the next turn continues behind all other connections. A protocol error or a defect ends
+        the connection; the message says whether the request may have taken effect, because a client may retry only if
+        not.
+        """
         done = 0
         while done < limits.COMMANDS_PER_TURN:
             revision = self._journal.revision
@@ -224,7 +270,7 @@ class Loop:
                     connection, connection.deferred, self._now_s
                 ):
                     if connection.uploads.is_preparing:
-                        break  # it is only a matter of turns
+                        break  # the memory of the upload is allocated over some turns, without waiting
                     return
                 if (frame := connection.peer.next_frame()) is None:
                     return
@@ -232,7 +278,7 @@ class Loop:
             except StepwellError as error:
                 self._reject(connection, error)
                 return
-            except Exception as error:  # noqa: BLE001 - a defect outside the state costs its finder alone
+            except Exception as error:  # noqa: BLE001 - a defect outside the state ends one connection only
                 self._log.exception("peer.met_a_defect", pid=connection.credentials.pid)
                 kind = ManagerFault if self._journal.revision == revision else OutcomeUnknown
                 self._reject(connection, kind(f"your message met a defect ({error!r})"[: limits.ERROR_CHARS_MAX]))
@@ -244,7 +290,7 @@ class Loop:
         self._backlog[connection.peer.fileno()] = connection
 
     def _handle(self, connection: ClientConnection, message: ClientMessage | PartlyDecodedRequest) -> int:
-        """Do what a message asks; how many commands it was worth."""
+        """Handle one message, and return the number of commands that it counts for."""
         if isinstance(message, Hello):
             self._welcome(connection, message)
             return 1
@@ -253,7 +299,7 @@ class Loop:
             raise ProtocolError("the first message of a connection is Hello")
         match message:
             case _ if connection.is_watching:
-                raise ProtocolError("whoever watches asks for nothing else: use another connection")
+                raise ProtocolError("a connection that watches sends no other request: use another connection")
             case Request() | TransactionRequest() | PartlyDecodedRequest():
                 self._reply_cache.respond(connection, session, message)
                 connection.uploads.release()
@@ -290,24 +336,36 @@ class Loop:
         return 1
 
     def _welcome(self, connection: ClientConnection, hello: Hello) -> None:
+        """Perform the handshake, and watch the client's process if the session is new."""
         session = self._handshake.welcome(connection, hello, self._requests.revision)
         if session.pidfd is not None and session.connections == 1:
             self._watch_process(session.pidfd)
         self._log.debug("peer.welcomed", pid=connection.credentials.pid, session_id=session.session_id)
 
     def _watch_process(self, pidfd: int) -> None:
+        """Have the loop woken when a process dies."""
         try:
             self._epoll.register(pidfd, READ)
-        except OSError:  # watched already, since the session reconnected within its grace; or no room for one more
+        # Already registered, because the session reconnected within its grace; or epoll has no room. Without the
+        # registration the session ends by its grace instead of at once.
+        except OSError:
             return
 
     def _reject(self, connection: ClientConnection, error: StepwellError) -> None:
-        """Say why, as far as the peer listens, and end the connection. Nobody else notices."""
+        """Report the reason to the peer, as far as it still reads, and close the connection.
+
+        No other connection is affected.
+        """
         self._log.warning("peer.rejected", pid=connection.credentials.pid, reason=error.message)
         connection.peer.send(Rejected(Refusal.of(error, self._requests.revision)))
         connection.peer.is_open = False
 
     def _flush(self, connection: ClientConnection) -> None:
+        """Send what the outbox holds, and register for the events that the connection waits for next.
+
+        The loop asks for no input of a connection that has to read first or that is deferred: the kernel's buffer then
+        fills, and the peer blocks in its own send.
+        """
         peer = connection.peer
         was_full = peer.is_full
         if peer.outbox:
@@ -315,7 +373,7 @@ class Loop:
         if not peer.is_open:
             self._on_disconnect(connection)
             return
-        if was_full and not peer.is_full:  # what it sent while it did not read
+        if was_full and not peer.is_full:  # its frames waited while the peer did not read
             self._backlog[peer.fileno()] = connection
         interest = READ
         if peer.outbox or connection.deferred:
@@ -325,7 +383,10 @@ class Loop:
             connection.interest = interest
 
     def _on_disconnect(self, connection: ClientConnection) -> None:
-        """A connection ends. Its session goes on for its grace if there is anything to come back for."""
+        """Remove a connection.
+
+        Its session outlives its last connection by the grace, so that the client may reconnect.
+        """
         fd = connection.peer.fileno()
         if self._connections.pop(fd, None) is None:
             return
@@ -336,20 +397,20 @@ class Loop:
         self._epoll.unregister(fd)
         connection.uploads.close()
         connection.peer.close()
-        connection.peer.is_open = False  # its answers of this turn go nowhere
+        connection.peer.is_open = False  # later answers of this turn are discarded
         session = connection.session
         if session is not None:
             self._sessions.leave(session, self._now_s)
             if session.connections == 0:
                 self._sharing.holders.remove(session)
-                if session.is_over:  # whatever another of its connections has taken since it said so
+                if session.is_over:  # another connection may have acquired leases since the Goodbye
                     self._end_session(session)
 
     def _on_process_death(self, session: SessionRecord) -> None:
-        """The session's process is dead, even if a child of it still holds the socket."""
+        """End the session of a dead process, even if a child that it forked still holds the socket open."""
         self._log.info("session.died", session_id=session.session_id)
         for connection in [each for each in self._connections.values() if each.session is session]:
-            if connection.is_working:  # what it has finished before it died is finished
+            if connection.is_working:  # results that the worker sent before it died count
                 connection.peer.read(self._receive_buffer, self._now_s)
                 self._serve(connection)
             connection.peer.is_open = False
@@ -357,6 +418,7 @@ class Loop:
         self._end_session(session)
 
     def _end_session(self, session: SessionRecord) -> None:
+        """Release what a session holds: leases and tasks. The session itself is dropped with its last connection."""
         ended = self.housekeeping.end_session(session.session_id)
         if ended.plan_ids:
             self._log.info("leases.ended", session_id=session.session_id, plan_ids=ended.plan_ids)
@@ -366,11 +428,12 @@ class Loop:
             self._drop_session(session)
 
     def _drop_session(self, session: SessionRecord) -> None:
+        """Remove a session from the table and, with the next commit, from the store."""
         self._sessions.remove(session)
         self._journal.record_session_end(session.session_id)
 
     def _housekeep(self) -> None:
-        """What has to happen by time alone."""
+        """Do what is due by time alone: timers of the state, ends of sessions, evictions of connections."""
         if self._drain_until_s is None:
             self._epoll.modify(self._listener.fileno(), READ)
         self.housekeeping.run(self._sessions, self._now_s)
@@ -391,7 +454,7 @@ class Loop:
         self.housekeeping.sweep_if_due(self._now_s)
 
     def _evict_segment_holders(self) -> None:
-        """Whoever has held on to memory that is gone for us, and longest, is disconnected."""
+        """Disconnect the sessions that have held retired segments the longest, until the rest is within the bound."""
         for session in self._sharing.holders.pop_oldest_beyond(limits.RETIRED_BYTES_MAX):
             self._log.warning("session.held_on", session_id=session.session_id)
             for connection in [each for each in self._connections.values() if each.session is session]:
@@ -399,6 +462,7 @@ class Loop:
                 self._on_disconnect(connection)
 
     def _is_drained(self) -> bool:
+        """Return True if the loop was stopped and has nothing left to answer, or its time to drain is over."""
         if self._drain_until_s is None:
             return False
         waiting = bool(self._backlog) or any(connection.peer.outbox for connection in self._connections.values())

@@ -1,4 +1,14 @@
-"""From a message to a response: who may ask, what it came to, which bodies travel along."""
+"""From a request to its response: scope, execution, and refusals.
+
+A `Request` is a batch: each command takes effect or is refused by itself, in order. A `TransactionRequest` is atomic:
+all of its commands take effect at one revision, or none does. Either way a refusal is a normal result and not an
+exception of the manager; the client raises it again on its side.
+
+Runs of simple commands go through `StateOwner.execute_simple`, which does the same as `execute` in a third of the time.
+A batch is bounded three times, so that one request cannot hold the loop: by the number of its commands (checked by the
+codec), by the bytes of its response, and by the processor time that it takes. Past a bound the rest of the batch is
+refused with `Busy` and has no effect, so that the client may send the rest again.
+"""
 
 from __future__ import annotations
 
@@ -31,30 +41,37 @@ from stepwell.protocol.messages import (
 from stepwell.telemetry import Logger
 
 Asked = Command[Reply] | InvalidArgument
-"""A command, or what was wrong with it."""
+"""A decoded command, or the error that says why it could not be decoded."""
 
 Uploaded = Mapping[int, Held | StepwellError]
-"""What a connection has uploaded, by number, or why not."""
-
-_RUN = 50  # commands between two looks at the clock
+"""The uploads of a connection by number: the digest and size of each body, or the refusal of its offer."""
 
 
 class _TimeBudget:
-    """Seconds of this thread's own work: being kept from working by others is not held against a request."""
+    """Seconds of processor time of the loop's thread.
+
+    Processor time is the right measure, because a busy machine may keep the thread from running and the request is not
+    to blame. But reading it is a system call. Therefore the wall clock, which is cheaper and never behind, is asked
+    first, and `is_spent` only once `until_s` has passed.
+    """
 
     __slots__ = ("_work_until_s", "until_s")
 
     def __init__(self, seconds: float) -> None:
-        self.until_s = time.monotonic() + seconds  # on the wall: the cheaper clock to ask, and never behind
+        self.until_s = time.monotonic() + seconds
         self._work_until_s = time.thread_time() + seconds
 
     def is_spent(self) -> bool:
-        """To be asked when the clock on the wall says so."""
+        """Return True if the thread has worked for longer than the budget."""
         return time.thread_time() > self._work_until_s
 
 
 class RequestHandler:
-    """Turns requests into responses, one at a time, in the order in which it is called."""
+    """Executes the requests of clients, one at a time, in the order in which it is called.
+
+    The loop owns the one instance and calls it in its own thread. `owner` is the state, `clock` the source of all
+    timestamps in it. Commands that no client sends are issued by `housekeeping` instead.
+    """
 
     def __init__(self, owner: StateOwner, clock: StateClock, log: Logger) -> None:
         self.owner = owner
@@ -66,7 +83,12 @@ class RequestHandler:
     def respond(
         self, message: Request | TransactionRequest | PartlyDecodedRequest, session: SessionRecord, uploads: Uploaded
     ) -> Response:
-        """Do what a message asks."""
+        """Execute the commands of a message in the scope of a session, and return the response.
+
+        `uploads` are the large bodies that the connection has uploaded since its last request, by number. No
+        `StepwellError` leaves this method: refusals become results. `StateBroken` does, because the state must not be
+        served any more.
+        """
         self.served += 1
         origin = Origin(session.session_id, self.clock.now_ms(), session.projects, uploads)
         atomic = isinstance(message, TransactionRequest) or (
@@ -76,13 +98,16 @@ class RequestHandler:
         return Response(message.request_id, results)
 
     def origin(self, session: SessionRecord) -> Origin:
-        """Who asks, and when."""
+        """Return the origin of a session's commands: its id, its scope and the present time."""
         return Origin(session.session_id, self.clock.now_ms(), session.projects)
 
     def open_view(
         self, message: AskView, session: SessionRecord, epoch: str, now_s: float
     ) -> ViewOpened | Response | None:
-        """A view of some projects; None while their catalogues are being made. A refusal is an answer."""
+        """Return a view of some projects, a response with the refusal, or None while their catalogues are being listed.
+
+        None asks the caller to try again in a later turn (see `deferred`).
+        """
         origin = self.origin(session)
         try:
             origin.require(message.projects)
@@ -92,22 +117,28 @@ class RequestHandler:
         return None if ends is None else ViewOpened(message.request_id, epoch, self.revision, tuple(ends))
 
     def too_late(self, message: AskView) -> Response:
-        """A view that could not be opened in time."""
+        """Return the refusal of a view that could not be opened in time."""
         error = Busy("no room could be made for the catalogue of a project in time: try again later")
         return Response(message.request_id, (Refusal.of(error, self.revision),))
 
     @property
     def revision(self) -> int:
+        """The revision of the state, committed or not."""
         return self.owner.revision
 
     def metrics(self, session: SessionRecord) -> TierMetrics:
-        """What the tiers hold, of the session's projects."""
+        """Return the totals of the tiers, restricted to the session's projects."""
         reply = self.owner.execute(GetMetrics(), Origin(MANAGER, self.clock.now_ms(), session.projects)).reply
         assert isinstance(reply, TierMetrics)
         return reply
 
     def _each(self, commands: Sequence[Asked], origin: Origin) -> tuple[Result, ...]:
-        """One result for each command. What comes past a full reply, or past its time, is refused."""
+        """Execute a batch, and return one result per command.
+
+        Reads beyond a full reply, and all commands beyond the time budget, are refused. Writes are executed even when
+        the reply is full, because their results are small and a client would have to find out which of them took
+        effect.
+        """
         if len(commands) == 1:
             return tuple(self.owner.execute_simple(commands, origin)) or (self._one(commands[0], origin),)
         results: list[Result] = []
@@ -119,7 +150,7 @@ class RequestHandler:
                 late = self._refusal(Busy("this batch has taken its time: send the rest again"), origin)
                 return (*results, *[late] * (len(commands) - at))
             if carried < limits.REPLY_BYTES_MAX and (
-                answers := self.owner.execute_simple(commands[at : at + _RUN], origin)
+                answers := self.owner.execute_simple(commands[at : at + limits.COMMANDS_PER_RUN], origin)
             ):
                 results += answers
                 carried += len(answers) * limits.SIMPLE_RESULT_BYTES
@@ -132,13 +163,17 @@ class RequestHandler:
         return tuple(results)
 
     def without_answers(self, response: Response) -> Response:
-        """The response in whose place another does not fit in a frame."""
+        """Return the response that replaces one that does not fit in a frame.
+
+        The commands may have taken effect, so their results become `OutcomeUnknown`; refusals stay as they are.
+        """
         error = OutcomeUnknown("the results do not fit in one frame: see what took effect, and ask for less at a time")
         refusal = Refusal.of(error, self.owner.revision)
         results = tuple(refusal if isinstance(each, CommandResult) else each for each in response.results)
         return Response(response.request_id, results)
 
     def _one(self, command: Asked, origin: Origin) -> Result:
+        """Execute one command, and return its result or its refusal."""
         if isinstance(command, InvalidArgument):
             return self._refusal(command, origin)
         try:
@@ -147,6 +182,7 @@ class RequestHandler:
             return self._refusal(error, origin)
 
     def _together(self, commands: Sequence[Asked], origin: Origin) -> tuple[Result, ...]:
+        """Execute a transaction, and return one result per command, or the one refusal of all of them."""
         writes = [command for command in commands if isinstance(command, Write)]
         if len(writes) < len(commands):
             wrong = next((each for each in commands if isinstance(each, InvalidArgument)), None)
@@ -157,6 +193,10 @@ class RequestHandler:
             return (self._refusal(error, origin),)
 
     def _refusal(self, error: StepwellError, origin: Origin) -> Refusal:
+        """Return an error as a refusal.
+
+        Violations of scope and faults of the manager are logged, because both need attention.
+        """
         if isinstance(error, OutOfScope) or error.details.get("cause") == OutOfScope.__name__:
             self._log.warning("request.out_of_scope", session_id=origin.session_id, reason=error.message)
         elif isinstance(error, ManagerFault):

@@ -1,4 +1,13 @@
-"""The owner of the state: one process, one thread, and a guard that says so to everybody else."""
+"""The owner of the state: one process and one thread, and a guard that refuses all others.
+
+`domain.machine` decides what a command changes. This module is where the decision meets the rest of the manager: room
+for bodies is reserved before a command is decided, and afterwards its changes are propagated to the journal (what has
+to be committed), to the bodies (what may be freed or compressed), to the catalogues (what readers replay) and to the
+task dispatcher. Propagation cannot fail, because everything that can fail happens before the state changes. If it fails
+all the same, the state is half changed: `StateBroken` ends the manager, and the next one starts from the last commit.
+
+There is no lock here, because a single thread uses the state. Other threads and processes send requests.
+"""
 
 from __future__ import annotations
 
@@ -40,17 +49,18 @@ MANAGER: Final = "manager"
 """The session id of commands that the manager issues itself."""
 
 _Shortcut = Callable[[Sequence[object], Origin], list[CommandResult]]
-"""Does what is asked, up to the first that is not simple: of that, and what comes behind it, nothing is done."""
+"""Applies the leading simple commands of a run. The first one that is not simple ends the run and is not applied."""
 
 
 class _CurrentProcess:
-    """This process, without asking the kernel each time."""
+    """The id of this process, cached because asking the kernel costs a system call per command."""
 
     def __init__(self) -> None:
         self.refresh()
         os.register_at_fork(after_in_child=self.refresh)
 
     def refresh(self) -> None:
+        """Read the process id. A forked child does it at once, so that the guard refuses the child."""
         self.process = os.getpid()
 
 
@@ -58,44 +68,55 @@ _current_process = _CurrentProcess()
 
 
 class StateClock:
-    """Wall-clock milliseconds that never go back, whatever happens to the machine's clock."""
+    """Wall-clock milliseconds that never go back, whatever happens to the machine's clock.
+
+    A recovered manager continues from the latest stored time, so that timestamps stay ordered across restarts.
+    """
 
     def __init__(self, latest_ms: int = 0) -> None:
         self._latest_ms = latest_ms
 
     def now_ms(self) -> int:
+        """Return the time in milliseconds since 1970, never less than an earlier answer."""
         self._latest_ms = max(self._latest_ms, time.time_ns() // 1_000_000)
         return self._latest_ms
 
     def now_s(self) -> float:
-        """For how long something takes."""
+        """Return monotonic seconds, for durations."""
         return time.monotonic()
 
 
 class StateBroken(BaseException):
-    """A defect while the state was changing: what is half changed must not be served, so that nobody may catch this."""
+    """A defect struck while the state was changing. The state is half changed and must not be served.
+
+    It is a BaseException, so that no handler of ordinary errors in the loop can catch it by accident.
+    """
 
 
 _NO_HANDLES: Final[dict[bytes, Handle]] = {}
-_SEGMENTS_PER_START_BITS: Final = 32  # so many that no manager comes to the numbers of the next
+# Segment numbers must not repeat within an epoch, because clients know segments by them. Each start of a manager gets a
+# range of numbers so large that no manager uses it up.
+_SEGMENTS_PER_START_BITS: Final = 32
 
 
 def _full(error: OutOfRoom) -> TierFull:
+    """Return the refusal for memory that cannot be had."""
     return TierFull(f"there is no shared memory left ({error}): delete some fragments, or raise arena_bytes")
 
 
 class StateOwner:
-    """Single-threaded by design, and enforced: any use outside the owning process and thread raises `NotOwner`.
+    """The only holder of the state, its bodies, its catalogues and its journal.
 
-    There is no lock in here because there is nobody to lock out. Whoever else wants something of the state sends a
-    request to the manager, whose serial loop is the only caller.
+    Single-threaded by design, and enforced: each use outside the owning process and thread raises `NotOwner`. The
+    caller is the manager's loop, one command at a time. `stored` is the state that the store held at the start, or None
+    for a new one.
     """
 
     def __init__(self, budget: TierBudget | None = None, store: Store | None = None) -> None:
         self._process = _current_process.process
         self._thread = threading.get_ident()
         store = store or NullStore()
-        self.stored = store.load()  # what was there before; None, if nothing was
+        self.stored = store.load()
         self._state = State(budget) if self.stored is None else recover(self.stored)
         store.begin()
         self.journal = Journal(store, self._state)
@@ -108,25 +129,33 @@ class StateOwner:
         self._catalogues = Catalogues(self._state.fragments, self._bodies)
         self._retry_at_s = 0.0
         self._shortcuts: dict[type, _Shortcut] = {GetFragment: self._get, StoreFragment: self._store}
-        self.task_changes: list[AnyChange] = []  # until whoever gives out tasks has seen them
+        # Changes of tasks and workers that the dispatcher has not processed yet. It empties the list in each turn.
+        self.task_changes: list[AnyChange] = []
         if self.stored is not None:
             restore_bodies(self.stored, self._state, self._bodies, self.journal)
         elif self.journal.is_durable:
             self.journal.record_initial_budget(self._state.budget)
 
     def enforce_budget(self, budget: TierBudget | None, origin: Origin) -> None:
-        """Be within the budget before anything is served: it may be another than the one under which this was kept."""
+        """Set the budget, and demote fragments until the state is within it, before anything is served.
+
+        The stored state may exceed the budget of this start, since each start may give another one. One step moves a
+        bounded number of fragments, hence the loop. Without a given budget the stored one is kept.
+        """
         self._require_owner()
         wanted = budget or self._state.budget
         while wanted != self._state.budget or invariants.check(self._state, only=(BUDGET,)):
             try:
                 self.execute(SetBudget(wanted), origin)
-            except StepTooLarge:  # in parts, then
+            except StepTooLarge:  # demote in bounded steps first
                 for tier in (Tier.WARM, Tier.HOT):
                     self.execute(EvictLru(tier, limits.MOVES_PER_STEP_MAX), origin)
 
     def execute(self, command: Command[Reply], origin: Origin) -> CommandResult:
-        """Apply one command, or raise its refusal."""
+        """Apply one command and return its result, or raise its refusal.
+
+        The result has the handles of the bodies that the reply refers to, as they are at this moment.
+        """
         self._require_owner()
         try:
             if lengths := command.inline:
@@ -147,9 +176,10 @@ class StateOwner:
             raise StateBroken(repr(error)) from error
 
     def execute_simple(self, commands: Sequence[object], origin: Origin) -> list[CommandResult]:
-        """Apply the commands at the beginning of which nothing else comes, all of one kind. There may be none.
+        """Apply the leading simple commands of a run, all of one kind, and return their results. There may be none.
 
-        They come to what `execute` would make of them, in a third of the time.
+        The results are those that `execute` would give, in a third of the time. The first command that is not simple
+        ends the run without being applied: the caller passes it to `execute`.
         """
         self._require_owner()
         shortcut = self._shortcuts.get(type(commands[0]))
@@ -161,6 +191,7 @@ class StateOwner:
             raise StateBroken(repr(error)) from error
 
     def _get(self, commands: Sequence[object], origin: Origin) -> list[CommandResult]:
+        """Read hot fragments. Nothing changes but their use: access time, count and position in the LRU order."""
         revision, handles = self._state.revision, self._bodies.handles
         answers: list[CommandResult] = []
         for found in fast_path.get(self._state, commands, origin):
@@ -169,6 +200,7 @@ class StateOwner:
         return answers
 
     def _store(self, commands: Sequence[object], origin: Origin) -> list[CommandResult]:
+        """Store new fragments that fit into the hot tier and into the current segment: nothing else changes by them."""
         room = self._bodies.room(len(commands))
         rows, arrived = fast_path.store(self._state, commands, origin, room)
         answers: list[CommandResult] = []
@@ -184,7 +216,7 @@ class StateOwner:
         return answers
 
     def execute_all(self, commands: Sequence[Write[Reply]], origin: Origin) -> list[CommandResult]:
-        """Apply all commands at one revision, or none and raise."""
+        """Apply all commands at one revision and return their results, or apply none and raise the refusal."""
         self._require_owner()
         try:
             if lengths := [length for command in commands for length in command.inline]:
@@ -198,9 +230,11 @@ class StateOwner:
             raise StateBroken(repr(error)) from error
 
     def reserve(self, size: int, own: int, origin: Origin, *, is_modest: bool = False) -> Upload | None:
-        """Room for an upload of somebody who has uploaded `own` bytes already; None while room is being made.
+        """Reserve memory for an upload, or return None while room is being made. `own` is what the connection has
+        uploaded already.
 
-        Refuses when waiting cannot help, and a modest one at once: nothing goes down for it, and nobody waits.
+        Raise `TierFull` when waiting cannot help. A modest upload is refused at once, because no fragment is demoted
+        for it.
         """
         self._require_owner()
         try:
@@ -212,14 +246,17 @@ class StateOwner:
             raise _full(error) from error
 
     def prepare(self, upload: Upload) -> bool:
-        """Have a little more of an upload's memory; whether all of it is there. Refuses when there is none."""
+        """Allocate more of an upload's memory.
+
+        Return True if all of it is allocated; raise `TierFull` if the system has none.
+        """
         try:
             return upload.prepare()
         except OutOfRoom as error:
             raise _full(error) from error
 
     def open_view(self, projects: Sequence[str], origin: Origin, now_s: float) -> list[CatalogueEnd] | None:
-        """How far the projects' catalogues go now; None while some are still being listed, or room is being made."""
+        """Return the ends of the projects' catalogues, or None while one is being listed or room is being made."""
         self._require_owner()
         try:
             ends = [self._catalogues.open(project, self._state.revision, now_s) for project in projects]
@@ -231,19 +268,24 @@ class StateOwner:
         return found if len(found) == len(ends) else None
 
     def catalogue_ends(self, projects: Sequence[str], now_s: float) -> tuple[CatalogueEnd, ...]:
-        """How far the projects' catalogues go; nothing, if one of them is not there, or not complete."""
+        """Return the present ends of the projects' catalogues, or nothing if one of them does not exist or is
+        incomplete.
+
+        Unlike `open_view` this starts no listing: a task is given what there is, and its worker asks for a view
+        otherwise.
+        """
         self._require_owner()
         ends = [self._catalogues.end(project, self._state.revision, now_s) for project in projects]
         found = tuple(end for end in ends if end is not None)
         return found if len(found) == len(ends) else ()
 
     def work(self) -> bool:
-        """Do a slice of what the bytes still have to follow; whether there may be more."""
+        """Do one slice of background work on catalogues and bodies. Return True if there may be more."""
         self._require_owner()
         return self._catalogues.work() or self._bodies.labour.work()
 
     def housekeep(self, now_s: float) -> None:
-        """What catalogues and bodies need every now and then."""
+        """Drop idle catalogues, and retry at intervals what found no room."""
         self._require_owner()
         self._catalogues.housekeep(now_s)
         if now_s >= self._retry_at_s:
@@ -252,43 +294,49 @@ class StateOwner:
 
     @property
     def bodies(self) -> BodyStore:
-        """Where the bytes are."""
+        """The store of the bodies' bytes."""
         self._require_owner()
         return self._bodies
 
     @property
     def tasks(self) -> TaskTable:
-        """To be looked at by whoever gives them out."""
+        """The table of tasks, for the dispatcher to read."""
         self._require_owner()
         return self._state.tasks
 
     @property
     def has_idle_workers(self) -> bool:
-        """Whether somebody could do what lies with somebody else."""
+        """True if a worker has no task, and could take one that is prefetched to a busy worker."""
         return len(self._state.workers) > len(self._state.tasks.by_worker)
 
     @property
     def catalogues(self) -> int:
-        """How many projects somebody looks at."""
+        """The number of projects that have a catalogue."""
         return len(self._catalogues)
 
     @property
     def revision(self) -> int:
+        """The revision of the state, committed or not."""
         self._require_owner()
         return self._state.revision
 
     @property
     def next_expiry_ms(self) -> int | None:
-        """When the first lease ends."""
+        """The time at which the first lease expires, or None if there is no lease."""
         self._require_owner()
         return self._state.plans.next_expiry_ms
 
     def close(self) -> None:
-        """Let go of all memory."""
+        """Release all shared memory and files. The state itself cannot be used afterwards."""
         self._bodies.close()
 
     def _make_room(self, lengths: Sequence[int], origin: Origin, *, is_modest: bool) -> None:
-        """Have room for bodies before anything is decided: once the state has changed, keeping them cannot fail."""
+        """Ensure room for inline bodies before their command is decided.
+
+        Once the state has changed, storing its bodies must not fail. Where the arena is full, a catalogue is dropped,
+        fragments are demoted (unless the command is modest) and some background work is done first. Raise `Busy` if
+        room is on the way, and `TierFull` if it is not.
+        """
         try:
             self._bodies.require_room(lengths)
         except OutOfRoom:
@@ -304,14 +352,17 @@ class StateOwner:
                 raise _full(error) from error
 
     def _reclaim(self, needed: int, origin: Origin) -> bool:
-        """Make some room; whether it is worth asking again."""
+        """Make some room: drop a catalogue, demote fragments, or do background work.
+
+        Return True if trying again is worthwhile.
+        """
         taken = self._bodies.arena.bytes
         gained = self._catalogues.shed() or self._demote_for_room(needed, origin) or self._bodies.labour.work()
         return gained or self._bodies.arena.bytes < taken
 
     def _demote_for_room(self, needed: int, origin: Origin) -> bool:
-        """Let the least recently used go down; whether any did."""
-        # The domain counts bodies alone.
+        """Demote the least recently used fragments so that `needed` bytes become free. Return True if any moved."""
+        # The domain counts the bytes of bodies, the arena also those of their headers.
         needed = min(needed + self._bodies.arena.overhead, self._state.budget.live_bytes)
         outcome = machine.apply(self._state, RelieveArena(needed), Origin(origin.session_id, origin.now_ms))
         if outcome.changes:
@@ -320,7 +371,11 @@ class StateOwner:
         return bool(outcome.reply.moves)
 
     def _propagate(self, outcomes: Sequence[Outcome], now_ms: int) -> None:
-        """Let the journal, the bytes and the catalogues follow the rows."""
+        """Pass the changes of one revision on to the journal, the bodies and the catalogues, in this order.
+
+        The journal comes first, so that a body that is written below already belongs to a batch. New bodies are stored
+        before the rows are examined, and a row that was created together with its body needs no recheck.
+        """
         self.journal.record(outcomes, now_ms)
         for outcome in outcomes:
             if outcome.bodies:
@@ -339,7 +394,10 @@ class StateOwner:
                 self._catalogues.note(outcome.changes, outcome.revision)
 
     def _propagate_task_changes(self, outcome: Outcome) -> None:
-        """What no revision counts is nobody's business but that of bodies, and of whoever gives out tasks."""
+        """Pass on changes of tasks.
+
+        Task changes are not journaled: they only update body references and queue work for the task dispatcher.
+        """
         for change in outcome.changes:
             for row in (change.before, change.after):
                 if isinstance(row, Task):
@@ -348,6 +406,7 @@ class StateOwner:
         self.task_changes += outcome.changes
 
     def _recheck_bodies(self, change: AnyChange, kept: Container[bytes]) -> None:
+        """Let the bodies that a changed row refers to, or did, be freed or converted."""
         before, after = change.before, change.after
         if isinstance(after, FragmentRow):
             if after.digest not in kept:
@@ -363,6 +422,7 @@ class StateOwner:
             self._bodies.resize(after.arena_bytes)
 
     def _require_owner(self) -> None:
+        """Raise `NotOwner` unless the caller is the owning thread of the owning process."""
         if threading.get_ident() != self._thread or _current_process.process != self._process:
             raise NotOwner(
                 f"the state belongs to process {self._process} and the thread that made it; this is process "

@@ -1,8 +1,12 @@
-"""Giving out tasks: to workers what is next for them, to those who asked what became of it.
+"""Task dispatch: tasks go to workers, and their outcomes to the clients that follow them.
 
-Workers and followers are connections, and may be slow, stopped or gone: each has a bounded outbox, and nobody
-waits for them. A strategy cannot be stopped from outside, so that whoever works on what is over is killed; the pidfd
-makes sure that it is that very process.
+The domain decides which task goes to which worker and what an outcome is. This module sends the messages that follow
+from it: assignments and recalls to workers, progress and outcomes to followers. A worker gets the task that it does
+next while it is still busy, so that it does not wait for the manager between two tasks; such a task can be recalled.
+
+Workers and followers may be slow, stopped or gone. Each has a bounded outbox, and the loop waits for none of them. A
+running strategy cannot be interrupted from outside, so that a worker whose task is over (expired, cancelled) is killed.
+The signal goes through the pidfd of its session, because a pid alone could name another process by then.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from stepwell.domain.verdict import AnyChange
 from stepwell.errors import ProtocolError, Refused
 from stepwell.manager.connection import ClientConnection
 from stepwell.manager.housekeeping import Housekeeping
-from stepwell.manager.segment_sharing import SegmentSharing
+from stepwell.manager.shared_segments import SegmentSharing
 from stepwell.protocol.messages import (
     FollowTasks,
     JoinAsWorker,
@@ -37,20 +41,25 @@ from stepwell.telemetry import Logger
 
 
 class TaskDispatcher:
-    """Who works, who wants to know, and what they have not been progress yet."""
+    """The connections of workers and followers, and the outcomes that followers have not received yet.
+
+    The loop owns the one instance and calls `dispatch` once a turn. Invariant: the keys of `_workers` are the worker
+    ids in the state. `_to_flush` collects connections that got a message outside of `dispatch`; they are flushed with
+    its result.
+    """
 
     def __init__(self, housekeeping: Housekeeping, sharing: SegmentSharing, log: Logger) -> None:
         self._housekeeping = housekeeping
         self._sharing = sharing
         self._log = log
-        self._workers: dict[str, ClientConnection] = {}  # by session
-        self._followers: dict[str, ClientConnection] = {}  # by session: the one that asked last
-        self._unreported: dict[str, deque[str]] = {}  # by session: tasks that are over
-        self._ended_sessions: set[str] = set()  # sessions whose tasks have to be forgotten
-        self._to_flush: dict[ClientConnection, None] = {}  # whose outbox has something of the next turn's
+        self._workers: dict[str, ClientConnection] = {}  # by session id
+        self._followers: dict[str, ClientConnection] = {}  # by session id; the latest one
+        self._unreported: dict[str, deque[str]] = {}  # by session id: tasks that are over
+        self._ended_sessions: set[str] = set()  # their tasks are still to be forgotten
+        self._to_flush: dict[ClientConnection, None] = {}
 
     def add_worker(self, connection: ClientConnection, message: JoinAsWorker) -> None:
-        """A connection is a worker from now on; or it is progress why not."""
+        """Register a connection as a worker, or send it the refusal."""
         session = connection.session
         assert session is not None
         try:
@@ -64,13 +73,17 @@ class TaskDispatcher:
         self._log.info("worker.joined", pid=connection.credentials.pid)
 
     def add_follower(self, connection: ClientConnection, message: FollowTasks) -> None:
-        """A connection is progress of its session's tasks from now on, beginning with those that are over already."""
+        """Make a connection the follower of its session's tasks. The outcomes that exist already are sent first.
+
+        A later follower of the same session replaces an earlier one, which a reconnecting client has lost. The reply
+        names the tasks that the manager does not know, so that the client stops waiting for them.
+        """
         session = connection.session
         assert session is not None
         connection.is_following = True
         self._followers[session.session_id] = connection
         tasks = self._housekeeping.owner.tasks
-        self._drain_changes(self._to_flush)  # what has ended in this turn is among what is over
+        self._drain_changes(self._to_flush)  # tasks that ended in this turn are listed below, and only there
         mine = tasks.by_session.get(session.session_id, {})
         unknown = [task_id for task_id in message.task_ids if task_id not in mine]
         over = [each.task_id for each in tasks.of_session(session.session_id) if each.is_over]
@@ -78,7 +91,11 @@ class TaskDispatcher:
         connection.peer.send(TasksFollowed(message.request_id, tuple(unknown)))
 
     def handle_report(self, connection: ClientConnection, message: ReportProgress | TasksReceived) -> None:
-        """What a worker says of its progress, or a follower of what has reached it."""
+        """Handle a worker's progress, or a follower's receipt of outcomes. Raise `ProtocolError` for another
+        connection's.
+
+        Progress of an attempt that is not current is dropped, and so is progress that a slow follower has no room for.
+        """
         session = connection.session
         assert session is not None
         match message:
@@ -96,10 +113,10 @@ class TaskDispatcher:
                     follower.peer.send(progress)
                     self._to_flush[follower] = None
             case _:
-                raise ProtocolError("only a worker tells of its progress, and only a follower of what it has received")
+                raise ProtocolError("only a worker reports progress, and only a follower reports what it has received")
 
     def remove(self, connection: ClientConnection) -> None:
-        """A connection is gone; if a worker's, so is the worker, whatever it was doing."""
+        """Forget a connection that has ended. The tasks of a worker are queued again or quarantined by the domain."""
         session_id = connection.session.session_id if connection.session is not None else ""
         if connection.is_working and self._workers.get(session_id) is connection:
             del self._workers[session_id]
@@ -110,23 +127,23 @@ class TaskDispatcher:
             self._unreported.pop(session_id, None)
 
     def forget_session(self, session_id: str) -> None:
-        """A session is over: nobody will ask for its tasks."""
+        """Forget the tasks of a session that has ended, in bounded steps over the next turns."""
         if session_id in self._housekeeping.owner.tasks.by_session:
             self._ended_sessions.add(session_id)
 
     @property
     def has_more(self) -> bool:
-        """Whether the next turn need not wait for anything."""
+        """True if the loop should not sleep, because sessions or changes are still to be processed."""
         return bool(self._ended_sessions or self._housekeeping.owner.task_changes)
 
     def dispatch(self) -> list[ClientConnection]:
-        """Give out and tell what there is; whoever got something has to be flushed."""
+        """Expire, assign and report tasks, and return the connections to flush."""
         owner = self._housekeeping.owner
         if not (self._workers or self._to_flush or self._ended_sessions or self._unreported or owner.task_changes):
-            return []  # where nobody works, nothing is due
+            return []
         busy, self._to_flush = self._to_flush, {}
         for connection in [each for each in self._workers.values() if not each.peer.is_open]:
-            self.remove(connection)  # before it is given anything more
+            self.remove(connection)  # before the domain leases a task to it
         for session_id in list(self._ended_sessions):
             if not self._housekeeping.forget_tasks(session_id, None):
                 self._ended_sessions.discard(session_id)
@@ -138,7 +155,10 @@ class TaskDispatcher:
         return list(busy)
 
     def _assign_tasks(self, busy: dict[ClientConnection, None]) -> None:
-        """To the idle first; and then to each one more, so that nobody waits for us between two tasks."""
+        """Assign tasks to idle workers first.
+
+        Then prefetch one more to each worker, so that it does not wait between two tasks.
+        """
         tasks = self._housekeeping.owner.tasks
         if not self._workers or not (tasks.queued or tasks.ahead):
             return
@@ -147,21 +167,27 @@ class TaskDispatcher:
         if tasks.queued:
             for task in self._housekeeping.reserve_tasks():
                 self._assign(task, busy)
-        self._drain_changes(busy)  # of what was taken back from others
+        self._drain_changes(busy)  # recalls of prefetched tasks that moved to other workers
 
     def _is_quiet(self) -> bool:
-        """Whether no worker has said anything that was not read: it could be that it begins what lies ahead of it."""
+        """Return True if no worker has sent anything that is unread.
+
+        A worker that has sent something may have begun its prefetched task, which must then not be given to another
+        one.
+        """
         unread = select.poll()
         for connection in self._workers.values():
             unread.register(connection.peer.fileno(), select.POLLIN)
         return not unread.poll(0)
 
     def _drain_changes(self, busy: dict[ClientConnection, None]) -> None:
+        """Process the changes of tasks and workers since the last call."""
         changes, self._housekeeping.owner.task_changes = self._housekeeping.owner.task_changes, []
         for change in changes:
             self._on_change(change, busy)
 
     def _on_change(self, change: AnyChange, busy: dict[ClientConnection, None]) -> None:
+        """Send or queue the messages that one change causes."""
         match change.before:
             case Task(is_ahead=True, worker_id=str() as worker_id) as task if _worker_of(change.after) != worker_id:
                 self._recall(task, worker_id, busy)
@@ -177,24 +203,30 @@ class TaskDispatcher:
                 pass
 
     def _kill(self, worker: Worker, busy: dict[ClientConnection, None]) -> None:
+        """Kill the process of a condemned worker, and close its connection."""
         connection = self._workers.get(worker.worker_id)
         if connection is None or connection.session is None:
             return
         self._log.warning("worker.condemned", pid=worker.pid)
         if connection.session.pidfd is not None:
-            with contextlib.suppress(OSError):  # it is dying already
+            with contextlib.suppress(OSError):  # the process is already dead
                 signal.pidfd_send_signal(connection.session.pidfd, signal.SIGKILL)
         connection.peer.is_open = False
         busy[connection] = None
 
     def _recall(self, task: Task, worker_id: str, busy: dict[ClientConnection, None]) -> None:
-        """A worker looks for this before it begins; one that has begun in this moment says so, and is stopped."""
+        """Recall a prefetched task from a worker.
+
+        The worker looks for recalls before it begins a task. One that has begun in the same moment says so and is
+        stopped.
+        """
         connection = self._workers.get(worker_id)
         if connection is not None:
             connection.peer.send(TaskRecalled(task.task_id, task.attempt))
             busy[connection] = None
 
     def _assign(self, task: Task, busy: dict[ClientConnection, None]) -> None:
+        """Send a task to its worker, with the catalogues that exist, so that the worker need not ask for a view."""
         assert task.worker_id is not None
         connection = self._workers[task.worker_id]
         connection.peer.send(
@@ -212,7 +244,10 @@ class TaskDispatcher:
         busy[connection] = None
 
     def _report_ended(self, session_id: str, busy: dict[ClientConnection, None]) -> None:
-        """As much as the follower has read of the rest; a quarantined one when there is evidence, or none came."""
+        """Send outcomes to a follower, as many as its outbox has room for.
+
+        The outcome of a quarantined task waits for evidence of how its workers died, up to a bounded time.
+        """
         connection, unreported = self._followers[session_id], self._unreported[session_id]
         waiting: list[str] = []
         while unreported and len(connection.peer.outbox) < limits.WATCHER_OUTBOX_BYTES:
@@ -229,12 +264,14 @@ class TaskDispatcher:
             del self._unreported[session_id]
 
     def _awaits_evidence(self, task: Task) -> bool:
+        """Return True if a quarantined task may still get evidence from the supervisor of its dead workers."""
         if task.state is not TaskState.QUARANTINED or all(death.evidence for death in task.deaths):
             return False
         assert task.ended_at_ms is not None
         return self._housekeeping.now_ms() < task.ended_at_ms + int(limits.EVIDENCE_SECONDS * 1000)
 
     def _send_outcome(self, connection: ClientConnection, task: Task) -> None:
+        """Send the outcome of a task. The descriptor of a large result's segment goes first."""
         handle = None
         if task.content is not None:
             handle = self._housekeeping.owner.bodies.find(task.content.digest)

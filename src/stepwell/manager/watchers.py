@@ -1,9 +1,8 @@
 """Watchers: connections that receive events.
 
-Each has a place in the feed, and gets the next frame when it has read.
-
-One frame each in turn, a bounded number of events in a turn of the loop: neither a watcher that begins long ago nor one
-that does not read makes anybody wait, and what it does not read is not kept for it.
+A watcher has a position in the event feed, and receives the next frame when it has read the ones before. The watchers
+take turns, one frame each, up to a bounded number of events per turn of the loop. Neither a watcher that starts far
+back nor one that does not read delays other connections, and no event is buffered for a single watcher.
 """
 
 from __future__ import annotations
@@ -22,7 +21,11 @@ from stepwell.telemetry import Logger
 
 
 class _Watcher:
-    """How far a connection has been notified, and about what."""
+    """The position and the filter of one watching connection.
+
+    All events up to `scanned` were sent or are not visible to the watcher. `notified` is the revision that the client
+    knows it has reached; it lags behind `scanned` while only invisible events happen, and is brought up at intervals.
+    """
 
     __slots__ = ("_narrowed", "_scope", "connection", "notified", "notified_at_s", "scanned")
 
@@ -33,17 +36,21 @@ class _Watcher:
         self.connection = connection
         self._scope = connection.session.projects
         self._narrowed = None if narrowed is None else frozenset(narrowed)
-        self.scanned = since  # everything up to here was sent, or was none of its business
-        self.notified = since  # so far it knows
+        self.scanned = since
+        self.notified = since
         self.notified_at_s = now_s
 
     @property
     def is_ready(self) -> bool:
-        """Whether it reads what it gets."""
+        """True if the peer has read enough of its outbox to get another frame."""
         return len(self.connection.peer.outbox) < limits.WATCHER_OUTBOX_BYTES
 
     def is_visible(self, event: AnyEvent) -> bool:
-        """All of it has to be in scope; of what is, something has to be what it asked for."""
+        """Return True if the session may see an event and the watcher asked for its project.
+
+        All projects of the event must be in the session's scope, because an event of a plan over two projects would
+        otherwise reveal the second one. One of them must be among the projects that the watcher asked for.
+        """
         projects = event.scope
         if not projects or (self._scope is None and self._narrowed is None):
             return True
@@ -52,12 +59,13 @@ class _Watcher:
         return self._narrowed is None or not self._narrowed.isdisjoint(projects)
 
     def send(self, message: Events | WatchLagged, upto: int, now_s: float) -> None:
+        """Put a message into the outbox, and note the revision that the client reaches with it."""
         self.connection.peer.send(message)
         self.notified, self.notified_at_s = upto, now_s
 
 
 class Watchers:
-    """All that watch."""
+    """All watching connections, in the order in which they are served next. The loop owns the one instance."""
 
     def __init__(self, feed: EventFeed, requests: RequestHandler, log: Logger) -> None:
         self._feed = feed
@@ -69,7 +77,7 @@ class Watchers:
         return len(self._queue)
 
     def add(self, connection: ClientConnection, message: WatchEvents, now_s: float) -> None:
-        """From now on a connection is notified what happens; or it is notified why not."""
+        """Make a connection a watcher, or send it the refusal."""
         try:
             since = self._start_revision(connection, message)
         except Refused as error:
@@ -83,7 +91,11 @@ class Watchers:
         self._queue.append(watcher)
 
     def _start_revision(self, connection: ClientConnection, message: WatchEvents) -> int:
-        """Where it begins, or a refusal."""
+        """Return the revision at which a watcher starts.
+
+        Raise `OutOfScope` for projects outside the session's scope, `InvalidArgument` for a revision that does not
+        exist yet, and `Busy` if there are too many watchers.
+        """
         assert connection.session is not None
         self._requests.origin(connection.session).require(message.projects or ())
         revision = self._requests.revision
@@ -94,20 +106,23 @@ class Watchers:
         return revision if message.since is None else message.since
 
     def remove(self, connection: ClientConnection) -> None:
-        """It is gone."""
+        """Forget a connection that has ended."""
         if connection.is_watching:
             self._queue = deque(each for each in self._queue if each.connection is not connection)
 
     @property
     def has_more(self) -> bool:
-        """Whether somebody is behind and reads: then the next turn need not wait for anything."""
+        """True if a watcher is behind and reads: the loop then does not sleep."""
         if not self._queue:
             return False
         revision = self._requests.revision
         return any(each.scanned < revision and each.is_ready for each in self._queue)
 
     def publish(self, now_s: float) -> list[ClientConnection]:
-        """Tell everybody what is next for them, as far as a turn allows. Those who got something have to be flushed."""
+        """Send the next events to the watchers, within the bound of a turn, and return the connections to flush.
+
+        A round ends when no watcher got anything, or the events of this turn are used up.
+        """
         if not self._queue:
             return []
         revision = self._requests.revision
@@ -119,7 +134,7 @@ class Watchers:
             size = len(watcher.connection.peer.outbox)
             try:
                 scanned = self._advance(watcher, revision, now_s)
-            except Exception as error:  # noqa: BLE001 - what cannot be notified costs whoever asked for it, and nobody else
+            except Exception as error:  # noqa: BLE001 - a defect here ends one watcher only
                 scanned = self._reject(watcher, error)
             if scanned:
                 room -= scanned
@@ -131,15 +146,23 @@ class Watchers:
         return notified
 
     def _reject(self, watcher: _Watcher, error: Exception) -> int:
+        """Close a watcher whose events cannot be read, for example because of a damaged store.
+
+        Other watchers continue.
+        """
         self._log.exception("watcher.met_a_defect", pid=watcher.connection.credentials.pid)
-        fault = ManagerFault(f"what happened behind revision {watcher.notified} cannot be notified ({error!r})")
+        fault = ManagerFault(f"what happened behind revision {watcher.notified} cannot be told ({error!r})")
         watcher.connection.peer.send(Rejected(Refusal.of(fault, self._requests.revision)))
         watcher.connection.peer.is_open = False
         self.remove(watcher.connection)
         return 1
 
     def _advance(self, watcher: _Watcher, revision: int, now_s: float) -> int:
-        """A frame for a watcher, if anything is next; how many events were scanned at."""
+        """Send one frame to a watcher if there is anything for it. Return the number of events that were examined.
+
+        Events that the watcher may not see count as examined too, because filtering them takes the time of the turn as
+        well.
+        """
         if not watcher.is_ready:
             return 0
         if watcher.scanned >= revision:
@@ -154,6 +177,6 @@ class Watchers:
         if seen := tuple(filter(watcher.is_visible, events)):
             try:
                 watcher.send(Events(seen, watcher.scanned), watcher.scanned, now_s)
-            except InvalidArgument:  # one step is more than a frame holds
+            except InvalidArgument:  # the events of one revision do not fit in a frame
                 watcher.send(WatchLagged(watcher.scanned), watcher.scanned, now_s)
         return max(1, len(events))

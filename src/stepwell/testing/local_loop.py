@@ -14,8 +14,8 @@ from stepwell.manager.journal import Journal
 from stepwell.manager.loop import Loop
 from stepwell.manager.reply_cache import ReplyCache
 from stepwell.manager.request_handler import RequestHandler
-from stepwell.manager.segment_sharing import SegmentSharing
 from stepwell.manager.sessions import SessionRecord
+from stepwell.manager.shared_segments import SegmentSharing
 from stepwell.protocol.messages import Hello, Refusal, Request, Response
 from stepwell.telemetry import Logger
 from stepwell.testing.faults import Asked, Fault, FaultKind, Faults

@@ -50,7 +50,7 @@ class Source:
             outcomes = [machine.apply(self.state, commands[0], ORIGIN)]
         else:
             outcomes = machine.apply_all(self.state, [each for each in commands if isinstance(each, Write)], ORIGIN)
-        self.feed.note(outcomes, NOW_MS)
+        self.feed.record(outcomes, NOW_MS)
         return self.state.revision
 
     def after(self, revision: int, limit: int = 1_000) -> tuple[list[int], int]:

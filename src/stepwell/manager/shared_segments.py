@@ -1,4 +1,13 @@
-"""Sharing: segments are handed to whoever gets a handle into them, and taken back when they are gone."""
+"""Segment sharing: which client has which segment of shared memory, and when its descriptor is sent.
+
+A reply contains handles: a segment, an offset and a length. Before a client can use one it needs the descriptor of the
+segment, which is sent once per connection, always ahead of the first handle that needs it.
+
+A segment that the manager retires is closed here at the end of the turn, but its memory stays allocated for as long as
+a client maps it. Clients are told with their next reply, and report when they have unmapped it. Until then the bytes
+are counted. Past `limits.RETIRED_BYTES_MAX` the sessions that hold the oldest retired segment are disconnected: their
+processes keep that memory, but get no new one.
+"""
 
 from __future__ import annotations
 
@@ -22,26 +31,30 @@ from stepwell.protocol.messages import (
 
 
 class SegmentHolders:
-    """Sessions by the segments that they were given."""
+    """Counts which sessions hold which segments, as far as clients report it.
+
+    Invariants: a segment is in `_by_segment` only while a session holds it; `retired_bytes` is the sum of `_retired`,
+    which has the retired segments that a session still holds, oldest first.
+    """
 
     def __init__(self) -> None:
         self._by_segment: dict[int, set[SessionRecord]] = {}
-        self._retired: dict[int, int] = {}  # sizes, the oldest first, of those that somebody still has
+        self._retired: dict[int, int] = {}  # sizes by number
         self.retired_bytes = 0
 
     @property
     def retired(self) -> int:
-        """How many segments are gone for us and not for others."""
+        """The number of segments that are retired and still held by a session."""
         return len(self._retired)
 
     def add(self, session: SessionRecord, segments: Iterable[int]) -> None:
-        """A session is given segments."""
+        """Note that a session was given segments."""
         for number in segments:
             self._by_segment.setdefault(number, set()).add(session)
             session.segments.add(number)
 
     def retire(self, gone: Iterable[tuple[int, int]]) -> None:
-        """Segments are gone, each with its size. Their holders are told with their next answer."""
+        """Note that segments, each with its size, are retired. Their holders are told with their next reply."""
         for number, size in gone:
             if holders := self._by_segment.get(number):
                 self._retired[number] = size
@@ -50,7 +63,10 @@ class SegmentHolders:
                     session.notices.append(number)
 
     def release(self, session: SessionRecord, segments: Iterable[int]) -> None:
-        """A session has let go of segments."""
+        """Note that a session has unmapped segments.
+
+        Segments that it never held are ignored, since peers may say anything.
+        """
         for number in segments:
             if number not in session.segments:
                 continue
@@ -62,24 +78,27 @@ class SegmentHolders:
                 self.retired_bytes -= self._retired.pop(number, 0)
 
     def remove(self, session: SessionRecord) -> None:
-        """A session is over, or treated as if it were."""
+        """Forget a session that has ended, or is treated as if it had."""
         self.release(session, tuple(session.segments))
         session.notices.clear()
 
     def pop_oldest_beyond(self, limit: int) -> Iterator[SessionRecord]:
-        """Those who have held on the longest, until the others hold no more bytes than that. They are forgotten."""
+        """Yield and remove the sessions that hold the oldest retired segments, until at most `limit` bytes are held."""
         while self.retired_bytes > limit:
             for session in self.oldest():
                 yield session
                 self.remove(session)
 
     def oldest(self) -> set[SessionRecord]:
-        """Those who have the oldest of the retired segments."""
+        """Return the sessions that hold the oldest of the retired segments."""
         return set(self._by_segment[next(iter(self._retired))]) if self._retired else set()
 
 
 class SegmentSharing:
-    """Sends descriptors before the handles that need them."""
+    """Sends descriptors of segments to connections before the handles that need them.
+
+    The loop owns the one instance.
+    """
 
     def __init__(self, bodies: BodyStore) -> None:
         self._bodies = bodies
@@ -87,17 +106,20 @@ class SegmentSharing:
 
     @property
     def live(self) -> Iterator[int]:
-        """All segments that are in use."""
+        """The numbers of all segments in use."""
         return chain(self._bodies.arena.segments, self._bodies.files.segments)
 
     def share_view(self, connection: ClientConnection, view: ViewOpened) -> None:
-        """Send what is needed to read a view: its catalogues, and whatever holds bodies."""
+        """Send the segments that a view needs: those of its catalogues, and all that hold bodies.
+
+        A reader of a view finds handles by itself, so it needs every segment that a handle may point into.
+        """
         catalogues = (number for end in view.catalogues for number, _ in end.segments)
         bodies = (number for number in self.live if number not in self._bodies.arena.added)
         self.share(connection, chain(catalogues, bodies))
 
     def send_segments_for(self, connection: ClientConnection, response: Response) -> None:
-        """Send what a response needs, and what its session should know by now."""
+        """Send the segments that a response needs, and the notices that its session has not received yet."""
         known = connection.known
         for result in response.results:
             if isinstance(result, CommandResult) and result.handles:
@@ -107,12 +129,15 @@ class SegmentSharing:
         self.send_retired(connection)
 
     def share_for_handle(self, connection: ClientConnection, handle: Handle) -> None:
-        """Send what one handle needs."""
+        """Send the segment that one handle needs.
+
+        A body in the store needs none, because the client reads the database.
+        """
         if handle.segment not in connection.known and handle.segment != IN_STORE:
             self.share(connection, (handle.segment,))
 
     def share(self, connection: ClientConnection, segments: Iterable[int]) -> None:
-        """Send those of the segments that a connection has not carried yet."""
+        """Send the descriptors of those segments that the connection does not have yet, some per frame."""
         new = [number for number in segments if number not in connection.known]
         if not new:
             return
@@ -128,14 +153,14 @@ class SegmentSharing:
         connection.peer.send(announced, [each.descriptor for each in segments])
 
     def send_retired(self, connection: ClientConnection) -> None:
-        """Tell a session which of its segments are gone."""
+        """Tell a session which of its segments are retired."""
         session = connection.session
         if session is not None and session.notices:
             connection.peer.send(SegmentsRetired(tuple(session.notices)))
             session.notices.clear()
 
     def usage(self, catalogues: int) -> MemoryUsage:
-        """How much memory there is, and who has it."""
+        """Return the usage of shared memory, for the status."""
         arena = self._bodies.arena
         return MemoryUsage(
             arena_bytes=arena.bytes,
@@ -150,6 +175,6 @@ class SegmentSharing:
         )
 
     def close_retired(self) -> None:
-        """Take note of the segments that are gone."""
+        """Close the segments that went out of use in this turn, and count them for as long as clients hold them."""
         if gone := self._bodies.let_go():
             self.holders.retire(gone)

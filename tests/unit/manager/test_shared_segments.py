@@ -11,8 +11,8 @@ from stepwell import limits
 from stepwell.domain.tiers.commands import DeleteFragment, GetFragment, GetMetrics
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.limits import MIB
-from stepwell.manager.segment_sharing import SegmentHolders
 from stepwell.manager.sessions import SessionRecord
+from stepwell.manager.shared_segments import SegmentHolders
 from stepwell.protocol.messages import (
     VERSION,
     AskStatus,
