@@ -273,11 +273,11 @@ class Storage(RuleBasedStateMachine):
     @rule(steps=st.integers(1, 30), commits=st.booleans())
     def work(self, steps: int, commits: bool) -> None:  # noqa: FBT001
         for _ in range(steps):
-            if not self.made.owner.bodies.labour.work(0):
+            if not self.made.owner.bodies.background.work(0):
                 break
             if commits:
                 self.commit()
-        self.made.owner.bodies.let_go()
+        self.made.owner.bodies.close_retired()
 
     @rule(answered=st.integers(0, 5), seconds=st.sampled_from([0.0, 2 * limits.RECENCY_SECONDS]))
     def housekeep(self, answered: int, seconds: float) -> None:
@@ -394,7 +394,7 @@ class Storage(RuleBasedStateMachine):
         for _ in range(STEPS_MAX):
             self.work(20, commits=False)
             self.housekeep(0, 2 * limits.RECENCY_SECONDS)
-            if not (self.made.owner.bodies.labour.waiting or self.made.store.is_untidy):
+            if not (self.made.owner.bodies.background.waiting or self.made.store.is_untidy):
                 break
         else:
             raise AssertionError("the work has no end")

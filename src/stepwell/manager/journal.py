@@ -162,20 +162,20 @@ class Journal:
 
     # The methods of `DurableBodies`, which the body store calls. What they write becomes durable with the batch.
 
-    def keep(self, digest: bytes, size: int, data: bytes, *, packed: bool) -> None:
+    def put(self, digest: bytes, size: int, data: bytes, *, packed: bool) -> None:
         self._put(BodyRow(digest, size, packed, data))
 
-    def begin(self) -> int:
+    def begin_upload(self) -> int:
         return self.store.next_upload()
 
-    def add(self, number: int, part: int, data: bytes) -> None:
+    def add_part(self, number: int, part: int, data: bytes) -> None:
         self._batch.parts.append((number, part, data))
         self._is_changed = True
 
-    def finish(self, number: int, digest: bytes, size: int, *, packed: bool) -> None:
+    def finish_upload(self, number: int, digest: bytes, size: int, *, packed: bool) -> None:
         self._put(BodyRow(digest, size, packed, None, number))
 
-    def abandon(self, number: int) -> None:
+    def abandon_upload(self, number: int) -> None:
         self._batch.abandoned.append(number)
         self._is_changed = True
 
@@ -188,10 +188,10 @@ class Journal:
         self._batch.packed_bytes[digest] = size
         self._is_changed = True
 
-    def is_settled(self, digest: bytes) -> bool:
+    def is_committed(self, digest: bytes) -> bool:
         return digest not in self._batch.bodies
 
-    def place(self, digest: bytes) -> int:
+    def body_number(self, digest: bytes) -> int:
         return self.store.place(digest)
 
     def read(self, digest: bytes) -> tuple[bool, Iterator[bytes]]:

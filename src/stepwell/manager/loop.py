@@ -90,7 +90,7 @@ class Loop:
         self._spin = Spin(spin_s)
         self._sessions = SessionTable()
         self._bodies = requests.owner.bodies
-        self._bodies.labour.on_failure = lambda error: log.error("memory.faulted", exc_info=error)
+        self._bodies.background.on_failure = lambda error: log.error("memory.faulted", exc_info=error)
         self._sharing = SegmentSharing(self._bodies)
         self._reply_cache = ReplyCache(requests, self._sharing, self._journal)
         self._connections: dict[int, ClientConnection] = {}

@@ -115,7 +115,7 @@ class SegmentSharing:
         A reader of a view finds handles by itself, so it needs every segment that a handle may point into.
         """
         catalogues = (number for end in view.catalogues for number, _ in end.segments)
-        bodies = (number for number in self.live if number not in self._bodies.arena.added)
+        bodies = (number for number in self.live if number not in self._bodies.arena.raw_segments)
         self.share(connection, chain(catalogues, bodies))
 
     def send_segments_for(self, connection: ClientConnection, response: Response) -> None:
@@ -168,7 +168,7 @@ class SegmentSharing:
             live_bytes=arena.live,
             segments=len(arena.segments),
             file_bytes=self._bodies.files.bytes,
-            waiting=self._bodies.labour.waiting,
+            waiting=self._bodies.background.waiting,
             retired_segments=self.holders.retired,
             retired_bytes=self.holders.retired_bytes,
             catalogues=catalogues,
@@ -176,5 +176,5 @@ class SegmentSharing:
 
     def close_retired(self) -> None:
         """Close the segments that went out of use in this turn, and count them for as long as clients hold them."""
-        if gone := self._bodies.let_go():
+        if gone := self._bodies.close_retired():
             self.holders.retire(gone)

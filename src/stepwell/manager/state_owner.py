@@ -123,7 +123,7 @@ class StateOwner:
         self._bodies = BodyStore(
             self._state.bodies,
             self._state.budget.arena_bytes,
-            vault=self.journal if self.journal.is_durable else None,
+            durable=self.journal if self.journal.is_durable else None,
             first_segment=(store.starts << _SEGMENTS_PER_START_BITS) + 1,
         )
         self._catalogues = Catalogues(self._state.fragments, self._bodies)
@@ -206,7 +206,7 @@ class StateOwner:
         answers: list[CommandResult] = []
         if rows:
             self.journal.record_new_fragments(rows)
-            self._bodies.take_in_all(arrived)
+            self._bodies.add_all(arrived)
             if self._catalogues:
                 for row in rows:
                     self._catalogues.note((RowChanged(None, row),), row.revision)
@@ -282,7 +282,7 @@ class StateOwner:
     def work(self) -> bool:
         """Do one slice of background work on catalogues and bodies. Return True if there may be more."""
         self._require_owner()
-        return self._catalogues.work() or self._bodies.labour.work()
+        return self._catalogues.work() or self._bodies.background.work()
 
     def housekeep(self, now_s: float) -> None:
         """Drop idle catalogues, and retry at intervals what found no room."""
@@ -290,7 +290,7 @@ class StateOwner:
         self._catalogues.housekeep(now_s)
         if now_s >= self._retry_at_s:
             self._retry_at_s = now_s + limits.TRY_AGAIN_SECONDS
-            self._bodies.labour.try_again()
+            self._bodies.background.retry_blocked()
 
     @property
     def bodies(self) -> BodyStore:
@@ -343,7 +343,7 @@ class StateOwner:
             self._catalogues.shed()
             if not is_modest:
                 self._demote_for_room(sum(lengths), origin)
-            has_more = self._bodies.labour.work(limits.WORK_SECONDS_MAX)
+            has_more = self._bodies.background.work(limits.WORK_SECONDS_MAX)
             try:
                 self._bodies.require_room(lengths)
             except OutOfRoom as error:
@@ -357,7 +357,7 @@ class StateOwner:
         Return True if trying again is worthwhile.
         """
         taken = self._bodies.arena.bytes
-        gained = self._catalogues.shed() or self._demote_for_room(needed, origin) or self._bodies.labour.work()
+        gained = self._catalogues.shed() or self._demote_for_room(needed, origin) or self._bodies.background.work()
         return gained or self._bodies.arena.bytes < taken
 
     def _demote_for_room(self, needed: int, origin: Origin) -> bool:
@@ -379,7 +379,7 @@ class StateOwner:
         self.journal.record(outcomes, now_ms)
         for outcome in outcomes:
             if outcome.bodies:
-                self._bodies.keep(outcome.bodies)
+                self._bodies.add_referenced(outcome.bodies)
         for outcome in outcomes:
             for change in outcome.changes:
                 after = change.after
@@ -402,7 +402,7 @@ class StateOwner:
             for row in (change.before, change.after):
                 if isinstance(row, Task):
                     for digest, _ in row.held:
-                        self._bodies.follow(digest)
+                        self._bodies.recheck(digest)
         self.task_changes += outcome.changes
 
     def _recheck_bodies(self, change: AnyChange, kept: Container[bytes]) -> None:
@@ -410,14 +410,14 @@ class StateOwner:
         before, after = change.before, change.after
         if isinstance(after, FragmentRow):
             if after.digest not in kept:
-                self._bodies.follow(after.digest)
+                self._bodies.recheck(after.digest)
             if isinstance(before, FragmentRow) and before.digest != after.digest:
-                self._bodies.follow(before.digest)
+                self._bodies.recheck(before.digest)
         elif isinstance(before, FragmentRow):
-            self._bodies.follow(before.digest)
+            self._bodies.recheck(before.digest)
         elif isinstance(row := after or before, EntryRow | ReceiptRow):
             for digest, _ in row.held:
-                self._bodies.follow(digest)
+                self._bodies.recheck(digest)
         elif isinstance(after, TierBudget):
             self._bodies.resize(after.arena_bytes)
 

@@ -97,7 +97,7 @@ class Reign:
 
     def work(self) -> None:
         """All that the bytes still have to follow, a commit after each step of it."""
-        while self.owner.bodies.labour.work(0):
+        while self.owner.bodies.background.work(0):
             self.commit()
         self.commit()
 

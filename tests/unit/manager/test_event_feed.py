@@ -159,7 +159,7 @@ def test_a_plan_that_is_forgotten_meanwhile(source: Source) -> None:
     ]
 
 
-class Shelf:
+class BodyStoreHarness:
     """Events that are kept elsewhere, a revision each."""
 
     def __init__(self, oldest: int, latest: int) -> None:
@@ -175,7 +175,7 @@ class Shelf:
 
 def test_what_is_forgotten_is_in_the_store() -> None:
     """It goes on there, and then from memory; what the store has forgotten too is missed."""
-    feed = EventFeed(lambda _: (), floor=20, archive=Shelf(5, 22))
+    feed = EventFeed(lambda _: (), floor=20, archive=BodyStoreHarness(5, 22))
     feed.publish([stored(21), stored(22)])
     assert (feed.resume_point(2), feed.resume_point(7), feed.resume_point(20)) == (5, 7, 20)
     assert feed.events_after(7, 4, 22) == ([stored(each) for each in range(8, 12)], 11)

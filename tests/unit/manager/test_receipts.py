@@ -93,7 +93,7 @@ def test_room_that_comes_back_is_taken(full: Stage) -> None:
     for number in range(10):
         full.owner.execute(DeleteFragment("p", str(number)), ORIGIN)
     while full.owner.work():
-        full.owner.bodies.let_go()
+        full.owner.bodies.close_retired()
     full.owner.execute(receipt(stored), ORIGIN)
     assert read(full, f"receipt-{stored}") == receipt(stored).body
 

@@ -335,7 +335,7 @@ def test_view_brings_no_other_catalogues(stage: Stage) -> None:
     with joined(stage, "q") as first, joined(stage, "p") as second:
         first.send(AskView(1, ("q",)))
         assert isinstance(answered(stage, first), ViewOpened)
-        others = {*stage.owner.bodies.arena.added}
+        others = {*stage.owner.bodies.arena.raw_segments}
         assert others
         second.send(AskView(1, ("p",)))
         assert isinstance(answered(stage, second), ViewOpened)

@@ -317,7 +317,7 @@ def test_store_while_uploads_hold_the_memory_can_be_tried_again(small: Stage, mo
         def fail(_needed: int) -> None:
             raise OutOfRoom("taken")
 
-        monkeypatch.setattr(small.owner.bodies.arena, "ensure", fail)
+        monkeypatch.setattr(small.owner.bodies.arena, "ensure_room", fail)
         (refused,) = ask(small, other, store("small", b"x"))
         assert isinstance(refused, Refusal)
         assert refused.kind == "Busy"

@@ -36,7 +36,7 @@ class Mappings:
     def __len__(self) -> int:
         return len(self._mapped)
 
-    def adopt(self, number: int, size: int, descriptor: int) -> None:
+    def map_segment(self, number: int, size: int, descriptor: int) -> None:
         """Map a segment. The descriptor is closed in any case."""
         try:
             with self._lock:
@@ -54,17 +54,17 @@ class Mappings:
         with self._lock:
             for number in numbers:
                 self._retired.append(number)
-                self._let_go(number)
+                self._unmap(number)
 
-    def keep_only(self, numbers: Collection[int]) -> None:
+    def retain_only(self, numbers: Collection[int]) -> None:
         """These were in use a moment ago: whatever else we have is out of date, unless it is newer than all of them."""
         newest = max(numbers, default=0)
         with self._lock:
             for number in self._mapped.keys() - numbers:
                 if number < newest:
-                    self._let_go(number)
+                    self._unmap(number)
 
-    def _let_go(self, number: int) -> None:
+    def _unmap(self, number: int) -> None:
         view = self._mapped.pop(number, None)
         if view is not None:
             released = self._released
@@ -72,7 +72,7 @@ class Mappings:
         elif number not in self._alive:
             self._released.append(number)
 
-    def take_released(self) -> tuple[int, ...]:
+    def pop_released(self) -> tuple[int, ...]:
         """Segments that were let go of since this was asked last, so many that they fit in a message."""
         found: list[int] = []
         with contextlib.suppress(IndexError):
@@ -82,7 +82,7 @@ class Mappings:
             self._alive.pop(number, None)
         return tuple(found)
 
-    def put_back(self, released: Iterable[int]) -> None:
+    def restore_released(self, released: Iterable[int]) -> None:
         """They were not reported after all."""
         self._released.extend(released)
 

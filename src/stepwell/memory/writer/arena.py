@@ -49,21 +49,21 @@ class Arena:
         self._numbers = numbers
         self.segment_bytes = segment_bytes  # of those that bodies share
         self._current: Segment | None = None  # the one that is being filled
-        self.leaving: dict[int, Segment] = {}  # out of use, and open until `let_go`
+        self.retired: dict[int, Segment] = {}  # out of use, and open until `let_go`
         self.segments: dict[int, Segment] = {}
-        self.added: set[int] = set()  # those of them that hold something else than bodies
-        self.spoiled: set[int] = set()  # those that could not be walked: they are not emptied
+        self.raw_segments: set[int] = set()  # those of them that hold something else than bodies
+        self.unwalkable: set[int] = set()  # those that could not be walked: they are not emptied
         self.limit = 0  # bytes of all segments
         self.bytes = 0
         self.live = 0
         self._bodies = 0
-        self._is_over = False  # the bound was lowered, and what is kept for emptying is taken
-        self._ceiling = 0  # of `bytes`, while a segment is being emptied
+        self._exceeds_limit = False  # the bound was lowered, and what is kept for emptying is taken
+        self._emptying_limit = 0  # of `bytes`, while a segment is being emptied
 
     def resize(self, limit: int, segment_bytes: int) -> None:
         """Change the bound. Past a lower one nothing is taken in, and emptying has as much room as always."""
         self.limit, self.segment_bytes = limit, segment_bytes
-        self._is_over = self.bytes > limit - self._spare
+        self._exceeds_limit = self.bytes > limit - self._spare
 
     def append(self, digest: bytes, data: bytes | memoryview, size: int, packed: bool) -> Handle:  # noqa: FBT001
         """Write a body of that size, packed or not, at once."""
@@ -71,8 +71,8 @@ class Arena:
         taken = record_bytes(length)
         segment = self._current
         if segment is None or segment.allocated - segment.used < taken:
-            segment = self._room(taken)
-        start = self._take(segment, taken)
+            segment = self._segment_with_room(taken)
+        start = self._take_space(segment, taken)
         header = HEADER.pack(digest, length)
         if length <= _SMALL_BYTES:
             segment.write(start, b"".join((header, data)))
@@ -96,22 +96,22 @@ class Arena:
             handles[digest] = Handle(number, at, size, size, False)  # noqa: FBT003 - by keyword it takes twice as long
             at += size + 7 & ~7
         segment.write(start, b"".join(parts))
-        self._take(segment, at - start, len(handles))
+        self._take_space(segment, at - start, len(handles))
         return handles
 
     def reserve(self, length: int, *, emptying: bool = False) -> ArenaSpan:
         """Room for a body whose bytes are still to come. It is pinned until it is settled or abandoned."""
         taken = record_bytes(length)
-        segment = self._room(taken, at_once=False, emptying=emptying)
+        segment = self._segment_with_room(taken, at_once=False, emptying=emptying)
         try:
             segment.write(segment.used, HEADER.pack(bytes(32), length))
         except OSError:
             self._close_if_empty(segment)
             raise
         segment.pins += 1
-        return ArenaSpan(segment.number, self._take(segment, taken) + _HEADER_BYTES, length)
+        return ArenaSpan(segment.number, self._take_space(segment, taken) + _HEADER_BYTES, length)
 
-    def settle(self, place: ArenaSpan, digest: bytes) -> None:
+    def commit(self, place: ArenaSpan, digest: bytes) -> None:
         """The bytes of a reserved place are all there."""
         segment = self.segments[place.segment]
         segment.write(place.offset - _HEADER_BYTES, HEADER.pack(digest, place.length))
@@ -142,7 +142,7 @@ class Arena:
         segment = self._current
         return segment.allocated - segment.used if segment is not None else 0
 
-    def ensure(self, needed: int) -> None:
+    def ensure_room(self, needed: int) -> None:
         """Make sure that bodies that need so many bytes together will find room, or raise `OutOfRoom`.
 
         `append` cannot fail after this: it comes when the state has changed already.
@@ -155,19 +155,19 @@ class Arena:
         else:  # what is left of the current one is given up, and one new one takes them all
             self._open(max(self.segment_bytes, _aligned(needed, _PAGE)), needed)
 
-    def add(self, size: int) -> Segment:
+    def add_raw_segment(self, size: int) -> Segment:
         """A segment for something else than bodies, under the same bound. `drop` ends it."""
         segment = self._new(size, 0)
         segment.pins, segment.live = 1, size
         self.live += size
-        self.added.add(segment.number)
+        self.raw_segments.add(segment.number)
         return segment
 
-    def drop(self, number: int) -> None:
+    def drop_raw_segment(self, number: int) -> None:
         """End a segment that `add` gave."""
         segment = self.segments[number]
         self.live -= segment.live
-        self.added.discard(number)
+        self.raw_segments.discard(number)
         self._close(segment)
 
     def victim(self, *, pressed: bool) -> Segment | None:
@@ -175,8 +175,8 @@ class Arena:
         dead = self.bytes - self.live - self._unfilled()
         if not pressed and dead * 100 <= limits.DEAD_PERCENT_MAX * self.bytes:
             return None
-        self._is_over &= self.bytes > self.limit - self._spare
-        self._ceiling = self.bytes + self._spare if self._is_over else self.limit
+        self._exceeds_limit &= self.bytes > self.limit - self._spare
+        self._emptying_limit = self.bytes + self._spare if self._exceeds_limit else self.limit
         worst = max(filter(self._can_empty, self.segments.values()), key=self._gain, default=None)
         return worst if worst is not None and self._gain(worst) * 64 > worst.size else None
 
@@ -188,21 +188,21 @@ class Arena:
             yield digest, ArenaSpan(segment.number, at + _HEADER_BYTES, length)
             at += record_bytes(length)
 
-    def let_go(self) -> list[tuple[int, int]]:
+    def close_retired(self) -> list[tuple[int, int]]:
         """Close the segments that are out of use, and give their numbers and sizes.
 
         Until then whoever was answered with a handle into one, earlier in the same turn, can still be given it.
         """
-        gone = [(segment.number, segment.size) for segment in self.leaving.values()]
-        for segment in self.leaving.values():
+        gone = [(segment.number, segment.size) for segment in self.retired.values()]
+        for segment in self.retired.values():
             segment.close()
-        self.leaving.clear()
+        self.retired.clear()
         return gone
 
     def close(self) -> None:
         for segment in list(self.segments.values()):
             self._close(segment)
-        self.let_go()
+        self.close_retired()
 
     @property
     def largest(self) -> int:
@@ -226,16 +226,16 @@ class Arena:
         return max(self.segment_bytes // 8, _PAGE)
 
     def _can_empty(self, segment: Segment) -> bool:
-        if segment is self._current or segment.pins or segment.number in self.spoiled:
+        if segment is self._current or segment.pins or segment.number in self.unwalkable:
             return False
-        room = self._ceiling - self.bytes
+        room = self._emptying_limit - self.bytes
         return segment.live <= self._unfilled() or segment.live + self.segment_bytes <= room
 
     def _gain(self, segment: Segment) -> int:
         """What emptying a segment is sure to give back: the same bodies may leave as large a remainder elsewhere."""
         return segment.size - segment.live - min(segment.size - segment.used, self._remainder)
 
-    def _take(self, segment: Segment, taken: int, bodies: int = 1) -> int:
+    def _take_space(self, segment: Segment, taken: int, bodies: int = 1) -> int:
         """Give out bytes of a segment; where they begin."""
         start = segment.used
         segment.used = start + taken
@@ -244,7 +244,7 @@ class Arena:
         self._bodies += bodies
         return start
 
-    def _room(self, taken: int, *, at_once: bool = True, emptying: bool = False) -> Segment:
+    def _segment_with_room(self, taken: int, *, at_once: bool = True, emptying: bool = False) -> Segment:
         """A segment with so many bytes left, all of them allocated if it is to be at once."""
         now = taken if at_once else _HEADER_BYTES
         segment = self._current
@@ -265,7 +265,7 @@ class Arena:
         return self._current
 
     def _new(self, size: int, allocated: int, *, emptying: bool = False) -> Segment:
-        if self.bytes + size > (self._ceiling if emptying else self.limit - self._spare):
+        if self.bytes + size > (self._emptying_limit if emptying else self.limit - self._spare):
             raise OutOfRoom(f"its {self.limit} bytes are taken")
         try:
             segment = self._make(next(self._numbers), size)
@@ -289,9 +289,9 @@ class Arena:
 
     def _close(self, segment: Segment) -> None:
         del self.segments[segment.number]
-        self.spoiled.discard(segment.number)
+        self.unwalkable.discard(segment.number)
         self.bytes -= segment.size
-        self.leaving[segment.number] = segment
+        self.retired[segment.number] = segment
 
 
 def shared_segment_bytes(arena_bytes: int) -> int:

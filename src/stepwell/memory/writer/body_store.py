@@ -3,7 +3,7 @@
 A move between tiers is a matter of the domain and done at once. The bytes follow, in slices that the loop can afford
 between two turns (see `labour`); until then a body is where it was, as readable as before.
 
-Cold bodies lie in files without a name, or, where there is a vault, in that: then every body is there from the moment
+Cold bodies lie in files without a name, or, where there is a durable, in that: then every body is there from the moment
 at which it is stored, and whatever is in shared memory is a copy.
 """
 
@@ -28,10 +28,10 @@ class BodyStore:
 
     def __init__(
         self,
-        counted: BodyTable,
+        refs: BodyTable,
         arena_bytes: int,
         *,
-        vault: DurableBodies | None = None,
+        durable: DurableBodies | None = None,
         first_segment: int = 1,
         make_memory: Callable[[int, int], Segment] = MemorySegment,
         make_file: Callable[[int, int], Segment] = FileSegment,
@@ -41,12 +41,12 @@ class BodyStore:
         self.files = Arena(make_file, self.numbers, limits.FILE_SEGMENT_BYTES)
         self.files.limit = limits.FILE_BYTES_MAX
         self.resize(arena_bytes)
-        self.vault = vault
-        self.counted = counted
+        self.durable = durable
+        self.refs = refs
         self.handles: dict[bytes, Handle] = {}
         self.on_move: Callable[[bytes, Handle], None] | None = None
         self.on_drop: Callable[[bytes], None] | None = None
-        self.labour = BackgroundWork(self)
+        self.background = BackgroundWork(self)
         self._staged: dict[bytes, int] = {}  # uploads that no command has taken yet
         self.uploading = 0  # bytes of these, and of those that are still to come
 
@@ -62,67 +62,67 @@ class BodyStore:
         needed = 0
         for length in lengths:
             needed += record_bytes(length)
-        self.arena.ensure(needed)
+        self.arena.ensure_room(needed)
 
     def room(self, bodies: int) -> int:
         """How many bytes so many bodies can have together without further ado."""
         return self.arena.room - bodies * RECORD_OVERHEAD_MAX
 
     def restore(self, digest: bytes, size: int, packed_bytes: int | None, *, packed: bool) -> None:
-        """A body that is in the vault from an earlier time; it comes into memory as it is needed there."""
+        """A body that is in the durable from an earlier time; it comes into memory as it is needed there."""
         if packed_bytes is not None:
-            self.counted.note_packed(digest, packed_bytes)
+            self.refs.note_packed(digest, packed_bytes)
             if packed_bytes >= size:
-                self.labour.incompressible.add(digest)
-        assert self.vault is not None
-        self.handles[digest] = Handle(IN_STORE, self.vault.place(digest), size, size, packed)
-        self.follow(digest)
+                self.background.incompressible.add(digest)
+        assert self.durable is not None
+        self.handles[digest] = Handle(IN_STORE, self.durable.body_number(digest), size, size, packed)
+        self.recheck(digest)
 
-    def keep(self, arrived: Mapping[bytes, bytes]) -> None:
+    def add_referenced(self, arrived: Mapping[bytes, bytes]) -> None:
         """Take in those of the bodies that came with a command which something refers to now."""
         for digest, body in arrived.items():
             if digest in self.handles:
-                self.follow(digest)
-            elif tier := self.counted.tier_of(digest):
-                self.take_in(digest, body)
+                self.recheck(digest)
+            elif tier := self.refs.tier_of(digest):
+                self.add(digest, body)
                 if tier is not HOT:
-                    self.labour.want(digest)
+                    self.background.enqueue(digest)
 
-    def take_in(self, digest: bytes, body: bytes) -> None:
+    def add(self, digest: bytes, body: bytes) -> None:
         """A body that was not there, in the form of hot."""
-        size = self.counted.counts[digest].size  # the same number for all who keep it
+        size = self.refs.counts[digest].size  # the same number for all who keep it
         self.handles[digest] = self.arena.append(digest, body, size, packed=False)
-        if self.vault is not None:
-            self.vault.keep(digest, size, body, packed=False)
+        if self.durable is not None:
+            self.durable.put(digest, size, body, packed=False)
 
-    def take_in_all(self, arrived: Mapping[bytes, bytes]) -> None:
+    def add_all(self, arrived: Mapping[bytes, bytes]) -> None:
         """Bodies that were not there, for which there is `room`."""
         self.handles.update(self.arena.extend(arrived))
-        if self.vault is not None:
+        if self.durable is not None:
             for digest, body in arrived.items():
-                self.vault.keep(digest, len(body), body, packed=False)
+                self.durable.put(digest, len(body), body, packed=False)
 
-    def follow(self, digest: bytes) -> None:
+    def recheck(self, digest: bytes) -> None:
         """Something that referred to a body has changed: it may have to go, or to take another form."""
         handle = self.handles.get(digest)
         if handle is None:
             return
-        tier = self.counted.tier_of(digest)
+        tier = self.refs.tier_of(digest)
         if tier is None:
             if digest not in self._staged:
                 self._drop(digest, handle)
         elif not self.fits(digest, handle, tier):
-            self.labour.want(digest)
+            self.background.enqueue(digest)
 
     def fits(self, digest: bytes, handle: Handle, tier: Tier) -> bool:
         """Whether a body has the form of its tier."""
         if tier is COLD:
-            if self.vault is None:
+            if self.durable is None:
                 return handle.segment in self.files.segments
-            return handle.segment == IN_STORE and (handle.packed or digest in self.labour.incompressible)
+            return handle.segment == IN_STORE and (handle.packed or digest in self.background.incompressible)
         if handle.segment not in self.arena.segments:
             return False
-        return not handle.packed if tier is HOT else handle.packed or digest in self.labour.incompressible
+        return not handle.packed if tier is HOT else handle.packed or digest in self.background.incompressible
 
     def locate(self, digests: Iterable[bytes]) -> dict[bytes, Handle]:
         """Where bodies are now."""
@@ -143,7 +143,7 @@ class BodyStore:
         segment = self.arena.segments[place.segment]
         assert isinstance(segment, MemorySegment)
         self.uploading += size
-        return Upload(self.arena, place, segment.view[place.offset : place.offset + size], self.vault)
+        return Upload(self.arena, place, segment.view[place.offset : place.offset + size], self.durable)
 
     def stage(self, upload: Upload) -> Held:
         """An upload is complete: it stays until it is unstaged."""
@@ -152,7 +152,7 @@ class BodyStore:
         if digest in self.handles:
             self.arena.abandon(place)
         else:
-            self.arena.settle(place, digest)
+            self.arena.commit(place, digest)
             self.handles[digest] = Handle(place.segment, place.offset, place.length, place.length, packed=False)
         return digest, place.length
 
@@ -167,22 +167,22 @@ class BodyStore:
         self._staged[digest] -= 1
         if not self._staged[digest]:
             del self._staged[digest]
-            self.follow(digest)
+            self.recheck(digest)
 
     @property
     def is_pressed(self) -> bool:
         """Whether the arena is so full that making room should not wait for an idle moment."""
         return self.arena.bytes * 100 > limits.PRESSED_PERCENT * self.arena.limit
 
-    def let_go(self) -> list[tuple[int, int]]:
+    def close_retired(self) -> list[tuple[int, int]]:
         """Close the segments that are out of use, and give their numbers and sizes."""
-        if not (self.arena.leaving or self.files.leaving):
+        if not (self.arena.retired or self.files.retired):
             return []
-        self.labour.try_again()
-        return [*self.arena.let_go(), *self.files.let_go()]
+        self.background.retry_blocked()
+        return [*self.arena.close_retired(), *self.files.close_retired()]
 
     def close(self) -> None:
-        self.labour.stop()
+        self.background.stop()
         self.arena.close()
         self.files.close()
 
@@ -192,21 +192,21 @@ class BodyStore:
         self._free(old)
         if self.on_move:
             self.on_move(digest, moved)
-        self.follow(digest)
+        self.recheck(digest)
 
     def segment(self, number: int) -> Segment:
         """A segment that is in use, or was until a moment ago."""
         for arena in (self.arena, self.files):
-            if found := arena.segments.get(number) or arena.leaving.get(number):
+            if found := arena.segments.get(number) or arena.retired.get(number):
                 return found
         raise KeyError(number)
 
     def _drop(self, digest: bytes, handle: Handle) -> None:
         del self.handles[digest]
-        self.labour.forget(digest)
+        self.background.forget(digest)
         self._free(handle)
-        if self.vault is not None:
-            self.vault.drop(digest)
+        if self.durable is not None:
+            self.durable.drop(digest)
         if self.on_drop:
             self.on_drop(digest)
 

@@ -29,7 +29,7 @@ from stepwell.protocol.handles import BLOCK, AnyRecord, CatalogueEnd, Gone, Hand
 _encoder = Encoder()
 
 
-class _Log:
+class _RecordLog:
     """Blocks of records in segments of their own."""
 
     def __init__(self, arena: Arena, generation: int) -> None:
@@ -56,7 +56,7 @@ class _Log:
         self._pending.clear()
         length = BLOCK.size + len(payload)
         if not self._segments or self._segments[-1].size - self._segments[-1].used < length:
-            self._segments.append(self._arena.add(max(self._size, -(-length // 4096) * 4096)))
+            self._segments.append(self._arena.add_raw_segment(max(self._size, -(-length // 4096) * 4096)))
             self._size = min(self._size * 2, limits.CATALOGUE_SEGMENT_BYTES_MAX)
         segment = self._segments[-1]
         try:
@@ -74,19 +74,19 @@ class _Log:
 
     def drop(self) -> None:
         for segment in self._segments:
-            self._arena.drop(segment.number)
+            self._arena.drop_raw_segment(segment.number)
 
 
 class _Catalogue:
     """A project's log, and the one that will take its place."""
 
-    def __init__(self, log: _Log, now_s: float) -> None:
+    def __init__(self, log: _RecordLog, now_s: float) -> None:
         self.log = log
-        self.successor: _Log | None = None
+        self.successor: _RecordLog | None = None
         self.asked_at_s = now_s
 
     @property
-    def logs(self) -> Iterable[_Log]:
+    def logs(self) -> Iterable[_RecordLog]:
         return (self.log,) if self.successor is None else (self.log, self.successor)
 
 
@@ -102,8 +102,8 @@ class Catalogues:
         self._unlisted: dict[str, None] = {}  # projects of which a log is not complete
         self._generations = bodies.numbers  # as segments are: never the same twice in an epoch
         self._revision = 0
-        bodies.on_move = self._moved
-        bodies.on_drop = self._dropped
+        bodies.on_move = self._on_move
+        bodies.on_drop = self._on_drop
 
     def __len__(self) -> int:
         return len(self._by_project)
@@ -127,7 +127,7 @@ class Catalogues:
         try:
             catalogue.log.flush(revision)
         except OutOfRoom:
-            self._forget(project)
+            self._drop(project)
             return None
         return catalogue.log.end(project)
 
@@ -142,7 +142,7 @@ class Catalogues:
                 return CatalogueEnd(project, 0, revision, ())
             while len(self._by_project) >= limits.CATALOGUES_MAX:
                 self.shed(0)
-            catalogue = _Catalogue(_Log(self._bodies.arena, next(self._generations)), now_s)
+            catalogue = _Catalogue(_RecordLog(self._bodies.arena, next(self._generations)), now_s)
             self._unlisted[project] = None
         self._by_project[project] = catalogue
         catalogue.asked_at_s = now_s
@@ -151,7 +151,7 @@ class Catalogues:
         try:
             catalogue.log.flush(revision)
         except OutOfRoom:
-            self._forget(project)
+            self._drop(project)
             raise
         return catalogue.log.end(project)
 
@@ -163,7 +163,7 @@ class Catalogues:
             try:
                 is_complete = self._list(project, log)
             except OutOfRoom as error:
-                self._forget(project)
+                self._drop(project)
                 if len(self._refused) < limits.CATALOGUES_MAX:
                     self._refused[project] = str(error)
                 return True
@@ -183,7 +183,7 @@ class Catalogues:
         for project, catalogue in self._by_project.items():
             if time.monotonic() - catalogue.asked_at_s < idle_s:
                 return False
-            self._forget(project)
+            self._drop(project)
             return True
         return False
 
@@ -191,18 +191,18 @@ class Catalogues:
         """Drop what nobody has looked at for long; begin to list anew what is mostly out of date."""
         for project, catalogue in [*self._by_project.items()]:
             if now_s - catalogue.asked_at_s > limits.CATALOGUE_IDLE_SECONDS:
-                self._forget(project)
-            elif catalogue.successor is None and self._is_worn(project, catalogue.log):
-                catalogue.successor = _Log(self._bodies.arena, next(self._generations))
+                self._drop(project)
+            elif catalogue.successor is None and self._is_mostly_stale(project, catalogue.log):
+                catalogue.successor = _RecordLog(self._bodies.arena, next(self._generations))
                 self._unlisted[project] = None
 
-    def _is_worn(self, project: str, log: _Log) -> bool:
+    def _is_mostly_stale(self, project: str, log: _RecordLog) -> bool:
         return log.records > 2 * self._entries(project) + limits.CATALOGUE_RECORDS_MIN
 
     def _entries(self, project: str) -> int:
         return sum(self._fragments.usage(tier, (project,)).entries for tier in Tier)
 
-    def _list(self, project: str, log: _Log) -> bool:
+    def _list(self, project: str, log: _RecordLog) -> bool:
         entries = [*islice(self._fragments.created_after(project, log.listed), limits.CATALOGUE_ROWS_PER_SLICE)]
         for entry in entries:
             log.listed = entry.row.serial
@@ -224,10 +224,10 @@ class Catalogues:
             self._owners[row.digest] = (*owners, row.project)
         return Put(revision, row, handle)
 
-    def _dropped(self, digest: bytes) -> None:
+    def _on_drop(self, digest: bytes) -> None:
         self._owners.pop(digest, None)
 
-    def _moved(self, digest: bytes, handle: Handle) -> None:
+    def _on_move(self, digest: bytes, handle: Handle) -> None:
         for project in self._owners.get(digest, ()):
             if catalogue := self._by_project.get(project):
                 self._add(project, catalogue, Moved(digest, handle))
@@ -237,9 +237,9 @@ class Catalogues:
             for log in catalogue.logs:
                 log.add(record, self._revision)
         except OutOfRoom:  # it is made again when somebody asks
-            self._forget(project)
+            self._drop(project)
 
-    def _forget(self, project: str) -> None:
+    def _drop(self, project: str) -> None:
         self._unlisted.pop(project, None)
         for log in self._by_project.pop(project).logs:
             log.drop()

@@ -34,67 +34,67 @@ class BackgroundWork:
         self.incompressible: set[bytes] = set()
         # For another form, the longest first. A plain dict would be slower to look into the more it has once held.
         self._waiting: OrderedDict[bytes, None] = OrderedDict()
-        self._in_hand: bytes | None = None  # the one that is being given it
+        self._current: bytes | None = None  # the one that is being given it
         self._victim: Segment | None = None  # the segment that is being emptied
-        self._stuck: dict[bytes, None] = {}  # for want of room
-        self._rotten: set[bytes] = set()  # in the vault, and not what was put there
-        self._packer = Compressor()
-        self._course: Iterator[None] | None = None
-        self._settled: tuple[int, ...] = ()  # how full the arenas were when there was nothing more to do
+        self._blocked: dict[bytes, None] = {}  # for want of room
+        self._corrupt: set[bytes] = set()  # in the durable, and not what was put there
+        self._compressor = Compressor()
+        self._running: Iterator[None] | None = None
+        self._idle_totals: tuple[int, ...] = ()  # how full the arenas were when there was nothing more to do
 
-    def want(self, digest: bytes) -> None:
+    def enqueue(self, digest: bytes) -> None:
         """A body does not have the form of its tier."""
-        self._stuck.pop(digest, None)
+        self._blocked.pop(digest, None)
         self._waiting[digest] = None
 
     def forget(self, digest: bytes) -> None:
         """A body is gone."""
         self._waiting.pop(digest, None)
-        self._stuck.pop(digest, None)
+        self._blocked.pop(digest, None)
         self.incompressible.discard(digest)
-        self._rotten.discard(digest)
+        self._corrupt.discard(digest)
 
     @property
     def waiting(self) -> int:
         """How many bodies do not have the form of their tier yet."""
-        return len(self._waiting) + len(self._stuck) + (self._in_hand is not None)
+        return len(self._waiting) + len(self._blocked) + (self._current is not None)
 
-    def try_again(self) -> None:
+    def retry_blocked(self) -> None:
         """What found no room may find some now."""
-        self._waiting.update(self._stuck)
-        self._stuck.clear()
+        self._waiting.update(self._blocked)
+        self._blocked.clear()
 
     def stop(self) -> None:
-        self._course = None
+        self._running = None
 
     def work(self, seconds: float = limits.WORK_SECONDS_PER_TURN) -> bool:
         """Do some of what has to be done; whether there may be more."""
-        if self._course is None:
-            if not self._waiting and self._settled == self._sums():
+        if self._running is None:
+            if not self._waiting and self._idle_totals == self._totals():
                 return False
-            self._course = self._steps()
+            self._running = self._steps()
         until = time.perf_counter() + seconds
         try:
-            for _ in self._course:
+            for _ in self._running:
                 if time.perf_counter() >= until:
                     return True
         except Exception as error:  # noqa: BLE001 - of bytes that cannot be read: nobody else is the worse for it
             self._give_up(error)
             return True
-        self._course = None
-        self._settled = self._sums()
+        self._running = None
+        self._idle_totals = self._totals()
         return False
 
     def _give_up(self, error: Exception) -> None:
         """What was in hand stays as it is."""
-        self._course = None
-        if self._in_hand is not None:
-            self._stuck[self._in_hand] = None
-            self._in_hand = None
+        self._running = None
+        if self._current is not None:
+            self._blocked[self._current] = None
+            self._current = None
         if self._victim is not None:
             for arena in (self._bodies.arena, self._bodies.files):
                 if self._victim.number in arena.segments:
-                    arena.spoiled.add(self._victim.number)
+                    arena.unwalkable.add(self._victim.number)
             self._victim = None
         if self.on_failure:
             self.on_failure(error)
@@ -105,30 +105,30 @@ class BackgroundWork:
         while True:
             if self._waiting:
                 digest, _ = self._waiting.popitem(last=False)
-                self._in_hand = digest
-                yield from self._reform(digest)
-                self._in_hand = None
+                self._current = digest
+                yield from self._convert(digest)
+                self._current = None
             elif not (yield from self._empty_one(arena)) and not (yield from self._empty_one(files)):
                 self._victim = None
                 return
             self._victim = None
             yield
 
-    def _sums(self) -> tuple[int, ...]:
+    def _totals(self) -> tuple[int, ...]:
         arena, files = self._bodies.arena, self._bodies.files
         return arena.bytes, arena.live, files.bytes, files.live
 
-    def _reform(self, digest: bytes) -> Iterator[None]:
+    def _convert(self, digest: bytes) -> Iterator[None]:
         """Give a body the form of its tier. Whoever looks meanwhile finds it as it was."""
         bodies = self._bodies
-        handle, tier = bodies.handles.get(digest), bodies.counted.tier_of(digest)
+        handle, tier = bodies.handles.get(digest), bodies.refs.tier_of(digest)
         if handle is None or tier is None or bodies.fits(digest, handle, tier):
             return
-        vault = bodies.vault
-        if vault is not None and not vault.is_settled(digest):
-            self._stuck[digest] = None
+        durable = bodies.durable
+        if durable is not None and not durable.is_committed(digest):
+            self._blocked[digest] = None
             return
-        if digest in self._rotten:
+        if digest in self._corrupt:
             return
         packed, slices = yield from self._source(digest, handle)
         if bodies.handles.get(digest) is not handle:
@@ -136,32 +136,32 @@ class BackgroundWork:
         pack = tier is not HOT and not packed and digest not in self.incompressible
         expand = tier is HOT and packed
         pieces: list[bytes] = []
-        for piece in self._converted(slices, handle.size, pack=pack, expand=expand):
+        for piece in self._encoded(slices, handle.size, pack=pack, expand=expand):
             pieces.append(piece)
             yield
             if bodies.handles.get(digest) is not handle:
                 return
         stored = sum(map(len, pieces))
         if pack and not self._is_worth_packing(digest, handle, stored):
-            bodies.follow(digest)
+            bodies.recheck(digest)
             return
         packed = pack or (packed and not expand)
-        if tier is COLD and vault is not None:
-            yield from self._shelve(digest, handle, vault, pieces, packed=packed)
+        if tier is COLD and durable is not None:
+            yield from self._move_to_durable(digest, handle, durable, pieces, packed=packed)
             return
         target = bodies.files if tier is COLD else bodies.arena
         if not (yield from self._place(digest, handle, target, pieces, stored=stored, packed=packed)):
-            self._stuck[digest] = None
+            self._blocked[digest] = None
 
     def _is_worth_packing(self, digest: bytes, handle: Handle, stored: int) -> bool:
-        counted, vault = self._bodies.counted, self._bodies.vault
+        refs, durable = self._bodies.refs, self._bodies.durable
         is_worth = stored * 100 <= handle.size * limits.PACKED_PERCENT_MAX
         if not is_worth:
             self.incompressible.add(digest)
         takes = stored if is_worth else handle.size
-        counted.note_packed(digest, takes)
-        if vault is not None:
-            vault.note_packed(digest, takes)
+        refs.note_packed(digest, takes)
+        if durable is not None:
+            durable.note_packed(digest, takes)
         return is_worth
 
     def _source(self, digest: bytes, handle: Handle) -> Generator[None, None, tuple[bool, Iterator[bytes]]]:
@@ -171,13 +171,13 @@ class BackgroundWork:
         """
         if handle.segment != IN_STORE:
             return handle.packed, self._slices(digest, handle)
-        assert self._bodies.vault is not None
-        packed, slices = self._bodies.vault.read(digest)
+        assert self._bodies.durable is not None
+        packed, slices = self._bodies.durable.read(digest)
         stored: list[bytes] = []
-        noted = _noting(slices, stored)
+        recorded = _recording(slices, stored)
         found = hashlib.sha256()
         try:
-            for piece in unpack_slices(noted) if packed else noted:
+            for piece in unpack_slices(recorded) if packed else recorded:
                 found.update(piece)
                 yield
                 if self._bodies.handles.get(digest) is not handle:  # deleted meanwhile: the rest is not there any more
@@ -187,14 +187,14 @@ class BackgroundWork:
         if self._bodies.handles.get(digest) is not handle:
             return packed, iter(())
         if found.digest() != digest:
-            self._rotten.add(digest)
+            self._corrupt.add(digest)
             raise StoreDamaged(f"the body {digest.hex()} is not what was stored: see `stepwell doctor`")
         return packed, iter(stored)
 
-    def _converted(self, slices: Iterator[bytes], size: int, *, pack: bool, expand: bool) -> Iterator[bytes]:
+    def _encoded(self, slices: Iterator[bytes], size: int, *, pack: bool, expand: bool) -> Iterator[bytes]:
         if size <= limits.WORK_BYTES_PER_SLICE:
             stored = b"".join(slices)
-            yield self._packer.pack(stored) if pack else unpack(stored, size) if expand else stored
+            yield self._compressor.pack(stored) if pack else unpack(stored, size) if expand else stored
             return
         yield from Compressor().pack_slices(slices) if pack else unpack_slices(slices) if expand else slices
 
@@ -247,7 +247,7 @@ class BackgroundWork:
             if self._bodies.handles.get(digest) is not old:
                 target.abandon(place)
                 return True
-            target.settle(place, digest)
+            target.commit(place, digest)
         except (OutOfRoom, OSError):  # a disk can fail even where it has given room
             if place is not None:
                 target.abandon(place)
@@ -255,27 +255,29 @@ class BackgroundWork:
         self._bodies.move(digest, old, Handle(place.segment, place.offset, stored, old.size, packed))
         return True
 
-    def _shelve(
-        self, digest: bytes, old: Handle, vault: DurableBodies, pieces: list[bytes], *, packed: bool
+    def _move_to_durable(
+        self, digest: bytes, old: Handle, durable: DurableBodies, pieces: list[bytes], *, packed: bool
     ) -> Generator[None, None, None]:
-        """Leave a body to the vault, which has it already: at the most it is written anew there, compressed."""
+        """Leave a body to the durable, which has it already: at the most it is written anew there, compressed."""
         if packed and len(pieces) == 1:
-            vault.keep(digest, old.size, pieces[0], packed=True)
+            durable.put(digest, old.size, pieces[0], packed=True)
         elif packed:
-            number = vault.begin()
+            number = durable.begin_upload()
             for part, piece in enumerate(_parts(pieces)):
-                vault.add(number, part, piece)
+                durable.add_part(number, part, piece)
                 yield
                 if self._bodies.handles.get(digest) is not old:
-                    vault.abandon(number)
+                    durable.abandon_upload(number)
                     return
-            vault.finish(number, digest, old.size, packed=True)
-        self._bodies.move(digest, old, Handle(IN_STORE, vault.place(digest), sum(map(len, pieces)), old.size, packed))
+            durable.finish_upload(number, digest, old.size, packed=True)
+        self._bodies.move(
+            digest, old, Handle(IN_STORE, durable.body_number(digest), sum(map(len, pieces)), old.size, packed)
+        )
 
 
-def _noting(slices: Iterable[bytes], noted: list[bytes]) -> Iterator[bytes]:
+def _recording(slices: Iterable[bytes], recorded: list[bytes]) -> Iterator[bytes]:
     for each in slices:
-        noted.append(each)
+        recorded.append(each)
         yield each
 
 

@@ -1,4 +1,4 @@
-"""A vault: where bodies survive the manager. What is kept there can be read by anybody who knows its place."""
+"""A durable: where bodies survive the manager. What is kept there can be read by anybody who knows its place."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Protocol
 class DurableBodies(Protocol):
     """What the bodies' store asks of it. Whatever is written is written with the turn, or not at all."""
 
-    def keep(self, digest: bytes, size: int, data: bytes, *, packed: bool) -> None:
+    def put(self, digest: bytes, size: int, data: bytes, *, packed: bool) -> None:
         """Write a body, or write it anew in another form."""
         ...
 
-    def begin(self) -> int:
+    def begin_upload(self) -> int:
         """A number for a body that comes in parts."""
         ...
 
-    def add(self, number: int, part: int, data: bytes) -> None:
+    def add_part(self, number: int, part: int, data: bytes) -> None:
         """Write a part of it."""
         ...
 
-    def finish(self, number: int, digest: bytes, size: int, *, packed: bool) -> None:
+    def finish_upload(self, number: int, digest: bytes, size: int, *, packed: bool) -> None:
         """The parts are all there: from now on they are the body's."""
         ...
 
-    def abandon(self, number: int) -> None:
+    def abandon_upload(self, number: int) -> None:
         """The parts are not needed after all."""
         ...
 
@@ -37,11 +37,11 @@ class DurableBodies(Protocol):
         """What a body takes when it is compressed."""
         ...
 
-    def is_settled(self, digest: bytes) -> bool:
+    def is_committed(self, digest: bytes) -> bool:
         """Whether a body is there for everybody to read, and not only to be written with this turn."""
         ...
 
-    def place(self, digest: bytes) -> int:
+    def body_number(self, digest: bytes) -> int:
         """Where a settled body is: a number, which it keeps."""
         ...
 

@@ -1,4 +1,4 @@
-"""An upload: a large body on its way into the arena, and, where there is one, into the vault."""
+"""An upload: a large body on its way into the arena, and, where there is one, into the durable."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from stepwell.memory.writer.durable_bodies import DurableBodies
 class Upload:
     """Bytes are received straight into their place, hashed as they come, and written down in parts."""
 
-    def __init__(self, arena: Arena, place: ArenaSpan, view: memoryview, vault: DurableBodies | None = None) -> None:
+    def __init__(self, arena: Arena, place: ArenaSpan, view: memoryview, durable: DurableBodies | None = None) -> None:
         self._arena = arena
         self._view = view
         self._hash = hashlib.sha256()
         self._written = 0
-        self._vault = vault
-        self._number = vault.begin() if vault is not None else 0
+        self._durable = durable
+        self._number = durable.begin_upload() if durable is not None else 0
         self._parts = 0
         self.place = place
 
@@ -33,15 +33,15 @@ class Upload:
         with self._view[self._written : self._written + size] as arrived:
             self._hash.update(arrived)
         self._written += size
-        if self._vault is not None:
-            self._write_parts(self._vault)
+        if self._durable is not None:
+            self._write_parts(self._durable)
 
-    def _write_parts(self, vault: DurableBodies) -> None:
+    def _write_parts(self, durable: DurableBodies) -> None:
         while (start := self._parts * limits.BODY_PART_BYTES) < self._written:
             end = min(start + limits.BODY_PART_BYTES, self.place.length)
             if end > self._written:
                 return
-            vault.add(self._number, self._parts, bytes(self._view[start:end]))
+            durable.add_part(self._number, self._parts, bytes(self._view[start:end]))
             self._parts += 1
 
     def prepare(self) -> bool:
@@ -56,16 +56,16 @@ class Upload:
         """The digest of what came. What is there already is not written down twice."""
         self._view.release()
         digest = self._hash.digest()
-        if self._vault is not None:
+        if self._durable is not None:
             if is_new(digest):
-                self._vault.finish(self._number, digest, self.place.length, packed=False)
+                self._durable.finish_upload(self._number, digest, self.place.length, packed=False)
             else:
-                self._vault.abandon(self._number)
+                self._durable.abandon_upload(self._number)
         return digest
 
     def abandon(self) -> None:
         """The rest will not come."""
         self._view.release()
         self._arena.abandon(self.place)
-        if self._vault is not None:
-            self._vault.abandon(self._number)
+        if self._durable is not None:
+            self._durable.abandon_upload(self._number)
