@@ -45,6 +45,11 @@ def empty_package(tmp_path: Path) -> Path:
     for layer in re.findall(r"\w+", " ".join(contracts[0]["layers"])):
         (package / layer).mkdir(parents=True)
         (package / layer / "__init__.py").touch()
+    for contract in contracts:
+        for module in contract.get("protected_modules", ()):
+            protected = tmp_path / module.replace(".", "/")
+            protected.mkdir(parents=True, exist_ok=True)
+            (protected / "__init__.py").touch()
     (package / "__init__.py").touch()
     return package
 
@@ -56,6 +61,13 @@ def empty_package(tmp_path: Path) -> Path:
         ("manager/loop.py", "import stepwell.client", "manager is not allowed to import stepwell.client"),
         ("protocol/codec.py", "import socket", "protocol is not allowed to import socket"),
         ("domain/clock.py", "def now():\n    import time", "domain is not allowed to import time"),
+        ("client/api.py", "import stepwell.memory.writer", "stepwell.client.api -> stepwell.memory.writer"),
+        (
+            "memory/reader/view.py",
+            "import stepwell.memory.writer",
+            "stepwell.memory.reader.view -> stepwell.memory.writer",
+        ),
+        ("manager/loop.py", "import stepwell.memory.reader", "stepwell.manager.loop -> stepwell.memory.reader"),
         ("homeless.py", "", "homeless"),
     ],
 )

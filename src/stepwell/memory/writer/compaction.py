@@ -1,7 +1,14 @@
-"""Labour: what the bytes still have to follow, in slices that the loop can afford between two turns.
+"""Background work on bodies: conversion to the form of their tier, and compaction of segments.
 
-Bodies take the form of their tier, and segments that are mostly dead are emptied. What is wanted is asked when the work
-is done, not when it is ordered: what went down and came back costs nothing.
+The work is a generator that yields after each short step; the loop runs it for about a millisecond between two turns. A
+body stays readable at its old place until the new one is complete, and each step begins by checking that the body has
+not been deleted or moved meanwhile.
+
+The target form is determined when the work is done and not when it is queued. A body that was demoted and promoted
+again costs nothing.
+
+Conversions that find no room are blocked until segments are freed, or some seconds have passed. Bytes that come back
+from a disk are hashed before they are used: a damaged body is never converted, and stays as it is.
 """
 
 from __future__ import annotations
@@ -26,29 +33,35 @@ if TYPE_CHECKING:
 
 
 class BackgroundWork:
-    """The work that is left to do for a store of bodies."""
+    """The queue of conversions and the compaction of one body store.
+
+    The body store owns it; only the manager's thread uses it. `incompressible` has the bodies that packing makes hardly
+    smaller: their raw form is the right one for every tier. `on_failure` is called with errors of single bodies, which
+    stop neither the work nor the manager.
+    """
 
     def __init__(self, bodies: BodyStore) -> None:
         self._bodies = bodies
         self.on_failure: Callable[[Exception], None] | None = None
         self.incompressible: set[bytes] = set()
-        # For another form, the longest first. A plain dict would be slower to look into the more it has once held.
+        # Bodies that wait for conversion, the longest first. A plain dict would get slower to pop from with every key
+        # that it once held.
         self._waiting: OrderedDict[bytes, None] = OrderedDict()
-        self._current: bytes | None = None  # the one that is being given it
+        self._current: bytes | None = None  # the body that is being converted
         self._victim: Segment | None = None  # the segment that is being emptied
-        self._blocked: dict[bytes, None] = {}  # for want of room
-        self._corrupt: set[bytes] = set()  # in the durable, and not what was put there
+        self._blocked: dict[bytes, None] = {}  # bodies that found no room, in order
+        self._corrupt: set[bytes] = set()  # bodies whose stored bytes do not match their digest
         self._compressor = Compressor()
         self._running: Iterator[None] | None = None
-        self._idle_totals: tuple[int, ...] = ()  # how full the arenas were when there was nothing more to do
+        self._idle_totals: tuple[int, ...] = ()  # when there was nothing to do last
 
     def enqueue(self, digest: bytes) -> None:
-        """A body does not have the form of its tier."""
+        """Queue a body whose form does not match its tier."""
         self._blocked.pop(digest, None)
         self._waiting[digest] = None
 
     def forget(self, digest: bytes) -> None:
-        """A body is gone."""
+        """Forget a body that was freed."""
         self._waiting.pop(digest, None)
         self._blocked.pop(digest, None)
         self.incompressible.discard(digest)
@@ -56,19 +69,24 @@ class BackgroundWork:
 
     @property
     def waiting(self) -> int:
-        """How many bodies do not have the form of their tier yet."""
+        """The number of bodies that do not have the form of their tier yet."""
         return len(self._waiting) + len(self._blocked) + (self._current is not None)
 
     def retry_blocked(self) -> None:
-        """What found no room may find some now."""
+        """Queue the bodies again that found no room."""
         self._waiting.update(self._blocked)
         self._blocked.clear()
 
     def stop(self) -> None:
+        """Stop the present step. Nothing is left half done but a reserved range, which ends with its segment."""
         self._running = None
 
     def work(self, seconds: float = limits.WORK_SECONDS_PER_TURN) -> bool:
-        """Do some of what has to be done; whether there may be more."""
+        """Work for some time, at least one step. Return True if there may be more to do.
+
+        Without queued bodies, compaction is tried again only if the arenas have changed since it last found nothing to
+        do.
+        """
         if self._running is None:
             if not self._waiting and self._idle_totals == self._totals():
                 return False
@@ -78,7 +96,7 @@ class BackgroundWork:
             for _ in self._running:
                 if time.perf_counter() >= until:
                     return True
-        except Exception as error:  # noqa: BLE001 - of bytes that cannot be read: nobody else is the worse for it
+        except Exception as error:  # noqa: BLE001 - unreadable bytes concern one body only
             self._give_up(error)
             return True
         self._running = None
@@ -86,7 +104,7 @@ class BackgroundWork:
         return False
 
     def _give_up(self, error: Exception) -> None:
-        """What was in hand stays as it is."""
+        """Leave the present body or segment as it is, after an error, and report the error."""
         self._running = None
         if self._current is not None:
             self._blocked[self._current] = None
@@ -100,7 +118,7 @@ class BackgroundWork:
             self.on_failure(error)
 
     def _steps(self) -> Iterator[None]:
-        """All that has to be done, in steps that are short."""
+        """Convert and compact until nothing is left to do, yielding after each short step."""
         arena, files = self._bodies.arena, self._bodies.files
         while True:
             if self._waiting:
@@ -115,11 +133,16 @@ class BackgroundWork:
             yield
 
     def _totals(self) -> tuple[int, ...]:
+        """Return how full the arenas are. While that does not change, there is nothing new to compact."""
         arena, files = self._bodies.arena, self._bodies.files
         return arena.bytes, arena.live, files.bytes, files.live
 
     def _convert(self, digest: bytes) -> Iterator[None]:
-        """Give a body the form of its tier. Whoever looks meanwhile finds it as it was."""
+        """Give a body the form of its tier. Readers find it in the old form until the new one is complete.
+
+        The checks before the work are cheap, because most queued bodies need none of it: the body is gone, has the
+        right form already, is not committed to the durable store yet, or is known to be corrupt.
+        """
         bodies = self._bodies
         handle, tier = bodies.handles.get(digest), bodies.refs.tier_of(digest)
         if handle is None or tier is None or bodies.fits(digest, handle, tier):
@@ -154,6 +177,7 @@ class BackgroundWork:
             self._blocked[digest] = None
 
     def _is_worth_packing(self, digest: bytes, handle: Handle, stored: int) -> bool:
+        """Return True if packing made a body small enough, and record its packed size for the budget."""
         refs, durable = self._bodies.refs, self._bodies.durable
         is_worth = stored * 100 <= handle.size * limits.PACKED_PERCENT_MAX
         if not is_worth:
@@ -165,9 +189,12 @@ class BackgroundWork:
         return is_worth
 
     def _source(self, digest: bytes, handle: Handle) -> Generator[None, None, tuple[bool, Iterator[bytes]]]:
-        """A body as it is, compressed or not, in slices; for as long as it is there.
+        """Return a flag for packed bytes and the stored bytes of a body, in slices.
 
-        What comes back from a disk is looked at first: rotten bytes must not pass for good ones.
+        Bytes from the durable store are expanded and hashed first, because a damaged body must not be served as a sound
+        one. The slices are recorded on the way and returned, so that the store is read once. If the body is deleted
+        meanwhile, the slices end early: the caller notices it by the handle, and gives up. Raise `StoreDamaged` for a
+        body that does not match its digest; it is remembered as corrupt, so that the error is reported once.
         """
         if handle.segment != IN_STORE:
             return handle.packed, self._slices(digest, handle)
@@ -180,7 +207,7 @@ class BackgroundWork:
             for piece in unpack_slices(recorded) if packed else recorded:
                 found.update(piece)
                 yield
-                if self._bodies.handles.get(digest) is not handle:  # deleted meanwhile: the rest is not there any more
+                if self._bodies.handles.get(digest) is not handle:  # deleted meanwhile, and its bytes with it
                     return packed, iter(())
         except RuntimeFault:
             found = hashlib.sha256(b"what cannot be expanded")
@@ -192,6 +219,7 @@ class BackgroundWork:
         return packed, iter(stored)
 
     def _encoded(self, slices: Iterator[bytes], size: int, *, pack: bool, expand: bool) -> Iterator[bytes]:
+        """Yield the bytes of the new form: packed, expanded or unchanged. Small bodies are converted in one step."""
         if size <= limits.WORK_BYTES_PER_SLICE:
             stored = b"".join(slices)
             yield self._compressor.pack(stored) if pack else unpack(stored, size) if expand else stored
@@ -199,7 +227,7 @@ class BackgroundWork:
         yield from Compressor().pack_slices(slices) if pack else unpack_slices(slices) if expand else slices
 
     def _slices(self, digest: bytes, handle: Handle) -> Iterator[bytes]:
-        """What is stored of a body in a segment, for as long as it is there."""
+        """Yield the stored bytes of a body in a segment, for as long as the body is there."""
         for start in range(0, handle.stored, limits.WORK_BYTES_PER_SLICE):
             if self._bodies.handles.get(digest) is not handle:
                 return
@@ -207,7 +235,11 @@ class BackgroundWork:
             yield self._bodies.segment(handle.segment).read(handle.offset + start, length)
 
     def _empty_one(self, arena: Arena) -> Generator[None, None, bool]:
-        """Move what is live out of the segment that is most worth it; whether one went."""
+        """Move the live bodies out of the segment that gains the most. Return True if a segment was freed.
+
+        The segment is walked by its headers. A record is live if the body's handle still points at it; all others are
+        dead copies. The segment retires by itself when the last live body has moved.
+        """
         victim = arena.victim(pressed=arena.bytes * 100 > limits.PRESSED_PERCENT * arena.limit)
         if victim is None:
             return False
@@ -233,7 +265,10 @@ class BackgroundWork:
         packed: bool,
         emptying: bool = False,
     ) -> Generator[None, None, bool]:
-        """Write a body elsewhere, piece by piece, and only then let go of its old place; whether there was room."""
+        """Write a body elsewhere, piece by piece, and then free its old place. Return True unless there was no room.
+
+        The handle is exchanged last. If the body was deleted or moved while it was copied, the copy is given up.
+        """
         place: ArenaSpan | None = None
         try:
             place = target.reserve(stored, emptying=emptying)
@@ -248,7 +283,7 @@ class BackgroundWork:
                 target.abandon(place)
                 return True
             target.commit(place, digest)
-        except (OutOfRoom, OSError):  # a disk can fail even where it has given room
+        except (OutOfRoom, OSError):  # a disk can fail even after the allocation
             if place is not None:
                 target.abandon(place)
             return False
@@ -258,7 +293,7 @@ class BackgroundWork:
     def _move_to_durable(
         self, digest: bytes, old: Handle, durable: DurableBodies, pieces: list[bytes], *, packed: bool
     ) -> Generator[None, None, None]:
-        """Leave a body to the durable, which has it already: at the most it is written anew there, compressed."""
+        """Leave a body to the durable store, which has it already. It is rewritten there only if it is packed now."""
         if packed and len(pieces) == 1:
             durable.put(digest, old.size, pieces[0], packed=True)
         elif packed:
@@ -276,13 +311,14 @@ class BackgroundWork:
 
 
 def _recording(slices: Iterable[bytes], recorded: list[bytes]) -> Iterator[bytes]:
+    """Yield the slices, and collect them in a list."""
     for each in slices:
         recorded.append(each)
         yield each
 
 
 def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in parts of the size in which they are written; compressed pieces can be tiny."""
+    """Yield the same bytes in parts of the size in which they are written, since packed pieces can be tiny."""
     gathered = bytearray()
     for piece in pieces:
         gathered += piece

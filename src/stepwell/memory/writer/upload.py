@@ -1,4 +1,8 @@
-"""An upload: a large body on its way into the arena, and, where there is one, into the durable."""
+"""An upload: one large body on its way into the arena and, if there is one, into the durable store.
+
+The bytes are received straight into reserved shared memory, hashed as they arrive, and written to the durable store in
+parts of a bounded size, so that the last byte of a large body does not cause one large write.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,11 @@ from stepwell.memory.writer.durable_bodies import DurableBodies
 
 
 class Upload:
-    """Bytes are received straight into their place, hashed as they come, and written down in parts."""
+    """One upload, from the reservation to `finish` or `abandon`, one of which has to be called.
+
+    The connection's `Uploads` owns it. While a view of `room` exists the segment cannot be closed: the receiver
+    releases it.
+    """
 
     def __init__(self, arena: Arena, place: ArenaSpan, view: memoryview, durable: DurableBodies | None = None) -> None:
         self._arena = arena
@@ -25,11 +33,11 @@ class Upload:
 
     @property
     def room(self) -> memoryview:
-        """Where the next bytes belong; empty when they have all come. The caller releases it."""
+        """The memory where the next bytes belong; empty when all have arrived. The caller releases it."""
         return self._view[self._written :]
 
     def took(self, size: int) -> None:
-        """So many bytes have been put there."""
+        """Note that `size` bytes were received into `room`: hash them, and write the parts that are complete."""
         with self._view[self._written : self._written + size] as arrived:
             self._hash.update(arrived)
         self._written += size
@@ -45,15 +53,16 @@ class Upload:
             self._parts += 1
 
     def prepare(self) -> bool:
-        """Allocate a little more of its memory; whether all of it is there."""
+        """Allocate a bounded part of the memory. Return True if all of it is allocated."""
         return self._arena.prepare(self.place)
 
     @property
     def is_complete(self) -> bool:
+        """True if all bytes have arrived."""
         return self._written == self.place.length
 
     def finish(self, *, is_new: Callable[[bytes], bool]) -> bytes:
-        """The digest of what came. What is there already is not written down twice."""
+        """Return the digest of the body. A body that is stored already is not written to the durable store again."""
         self._view.release()
         digest = self._hash.digest()
         if self._durable is not None:
@@ -64,7 +73,7 @@ class Upload:
         return digest
 
     def abandon(self) -> None:
-        """The rest will not come."""
+        """Give up the reserved memory and the parts that were written."""
         self._view.release()
         self._arena.abandon(self.place)
         if self._durable is not None:
