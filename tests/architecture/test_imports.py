@@ -46,7 +46,9 @@ def empty_package(tmp_path: Path) -> Path:
     for contract in contracts:
         layers = re.findall(r"\w+", " ".join(contract.get("layers", ())))
         named.update(f"{container}.{layer}" for container in contract.get("containers", ()) for layer in layers)
-        named.update(each for kind in ("source", "forbidden") for each in contract.get(f"{kind}_modules", ()))
+        named.update(
+            each for kind in ("source", "forbidden", "protected") for each in contract.get(f"{kind}_modules", ())
+        )
     for module in named:
         if module.startswith("stepwell."):
             folder = tmp_path.joinpath(*module.replace("*", "tiers").split("."))
@@ -68,6 +70,13 @@ def empty_package(tmp_path: Path) -> Path:
         ("domain/plans/apply.py", "import stepwell.domain.tasks", "plans is not allowed to import"),
         ("domain/tiers/model/__init__.py", "import stepwell.domain.state", "tiers.model is not allowed to import"),
         ("domain/plans/apply.py", "import stepwell.domain.machine", "plans is not allowed to import"),
+        ("client/api.py", "import stepwell.memory.writer", "stepwell.client.api -> stepwell.memory.writer"),
+        (
+            "memory/reader/view.py",
+            "import stepwell.memory.writer",
+            "stepwell.memory.reader.view -> stepwell.memory.writer",
+        ),
+        ("manager/loop.py", "import stepwell.memory.reader", "stepwell.manager.loop -> stepwell.memory.reader"),
         ("homeless.py", "", "homeless"),
     ],
 )

@@ -69,4 +69,4 @@ def test_one_by_one(asked: list[list[Command[Reply]]], hot_tokens: int) -> None:
         assert one.bodies() == other.bodies()
         revision = one.owner.revision
         feeds = (each.owner.journal.feed for each in (one, other))
-        assert len({repr(feed.after(0, 1_000, revision)) for feed in feeds}) == 1
+        assert len({repr(feed.events_after(0, 1_000, revision)) for feed in feeds}) == 1

@@ -198,7 +198,7 @@ class Memory(RuleBasedStateMachine):
     def work(self, steps: int) -> None:
         """Some slices, with a look at everything after each."""
         for _ in range(steps):
-            if not self.owner.bodies.labour.work(0):
+            if not self.owner.bodies.background.work(0):
                 break
             self.bodies_are_right()
 
@@ -212,7 +212,7 @@ class Memory(RuleBasedStateMachine):
     @rule()
     def retire(self) -> None:
         """What is gone is told to the client."""
-        self.mappings.retire(number for number, _ in self.owner.bodies.let_go())
+        self.mappings.retire(number for number, _ in self.owner.bodies.close_retired())
 
     @rule(seconds=st.sampled_from([0.0, 0.0, 2 * limits.CATALOGUE_IDLE_SECONDS]))
     def housekeep(self, seconds: float) -> None:
@@ -278,7 +278,7 @@ class Memory(RuleBasedStateMachine):
     def share(self, handle: Handle) -> None:
         """The client is given a descriptor."""
         segment = self.owner.bodies.segment(handle.segment)
-        self.mappings.adopt(segment.number, segment.size, os.dup(segment.descriptor))
+        self.mappings.map_segment(segment.number, segment.size, os.dup(segment.descriptor))
 
     def read(self, handle: Handle) -> bytes:
         stored = self.owner.bodies.segment(handle.segment).read(handle.offset, handle.stored)
@@ -318,7 +318,7 @@ class Memory(RuleBasedStateMachine):
     @invariant()
     def sums_are_right(self) -> None:
         arena, files = self.owner.bodies.arena, self.owner.bodies.files
-        assert arena.bytes <= arena.limit or (arena._is_over and arena.bytes <= ARENA)
+        assert arena.bytes <= arena.limit or (arena._exceeds_limit and arena.bytes <= ARENA)
         reserved = [upload.place.length for upload, _ in self.uploads.values()]
         logs = [log for each in self.owner._catalogues._by_project.values() for log in each.logs]
         listed = [segment.size for log in logs for segment in log._segments]
@@ -359,7 +359,7 @@ class Memory(RuleBasedStateMachine):
         self.uploads.clear()
         self.work_all()
         bodies = self.owner.bodies
-        assert (len(bodies), bodies.arena.live, bodies.files.live, bodies.labour.waiting) == (0, 0, 0, 0)
+        assert (len(bodies), bodies.arena.live, bodies.files.live, bodies.background.waiting) == (0, 0, 0, 0)
         assert len(bodies.arena.segments) <= 1
         assert len(bodies.files.segments) <= 1
 

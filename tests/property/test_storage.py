@@ -142,17 +142,17 @@ class Storage(RuleBasedStateMachine):
         self.events: list[AnyEvent] = []  # since the last commit
         self.written: set[Key] = set()
         self.sessions, self.replies = dict(self.ledger.sessions), dict(self.ledger.replies)
-        journal, note = self.made.journal, self.made.journal.note
+        journal, note = self.made.journal, self.made.journal.record
 
         def noted(outcomes: list[Outcome], now_ms: int) -> None:
             for each in outcomes:
                 self.events += events_of(each.changes, each.revision, now_ms, journal._projects_of)
             note(outcomes, now_ms)
 
-        self.patch.setattr(journal, "note", noted)
+        self.patch.setattr(journal, "record", noted)
         if budget is None:
             self.ledger.compare(self.state)
-            self.made.owner.settle(None, self.origin("manager"))
+            self.made.owner.enforce_budget(None, self.origin("manager"))
 
     def origin(self, session: str = "alice", uploads: dict[int, tuple[bytes, int]] | None = None) -> Origin:
         return Origin(session, self.now_ms, uploads=uploads or {})
@@ -258,25 +258,25 @@ class Storage(RuleBasedStateMachine):
     def answer(self, session: str, request_id: int, frame: bytes) -> None:
         if session not in self.sessions:
             self.sessions[session] = SessionRow(session, ("p",), 1, "boot/1")
-            self.made.journal.welcome(self.sessions[session])
+            self.made.journal.record_session(self.sessions[session])
         number = self.sessions[session].answered + request_id  # a request of before that is not answered any more
         self.replies[session, number] = frame
-        self.made.journal.remember(session, number, frame)
+        self.made.journal.record_reply(session, number, frame)
 
     @rule(session=SESSIONS)
     def part(self, session: str) -> None:
-        self.made.journal.part(session)
+        self.made.journal.record_session_end(session)
         self.sessions.pop(session, None)
         self.replies = {key: frame for key, frame in self.replies.items() if key[0] != session}
 
     @rule(steps=st.integers(1, 30), commits=st.booleans())
     def work(self, steps: int, commits: bool) -> None:  # noqa: FBT001
         for _ in range(steps):
-            if not self.made.owner.bodies.labour.work(0):
+            if not self.made.owner.bodies.background.work(0):
                 break
             if commits:
                 self.commit()
-        self.made.owner.bodies.let_go()
+        self.made.owner.bodies.close_retired()
 
     @rule(answered=st.integers(0, 5), seconds=st.sampled_from([0.0, 2 * limits.RECENCY_SECONDS]))
     def housekeep(self, answered: int, seconds: float) -> None:
@@ -302,7 +302,7 @@ class Storage(RuleBasedStateMachine):
         for key, entry in table.entries.items():
             is_new = self.entries.get(key) is not entry or key in self.written
             uses[key] = (entry.row, rows.use_values(entry) if is_new else earlier.uses[key][1])
-        told, _ = self.made.journal.feed.after(earlier.revision, ALL, self.state.revision)
+        told, _ = self.made.journal.feed.events_after(earlier.revision, ALL, self.state.revision)
         assert list(told) == self.events
         self.ledger = Ledger(
             self.state.revision,
@@ -393,7 +393,7 @@ class Storage(RuleBasedStateMachine):
         for _ in range(STEPS_MAX):
             self.work(20, commits=False)
             self.housekeep(0, 2 * limits.RECENCY_SECONDS)
-            if not (self.made.owner.bodies.labour.waiting or self.made.store.is_untidy):
+            if not (self.made.owner.bodies.background.waiting or self.made.store.is_untidy):
                 break
         else:
             raise AssertionError("the work has no end")

@@ -79,7 +79,7 @@ class _Watcher:
 
 
 def _after_apply(_watcher: _Watcher) -> None:
-    _before(Journal, "commit", lambda journal: _die() if _is_fatal(journal._turn) else None)
+    _before(Journal, "commit", lambda journal: _die() if _is_fatal(journal._batch) else None)
 
 
 def _before_commit(_watcher: _Watcher) -> None:

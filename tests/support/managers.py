@@ -34,12 +34,12 @@ class Stage:
         self.listener = listen(address)
         self.store = store or NullStore(ENCODING, EPOCH)
         self.owner = StateOwner(budget, self.store)
-        kept = self.owner.kept
+        kept = self.owner.stored
         self.requests = RequestHandler(self.owner, StateClock(kept.clock_ms if kept else 0), Logger(LogLevel.WARNING))
         self.loop = Loop(self.listener, self.requests, log=Logger(LogLevel.WARNING), signals=signals, spin_s=0)
         if kept is not None:
-            self.requests.resume(budget, kept)
-            self.loop.expect(kept)
+            self.loop.housekeeping.resume(budget, kept)
+            self.loop.restore_sessions(kept)
         self.owner.journal.commit()
 
     def turn(self, times: int = 1) -> None:
@@ -56,7 +56,7 @@ class Stage:
 
     @property
     def peers(self) -> int:
-        return len(self.loop._guests)
+        return len(self.loop._connections)
 
     @property
     def sessions(self) -> int:

@@ -201,11 +201,11 @@ class Channel:
         """Say which memory we let go of."""
         mappings = self.twin.mappings
         if mappings.has_released:
-            released = mappings.take_released()
+            released = mappings.pop_released()
             try:
                 link.tell(SegmentsReleased(released))
             except RuntimeLost:
-                mappings.put_back(released)
+                mappings.restore_released(released)
                 raise
 
     # Connections.

@@ -1,4 +1,10 @@
-"""Guests: connected peers and what the loop knows of them."""
+"""The manager's record of one client connection.
+
+`transport.peer.Peer` has the bytes: framing, outbox, descriptors. `ClientConnection` adds what the loop and its helpers
+know about the connection: its session, its uploads, the segments that it has received and the request that it waits
+for. The classes that serve a kind of connection (`Watchers`, `TaskDispatcher`, `DeferredRequests`) keep tables of
+these.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +22,30 @@ WRITE: Final = select.EPOLLOUT
 
 
 class ClientConnection:
-    """A connection, its session once it has said Hello, and what it is waiting for."""
+    """One accepted connection, from `accept` to its end.
+
+    The loop creates and removes it; only the loop's thread uses it. `session` is None until the handshake: a connection
+    without a session may send nothing but Hello.
+
+    The flags `is_watching`, `is_working` and `is_following` are three flags and not one role, because the protocol lets
+    a connection be a worker and a follower at once. A watching connection may send no further request.
+
+    `known` holds the segments whose descriptors this connection has received: the manager sends each descriptor once
+    per connection, because a client that reconnects may have lost frames that were in flight.
+
+    `deferred` is a request that cannot be answered yet. The requests behind it stay unread until it is answered.
+    """
 
     __slots__ = (
         "credentials",
+        "deferred",
+        "deferred_at_s",
         "interest",
         "is_following",
         "is_watching",
         "is_working",
         "joined_at_s",
         "known",
-        "parked",
-        "parked_at_s",
         "peer",
         "session",
         "uploads",
@@ -40,9 +58,9 @@ class ClientConnection:
         self.joined_at_s = now_s
         self.session: SessionRecord | None = None
         self.interest = READ
-        self.is_watching = False  # it is told what happens, and asks nothing any more
-        self.is_working = False  # it is given tasks
-        self.is_following = False  # it is told what becomes of its session's tasks
-        self.known: set[int] = set()  # segments whose descriptors this connection has carried
-        self.parked: OfferUpload | AskView | None = None  # cannot be answered yet; what comes behind it waits
-        self.parked_at_s = now_s
+        self.is_watching = False  # receives events
+        self.is_working = False  # receives tasks
+        self.is_following = False  # receives the outcomes of its session's tasks
+        self.known: set[int] = set()
+        self.deferred: OfferUpload | AskView | None = None
+        self.deferred_at_s = now_s

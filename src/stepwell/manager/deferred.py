@@ -1,6 +1,8 @@
-"""Parking: requests that cannot be answered yet, because room is being made or a catalogue listed.
+"""Deferred requests: offers of uploads and requests for views that cannot be answered yet.
 
-Whoever sent one waits, and what they send behind it; nobody else does.
+An upload may have to wait until room is made in shared memory, a view until the catalogue of a project is listed. The
+connection is then suspended: the loop tries the request again in each turn, and requests behind it wait. Other
+connections are not affected. A request that waits for longer than `limits.GRANT_SECONDS_MAX` is refused with `Busy`.
 """
 
 from __future__ import annotations
@@ -10,63 +12,69 @@ from typing import assert_never
 from stepwell import limits
 from stepwell.manager.connection import ClientConnection
 from stepwell.manager.request_handler import RequestHandler
-from stepwell.manager.segment_sharing import SegmentSharing
+from stepwell.manager.shared_segments import SegmentSharing
 from stepwell.protocol.messages import AskView, OfferUpload, Response, UploadGranted, ViewOpened
 
 
 class DeferredRequests:
-    """The guests that wait, by their descriptor."""
+    """The connections with a deferred request, by descriptor. The loop owns it and resumes each of them once a turn."""
 
     def __init__(self, requests: RequestHandler, sharing: SegmentSharing, epoch: str) -> None:
         self._requests = requests
         self._sharing = sharing
         self._epoch = epoch
-        self.guests: dict[int, ClientConnection] = {}
+        self.connections: dict[int, ClientConnection] = {}
 
-    def resume(self, guest: ClientConnection, parked: OfferUpload | AskView, now_s: float) -> bool:
-        """Answer what could not be answered before, if it can be now; whether the guest may go on."""
-        fd = guest.peer.fileno()
-        self.guests[fd] = guest
-        is_overdue = now_s - guest.parked_at_s > limits.GRANT_SECONDS_MAX
-        match parked:
+    def resume(self, connection: ClientConnection, deferred: OfferUpload | AskView, now_s: float) -> bool:
+        """Try to answer the deferred request of a connection.
+
+        Return True if it is answered and the connection may continue.
+        """
+        fd = connection.peer.fileno()
+        self.connections[fd] = connection
+        is_overdue = now_s - connection.deferred_at_s > limits.GRANT_SECONDS_MAX
+        match deferred:
             case OfferUpload():
-                is_done = self._grant(guest, parked, now_s, is_overdue=is_overdue)
+                is_done = self._grant(connection, deferred, now_s, is_overdue=is_overdue)
             case AskView():
-                is_done = self._open_view(guest, parked, now_s, is_overdue=is_overdue)
+                is_done = self._open_view(connection, deferred, now_s, is_overdue=is_overdue)
             case _:
-                assert_never(parked)
+                assert_never(deferred)
         if is_done:
-            guest.peer.progressed_at_s = now_s  # it waited for us: its time to read the answer begins now
-            guest.parked = None
-            del self.guests[fd]
+            # The peer waited for the manager, so its time to read the answer begins now.
+            connection.peer.progressed_at_s = now_s
+            connection.deferred = None
+            del self.connections[fd]
         return is_done
 
-    def leave(self, fd: int) -> None:
-        """A guest is gone."""
-        self.guests.pop(fd, None)
+    def remove(self, fd: int) -> None:
+        """Forget a connection that has ended."""
+        self.connections.pop(fd, None)
 
-    def _grant(self, guest: ClientConnection, offer: OfferUpload, now_s: float, *, is_overdue: bool) -> bool:
-        assert guest.session is not None
-        origin = self._requests.origin(guest.session)
-        accepted = guest.uploads.grant(offer, origin, now_s, is_overdue=is_overdue)
+    def _grant(self, connection: ClientConnection, offer: OfferUpload, now_s: float, *, is_overdue: bool) -> bool:
+        """Answer an offered upload. A granted one makes the peer receive the plain bytes next."""
+        assert connection.session is not None
+        origin = self._requests.origin(connection.session)
+        accepted = connection.uploads.grant(offer, origin, now_s, is_overdue=is_overdue)
         if accepted is None:
             return False
-        guest.peer.send(UploadGranted(offer.number, accepted))
+        connection.peer.send(UploadGranted(offer.number, accepted))
         if accepted:
-            guest.peer.expect(guest.uploads, now_s)
+            connection.peer.expect(connection.uploads, now_s)
         return True
 
-    def _open_view(self, guest: ClientConnection, question: AskView, now_s: float, *, is_overdue: bool) -> bool:
-        assert guest.session is not None
+    def _open_view(self, connection: ClientConnection, question: AskView, now_s: float, *, is_overdue: bool) -> bool:
+        """Answer a request for a view. The descriptors of its segments go first."""
+        assert connection.session is not None
         opened: ViewOpened | Response | None
         if is_overdue:
             opened = self._requests.too_late(question)
         else:
-            opened = self._requests.open_view(question, guest.session, self._epoch, now_s)
+            opened = self._requests.open_view(question, connection.session, self._epoch, now_s)
         if opened is None:
             return False
         if isinstance(opened, ViewOpened):
-            self._sharing.share_view(guest, opened)
-        self._sharing.notify(guest)
-        guest.peer.send(opened)
+            self._sharing.share_view(connection, opened)
+        self._sharing.send_retired(connection)
+        connection.peer.send(opened)
         return True

@@ -1,7 +1,12 @@
-"""The feed: what was committed last, as events. Whoever watches has a place in it, and nothing else of ours.
+"""The event feed: the latest committed changes as events, for watchers.
 
-A watcher that is slow or late costs its own outbox and a bounded part of a turn: the feed goes on, and forgets. What
-it has forgotten is read from the store, if there is one, or else missed, and whoever missed it is told so.
+A watcher has a position (a revision) in the feed and nothing else here. A watcher that is slow or late costs its own
+outbox and a bounded part of a turn: the feed continues and forgets its oldest steps. Forgotten events are read from the
+store, if there is a durable one. Otherwise the watcher has missed them, and receives `WatchLagged`.
+
+Building events takes longer than keeping changes, and mostly no client watches. Changes of fragments, which are the
+most frequent, are therefore kept as changes and become events when a watcher reaches them. Changes that belong to a
+plan become events at once, because the plan may be forgotten before a watcher comes.
 """
 
 from __future__ import annotations
@@ -26,19 +31,19 @@ _revision = attrgetter("revision")
 
 
 class Archive(Protocol):
-    """Where events are that the feed has forgotten."""
+    """The store of events that the feed has forgotten."""
 
     def events_after(self, revision: int, limit: int) -> list[AnyEvent]:
-        """The events behind a revision, at least `limit` if there are as many, and always whole revisions."""
+        """Return the events behind a revision: whole revisions, at least `limit` events if there are as many."""
         ...
 
     def oldest_event(self) -> int:
-        """The revision behind which no event is missing."""
+        """Return the revision behind which no event is missing."""
         ...
 
 
 class _Step(Struct):
-    """What happened at one revision: changes, until somebody asks for the events."""
+    """The changes of one revision, or the events that were built from them. `size` counts them against the bound."""
 
     revision: int
     at_ms: int
@@ -50,52 +55,52 @@ class _Step(Struct):
 class EventFeed:
     """The latest steps, bounded by the number of their changes.
 
-    Making events takes longer than keeping changes, and mostly nobody asks: of fragments, which are what changes
-    most, they are made when somebody does. Whatever belongs to a plan is told at once, because the plan may be
-    forgotten before anybody asks.
+    The journal owns it and fills it behind each commit; watchers read it in the same thread. Steps are in the order of
+    their revisions. `floor` is the revision behind which every event is in memory. A new fragment, the most frequent
+    change, is kept as its row alone.
     """
 
     def __init__(self, projects_of: ProjectsOf, *, floor: int = 0, archive: Archive | None = None) -> None:
         self._projects_of = projects_of
         self._archive = archive
-        self._steps: deque[_Step | FragmentRow] = deque()  # the row alone, of a fragment that was new: as nearly always
+        self._steps: deque[_Step | FragmentRow] = deque()
         self._size = 0
-        self._floor = floor  # of what is in memory: every event behind it
+        self._floor = floor
 
-    def resume(self, revision: int) -> int:
-        """The revision itself, if no event behind it is forgotten; or else where to go on."""
+    def resume_point(self, revision: int) -> int:
+        """Return the revision itself if no event behind it is forgotten, or else the revision to continue from."""
         if revision >= self._floor:
             return revision
         floor = self._floor if self._archive is None else min(self._floor, self._archive.oldest_event())
         return max(revision, floor)
 
-    def note(self, outcomes: Sequence[Outcome], at_ms: int) -> None:
-        """Take the committed outcomes of one revision."""
+    def record(self, outcomes: Sequence[Outcome], at_ms: int) -> None:
+        """Add the outcomes of one revision."""
         changes = tuple(chain.from_iterable(outcome.changes for outcome in outcomes))
         if changes:
             step = _Step(outcomes[0].revision, at_ms, len(changes), changes)
             if not all(type(change.after or change.before) is FragmentRow for change in changes):
-                self._tell(step)
+                self._build_events(step)
             self._add(step)
 
-    def note_new(self, rows: Sequence[FragmentRow]) -> None:
-        """Take fragments that were not there before, each of which was all that happened at its revision."""
+    def record_new_fragments(self, rows: Sequence[FragmentRow]) -> None:
+        """Add fragments that were created, each as the only change of its revision."""
         self._steps.extend(rows)
         self._size += len(rows)
         if self._size > limits.EVENTS_BUFFERED:
-            self._forget()
+            self._trim()
 
     def publish(self, events: Sequence[AnyEvent]) -> None:
-        """Take committed events, of one revision or of several."""
+        """Add committed events, of one or more revisions."""
         for revision, group in groupby(events, _revision):
             together = tuple(group)
             self._add(_Step(revision, together[0].at_ms, len(together), (), together))
 
-    def after(self, revision: int, limit: int, committed: int) -> tuple[Sequence[AnyEvent], int]:
-        """What happened behind a revision of which nothing is forgotten, and up to which it is told with that.
+    def events_after(self, revision: int, limit: int, committed: int) -> tuple[Sequence[AnyEvent], int]:
+        """Return the events behind a revision, and the revision up to which they are complete.
 
-        At least `limit` events, if there are as many, and always whole revisions. `committed` is how far there is
-        anything to tell.
+        There are at least `limit` events if there are as many, and always whole revisions. `committed` is the latest
+        revision. The caller has checked with `resume_point` that nothing behind the revision is forgotten.
         """
         if revision < self._floor:
             assert self._archive is not None, "the caller has asked where to resume"
@@ -105,10 +110,11 @@ class EventFeed:
         for at in range(bisect_right(self._steps, revision, key=_revision), len(self._steps)):
             if len(events) >= limit:
                 return events, self._steps[at].revision - 1
-            events += self._tell(self._steps[at])
+            events += self._build_events(self._steps[at])
         return events, committed
 
-    def _tell(self, step: _Step | FragmentRow) -> Sequence[AnyEvent]:
+    def _build_events(self, step: _Step | FragmentRow) -> Sequence[AnyEvent]:
+        """Return the events of a step. They are built once and then replace the changes."""
         if isinstance(step, FragmentRow):
             return events_of((RowChanged(None, step),), step.revision, step.placed_at_ms, self._projects_of)
         if step.changes:
@@ -119,10 +125,10 @@ class EventFeed:
     def _add(self, step: _Step) -> None:
         self._steps.append(step)
         self._size += step.size
-        self._forget()
+        self._trim()
 
-    def _forget(self) -> None:
-        """Let go of the oldest, so that the bound holds."""
+    def _trim(self) -> None:
+        """Forget the oldest steps until the bound holds, and raise the floor."""
         while self._size > limits.EVENTS_BUFFERED:
             oldest = self._steps.popleft()
             self._size -= oldest.size if isinstance(oldest, _Step) else 1

@@ -1,6 +1,14 @@
-"""The journal: what this turn has changed so far, and the one place where that is made to survive.
+"""The journal: the changes of one turn, and the one place where they are committed.
 
-Nothing that a turn did is told to anybody before `commit` has returned: no reply leaves, and no event.
+During a turn the state changes in memory, and the journal collects what the store needs to know about it in a
+`CommitBatch`. `commit` writes the batch in one transaction and publishes its events afterwards. Before `commit` has
+returned, no reply and no event of the turn leaves the manager.
+
+Fragments are collected by key and resolved at the commit, so that a fragment that changed ten times in a turn is
+written once. Other rows are collected with their latest value. Access times of fragments that were only read are not
+part of the turn: they are written at intervals, a bounded number at a time, and a crash loses the latest of them.
+
+Without a durable store the journal only passes the changes on to the event feed.
 """
 
 from __future__ import annotations
@@ -19,84 +27,95 @@ from stepwell.storage.store import BodyRow, CommitBatch, Durability, SessionRow,
 
 
 class Journal:
-    """Collects for a store. Where there is none that keeps anything, it only passes on what happened."""
+    """Collects the changes of a turn for a store, and implements `DurableBodies` for the body store.
+
+    The state owner creates it and the loop commits it; both belong to the same thread. If `Store.commit` fails, the
+    manager stops, since the state in memory is then ahead of the disk.
+    """
 
     def __init__(self, store: Store, state: State) -> None:
         self.store = store
         self._state = state
         self.is_durable = store.durability is not Durability.NONE
         self.feed = EventFeed(self._projects_of, floor=state.revision, archive=store if self.is_durable else None)
-        self._turn = CommitBatch()
+        self._batch = CommitBatch()
         self._is_changed = False
-        self._answered: dict[str, int] = {}  # by session, as far as it is written
+        self._answered: dict[str, int] = {}  # by session, as the store has it
         self._write_uses_at_s = 0.0
         if self.is_durable:
             state.fragments.start_tracking_reads()
 
     @property
     def revision(self) -> int:
-        """How far what has happened goes, committed or not."""
+        """The revision of the state, committed or not."""
         return self._state.revision
 
-    def begin_with(self, budget: TierBudget) -> None:
-        """What a store that has nothing yet has to know."""
-        self._turn.rows[TierBudget] = {budget.key: budget}
+    def record_initial_budget(self, budget: TierBudget) -> None:
+        """Write the budget into a new store, which has no rows yet."""
+        self._batch.rows[TierBudget] = {budget.key: budget}
         self._is_changed = True
 
-    def note(self, outcomes: Sequence[Outcome], now_ms: int) -> None:
-        """Something happened, at one revision."""
+    def record(self, outcomes: Sequence[Outcome], now_ms: int) -> None:
+        """Collect the outcomes of one revision."""
         if not self.is_durable:
-            self.feed.note(outcomes, now_ms)  # there is nothing that could fail before it is told
+            self.feed.record(outcomes, now_ms)  # without a commit nothing can fail before the events are published
             return
-        turn = self._turn
+        batch = self._batch
         for outcome in outcomes:
             for change in outcome.changes:
                 row = change.after or change.before
                 assert row is not None
                 if isinstance(row, FragmentRow):
-                    turn.fragments[row.key] = None  # as it is when the turn is over
+                    batch.fragments[row.key] = None  # `commit` fills in the entry
                     if change.after is None:
-                        turn.removed.append(row.serial)
+                        batch.removed.append(row.serial)
                 else:
-                    turn.rows.setdefault(type(row), {})[row.key] = change.after
-            turn.events += events_of(outcome.changes, outcome.revision, now_ms, self._projects_of)
-        turn.now_ms = now_ms
+                    batch.rows.setdefault(type(row), {})[row.key] = change.after
+            batch.events += events_of(outcome.changes, outcome.revision, now_ms, self._projects_of)
+        batch.now_ms = now_ms
         self._is_changed = True
 
-    def note_new(self, rows: Sequence[FragmentRow]) -> None:
-        """Fragments are there that were not, and nothing else happened at their revisions."""
+    def record_new_fragments(self, rows: Sequence[FragmentRow]) -> None:
+        """Collect fragments that were created, each as the only change of its revision.
+
+        This is the fast path of `record`.
+        """
         if not self.is_durable:
-            self.feed.note_new(rows)
+            self.feed.record_new_fragments(rows)
             return
-        turn = self._turn
+        batch = self._batch
         for row in rows:
             change = (RowChanged(None, row),)
-            turn.fragments[row.key] = None
-            turn.events += events_of(change, row.revision, row.placed_at_ms, self._projects_of)
-            turn.now_ms = row.placed_at_ms
+            batch.fragments[row.key] = None
+            batch.events += events_of(change, row.revision, row.placed_at_ms, self._projects_of)
+            batch.now_ms = row.placed_at_ms
         self._is_changed = True
 
-    def remember(self, session_id: str, request_id: int, frame: bytes) -> None:
-        """A request of which something took effect was answered: sent again, it has to get the same answer."""
+    def record_reply(self, session_id: str, request_id: int, frame: bytes) -> None:
+        """Store the reply of a request that took effect, so that a later manager gives the same reply."""
         if self.is_durable:
-            self._turn.replies.append((session_id, request_id, frame))
+            self._batch.replies.append((session_id, request_id, frame))
             self._is_changed = True
 
-    def welcome(self, session: SessionRow) -> None:
-        """A session has begun."""
+    def record_session(self, session: SessionRow) -> None:
+        """Store a new session, so that its client finds it after a restart."""
         if self.is_durable:
-            self._turn.sessions[session.session_id] = session
+            self._batch.sessions[session.session_id] = session
             self._is_changed = True
 
-    def part(self, session_id: str) -> None:
-        """A session is over."""
+    def record_session_end(self, session_id: str) -> None:
+        """Delete a session, and the replies of this turn that were remembered for it."""
         if self.is_durable:
-            self._turn.sessions[session_id] = None
-            self._turn.replies = [each for each in self._turn.replies if each[0] != session_id]
+            self._batch.sessions[session_id] = None
+            self._batch.replies = [each for each in self._batch.replies if each[0] != session_id]
             self._is_changed = True
 
     def tidy(self, answered: dict[str, int], now_s: float) -> None:
-        """Throw away what is not needed any more: by session, the requests before this number are answered."""
+        """Delete what is not needed any more, and write access times when they are due.
+
+        `answered` has, by session, the number below which all requests have reached their caller. This also checks that
+        the database is still at its path: a manager whose files were removed must not acknowledge more writes.
+        """
         if not self.is_durable:
             return
         self.store.look()
@@ -105,68 +124,71 @@ class Journal:
         }
         self._answered = answered
         if news or self.store.is_untidy:
-            self._turn.answered = news
+            self._batch.answered = news
             self._is_changed = True
         if now_s >= self._write_uses_at_s and not self.write_uses():
             self._write_uses_at_s = now_s + limits.RECENCY_SECONDS
 
     def write_uses(self) -> bool:
-        """Write down some of what was only read since; whether there is more. Nobody waits for it."""
+        """Collect a bounded number of access times of fragments that were only read. Return True if there are more.
+
+        They decide the LRU order after a restart. No reply depends on them, so they are written at intervals.
+        """
         table = self._state.fragments
         if not table.has_read_entries:
             return False
         for entry in table.drain_read_entries(limits.RECENCY_ROWS_PER_TURN):
-            if entry.row.key not in self._turn.fragments:
-                self._turn.touched.append(entry)
-                self._turn.now_ms = max(self._turn.now_ms, entry.touched_at_ms)
+            if entry.row.key not in self._batch.fragments:
+                self._batch.touched.append(entry)
+                self._batch.now_ms = max(self._batch.now_ms, entry.touched_at_ms)
         self._is_changed = True
         return table.has_read_entries
 
     def commit(self) -> None:
-        """Make all of it survive, and then tell whoever watches."""
+        """Write the batch in one transaction, and publish its events. Raise `StoreFailed` if it cannot be written."""
         if not self._is_changed:
             return
-        turn, self._turn, self._is_changed = self._turn, CommitBatch(), False
+        batch, self._batch, self._is_changed = self._batch, CommitBatch(), False
         table = self._state.fragments
-        for key in turn.fragments:
-            turn.fragments[key] = table.entries.get(key)
-        turn.revision = self._state.revision
-        turn.next_serial, turn.tick = table.next_serial, table.tick
-        self.store.commit(turn)
-        self.feed.publish(turn.events)
+        for key in batch.fragments:
+            batch.fragments[key] = table.entries.get(key)
+        batch.revision = self._state.revision
+        batch.next_serial, batch.tick = table.next_serial, table.tick
+        self.store.commit(batch)
+        self.feed.publish(batch.events)
 
-    # What the bodies' store asks of its vault.
+    # The methods of `DurableBodies`, which the body store calls. What they write becomes durable with the batch.
 
-    def keep(self, digest: bytes, size: int, data: bytes, *, packed: bool) -> None:
+    def put(self, digest: bytes, size: int, data: bytes, *, packed: bool) -> None:
         self._put(BodyRow(digest, size, packed, data))
 
-    def begin(self) -> int:
+    def begin_upload(self) -> int:
         return self.store.next_upload()
 
-    def add(self, number: int, part: int, data: bytes) -> None:
-        self._turn.parts.append((number, part, data))
+    def add_part(self, number: int, part: int, data: bytes) -> None:
+        self._batch.parts.append((number, part, data))
         self._is_changed = True
 
-    def finish(self, number: int, digest: bytes, size: int, *, packed: bool) -> None:
+    def finish_upload(self, number: int, digest: bytes, size: int, *, packed: bool) -> None:
         self._put(BodyRow(digest, size, packed, None, number))
 
-    def abandon(self, number: int) -> None:
-        self._turn.abandoned.append(number)
+    def abandon_upload(self, number: int) -> None:
+        self._batch.abandoned.append(number)
         self._is_changed = True
 
     def drop(self, digest: bytes) -> None:
-        self._forget_upload(digest)
-        self._turn.bodies[digest] = None
+        self._abandon_earlier_upload(digest)
+        self._batch.bodies[digest] = None
         self._is_changed = True
 
     def note_packed(self, digest: bytes, size: int) -> None:
-        self._turn.packed_bytes[digest] = size
+        self._batch.packed_bytes[digest] = size
         self._is_changed = True
 
-    def is_settled(self, digest: bytes) -> bool:
-        return digest not in self._turn.bodies
+    def is_committed(self, digest: bytes) -> bool:
+        return digest not in self._batch.bodies
 
-    def place(self, digest: bytes) -> int:
+    def body_number(self, digest: bytes) -> int:
         return self.store.place(digest)
 
     def read(self, digest: bytes) -> tuple[bool, Iterator[bytes]]:
@@ -176,16 +198,18 @@ class Journal:
         return found
 
     def _put(self, body: BodyRow) -> None:
-        self._forget_upload(body.digest)
-        self._turn.bodies[body.digest] = body
+        """Collect a body that is written as a whole, or whose parts are complete."""
+        self._abandon_earlier_upload(body.digest)
+        self._batch.bodies[body.digest] = body
         self._is_changed = True
 
-    def _forget_upload(self, digest: bytes) -> None:
-        """A body that came in this turn and does not outlast it may have left parts."""
-        earlier = self._turn.bodies.get(digest)
+    def _abandon_earlier_upload(self, digest: bytes) -> None:
+        """Abandon the parts of a body that arrived in this turn and is replaced or dropped before its end."""
+        earlier = self._batch.bodies.get(digest)
         if earlier is not None and earlier.upload is not None:
-            self._turn.abandoned.append(earlier.upload)
+            self._batch.abandoned.append(earlier.upload)
 
     def _projects_of(self, plan_id: str) -> tuple[str, ...]:
+        """Return the projects of a plan, for the scope of its events."""
         plan = self._state.plans.get(plan_id)
         return plan.projects if plan else ()

@@ -1,8 +1,20 @@
 """The loop: one thread, one turn after the other. Poll, read, apply, commit, reply.
 
-Everything that the promises say about order follows from here: requests take effect in the order in which the loop
-applies them, and it applies one at a time. No peer can hold it up, because nothing in it waits for a peer: reading
-and writing never block, work per peer and turn is bounded, and what a peer does not read waits in a bounded outbox.
+All promises about order follow from this module. Requests take effect in the order in which the loop applies them, and
+it applies one at a time. `Loop.turn` shows the whole order in five lines: everything that a turn applies is committed
+by one `Journal.commit`, and replies leave the manager behind that commit only.
+
+No peer can delay the loop, because nothing in it waits for a peer:
+
+- Reads and writes do not block. One turn reads a bounded number of bytes and applies a bounded number of commands for
+  each connection; the rest stays in `_backlog` for the next turn, behind the other connections.
+- A reply that the peer does not read stays in its outbox. Once the outbox is full, the loop reads nothing more from
+  that peer, so that both buffers are bounded; a peer that does not read for too long is evicted.
+- A request that cannot be answered yet (see `deferred`) suspends its own connection only.
+
+Errors are contained at three levels. A refusal is a normal response. A violation of the protocol, or a defect outside
+the state, closes the one connection that caused it. A defect inside the state raises `StateBroken`, which no handler
+here catches, and ends the manager.
 """
 
 from __future__ import annotations
@@ -19,10 +31,11 @@ from stepwell.errors import Busy, ManagerFault, OutcomeUnknown, ProtocolError, S
 from stepwell.manager.connection import READ, WRITE, ClientConnection
 from stepwell.manager.deferred import DeferredRequests
 from stepwell.manager.handshake import Handshake
+from stepwell.manager.housekeeping import Housekeeping
 from stepwell.manager.reply_cache import ReplyCache
 from stepwell.manager.request_handler import RequestHandler
-from stepwell.manager.segment_sharing import SegmentSharing
 from stepwell.manager.sessions import SessionRecord, SessionTable
+from stepwell.manager.shared_segments import SegmentSharing
 from stepwell.manager.task_dispatch import TaskDispatcher
 from stepwell.manager.uploads import Uploads
 from stepwell.manager.watchers import Watchers
@@ -51,11 +64,14 @@ from stepwell.transport.address import credentials
 from stepwell.transport.busy_wait import Spin
 from stepwell.transport.peer import Peer
 
-_HOUSEKEEPING_S = 0.25
-
 
 class Loop:
-    """Serves a listener until one of `signals`, descriptors with the reason that they stand for, is readable."""
+    """Serves the connections of one listening socket.
+
+    The loop owns the connections, the sessions and all their descriptors, and uses the state through `requests.owner`.
+    It belongs to the thread that made the state owner; no method may be called from another thread. `signals` maps
+    descriptors to reasons: when one of them becomes readable, the loop stops accepting, drains and ends.
+    """
 
     def __init__(
         self,
@@ -74,18 +90,20 @@ class Loop:
         self._spin = Spin(spin_s)
         self._sessions = SessionTable()
         self._bodies = requests.owner.bodies
-        self._bodies.labour.on_failure = lambda error: log.error("memory.faulted", exc_info=error)
+        self._bodies.background.on_failure = lambda error: log.error("memory.faulted", exc_info=error)
         self._sharing = SegmentSharing(self._bodies)
-        self._answering = ReplyCache(requests, self._sharing, self._journal)
-        self._guests: dict[int, ClientConnection] = {}
-        self._arrived = memoryview(bytearray(limits.RECEIVE_BYTES_PER_TURN))  # one for all: it is emptied at once
-        self._backlog: dict[int, ClientConnection] = {}  # frames have arrived that no turn has come to yet
-        self._parking = DeferredRequests(requests, self._sharing, self._journal.store.epoch)
+        self._reply_cache = ReplyCache(requests, self._sharing, self._journal)
+        self._connections: dict[int, ClientConnection] = {}
+        # Shared by all connections: `Peer.read` copies its contents into the connection's framer at once.
+        self._receive_buffer = memoryview(bytearray(limits.RECEIVE_BYTES_PER_TURN))
+        # Connections, by descriptor, that have unserved frames or something to flush: the next turn serves them.
+        self._backlog: dict[int, ClientConnection] = {}
+        self._deferred = DeferredRequests(requests, self._sharing, self._journal.store.epoch)
         self._watchers = Watchers(self._journal.feed, requests, log)
-        self._welcoming = Handshake(self._sessions, self._sharing, self._journal)
-        self._dispatcher = TaskDispatcher(requests, self._sharing, log)
+        self._handshake = Handshake(self._sessions, self._sharing, self._journal)
+        self.housekeeping = Housekeeping(requests.owner, requests.clock, log)
+        self._dispatcher = TaskDispatcher(self.housekeeping, self._sharing, log)
         self._started_at_s = self._now_s = requests.now_s()
-        self._housekeep_at_s = self._sweep_at_s = self._tidy_at_s = self._now_s
         self._drain_until_s: float | None = None
         self._evicted = 0
         self._epoll = select.epoll()
@@ -93,308 +111,359 @@ class Loop:
             self._epoll.register(fd, READ)
 
     def run(self) -> None:
-        """Turn until drained, and leave nothing unwritten."""
+        """Turn until the loop is drained.
+
+        Then write the remaining access times, so that a restart keeps the LRU order.
+        """
         while not self._is_drained():
             self.turn()
         while self._journal.write_uses():
             self._journal.commit()
         self._journal.commit()
 
-    def expect(self, kept: StoredState) -> None:
-        """Give those who were connected to an earlier manager their time to come back."""
+    def restore_sessions(self, kept: StoredState) -> None:
+        """Expect the clients of an earlier manager: restore their sessions and watch their processes.
+
+        A session whose client does not reconnect within the grace ends like any other session without connections.
+        """
         self._sessions.restore(kept.sessions, kept.replies, self._now_s)
         for session in self._sessions:
             if session.pidfd is not None:
-                self._watch(session.pidfd)
+                self._watch_process(session.pidfd)
 
     def stop(self, reason: str) -> None:
-        """Accept nobody and nothing more; answer what has arrived, then end."""
+        """Stop accepting connections and reading requests; answer what has arrived, then let `run` end.
+
+        Each connection is read once more here, because a request that was sent before the stop should get its answer.
+        """
         if self._drain_until_s is None:
-            self._log.info("manager.draining", reason=reason, peers=len(self._guests))
+            self._log.info("manager.draining", reason=reason, peers=len(self._connections))
             self._drain_until_s = time.monotonic() + limits.DRAIN_SECONDS_MAX
             self._epoll.unregister(self._listener.fileno())
-            for fd, guest in self._guests.items():
-                guest.peer.read(self._arrived, self._now_s)
-                self._backlog[fd] = guest
+            for fd, connection in self._connections.items():
+                connection.peer.read(self._receive_buffer, self._now_s)
+                self._backlog[fd] = connection
 
     def close(self) -> None:
-        """Let go of every descriptor."""
-        for guest in list(self._guests.values()):
-            self._guests.pop(guest.peer.fileno())
-            guest.uploads.close()
-            guest.peer.close()
+        """Close all connections and every descriptor of the loop. Nothing is committed here."""
+        for connection in list(self._connections.values()):
+            self._connections.pop(connection.peer.fileno())
+            connection.uploads.close()
+            connection.peer.close()
         self._sessions.close()
         self._epoll.close()
 
     def turn(self) -> None:
-        """One turn: what is ready is read and applied, peer by peer; it is committed; and then the replies go out."""
+        """Run one turn: read and apply, commit, reply.
+
+        The order is the guarantee. A reply or an event leaves only after the commit of the changes that it reports, and
+        retired segments are closed last, because replies of this turn may still carry their descriptors.
+        """
         ready = self._poll()
         self._now_s = self._requests.now_s()
         busy = self._apply(ready)
         self._journal.commit()
         self._reply(busy)
-        self._sharing.retire()
+        self._sharing.close_retired()
 
     def _apply(self, ready: list[tuple[int, int]]) -> Collection[ClientConnection]:
-        """Do what is asked; whoever may have to be told of it."""
+        """Apply everything that is ready, and return the connections that may have something to send."""
         for fd, events in ready:
-            self._attend(fd, events)
+            self._on_ready(fd, events)
         busy, self._backlog = self._backlog, {}
-        if self._parking.guests:
-            busy |= self._parking.guests
-        for guest in busy.values():
-            self._serve(guest)
-        if self._now_s >= self._housekeep_at_s:
+        if self._deferred.connections:
+            busy |= self._deferred.connections
+        for connection in busy.values():
+            self._serve(connection)
+        if self._now_s >= self.housekeeping.due_at_s:
             self._housekeep()
         return busy.values()
 
-    def _reply(self, guests: Collection[ClientConnection]) -> None:
-        """Send what was answered. Nothing is sent anywhere else: so that all of it was committed before."""
-        told = self._watchers.tell(self._now_s)
-        told += self._dispatcher.dispatch()
-        for guest in dict.fromkeys((*guests, *told)) if told else guests:
-            self._flush(guest)
+    def _reply(self, connections: Collection[ClientConnection]) -> None:
+        """Send the replies, events and task messages of this turn.
+
+        This is the only place where the manager sends. It runs behind the commit, so that everything sent is durable.
+        """
+        notified = self._watchers.publish(self._now_s)
+        notified += self._dispatcher.dispatch()
+        for connection in dict.fromkeys((*connections, *notified)) if notified else connections:
+            self._flush(connection)
 
     def _poll(self) -> list[tuple[int, int]]:
-        """What is ready. After a busy turn, look again for a moment before sleeping: waking up costs more.
+        """Wait for descriptors that are ready, and return them with their events.
 
-        Bodies change their form in idle moments; while memory is short, or somebody waits for it, after every turn.
+        The wait ends early when a connection has unserved frames, a watcher is behind or a task is due. Before the
+        thread sleeps it polls again for a moment (see `Spin`), because waking up costs as much as serving a request.
+
+        Background work on bodies (compression, emptying of segments) happens here in idle moments. While memory is
+        short, or a deferred request waits for room, a slice of it runs before every turn instead.
         """
-        if (self._parking.guests or self._bodies.is_pressed) and self._requests.owner.work():
+        if (self._deferred.connections or self._bodies.is_pressed) and self._requests.owner.work():
             return self._epoll.poll(0)
         ready = self._epoll.poll(0)
         if ready or self._backlog or self._watchers.has_more or self._dispatcher.has_more:
             return ready
         if self._drain_until_s is not None:
-            return self._epoll.poll(0.01)
+            return self._epoll.poll(limits.DRAIN_POLL_SECONDS)
         if ready := self._spin.look(self._epoll.poll):
             return ready
         if self._requests.owner.work():
             return self._epoll.poll(0)
         return self._epoll.poll(
-            max(0.0, min(self._housekeep_at_s - self._requests.now_s(), self._requests.seconds_to_deadline))
+            max(0.0, min(self.housekeeping.due_at_s - self._requests.now_s(), self.housekeeping.seconds_to_deadline))
         )
 
-    def _attend(self, fd: int, events: int) -> None:
-        guest = self._guests.get(fd)
-        if guest is not None:
-            # Whoever has frames waiting sends no more until they are done: its buffer stays bounded.
-            waits = fd in self._backlog or guest.parked is not None or guest.peer.is_full
-            if guest.parked is not None and events & (select.EPOLLHUP | select.EPOLLERR):
-                guest.peer.is_open = False
+    def _on_ready(self, fd: int, events: int) -> None:
+        """Handle one ready descriptor: a connection, the listener, a stop signal or the death of a client's process."""
+        connection = self._connections.get(fd)
+        if connection is not None:
+            # A connection with unserved frames is not read further, so that its receive buffer stays bounded.
+            waits = fd in self._backlog or connection.deferred is not None or connection.peer.is_full
+            if connection.deferred is not None and events & (select.EPOLLHUP | select.EPOLLERR):
+                connection.peer.is_open = False
             if events & ~WRITE and self._drain_until_s is None and not waits:
-                guest.peer.read(self._arrived, self._now_s)
-            self._backlog[fd] = guest
+                connection.peer.read(self._receive_buffer, self._now_s)
+            self._backlog[fd] = connection
         elif fd == self._listener.fileno():
             if self._drain_until_s is None:
                 self._accept()
         elif fd in self._signals:
             self._epoll.unregister(fd)
             self.stop(self._signals.pop(fd))
-        elif session := self._sessions.of_process(fd):
-            self._bury(session)
+        elif session := self._sessions.by_pidfd(fd):
+            self._on_process_death(session)
 
     def _accept(self) -> None:
+        """Accept one connection. Reject it if the peer is another user's process, or too many peers are connected."""
         try:
-            connection, _ = self._listener.accept()
-            self._epoll.register(connection.fileno(), READ)
-        except OSError as error:  # the peer gave up already, or we have no descriptor left
+            accepted, _ = self._listener.accept()
+            self._epoll.register(accepted.fileno(), READ)
+        except OSError as error:  # the peer has gone already, or the manager has no descriptor left
             self._log.warning("peer.not_accepted", reason=str(error))
-            self._epoll.modify(self._listener.fileno(), 0)  # until housekeeping; it would only be ready again
+            # Without descriptors the listener would be ready again at once: it is polled again after housekeeping.
+            self._epoll.modify(self._listener.fileno(), 0)
             return
-        who = credentials(connection)
-        guest = ClientConnection(Peer(connection, self._now_s), who, Uploads(self._requests.owner), self._now_s)
+        who = credentials(accepted)
+        connection = ClientConnection(Peer(accepted, self._now_s), who, Uploads(self._requests.owner), self._now_s)
         if who.uid != os.geteuid():
             self._log.warning("peer.refused", uid=who.uid, pid=who.pid)
-            connection.close()
+            accepted.close()
             return
-        self._guests[connection.fileno()] = guest
-        if len(self._guests) > limits.PEERS_MAX:
-            self._reject(guest, Busy(f"{limits.PEERS_MAX} peers are connected already: try again later"))
-            self._backlog[connection.fileno()] = guest
+        self._connections[accepted.fileno()] = connection
+        if len(self._connections) > limits.PEERS_MAX:
+            self._reject(connection, Busy(f"{limits.PEERS_MAX} peers are connected already: try again later"))
+            self._backlog[accepted.fileno()] = connection
 
-    def _serve(self, guest: ClientConnection) -> None:
-        """Apply what a peer has sent, a bounded number of commands, or the one request that has more."""
+    def _serve(self, connection: ClientConnection) -> None:
+        """Apply the requests that a connection has sent, up to the bounds of one turn.
+
+        A turn serves at least one request of each connection, even one that exceeds the bounds alone. What remains goes
+        to the backlog, so that the next turn continues behind all other connections. A protocol error or a defect ends
+        the connection; the message says whether the request may have taken effect, because a client may retry only if
+        not.
+        """
         done = 0
         while done < limits.COMMANDS_PER_TURN:
             revision = self._journal.revision
             try:
-                if guest.parked is not None and not self._parking.resume(guest, guest.parked, self._now_s):
-                    if guest.uploads.is_preparing:
-                        break  # it is only a matter of turns
+                if connection.deferred is not None and not self._deferred.resume(
+                    connection, connection.deferred, self._now_s
+                ):
+                    if connection.uploads.is_preparing:
+                        break  # the memory of the upload is allocated over some turns, without waiting
                     return
-                if (frame := guest.peer.next_frame()) is None:
+                if (frame := connection.peer.next_frame()) is None:
                     return
-                done += self._handle(guest, decode_from_client(frame))
+                done += self._handle(connection, decode_from_client(frame))
             except StepwellError as error:
-                self._reject(guest, error)
+                self._reject(connection, error)
                 return
-            except Exception as error:  # noqa: BLE001 - a defect outside the state costs its finder alone
-                self._log.exception("peer.met_a_defect", pid=guest.credentials.pid)
+            except Exception as error:  # noqa: BLE001 - a defect outside the state ends one connection only
+                self._log.exception("peer.met_a_defect", pid=connection.credentials.pid)
                 kind = ManagerFault if self._journal.revision == revision else OutcomeUnknown
-                self._reject(guest, kind(f"your message met a defect ({error!r})"[: limits.ERROR_CHARS_MAX]))
+                self._reject(connection, kind(f"your message met a defect ({error!r})"[: limits.ERROR_CHARS_MAX]))
                 return
-            if not guest.peer.has_more and guest.parked is None:
+            if not connection.peer.has_more and connection.deferred is None:
                 return
             if self._requests.now_s() - self._now_s > limits.TURN_SECONDS_MAX:
                 break
-        self._backlog[guest.peer.fileno()] = guest
+        self._backlog[connection.peer.fileno()] = connection
 
-    def _handle(self, guest: ClientConnection, message: ClientMessage | PartlyDecodedRequest) -> int:
-        """Do what a message asks; how many commands it was worth."""
+    def _handle(self, connection: ClientConnection, message: ClientMessage | PartlyDecodedRequest) -> int:
+        """Handle one message, and return the number of commands that it counts for."""
         if isinstance(message, Hello):
-            self._welcome(guest, message)
+            self._welcome(connection, message)
             return 1
-        session = guest.session
+        session = connection.session
         if session is None:
             raise ProtocolError("the first message of a connection is Hello")
         match message:
-            case _ if guest.is_watching:
-                raise ProtocolError("whoever watches asks for nothing else: use another connection")
+            case _ if connection.is_watching:
+                raise ProtocolError("a connection that watches sends no other request: use another connection")
             case Request() | TransactionRequest() | PartlyDecodedRequest():
-                self._answering.respond(guest, session, message)
-                guest.uploads.release()
+                self._reply_cache.respond(connection, session, message)
+                connection.uploads.release()
                 return len(message.commands)
             case OfferUpload() | AskView():
-                guest.parked, guest.parked_at_s = message, self._now_s
+                connection.deferred, connection.deferred_at_s = message, self._now_s
             case WatchEvents():
-                self._watchers.join(guest, message, self._now_s)
+                self._watchers.add(connection, message, self._now_s)
             case JoinAsWorker():
-                self._dispatcher.employ(guest, message)
+                self._dispatcher.add_worker(connection, message)
             case FollowTasks():
-                self._dispatcher.follow(guest, message)
+                self._dispatcher.add_follower(connection, message)
             case ReportProgress() | TasksReceived():
-                self._dispatcher.hear(guest, message)
+                self._dispatcher.handle_report(connection, message)
             case SegmentsReleased():
                 self._sharing.holders.release(session, message.segments)
             case AskStatus():
                 uptime_s = self._now_s - self._started_at_s
-                peers, sessions = len(self._guests), len(self._sessions)
-                self._answering.report(
-                    guest, session, message, uptime_s=uptime_s, peers=peers, sessions=sessions, evicted=self._evicted
+                peers, sessions = len(self._connections), len(self._sessions)
+                self._reply_cache.report(
+                    connection,
+                    session,
+                    message,
+                    uptime_s=uptime_s,
+                    peers=peers,
+                    sessions=sessions,
+                    evicted=self._evicted,
                 )
             case Goodbye():
-                self._end(session)
-                guest.peer.is_open = False
+                self._end_session(session)
+                connection.peer.is_open = False
             case _:
                 assert_never(message)
         return 1
 
-    def _welcome(self, guest: ClientConnection, hello: Hello) -> None:
-        session = self._welcoming.welcome(guest, hello, self._requests.revision)
+    def _welcome(self, connection: ClientConnection, hello: Hello) -> None:
+        """Perform the handshake, and watch the client's process if the session is new."""
+        session = self._handshake.welcome(connection, hello, self._requests.revision)
         if session.pidfd is not None and session.connections == 1:
-            self._watch(session.pidfd)
-        self._log.debug("peer.welcomed", pid=guest.credentials.pid, session_id=session.session_id)
+            self._watch_process(session.pidfd)
+        self._log.debug("peer.welcomed", pid=connection.credentials.pid, session_id=session.session_id)
 
-    def _watch(self, pidfd: int) -> None:
+    def _watch_process(self, pidfd: int) -> None:
+        """Have the loop woken when a process dies."""
         try:
             self._epoll.register(pidfd, READ)
-        except OSError:  # watched already, since the session reconnected within its grace; or no room for one more
+        # Already registered, because the session reconnected within its grace; or epoll has no room. Without the
+        # registration the session ends by its grace instead of at once.
+        except OSError:
             return
 
-    def _reject(self, guest: ClientConnection, error: StepwellError) -> None:
-        """Say why, as far as the peer listens, and end the connection. Nobody else notices."""
-        self._log.warning("peer.rejected", pid=guest.credentials.pid, reason=error.message)
-        guest.peer.send(Rejected(Refusal.of(error, self._requests.revision)))
-        guest.peer.is_open = False
+    def _reject(self, connection: ClientConnection, error: StepwellError) -> None:
+        """Report the reason to the peer, as far as it still reads, and close the connection.
 
-    def _flush(self, guest: ClientConnection) -> None:
-        peer = guest.peer
+        No other connection is affected.
+        """
+        self._log.warning("peer.rejected", pid=connection.credentials.pid, reason=error.message)
+        connection.peer.send(Rejected(Refusal.of(error, self._requests.revision)))
+        connection.peer.is_open = False
+
+    def _flush(self, connection: ClientConnection) -> None:
+        """Send what the outbox holds, and register for the events that the connection waits for next.
+
+        The loop asks for no input of a connection that has to read first or that is deferred: the kernel's buffer then
+        fills, and the peer blocks in its own send.
+        """
+        peer = connection.peer
         was_full = peer.is_full
         if peer.outbox:
             peer.flush(self._now_s)
         if not peer.is_open:
-            self._part(guest)
+            self._on_disconnect(connection)
             return
-        if was_full and not peer.is_full:  # what it sent while it did not read
-            self._backlog[peer.fileno()] = guest
+        if was_full and not peer.is_full:  # its frames waited while the peer did not read
+            self._backlog[peer.fileno()] = connection
         interest = READ
-        if peer.outbox or guest.parked:
-            interest = (0 if peer.is_full or guest.parked else READ) | (WRITE if peer.outbox else 0)
-        if interest != guest.interest:
+        if peer.outbox or connection.deferred:
+            interest = (0 if peer.is_full or connection.deferred else READ) | (WRITE if peer.outbox else 0)
+        if interest != connection.interest:
             self._epoll.modify(peer.fileno(), interest)
-            guest.interest = interest
+            connection.interest = interest
 
-    def _part(self, guest: ClientConnection) -> None:
-        """A connection ends. Its session goes on for its grace if there is anything to come back for."""
-        fd = guest.peer.fileno()
-        if self._guests.pop(fd, None) is None:
+    def _on_disconnect(self, connection: ClientConnection) -> None:
+        """Remove a connection.
+
+        Its session outlives its last connection by the grace, so that the client may reconnect.
+        """
+        fd = connection.peer.fileno()
+        if self._connections.pop(fd, None) is None:
             return
         self._backlog.pop(fd, None)
-        self._parking.leave(fd)
-        self._watchers.leave(guest)
-        self._dispatcher.leave(guest)
+        self._deferred.remove(fd)
+        self._watchers.remove(connection)
+        self._dispatcher.remove(connection)
         self._epoll.unregister(fd)
-        guest.uploads.close()
-        guest.peer.close()
-        guest.peer.is_open = False  # its answers of this turn go nowhere
-        session = guest.session
+        connection.uploads.close()
+        connection.peer.close()
+        connection.peer.is_open = False  # later answers of this turn are discarded
+        session = connection.session
         if session is not None:
             self._sessions.leave(session, self._now_s)
             if session.connections == 0:
-                self._sharing.holders.forget(session)
-                if session.is_over:  # whatever another of its connections has taken since it said so
-                    self._end(session)
+                self._sharing.holders.remove(session)
+                if session.is_over:  # another connection may have acquired leases since the Goodbye
+                    self._end_session(session)
 
-    def _bury(self, session: SessionRecord) -> None:
-        """The session's process is dead, even if a child of it still holds the socket."""
+    def _on_process_death(self, session: SessionRecord) -> None:
+        """End the session of a dead process, even if a child that it forked still holds the socket open."""
         self._log.info("session.died", session_id=session.session_id)
-        for guest in [each for each in self._guests.values() if each.session is session]:
-            if guest.is_working:  # what it has finished before it died is finished
-                guest.peer.read(self._arrived, self._now_s)
-                self._serve(guest)
-            guest.peer.is_open = False
-            self._part(guest)
-        self._end(session)
+        for connection in [each for each in self._connections.values() if each.session is session]:
+            if connection.is_working:  # results that the worker sent before it died count
+                connection.peer.read(self._receive_buffer, self._now_s)
+                self._serve(connection)
+            connection.peer.is_open = False
+            self._on_disconnect(connection)
+        self._end_session(session)
 
-    def _end(self, session: SessionRecord) -> None:
-        ended = self._requests.end_session(session.session_id)
+    def _end_session(self, session: SessionRecord) -> None:
+        """Release what a session holds: leases and tasks. The session itself is dropped with its last connection."""
+        ended = self.housekeeping.end_session(session.session_id)
         if ended.plan_ids:
             self._log.info("leases.ended", session_id=session.session_id, plan_ids=ended.plan_ids)
-        self._dispatcher.end(session.session_id)
+        self._dispatcher.forget_session(session.session_id)
         session.is_over = True
         if session.connections == 0:
-            self._forget(session)
+            self._drop_session(session)
 
-    def _forget(self, session: SessionRecord) -> None:
-        self._sessions.forget(session)
-        self._journal.part(session.session_id)
+    def _drop_session(self, session: SessionRecord) -> None:
+        """Remove a session from the table and, with the next commit, from the store."""
+        self._sessions.remove(session)
+        self._journal.record_session_end(session.session_id)
 
     def _housekeep(self) -> None:
-        """What has to happen by time alone."""
-        self._housekeep_at_s = self._now_s + _HOUSEKEEPING_S
+        """Do what is due by time alone: timers of the state, ends of sessions, evictions of connections."""
         if self._drain_until_s is None:
             self._epoll.modify(self._listener.fileno(), READ)
-        self._requests.housekeep_leases()
-        self._requests.owner.housekeep(self._now_s)
-        if self._now_s >= self._tidy_at_s:
-            self._tidy_at_s = self._now_s + limits.TIDY_SECONDS
-            self._journal.tidy({each.session_id: each.answered for each in self._sessions}, self._now_s)
-        for session in self._sessions.overdue(self._now_s):
-            self._end(session)
+        self.housekeeping.run(self._sessions, self._now_s)
+        for session in self._sessions.expired(self._now_s):
+            self._end_session(session)
         live = {*self._sharing.live}
-        for guest in list(self._guests.values()):
-            guest.known &= live
-            shy = guest.session is None and self._now_s - guest.joined_at_s > limits.HELLO_SECONDS_MAX
-            is_stalled = guest.peer.is_stalled(self._now_s) and not guest.is_working  # whose task has a deadline
-            if shy or is_stalled or guest.uploads.is_forgotten(self._now_s):
+        for connection in list(self._connections.values()):
+            connection.known &= live
+            no_hello = connection.session is None and self._now_s - connection.joined_at_s > limits.HELLO_SECONDS_MAX
+            is_stalled = (
+                connection.peer.is_stalled(self._now_s) and not connection.is_working
+            )  # whose task has a deadline
+            if no_hello or is_stalled or connection.uploads.is_expired(self._now_s):
                 self._evicted += 1
-                self._log.warning("peer.evicted", pid=guest.credentials.pid, said_hello=not shy)
-                self._part(guest)
-        self._bound_retired()
-        if self._now_s >= self._sweep_at_s and not (self._requests.sweep() | self._requests.forget_plans()):
-            self._sweep_at_s = self._now_s + limits.SWEEP_SECONDS
+                self._log.warning("peer.evicted", pid=connection.credentials.pid, said_hello=not no_hello)
+                self._on_disconnect(connection)
+        self._evict_segment_holders()
+        self.housekeeping.sweep_if_due(self._now_s)
 
-    def _bound_retired(self) -> None:
-        """Whoever has held on to memory that is gone for us, and longest, is disconnected."""
-        for session in self._sharing.holders.beyond(limits.RETIRED_BYTES_MAX):
+    def _evict_segment_holders(self) -> None:
+        """Disconnect the sessions that have held retired segments the longest, until the rest is within the bound."""
+        for session in self._sharing.holders.pop_oldest_beyond(limits.RETIRED_BYTES_MAX):
             self._log.warning("session.held_on", session_id=session.session_id)
-            for guest in [each for each in self._guests.values() if each.session is session]:
+            for connection in [each for each in self._connections.values() if each.session is session]:
                 self._evicted += 1
-                self._part(guest)
+                self._on_disconnect(connection)
 
     def _is_drained(self) -> bool:
+        """Return True if the loop was stopped and has nothing left to answer, or its time to drain is over."""
         if self._drain_until_s is None:
             return False
-        waiting = bool(self._backlog) or any(guest.peer.outbox for guest in self._guests.values())
+        waiting = bool(self._backlog) or any(connection.peer.outbox for connection in self._connections.values())
         return not waiting or time.monotonic() >= self._drain_until_s

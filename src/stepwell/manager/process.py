@@ -1,4 +1,12 @@
-"""The manager as a process: settings in, a listening socket out, and an end that leaves nothing behind."""
+"""The manager as a process: from settings to a listening socket, and an end that leaves nothing behind.
+
+`serve` opens the store, recovers the state, listens, and runs the loop until one of three things happens: a signal, the
+end of the lifeline (a socket whose other end the starting program holds), or the death of the parent process. The
+lifeline alone is not enough, because a child that the program forked inherits the other end and keeps it open.
+
+The process is prepared for a long life: the descriptor limit is raised, the garbage collector does not scan old
+objects, and freed buffers go back to the system.
+"""
 
 from __future__ import annotations
 
@@ -32,43 +40,59 @@ from stepwell.storage.store import Durability, Store, StoredState
 from stepwell.telemetry import Logger, LogLevel
 from stepwell.transport.address import listen
 
-STORE_FAILED: Final = 74  # EX_IOERR: starting again would not help
+STORE_FAILED: Final = 74
+"""The exit code after a failure of the store (EX_IOERR). A supervisor does not restart the manager then."""
 
 _M_TRIM_THRESHOLD: Final = -1  # malloc.h
 _M_MMAP_THRESHOLD: Final = -3
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What a manager is started with."""
+    """The parameters of a manager, which travel as JSON on the command line of a spawned process.
+
+    Without a `data_dir` the state lives in memory only. `budget` and `encoding` are taken from the store if they are
+    None; `budget_changes` overrides single fields of the budget. `must_exist` refuses to create a data directory,
+    because a supervisor that restarts a manager must not replace a directory that has vanished by an empty one. With
+    `private_directory` the directory of the socket belongs to this manager and is removed with it. `lifeline_fd` is the
+    socket whose end of file means that the starting program is gone.
+    """
 
     address: str
-    budget: TierBudget | None  # None: as it is kept, or by default
-    budget_changes: dict[str, int] = field(default_factory=dict[str, int])  # fields that are to be otherwise in that
+    budget: TierBudget | None
+    budget_changes: dict[str, int] = field(default_factory=dict[str, int])
     log_level: LogLevel = LogLevel.WARNING
     log_json: bool = False
-    encoding: str | None = None  # in which clients count tokens; None: as it is kept, or by default
-    data_dir: str | None = None  # None: the state is in memory alone
-    must_exist: bool = False  # the data directory: a new one must not take the place of one that is gone
-    durability: Durability = Durability.DISK  # of what is in the data directory
+    encoding: str | None = None  # in which clients count tokens
+    data_dir: str | None = None
+    must_exist: bool = False
+    durability: Durability = Durability.DISK
     spin_s: float = limits.SPIN_SECONDS
-    private_directory: bool = False  # the socket's directory is ours alone, and goes with it
-    lifeline_fd: int | None = None  # its end is the end of whoever started us
+    private_directory: bool = False
+    lifeline_fd: int | None = None
     parent_pid: int | None = None
 
-    def budget_after(self, kept: TierBudget) -> TierBudget:
-        """The budget to serve with where there was this one: what nobody has given stays as it is."""
-        return TierBudget(**(msgspec.structs.asdict(self.budget or kept) | self.budget_changes))
+    def budget_after(self, stored: TierBudget) -> TierBudget:
+        """Return the stored budget with the given overrides applied.
+
+        Raise `InvalidArgument` if the result is no valid budget.
+        """
+        return TierBudget(**(msgspec.structs.asdict(self.budget or stored) | self.budget_changes))
 
 
 def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
-    """Serve until SIGTERM, or until whoever started us is gone."""
+    """Serve until SIGTERM, or until the process that started the manager is gone.
+
+    `on_ready` is called once clients can connect. Raise `StartFailed` if the manager cannot start, `StoreDamaged` if
+    the data directory is damaged, and `StoreFailed` if it cannot be written any more. The socket is removed in any
+    case.
+    """
     if not (hasattr(select, "epoll") and hasattr(os, "pidfd_open") and hasattr(os, "memfd_create")):
         raise StartFailed("a manager needs Linux (epoll, pidfds, sealed memfds); clients are on the same machine")
     log = logger(settings)
-    settings.budget_after(TierBudget())  # refused, if it is, before anything is opened
+    settings.budget_after(TierBudget())  # an invalid budget is refused before anything is opened
     _raise_descriptor_limit()
-    _quieten_collector()
-    _give_back_memory()
+    _tune_garbage_collector()
+    _tune_allocator()
     with contextlib.ExitStack() as stack:
         stack.callback(_remove_directory, settings)
         signals = stack.enter_context(_signals(settings))
@@ -88,31 +112,34 @@ def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
 def opened(
     settings: Settings, log: Logger, clock: Callable[[int], StateClock] = StateClock
 ) -> Generator[RequestHandler]:
-    """The state as it is kept, and what turns requests to it into responses; a clock goes on from the given moment."""
+    """Yield the handler of requests to the recovered state. The store and its memory are closed at the end.
+
+    `clock` makes the clock of the state from the latest stored time; tests pass one of their own.
+    """
     with contextlib.ExitStack() as stack:
         store = open_store(settings)
         stack.callback(store.close)
         owner = StateOwner(settings.budget_after(TierBudget()), store)
         stack.callback(owner.close)
-        yield RequestHandler(owner, clock(owner.kept.clock_ms if owner.kept else 0), log)
+        yield RequestHandler(owner, clock(owner.stored.clock_ms if owner.stored else 0), log)
 
 
 def resume(settings: Settings, loop: Loop, requests: RequestHandler) -> None:
-    """Go on where an earlier manager ended, if there was one; then it may be served."""
+    """Continue where an earlier manager ended, if there was one. Commit that before the state is served."""
     owner = requests.owner
-    if owner.kept is not None:
-        requests.resume(settings.budget_after(_budget_of(owner.kept)), owner.kept)
-        loop.expect(owner.kept)
+    if owner.stored is not None:
+        loop.housekeeping.resume(settings.budget_after(_budget_of(owner.stored)), owner.stored)
+        loop.restore_sessions(owner.stored)
     owner.journal.commit()
 
 
 def logger(settings: Settings) -> Logger:
-    """For what is to be said of this manager."""
+    """Return the logger of this manager."""
     return Logger(settings.log_level, as_json=settings.log_json, pid=os.getpid())
 
 
 def open_store(settings: Settings) -> Store:
-    """Where the state is kept, if anywhere."""
+    """Return the store that the settings ask for. It holds the lock of the data directory until it is closed."""
     if settings.data_dir is None:
         return NullStore(settings.encoding)
     directory = DataDirectory(settings.data_dir, settings.address, must_exist=settings.must_exist)
@@ -123,22 +150,23 @@ def open_store(settings: Settings) -> Store:
         raise
 
 
-def _budget_of(kept: StoredState) -> TierBudget:
-    return next((row for row in kept.rows if isinstance(row, TierBudget)), TierBudget())
+def _budget_of(stored: StoredState) -> TierBudget:
+    """Return the stored budget, or the default one for a store without."""
+    return next((row for row in stored.rows if isinstance(row, TierBudget)), TierBudget())
 
 
 def main(encoded: str) -> int:
-    """Serve for a `Runtime`, and tell it over the lifeline how starting went."""
+    """Serve for a `Runtime`, and report over the lifeline whether the start succeeded. Return the exit code."""
     settings = msgspec.json.decode(encoded, type=Settings)
     assert settings.lifeline_fd is not None
     with contextlib.suppress(RuntimeError):  # a daemon has no standard error
         faulthandler.enable()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C that reaches us all the same is for the program
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which then closes the lifeline
     with socket.socket(fileno=settings.lifeline_fd) as lifeline:
         try:
-            serve(settings, on_ready=lambda: _tell(lifeline, b"{}"))
+            serve(settings, on_ready=lambda: _report_start(lifeline, b"{}"))
         except StepwellError as error:
-            _tell(lifeline, msgspec.json.encode(Refusal.of(error, 0)))
+            _report_start(lifeline, msgspec.json.encode(Refusal.of(error, 0)))
             if isinstance(error, StoreFailed | StoreDamaged):
                 logger(settings).error("store.failed", reason=error.message)
                 return STORE_FAILED
@@ -146,15 +174,18 @@ def main(encoded: str) -> int:
     return 0
 
 
-def _tell(lifeline: socket.socket, how: bytes) -> None:
-    """Say how starting went, if anybody still wants to know."""
+def _report_start(lifeline: socket.socket, how: bytes) -> None:
+    """Report how the start went, as JSON. The starting program may be gone already."""
     with contextlib.suppress(OSError):
         lifeline.sendall(how)
 
 
 @contextlib.contextmanager
 def _signals(settings: Settings) -> Generator[dict[int, str]]:
-    """Descriptors that become readable when it is time to end."""
+    """Yield the descriptors that tell the loop to stop, each with its reason.
+
+    Signal handlers do nothing themselves: the interpreter writes a byte to the wakeup descriptor, which the loop polls.
+    """
     parent = _parent_pidfd(settings.parent_pid)
     reader, writer = socket.socketpair()
     writer.setblocking(False)  # noqa: FBT003
@@ -181,11 +212,19 @@ def _signals(settings: Settings) -> Generator[dict[int, str]]:
 
 
 def _wake(_signal: int, _frame: object) -> None:
-    """The byte that the interpreter writes to the wakeup descriptor is what the loop sees."""
+    """Replace the default action of a signal.
+
+    The interpreter then writes to the wakeup descriptor, which the loop polls.
+    """
 
 
 def _parent_pidfd(pid: int | None) -> int | None:
-    """The parent's death, seen even while a child that it forked still holds our lifeline."""
+    """Return a descriptor that becomes readable when the parent process dies, even while its forked children hold the
+    lifeline.
+
+    Raise `StartFailed` if the parent is gone already. The parent's id is compared after the pidfd was opened, because
+    the pid may have been reused in between.
+    """
     if pid is None:
         return None
     with contextlib.suppress(OSError):
@@ -193,47 +232,53 @@ def _parent_pidfd(pid: int | None) -> int | None:
         if os.getppid() == pid:
             return pidfd
         os.close(pidfd)
-    raise StartFailed("whoever started this manager is gone already")
+    raise StartFailed("the process that started this manager is gone already")
 
 
 def _remove_socket(settings: Settings) -> None:
+    """Remove the socket, so that a client finds no address without a manager."""
     with contextlib.suppress(OSError):
         Path(settings.address).unlink()
 
 
 def _remove_directory(settings: Settings) -> None:
-    """Whoever made it may be gone, even before we came up."""
+    """Remove the private directory of the socket, because the program that made it may be gone by now."""
     if settings.private_directory:
         with contextlib.suppress(OSError):
             Path(settings.address).parent.rmdir()
 
 
 def _raise_descriptor_limit() -> None:
-    """A peer costs two descriptors, and the usual soft limit is meant for programs that use select()."""
+    """Raise the soft limit of descriptors to the hard one.
+
+    A peer costs two descriptors. The usual soft limit protects programs that use select(), which this one does not.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _give_back_memory() -> None:
-    """Buffers of a frame's size go back to the system when they are freed; glibc learns to keep them otherwise."""
+def _tune_allocator() -> None:
+    """Make glibc return freed buffers of the size of a frame to the system. By default it adapts and retains them."""
     with contextlib.suppress(AttributeError, OSError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, limits.MALLOC_KEPT_BYTES)
         mallopt(_M_TRIM_THRESHOLD, limits.MALLOC_KEPT_BYTES)
 
 
-def _quieten_collector() -> None:
-    """Look at what is new once, and never at what has stayed: that would take as long as there are fragments.
+def _tune_garbage_collector() -> None:
+    """Collect young objects only. A full collection would take time in proportion to the number of fragments.
 
-    Rows and entries are freed by reference counting alone; young cycles, of exceptions say, are still collected.
+    Rows and entries contain no cycles and are freed by reference counting. Young cycles, for example of exceptions, are
+    still collected; objects that survive one collection are frozen and never scanned again.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(limits.YOUNG_OBJECTS, 1_000_000, 1_000_000)
-    gc.callbacks.append(_keep_what_stayed)
+    gc.callbacks.append(_freeze_survivors)
 
 
-def _keep_what_stayed(phase: str, _info: object) -> None:
+def _freeze_survivors(phase: str, _info: object) -> None:
+    """Move the objects that survived a collection out of the collector's sight."""
     if phase == "stop":
         gc.freeze()

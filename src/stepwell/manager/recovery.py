@@ -1,13 +1,16 @@
-"""Recovery: from what a store kept to a state that can be served, or a report of what is wrong with it.
+"""Recovery: from the stored rows to a state that can be served, or an error that says what is wrong with them.
 
-Nothing is mended in silence: what does not hold is said, with what and where, and the directory is left as it is.
+Recovery never repairs silently. Where rows contradict each other, `StoreDamaged` names the problems and the data
+directory is left unchanged, so that `stepwell doctor` can examine it and a backup can be restored. The budget is the
+one invariant that may be violated: the manager may be started with a smaller budget than before, and enforces it
+afterwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
+from stepwell import limits
 from stepwell.domain.invariants import BUDGET, check
 from stepwell.domain.state import State
 from stepwell.errors import StoreDamaged
@@ -15,40 +18,39 @@ from stepwell.manager.journal import Journal
 from stepwell.memory.writer.body_store import BodyStore
 from stepwell.storage.store import StoredState
 
-_SHOWN: Final = 5
 
-
-def recover(kept: StoredState) -> State:
-    """The state that was committed last. Its invariants hold, but that of budgets: those may be others now."""
+def recover(stored: StoredState) -> State:
+    """Return the state that was committed last. Raise `StoreDamaged` if its rows do not satisfy the invariants."""
     state = State()
     try:
-        state.restore(kept.revision, kept.rows, kept.fragments, kept.next_serial, kept.tick)
+        state.restore(stored.revision, stored.rows, stored.fragments, stored.next_serial, stored.tick)
     except (LookupError, ValueError, AssertionError) as error:
         raise StoreDamaged(f"the data directory does not hold together ({error!r}): see `stepwell doctor`") from error
-    if problems := [*doubled(state, kept), *missing(state, kept), *check(state, but=(BUDGET,))]:
-        more = f", and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+    if problems := [*duplicates(state, stored), *missing_bodies(state, stored), *check(state, but=(BUDGET,))]:
+        hidden = len(problems) - limits.PROBLEMS_SHOWN
+        more = f", and {hidden} more" if hidden > 0 else ""
         raise StoreDamaged(
-            f"the data directory does not hold together: {'; '.join(problems[:_SHOWN])}{more}; it was left as it is: "
-            "see `stepwell doctor`, and restore a backup"
+            f"the data directory does not hold together: {'; '.join(problems[: limits.PROBLEMS_SHOWN])}{more}; "
+            "it was left as it is: see `stepwell doctor`, and restore a backup"
         )
     return state
 
 
-def doubled(state: State, kept: StoredState) -> Iterator[str]:
-    """Fragments and bodies that are there twice."""
-    for entry in kept.fragments if len(state.fragments) < len(kept.fragments) else ():
+def duplicates(state: State, stored: StoredState) -> Iterator[str]:
+    """Yield a problem for each fragment and each body that exists twice."""
+    for entry in stored.fragments if len(state.fragments) < len(stored.fragments) else ():
         if state.fragments.entries[entry.row.key] is not entry:
             yield f"fragment {entry.row.key} is there twice"
     seen: set[bytes] = set()
-    for body, _ in kept.bodies:
+    for body, _ in stored.bodies:
         if body.digest in seen:
             yield f"body {body.digest.hex()} is there twice"
         seen.add(body.digest)
 
 
-def missing(state: State, kept: StoredState) -> Iterator[str]:
-    """Bodies that something refers to and that are not there, or not as they were."""
-    sizes = {body.digest: body.size for body, _ in kept.bodies}
+def missing_bodies(state: State, stored: StoredState) -> Iterator[str]:
+    """Yield a problem for each body that a row refers to and that does not exist, or has another size."""
+    sizes = {body.digest: body.size for body, _ in stored.bodies}
     for digest, count in state.bodies.counts.items():
         size = sizes.get(digest)
         if size != count.size:
@@ -56,9 +58,12 @@ def missing(state: State, kept: StoredState) -> Iterator[str]:
             yield f"body {digest.hex()} of {count.size} bytes {found}"
 
 
-def restore_bodies(kept: StoredState, state: State, bodies: BodyStore, journal: Journal) -> None:
-    """Every body is in the vault. Those that nothing refers to, of uploads that nobody came to take, go."""
-    for body, packed_bytes in kept.bodies:
+def restore_bodies(stored: StoredState, state: State, bodies: BodyStore, journal: Journal) -> None:
+    """Register the stored bodies with the body store.
+
+    Bodies without a reference, left by unused uploads, are deleted.
+    """
+    for body, packed_bytes in stored.bodies:
         if body.digest in state.bodies:
             bodies.restore(body.digest, body.size, packed_bytes, packed=body.packed)
         else:

@@ -1,4 +1,13 @@
-"""Answering requests, once: sent again, a request gets the answer that it got, and nothing happens."""
+"""The reply cache: a request that is sent again gets the reply that it got, and has no second effect.
+
+A client that loses its connection does not know whether its request took effect, so it reconnects and sends the request
+again under the same number. The session remembers the encoded reply of each request that could have changed something,
+until the client says that it has arrived (`answered`). A reply to a request that changed the state is also written to
+the store in the same commit, so that the promise survives a crash of the manager: after a restart either both the
+effect and the reply are there, or neither is.
+
+Requests that only read are executed again instead, because remembering them would cost memory and protect nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +19,18 @@ from stepwell.errors import InvalidArgument, OutcomeUnknown
 from stepwell.manager.connection import ClientConnection
 from stepwell.manager.journal import Journal
 from stepwell.manager.request_handler import Asked, RequestHandler
-from stepwell.manager.segment_sharing import SegmentSharing
 from stepwell.manager.sessions import SessionRecord
+from stepwell.manager.shared_segments import SegmentSharing
 from stepwell.protocol.codec import PartlyDecodedRequest, encode_frame
 from stepwell.protocol.messages import AskStatus, Refusal, Request, Response, Status, TransactionRequest
 
 
 class ReplyCache:
-    """Puts answers in outboxes, with whatever has to come before them."""
+    """Executes each request once, and puts its reply into the outbox of the connection.
+
+    The loop owns the one instance. Descriptors of segments, and notices of retired ones, are put into the outbox before
+    the reply that needs them, because the client maps segments in the order of arrival.
+    """
 
     def __init__(self, requests: RequestHandler, sharing: SegmentSharing, journal: Journal) -> None:
         self._requests = requests
@@ -26,53 +39,60 @@ class ReplyCache:
 
     def respond(
         self,
-        guest: ClientConnection,
+        connection: ClientConnection,
         session: SessionRecord,
         message: Request | TransactionRequest | PartlyDecodedRequest,
     ) -> None:
-        """Do what a request asks, unless it has been done."""
+        """Execute a request and send its reply, or send the remembered reply of an earlier execution.
+
+        A request so old that its reply is forgotten gets `OutcomeUnknown`.
+        """
         try:
             frame = session.recall(message.request_id, message.answered)
         except OutcomeUnknown as error:
-            guest.peer.send(Response(message.request_id, (Refusal.of(error, self._requests.revision),)))
+            connection.peer.send(Response(message.request_id, (Refusal.of(error, self._requests.revision),)))
             return
         if frame is not None:
-            guest.peer.send_frame(frame)
+            connection.peer.send_frame(frame)
         elif _only_reads(message.commands):
-            self._inform(guest, self._requests.respond(message, session, guest.uploads.held))
+            self._answer_read(connection, self._requests.respond(message, session, connection.uploads.held))
         else:
-            self._obey(guest, session, message)
+            self._answer_write(connection, session, message)
 
-    def _inform(self, guest: ClientConnection, response: Response) -> None:
-        """Answer what can be asked again."""
-        self._sharing.before(guest, response)
+    def _answer_read(self, connection: ClientConnection, response: Response) -> None:
+        """Send the response to a request that only read. It is not remembered."""
+        self._sharing.send_segments_for(connection, response)
         try:
-            guest.peer.send(response)
-        except InvalidArgument:  # it does not fit
-            guest.peer.send(self._requests.without_answers(response))
+            connection.peer.send(response)
+        except InvalidArgument:  # too large for a frame
+            connection.peer.send(self._requests.without_answers(response))
 
-    def _obey(
+    def _answer_write(
         self,
-        guest: ClientConnection,
+        connection: ClientConnection,
         session: SessionRecord,
         message: Request | TransactionRequest | PartlyDecodedRequest,
     ) -> None:
-        """Do what must not be done twice, and remember what it came to."""
+        """Execute a request that may change something, remember its reply, and send it.
+
+        The reply is encoded once: the same frame is remembered, stored and sent. It is stored only if the revision
+        moved, because a request without effect may be executed again after a crash.
+        """
         revision = self._journal.revision
-        response = self._requests.respond(message, session, guest.uploads.held)
+        response = self._requests.respond(message, session, connection.uploads.held)
         frame = _framed(response)
-        if frame is None:  # it does not fit, but what was asked is done
+        if frame is None:  # too large for a frame, but the commands have taken effect
             frame = _framed(self._requests.without_answers(response))
             assert frame is not None
         session.remember(message.request_id, frame)
         if self._journal.revision != revision:
-            self._journal.remember(session.session_id, message.request_id, frame)
-        self._sharing.before(guest, response)
-        guest.peer.send_frame(frame)
+            self._journal.record_reply(session.session_id, message.request_id, frame)
+        self._sharing.send_segments_for(connection, response)
+        connection.peer.send_frame(frame)
 
     def report(
         self,
-        guest: ClientConnection,
+        connection: ClientConnection,
         session: SessionRecord,
         message: AskStatus,
         *,
@@ -81,10 +101,10 @@ class ReplyCache:
         sessions: int,
         evicted: int,
     ) -> None:
-        """Say how the manager is."""
+        """Send the status of the manager. The loop passes in what only the loop knows."""
         store = self._journal.store
-        self._sharing.notify(guest)
-        guest.peer.send(
+        self._sharing.send_retired(connection)
+        connection.peer.send(
             Status(
                 request_id=message.request_id,
                 pid=os.getpid(),
@@ -105,13 +125,14 @@ class ReplyCache:
 
 
 def _only_reads(commands: Sequence[Asked]) -> bool:
-    if len(commands) == 1:  # as mostly: a generator would take longer than what is asked
+    """Return True if no command of a request can change anything."""
+    if len(commands) == 1:  # the usual case: building a generator would take longer than the command
         return isinstance(commands[0], Read)
     return all(isinstance(command, Read) for command in commands)
 
 
 def _framed(response: Response) -> bytes | None:
-    """A response as it travels; None if it is too large for that."""
+    """Return a response as an encoded frame, or None if it is too large for one."""
     frame = bytearray()
     try:
         encode_frame(response, frame)

@@ -1,4 +1,13 @@
-"""The owner of the state: one process, one thread, and a guard that says so to everybody else."""
+"""The owner of the state: one process and one thread, and a guard that refuses all others.
+
+`domain.machine` decides what a command changes. This module is where the decision meets the rest of the manager: room
+for bodies is reserved before a command is decided, and afterwards its changes are propagated to the journal (what has
+to be committed), to the bodies (what may be freed or compressed), to the catalogues (what readers replay) and to the
+task dispatcher. Propagation cannot fail, because everything that can fail happens before the state changes. If it fails
+all the same, the state is half changed: `StateBroken` ends the manager, and the next one starts from the last commit.
+
+There is no lock here, because a single thread uses the state. Other threads and processes send requests.
+"""
 
 from __future__ import annotations
 
@@ -34,104 +43,127 @@ from stepwell.protocol.messages import CommandResult
 from stepwell.storage.null_store import NullStore
 from stepwell.storage.store import Store
 
+MANAGER: Final = "manager"
+"""The session id of commands that the manager issues itself."""
+
 _Shortcut = Callable[[Sequence[object], Origin], list[CommandResult]]
-"""Does what is asked, up to the first that is not simple: of that, and what comes behind it, nothing is done."""
+"""Applies the leading simple commands of a run. The first one that is not simple ends the run and is not applied."""
 
 
-class _Here:
-    """This process, without asking the kernel each time."""
+class _CurrentProcess:
+    """The id of this process, cached because asking the kernel costs a system call per command."""
 
     def __init__(self) -> None:
-        self.look()
-        os.register_at_fork(after_in_child=self.look)
+        self.refresh()
+        os.register_at_fork(after_in_child=self.refresh)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
+        """Read the process id. A forked child does it at once, so that the guard refuses the child."""
         self.process = os.getpid()
 
 
-_here = _Here()
+_current_process = _CurrentProcess()
 
 
 class StateClock:
-    """Wall-clock milliseconds that never go back, whatever happens to the machine's clock."""
+    """Wall-clock milliseconds that never go back, whatever happens to the machine's clock.
+
+    A recovered manager continues from the latest stored time, so that timestamps stay ordered across restarts.
+    """
 
     def __init__(self, latest_ms: int = 0) -> None:
         self._latest_ms = latest_ms
 
     def now_ms(self) -> int:
+        """Return the time in milliseconds since 1970, never less than an earlier answer."""
         self._latest_ms = max(self._latest_ms, time.time_ns() // 1_000_000)
         return self._latest_ms
 
     def now_s(self) -> float:
-        """For how long something takes."""
+        """Return monotonic seconds, for durations."""
         return time.monotonic()
 
 
 class StateBroken(BaseException):
-    """A defect while the state was changing: what is half changed must not be served, so that nobody may catch this."""
+    """A defect struck while the state was changing. The state is half changed and must not be served.
+
+    It is a BaseException, so that no handler of ordinary errors in the loop can catch it by accident.
+    """
 
 
 _NO_HANDLES: Final[dict[bytes, Handle]] = {}
-_SEGMENTS_PER_START_BITS: Final = 32  # so many that no manager comes to the numbers of the next
+# Segment numbers must not repeat within an epoch, because clients know segments by them. Each start of a manager gets a
+# range of numbers so large that no manager uses it up.
+_SEGMENTS_PER_START_BITS: Final = 32
 
 
 def _full(error: OutOfRoom) -> TierFull:
+    """Return the refusal for memory that cannot be had."""
     return TierFull(f"there is no shared memory left ({error}): delete some fragments, or raise arena_bytes")
 
 
 class StateOwner:
-    """Single-threaded by design, and enforced: any use outside the owning process and thread raises `NotOwner`.
+    """The only holder of the state, its bodies, its catalogues and its journal.
 
-    There is no lock in here because there is nobody to lock out. Whoever else wants something of the state sends a
-    request to the manager, whose serial loop is the only caller.
+    Single-threaded by design, and enforced: each use outside the owning process and thread raises `NotOwner`. The
+    caller is the manager's loop, one command at a time. `stored` is the state that the store held at the start, or None
+    for a new one.
     """
 
     def __init__(self, budget: TierBudget | None = None, store: Store | None = None) -> None:
-        self._process = _here.process
+        self._process = _current_process.process
         self._thread = threading.get_ident()
         store = store or NullStore()
-        self.kept = store.load()  # what was there before; None, if nothing was
-        self._state = State(budget) if self.kept is None else recover(self.kept)
+        self.stored = store.load()
+        self._state = State(budget) if self.stored is None else recover(self.stored)
         store.begin()
         self.journal = Journal(store, self._state)
         self._bodies = BodyStore(
             self._state.bodies,
             self._state.budget.arena_bytes,
-            vault=self.journal if self.journal.is_durable else None,
+            durable=self.journal if self.journal.is_durable else None,
             first_segment=(store.starts << _SEGMENTS_PER_START_BITS) + 1,
         )
         self._catalogues = Catalogues(self._state.fragments, self._bodies)
-        self._try_again_at_s = 0.0
+        self._retry_at_s = 0.0
         self._shortcuts: dict[type, _Shortcut] = {GetFragment: self._get, StoreFragment: self._store}
-        self.task_changes: list[AnyChange] = []  # until whoever gives out tasks has seen them
-        if self.kept is not None:
-            restore_bodies(self.kept, self._state, self._bodies, self.journal)
+        # Changes of tasks and workers that the dispatcher has not processed yet. It empties the list in each turn.
+        self.task_changes: list[AnyChange] = []
+        if self.stored is not None:
+            restore_bodies(self.stored, self._state, self._bodies, self.journal)
         elif self.journal.is_durable:
-            self.journal.begin_with(self._state.budget)
+            self.journal.record_initial_budget(self._state.budget)
 
-    def settle(self, budget: TierBudget | None, origin: Origin) -> None:
-        """Be within the budget before anything is served: it may be another than the one under which this was kept."""
-        self._guard()
+    def enforce_budget(self, budget: TierBudget | None, origin: Origin) -> None:
+        """Set the budget, and demote fragments until the state is within it, before anything is served.
+
+        The stored state may exceed the budget of this start, since each start may give another one. One step moves a
+        bounded number of fragments, hence the loop. Without a given budget the stored one is kept.
+        """
+        self._require_owner()
         wanted = budget or self._state.budget
         while wanted != self._state.budget or invariants.check(self._state, only=(BUDGET,)):
             try:
                 self.execute(SetBudget(wanted), origin)
-            except StepTooLarge:  # in parts, then
+            except StepTooLarge:  # demote in bounded steps first
                 for tier in (Tier.WARM, Tier.HOT):
                     self.execute(EvictLru(tier, limits.MOVES_PER_STEP_MAX), origin)
 
     def execute(self, command: Command[Reply], origin: Origin) -> CommandResult:
-        """Apply one command, or raise its refusal."""
-        self._guard()
+        """Apply one command and return its result, or raise its refusal.
+
+        The result has the handles of the bodies that the reply refers to, as they are at this moment.
+        """
+        self._require_owner()
         try:
             if lengths := command.inline:
                 self._make_room(lengths, origin, is_modest=command.is_modest)
             revision = self._state.revision
             outcome = machine.apply(self._state, command, origin)
             if outcome.revision != revision:
-                self._follow((outcome,), origin.now_ms)
+                self._propagate((outcome,), origin.now_ms)
             elif outcome.changes:
-                self._follow_tasks(outcome)
+                self._propagate_task_changes(outcome)
             wanted = outcome.reply.body_digests
             return CommandResult(
                 outcome.revision, outcome.reply, self._bodies.locate(wanted) if wanted else _NO_HANDLES
@@ -142,11 +174,12 @@ class StateOwner:
             raise StateBroken(repr(error)) from error
 
     def execute_simple(self, commands: Sequence[object], origin: Origin) -> list[CommandResult]:
-        """Apply the commands at the beginning of which nothing else comes, all of one kind. There may be none.
+        """Apply the leading simple commands of a run, all of one kind, and return their results. There may be none.
 
-        They come to what `execute` would make of them, in a third of the time.
+        The results are those that `execute` would give, in a third of the time. The first command that is not simple
+        ends the run without being applied: the caller passes it to `execute`.
         """
-        self._guard()
+        self._require_owner()
         shortcut = self._shortcuts.get(type(commands[0]))
         if shortcut is None:
             return []
@@ -156,6 +189,7 @@ class StateOwner:
             raise StateBroken(repr(error)) from error
 
     def _get(self, commands: Sequence[object], origin: Origin) -> list[CommandResult]:
+        """Read hot fragments. Nothing changes but their use: access time, count and position in the LRU order."""
         revision, handles = self._state.revision, self._bodies.handles
         answers: list[CommandResult] = []
         for found in machine.apply_get_run(self._state, commands, origin):
@@ -164,12 +198,13 @@ class StateOwner:
         return answers
 
     def _store(self, commands: Sequence[object], origin: Origin) -> list[CommandResult]:
+        """Store new fragments that fit into the hot tier and into the current segment: nothing else changes by them."""
         room = self._bodies.room(len(commands))
         rows, arrived = machine.apply_store_run(self._state, commands, origin, room)
         answers: list[CommandResult] = []
         if rows:
-            self.journal.note_new(rows)
-            self._bodies.take_in_all(arrived)
+            self.journal.record_new_fragments(rows)
+            self._bodies.add_all(arrived)
             if self._catalogues:
                 for row in rows:
                     self._catalogues.note((RowChanged(None, row),), row.revision)
@@ -179,13 +214,13 @@ class StateOwner:
         return answers
 
     def execute_all(self, commands: Sequence[Write[Reply]], origin: Origin) -> list[CommandResult]:
-        """Apply all commands at one revision, or none and raise."""
-        self._guard()
+        """Apply all commands at one revision and return their results, or apply none and raise the refusal."""
+        self._require_owner()
         try:
             if lengths := [length for command in commands for length in command.inline]:
                 self._make_room(lengths, origin, is_modest=all(each.is_modest for each in commands if each.inline))
             outcomes = machine.apply_all(self._state, commands, origin)
-            self._follow(outcomes, origin.now_ms)
+            self._propagate(outcomes, origin.now_ms)
             return [CommandResult(outcome.revision, outcome.reply, _NO_HANDLES) for outcome in outcomes]
         except StepwellError:
             raise
@@ -193,109 +228,120 @@ class StateOwner:
             raise StateBroken(repr(error)) from error
 
     def reserve(self, size: int, own: int, origin: Origin, *, is_modest: bool = False) -> Upload | None:
-        """Room for an upload of somebody who has uploaded `own` bytes already; None while room is being made.
+        """Reserve memory for an upload, or return None while room is being made. `own` is what the connection has
+        uploaded already.
 
-        Refuses when waiting cannot help, and a modest one at once: nothing goes down for it, and nobody waits.
+        Raise `TierFull` when waiting cannot help. A modest upload is refused at once, because no fragment is demoted
+        for it.
         """
-        self._guard()
+        self._require_owner()
         try:
             return self._bodies.reserve(size, own)
         except OutOfRoom as error:
             may_wait = size < self._bodies.arena.largest and not is_modest
-            if may_wait and (self._bodies.uploading > own or self._gains(size, origin)):
+            if may_wait and (self._bodies.uploading > own or self._reclaim(size, origin)):
                 return None
             raise _full(error) from error
 
     def prepare(self, upload: Upload) -> bool:
-        """Have a little more of an upload's memory; whether all of it is there. Refuses when there is none."""
+        """Allocate more of an upload's memory.
+
+        Return True if all of it is allocated; raise `TierFull` if the system has none.
+        """
         try:
             return upload.prepare()
         except OutOfRoom as error:
             raise _full(error) from error
 
     def open_view(self, projects: Sequence[str], origin: Origin, now_s: float) -> list[CatalogueEnd] | None:
-        """How far the projects' catalogues go now; None while some are still being listed, or room is being made."""
-        self._guard()
+        """Return the ends of the projects' catalogues, or None while one is being listed or room is being made."""
+        self._require_owner()
         try:
             ends = [self._catalogues.open(project, self._state.revision, now_s) for project in projects]
         except OutOfRoom as error:
-            if self._gains(limits.CATALOGUE_SEGMENT_BYTES_MAX, origin):
+            if self._reclaim(limits.CATALOGUE_SEGMENT_BYTES_MAX, origin):
                 return None
             raise _full(error) from error
         found = [end for end in ends if end is not None]
         return found if len(found) == len(ends) else None
 
-    def see(self, projects: Sequence[str], now_s: float) -> tuple[CatalogueEnd, ...]:
-        """How far the projects' catalogues go; nothing, if one of them is not there, or not complete."""
-        self._guard()
+    def catalogue_ends(self, projects: Sequence[str], now_s: float) -> tuple[CatalogueEnd, ...]:
+        """Return the present ends of the projects' catalogues, or nothing if one of them does not exist or is
+        incomplete.
+
+        Unlike `open_view` this starts no listing: a task is given what there is, and its worker asks for a view
+        otherwise.
+        """
+        self._require_owner()
         ends = [self._catalogues.end(project, self._state.revision, now_s) for project in projects]
         found = tuple(end for end in ends if end is not None)
         return found if len(found) == len(ends) else ()
 
     def work(self) -> bool:
-        """Do a slice of what the bytes still have to follow; whether there may be more."""
-        self._guard()
-        return self._catalogues.work() or self._bodies.labour.work()
+        """Do one slice of background work on catalogues and bodies. Return True if there may be more."""
+        self._require_owner()
+        return self._catalogues.work() or self._bodies.background.work()
 
     def housekeep(self, now_s: float) -> None:
-        """What catalogues and bodies need every now and then."""
-        self._guard()
+        """Drop idle catalogues, and retry at intervals what found no room."""
+        self._require_owner()
         self._catalogues.housekeep(now_s)
-        if now_s >= self._try_again_at_s:
-            self._try_again_at_s = now_s + limits.TRY_AGAIN_SECONDS
-            self._bodies.labour.try_again()
+        if now_s >= self._retry_at_s:
+            self._retry_at_s = now_s + limits.TRY_AGAIN_SECONDS
+            self._bodies.background.retry_blocked()
 
     @property
     def bodies(self) -> BodyStore:
-        """Where the bytes are."""
-        self._guard()
+        """The store of the bodies' bytes."""
+        self._require_owner()
         return self._bodies
 
     @property
     def tasks(self) -> TaskTable:
-        """To be looked at by whoever gives them out."""
-        self._guard()
+        """The table of tasks, for the dispatcher to read."""
+        self._require_owner()
         return self._state.tasks
 
     @property
     def has_idle_workers(self) -> bool:
-        """Whether somebody could do what lies with somebody else."""
+        """True if a worker has no task, and could take one that is prefetched to a busy worker."""
         return len(self._state.workers) > len(self._state.tasks.by_worker)
 
     @property
     def catalogues(self) -> int:
-        """How many projects somebody looks at."""
+        """The number of projects that have a catalogue."""
         return len(self._catalogues)
-
-    def holds_leases(self, session_id: str) -> bool:
-        """Whether a session is working on any plan."""
-        self._guard()
-        return session_id in self._state.plans.by_session
 
     @property
     def revision(self) -> int:
-        self._guard()
+        """The revision of the state, committed or not."""
+        self._require_owner()
         return self._state.revision
 
     @property
     def next_expiry_ms(self) -> int | None:
-        """When the first lease ends."""
-        self._guard()
+        """The time at which the first lease expires, or None if there is no lease."""
+        self._require_owner()
         return self._state.plans.next_expiry_ms
 
     def close(self) -> None:
-        """Let go of all memory."""
+        """Release all shared memory and files. The state itself cannot be used afterwards."""
         self._bodies.close()
 
     def _make_room(self, lengths: Sequence[int], origin: Origin, *, is_modest: bool) -> None:
-        """Have room for bodies before anything is decided: once the state has changed, keeping them cannot fail."""
+        """Ensure room for inline bodies before their command is decided.
+
+        Once the state has changed, storing its bodies must not fail. Where the arena is full, a catalogue is dropped,
+        fragments are demoted (unless the command is modest) and some background work is done first. Raise `Busy` if
+        room is on the way, and `TierFull` if it is not.
+        """
         try:
             self._bodies.require_room(lengths)
         except OutOfRoom:
             self._catalogues.shed()
             if not is_modest:
-                self._relieve(sum(lengths), origin)
-            has_more = self._bodies.labour.work(limits.WORK_SECONDS_MAX)
+                self._demote_for_room(sum(lengths), origin)
+            has_more = self._bodies.background.work(limits.WORK_SECONDS_MAX)
             try:
                 self._bodies.require_room(lengths)
             except OutOfRoom as error:
@@ -303,28 +349,35 @@ class StateOwner:
                     raise Busy("shared memory is full, and room is being made: try again in a moment") from error
                 raise _full(error) from error
 
-    def _gains(self, needed: int, origin: Origin) -> bool:
-        """Make some room; whether it is worth asking again."""
+    def _reclaim(self, needed: int, origin: Origin) -> bool:
+        """Make some room: drop a catalogue, demote fragments, or do background work.
+
+        Return True if trying again is worthwhile.
+        """
         taken = self._bodies.arena.bytes
-        gained = self._catalogues.shed() or self._relieve(needed, origin) or self._bodies.labour.work()
+        gained = self._catalogues.shed() or self._demote_for_room(needed, origin) or self._bodies.background.work()
         return gained or self._bodies.arena.bytes < taken
 
-    def _relieve(self, needed: int, origin: Origin) -> bool:
-        """Let the least recently used go down; whether any did."""
-        # The domain counts bodies alone.
+    def _demote_for_room(self, needed: int, origin: Origin) -> bool:
+        """Demote the least recently used fragments so that `needed` bytes become free. Return True if any moved."""
+        # The domain counts the bytes of bodies, the arena also those of their headers.
         needed = min(needed + self._bodies.arena.overhead, self._state.budget.live_bytes)
         outcome = machine.apply(self._state, RelieveArena(needed), Origin(origin.session_id, origin.now_ms))
         if outcome.changes:
-            self._follow((outcome,), origin.now_ms)
+            self._propagate((outcome,), origin.now_ms)
         assert isinstance(outcome.reply, FragmentsMoved)
         return bool(outcome.reply.moves)
 
-    def _follow(self, outcomes: Sequence[Outcome], now_ms: int) -> None:
-        """Let the journal, the bytes and the catalogues follow the rows."""
-        self.journal.note(outcomes, now_ms)
+    def _propagate(self, outcomes: Sequence[Outcome], now_ms: int) -> None:
+        """Pass the changes of one revision on to the journal, the bodies and the catalogues, in this order.
+
+        The journal comes first, so that a body that is written below already belongs to a batch. New bodies are stored
+        before the rows are examined, and a row that was created together with its body needs no recheck.
+        """
+        self.journal.record(outcomes, now_ms)
         for outcome in outcomes:
             if outcome.bodies:
-                self._bodies.keep(outcome.bodies)
+                self._bodies.add_referenced(outcome.bodies)
         for outcome in outcomes:
             for change in outcome.changes:
                 after = change.after
@@ -333,37 +386,42 @@ class StateOwner:
                     or not isinstance(after, FragmentRow)
                     or after.digest not in outcome.bodies
                 ):
-                    self._follow_row(change, outcome.bodies)
+                    self._recheck_bodies(change, outcome.bodies)
         if self._catalogues:
             for outcome in outcomes:
                 self._catalogues.note(outcome.changes, outcome.revision)
 
-    def _follow_tasks(self, outcome: Outcome) -> None:
-        """What no revision counts is nobody's business but that of bodies, and of whoever gives out tasks."""
+    def _propagate_task_changes(self, outcome: Outcome) -> None:
+        """Pass on changes of tasks.
+
+        Task changes are not journaled: they only update body references and queue work for the task dispatcher.
+        """
         for change in outcome.changes:
             for row in (change.before, change.after):
                 if isinstance(row, Task):
                     for digest, _ in row.held:
-                        self._bodies.follow(digest)
+                        self._bodies.recheck(digest)
         self.task_changes += outcome.changes
 
-    def _follow_row(self, change: AnyChange, kept: Container[bytes]) -> None:
+    def _recheck_bodies(self, change: AnyChange, kept: Container[bytes]) -> None:
+        """Let the bodies that a changed row refers to, or did, be freed or converted."""
         before, after = change.before, change.after
         if isinstance(after, FragmentRow):
             if after.digest not in kept:
-                self._bodies.follow(after.digest)
+                self._bodies.recheck(after.digest)
             if isinstance(before, FragmentRow) and before.digest != after.digest:
-                self._bodies.follow(before.digest)
+                self._bodies.recheck(before.digest)
         elif isinstance(before, FragmentRow):
-            self._bodies.follow(before.digest)
+            self._bodies.recheck(before.digest)
         elif isinstance(row := after or before, EntryRow | ReceiptRow):
             for digest, _ in row.held:
-                self._bodies.follow(digest)
+                self._bodies.recheck(digest)
         elif isinstance(after, TierBudget):
             self._bodies.resize(after.arena_bytes)
 
-    def _guard(self) -> None:
-        if threading.get_ident() != self._thread or _here.process != self._process:
+    def _require_owner(self) -> None:
+        """Raise `NotOwner` unless the caller is the owning thread of the owning process."""
+        if threading.get_ident() != self._thread or _current_process.process != self._process:
             raise NotOwner(
                 f"the state belongs to process {self._process} and the thread that made it; this is process "
                 f"{os.getpid()}, thread {threading.current_thread().name!r}. Nothing is shared with it: send requests "

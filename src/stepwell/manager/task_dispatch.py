@@ -1,8 +1,12 @@
-"""Giving out tasks: to workers what is next for them, to those who asked what became of it.
+"""Task dispatch: tasks go to workers, and their outcomes to the clients that follow them.
 
-Workers and followers are guests like others, and may be slow, stopped or gone: each has a bounded outbox, and nobody
-waits for them. A strategy cannot be stopped from outside, so that whoever works on what is over is killed; the pidfd
-makes sure that it is that very process.
+The domain decides which task goes to which worker and what an outcome is. This module sends the messages that follow
+from it: assignments and recalls to workers, progress and outcomes to followers. A worker gets the task that it does
+next while it is still busy, so that it does not wait for the manager between two tasks; such a task can be recalled.
+
+Workers and followers may be slow, stopped or gone. Each has a bounded outbox, and the loop waits for none of them. A
+running strategy cannot be interrupted from outside, so that a worker whose task is over (expired, cancelled) is killed.
+The signal goes through the pidfd of its session, because a pid alone could name another process by then.
 """
 
 from __future__ import annotations
@@ -17,8 +21,8 @@ from stepwell.domain.tasks.model import Task, TaskState, Worker
 from stepwell.domain.verdict import AnyChange
 from stepwell.errors import ProtocolError, Refused
 from stepwell.manager.connection import ClientConnection
-from stepwell.manager.request_handler import RequestHandler
-from stepwell.manager.segment_sharing import SegmentSharing
+from stepwell.manager.housekeeping import Housekeeping
+from stepwell.manager.shared_segments import SegmentSharing
 from stepwell.protocol.messages import (
     FollowTasks,
     JoinAsWorker,
@@ -37,131 +41,153 @@ from stepwell.telemetry import Logger
 
 
 class TaskDispatcher:
-    """Who works, who wants to know, and what they have not been told yet."""
+    """The connections of workers and followers, and the outcomes that followers have not received yet.
 
-    def __init__(self, requests: RequestHandler, sharing: SegmentSharing, log: Logger) -> None:
-        self._requests = requests
+    The loop owns the one instance and calls `dispatch` once a turn. Invariant: the keys of `_workers` are the worker
+    ids in the state. `_to_flush` collects connections that got a message outside of `dispatch`; they are flushed with
+    its result.
+    """
+
+    def __init__(self, housekeeping: Housekeeping, sharing: SegmentSharing, log: Logger) -> None:
+        self._housekeeping = housekeeping
         self._sharing = sharing
         self._log = log
-        self._workers: dict[str, ClientConnection] = {}  # by session
-        self._followers: dict[str, ClientConnection] = {}  # by session: the one that asked last
-        self._untold: dict[str, deque[str]] = {}  # by session: tasks that are over
-        self._ending: set[str] = set()  # sessions whose tasks have to be forgotten
-        self._told: dict[ClientConnection, None] = {}  # whose outbox has something of the next turn's
+        self._workers: dict[str, ClientConnection] = {}  # by session id
+        self._followers: dict[str, ClientConnection] = {}  # by session id; the latest one
+        self._unreported: dict[str, deque[str]] = {}  # by session id: tasks that are over
+        self._ended_sessions: set[str] = set()  # their tasks are still to be forgotten
+        self._to_flush: dict[ClientConnection, None] = {}
 
-    def employ(self, guest: ClientConnection, message: JoinAsWorker) -> None:
-        """A guest is a worker from now on; or it is told why not."""
-        session = guest.session
+    def add_worker(self, connection: ClientConnection, message: JoinAsWorker) -> None:
+        """Register a connection as a worker, or send it the refusal."""
+        session = connection.session
         assert session is not None
         try:
-            self._requests.join_pool(session.session_id, guest.credentials.pid, message.offers)
+            self._housekeeping.join_pool(session.session_id, connection.credentials.pid, message.offers)
         except Refused as error:
-            guest.peer.send(Response(message.request_id, (Refusal.of(error, self._requests.revision),)))
+            connection.peer.send(Response(message.request_id, (Refusal.of(error, self._housekeeping.owner.revision),)))
             return
-        guest.is_working = True
-        self._workers[session.session_id] = guest
-        guest.peer.send(WorkerAccepted(message.request_id))
-        self._log.info("worker.joined", pid=guest.credentials.pid)
+        connection.is_working = True
+        self._workers[session.session_id] = connection
+        connection.peer.send(WorkerAccepted(message.request_id))
+        self._log.info("worker.joined", pid=connection.credentials.pid)
 
-    def follow(self, guest: ClientConnection, message: FollowTasks) -> None:
-        """A guest is told of its session's tasks from now on, beginning with those that are over already."""
-        session = guest.session
+    def add_follower(self, connection: ClientConnection, message: FollowTasks) -> None:
+        """Make a connection the follower of its session's tasks. The outcomes that exist already are sent first.
+
+        A later follower of the same session replaces an earlier one, which a reconnecting client has lost. The reply
+        names the tasks that the manager does not know, so that the client stops waiting for them.
+        """
+        session = connection.session
         assert session is not None
-        guest.is_following = True
-        self._followers[session.session_id] = guest
-        tasks = self._requests.owner.tasks
-        self._note(self._told)  # what has ended in this turn is among what is over
+        connection.is_following = True
+        self._followers[session.session_id] = connection
+        tasks = self._housekeeping.owner.tasks
+        self._drain_changes(self._to_flush)  # tasks that ended in this turn are listed below, and only there
         mine = tasks.by_session.get(session.session_id, {})
         unknown = [task_id for task_id in message.task_ids if task_id not in mine]
         over = [each.task_id for each in tasks.of_session(session.session_id) if each.is_over]
-        self._untold[session.session_id] = deque(over)
-        guest.peer.send(TasksFollowed(message.request_id, tuple(unknown)))
+        self._unreported[session.session_id] = deque(over)
+        connection.peer.send(TasksFollowed(message.request_id, tuple(unknown)))
 
-    def hear(self, guest: ClientConnection, message: ReportProgress | TasksReceived) -> None:
-        """What a worker says of its progress, or a follower of what has reached it."""
-        session = guest.session
+    def handle_report(self, connection: ClientConnection, message: ReportProgress | TasksReceived) -> None:
+        """Handle a worker's progress, or a follower's receipt of outcomes. Raise `ProtocolError` for another
+        connection's.
+
+        Progress of an attempt that is not current is dropped, and so is progress that a slow follower has no room for.
+        """
+        session = connection.session
         assert session is not None
         match message:
-            case TasksReceived() if guest.is_following:
-                self._requests.forget_tasks(session.session_id, message.task_ids)
-            case ReportProgress() if guest.is_working:
-                task = self._requests.owner.tasks.get(message.task_id)
+            case TasksReceived() if connection.is_following:
+                self._housekeeping.forget_tasks(session.session_id, message.task_ids)
+            case ReportProgress() if connection.is_working:
+                task = self._housekeeping.owner.tasks.get(message.task_id)
                 is_current = task is not None and (task.worker_id, task.attempt) == (
                     session.session_id,
                     message.attempt,
                 )
                 follower = self._followers.get(task.session_id) if task is not None and is_current else None
                 if follower is not None and len(follower.peer.outbox) < limits.WATCHER_OUTBOX_BYTES:
-                    told = TaskProgressed(message.task_id, message.done, message.total, message.note)
-                    follower.peer.send(told)
-                    self._told[follower] = None
+                    progress = TaskProgressed(message.task_id, message.done, message.total, message.note)
+                    follower.peer.send(progress)
+                    self._to_flush[follower] = None
             case _:
-                raise ProtocolError("only a worker tells of its progress, and only a follower of what it has received")
+                raise ProtocolError("only a worker reports progress, and only a follower reports what it has received")
 
-    def leave(self, guest: ClientConnection) -> None:
-        """A connection is gone; if a worker's, so is the worker, whatever it was doing."""
-        session_id = guest.session.session_id if guest.session is not None else ""
-        if guest.is_working and self._workers.get(session_id) is guest:
+    def remove(self, connection: ClientConnection) -> None:
+        """Forget a connection that has ended. The tasks of a worker are queued again or quarantined by the domain."""
+        session_id = connection.session.session_id if connection.session is not None else ""
+        if connection.is_working and self._workers.get(session_id) is connection:
             del self._workers[session_id]
-            self._requests.leave_pool(session_id)
-            self._log.info("worker.left", pid=guest.credentials.pid)
-        if guest.is_following and self._followers.get(session_id) is guest:
+            self._housekeeping.leave_pool(session_id)
+            self._log.info("worker.left", pid=connection.credentials.pid)
+        if connection.is_following and self._followers.get(session_id) is connection:
             del self._followers[session_id]
-            self._untold.pop(session_id, None)
+            self._unreported.pop(session_id, None)
 
-    def end(self, session_id: str) -> None:
-        """A session is over: nobody will ask for its tasks."""
-        if session_id in self._requests.owner.tasks.by_session:
-            self._ending.add(session_id)
+    def forget_session(self, session_id: str) -> None:
+        """Forget the tasks of a session that has ended, in bounded steps over the next turns."""
+        if session_id in self._housekeeping.owner.tasks.by_session:
+            self._ended_sessions.add(session_id)
 
     @property
     def has_more(self) -> bool:
-        """Whether the next turn need not wait for anything."""
-        return bool(self._ending or self._requests.owner.task_changes)
+        """True if the loop should not sleep, because sessions or changes are still to be processed."""
+        return bool(self._ended_sessions or self._housekeeping.owner.task_changes)
 
     def dispatch(self) -> list[ClientConnection]:
-        """Give out and tell what there is; whoever got something has to be flushed."""
-        owner = self._requests.owner
-        if not (self._workers or self._told or self._ending or self._untold or owner.task_changes):
-            return []  # where nobody works, nothing is due
-        busy, self._told = self._told, {}
-        for guest in [each for each in self._workers.values() if not each.peer.is_open]:
-            self.leave(guest)  # before it is given anything more
-        for session_id in list(self._ending):
-            if not self._requests.forget_tasks(session_id, None):
-                self._ending.discard(session_id)
-        self._requests.expire_tasks()
-        self._note(busy)
-        self._give_out(busy)
-        for session_id in list(self._untold):
-            self._tell(session_id, busy)
+        """Expire, assign and report tasks, and return the connections to flush."""
+        owner = self._housekeeping.owner
+        if not (self._workers or self._to_flush or self._ended_sessions or self._unreported or owner.task_changes):
+            return []
+        busy, self._to_flush = self._to_flush, {}
+        for connection in [each for each in self._workers.values() if not each.peer.is_open]:
+            self.remove(connection)  # before the domain leases a task to it
+        for session_id in list(self._ended_sessions):
+            if not self._housekeeping.forget_tasks(session_id, None):
+                self._ended_sessions.discard(session_id)
+        self._housekeeping.expire_tasks()
+        self._drain_changes(busy)
+        self._assign_tasks(busy)
+        for session_id in list(self._unreported):
+            self._report_ended(session_id, busy)
         return list(busy)
 
-    def _give_out(self, busy: dict[ClientConnection, None]) -> None:
-        """To the idle first; and then to each one more, so that nobody waits for us between two tasks."""
-        tasks = self._requests.owner.tasks
+    def _assign_tasks(self, busy: dict[ClientConnection, None]) -> None:
+        """Assign tasks to idle workers first.
+
+        Then prefetch one more to each worker, so that it does not wait between two tasks.
+        """
+        tasks = self._housekeeping.owner.tasks
         if not self._workers or not (tasks.queued or tasks.ahead):
             return
-        for task in self._requests.lease_tasks(takes_back=bool(tasks.ahead) and self._is_quiet()):
+        for task in self._housekeeping.lease_tasks(takes_back=bool(tasks.ahead) and self._is_quiet()):
             self._assign(task, busy)
         if tasks.queued:
-            for task in self._requests.reserve_tasks():
+            for task in self._housekeeping.reserve_tasks():
                 self._assign(task, busy)
-        self._note(busy)  # of what was taken back from others
+        self._drain_changes(busy)  # recalls of prefetched tasks that moved to other workers
 
     def _is_quiet(self) -> bool:
-        """Whether no worker has said anything that was not read: it could be that it begins what lies ahead of it."""
+        """Return True if no worker has sent anything that is unread.
+
+        A worker that has sent something may have begun its prefetched task, which must then not be given to another
+        one.
+        """
         unread = select.poll()
-        for guest in self._workers.values():
-            unread.register(guest.peer.fileno(), select.POLLIN)
+        for connection in self._workers.values():
+            unread.register(connection.peer.fileno(), select.POLLIN)
         return not unread.poll(0)
 
-    def _note(self, busy: dict[ClientConnection, None]) -> None:
-        changes, self._requests.owner.task_changes = self._requests.owner.task_changes, []
+    def _drain_changes(self, busy: dict[ClientConnection, None]) -> None:
+        """Process the changes of tasks and workers since the last call."""
+        changes, self._housekeeping.owner.task_changes = self._housekeeping.owner.task_changes, []
         for change in changes:
-            self._look_at(change, busy)
+            self._on_change(change, busy)
 
-    def _look_at(self, change: AnyChange, busy: dict[ClientConnection, None]) -> None:
+    def _on_change(self, change: AnyChange, busy: dict[ClientConnection, None]) -> None:
+        """Send or queue the messages that one change causes."""
         match change.before:
             case Task(is_ahead=True, worker_id=str() as worker_id) as task if _worker_of(change.after) != worker_id:
                 self._recall(task, worker_id, busy)
@@ -171,33 +197,39 @@ class TaskDispatcher:
             case Worker(is_condemned=True) as worker:
                 self._kill(worker, busy)
             case Task(is_over=True) as task if task.session_id in self._followers and not _is_over(change.before):
-                self._untold.setdefault(task.session_id, deque()).append(task.task_id)
+                self._unreported.setdefault(task.session_id, deque()).append(task.task_id)
                 busy[self._followers[task.session_id]] = None
             case _:
                 pass
 
     def _kill(self, worker: Worker, busy: dict[ClientConnection, None]) -> None:
-        guest = self._workers.get(worker.worker_id)
-        if guest is None or guest.session is None:
+        """Kill the process of a condemned worker, and close its connection."""
+        connection = self._workers.get(worker.worker_id)
+        if connection is None or connection.session is None:
             return
         self._log.warning("worker.condemned", pid=worker.pid)
-        if guest.session.pidfd is not None:
-            with contextlib.suppress(OSError):  # it is dying already
-                signal.pidfd_send_signal(guest.session.pidfd, signal.SIGKILL)
-        guest.peer.is_open = False
-        busy[guest] = None
+        if connection.session.pidfd is not None:
+            with contextlib.suppress(OSError):  # the process is already dead
+                signal.pidfd_send_signal(connection.session.pidfd, signal.SIGKILL)
+        connection.peer.is_open = False
+        busy[connection] = None
 
     def _recall(self, task: Task, worker_id: str, busy: dict[ClientConnection, None]) -> None:
-        """A worker looks for this before it begins; one that has begun in this moment says so, and is stopped."""
-        guest = self._workers.get(worker_id)
-        if guest is not None:
-            guest.peer.send(TaskRecalled(task.task_id, task.attempt))
-            busy[guest] = None
+        """Recall a prefetched task from a worker.
+
+        The worker looks for recalls before it begins a task. One that has begun in the same moment says so and is
+        stopped.
+        """
+        connection = self._workers.get(worker_id)
+        if connection is not None:
+            connection.peer.send(TaskRecalled(task.task_id, task.attempt))
+            busy[connection] = None
 
     def _assign(self, task: Task, busy: dict[ClientConnection, None]) -> None:
+        """Send a task to its worker, with the catalogues that exist, so that the worker need not ask for a view."""
         assert task.worker_id is not None
-        guest = self._workers[task.worker_id]
-        guest.peer.send(
+        connection = self._workers[task.worker_id]
+        connection.peer.send(
             TaskAssigned(
                 task_id=task.task_id,
                 attempt=task.attempt,
@@ -205,43 +237,48 @@ class TaskDispatcher:
                 projects=task.projects,
                 payload=task.payload,
                 is_ahead=task.is_ahead,
-                revision=self._requests.revision,
-                catalogues=self._requests.owner.see(task.projects, self._requests.now_s()),
+                revision=self._housekeeping.owner.revision,
+                catalogues=self._housekeeping.owner.catalogue_ends(task.projects, self._housekeeping.now_s()),
             )
         )
-        busy[guest] = None
+        busy[connection] = None
 
-    def _tell(self, session_id: str, busy: dict[ClientConnection, None]) -> None:
-        """As much as the follower has read of the rest; a quarantined one when there is evidence, or none came."""
-        guest, untold = self._followers[session_id], self._untold[session_id]
+    def _report_ended(self, session_id: str, busy: dict[ClientConnection, None]) -> None:
+        """Send outcomes to a follower, as many as its outbox has room for.
+
+        The outcome of a quarantined task waits for evidence of how its workers died, up to a bounded time.
+        """
+        connection, unreported = self._followers[session_id], self._unreported[session_id]
         waiting: list[str] = []
-        while untold and len(guest.peer.outbox) < limits.WATCHER_OUTBOX_BYTES:
-            task = self._requests.owner.tasks.get(untold.popleft())
+        while unreported and len(connection.peer.outbox) < limits.WATCHER_OUTBOX_BYTES:
+            task = self._housekeeping.owner.tasks.get(unreported.popleft())
             if task is None:
                 continue
             if self._awaits_evidence(task):
                 waiting.append(task.task_id)
                 continue
-            self._send_outcome(guest, task)
-            busy[guest] = None
-        untold.extendleft(reversed(waiting))
-        if not untold:
-            del self._untold[session_id]
+            self._send_outcome(connection, task)
+            busy[connection] = None
+        unreported.extendleft(reversed(waiting))
+        if not unreported:
+            del self._unreported[session_id]
 
     def _awaits_evidence(self, task: Task) -> bool:
+        """Return True if a quarantined task may still get evidence from the supervisor of its dead workers."""
         if task.state is not TaskState.QUARANTINED or all(death.evidence for death in task.deaths):
             return False
         assert task.ended_at_ms is not None
-        return self._requests.now_ms() < task.ended_at_ms + int(limits.EVIDENCE_SECONDS * 1000)
+        return self._housekeeping.now_ms() < task.ended_at_ms + int(limits.EVIDENCE_SECONDS * 1000)
 
-    def _send_outcome(self, guest: ClientConnection, task: Task) -> None:
+    def _send_outcome(self, connection: ClientConnection, task: Task) -> None:
+        """Send the outcome of a task. The descriptor of a large result's segment goes first."""
         digest = handle = None
         if task.content is not None:
             digest, _ = task.content
-            handle = self._requests.owner.bodies.find(digest)
+            handle = self._housekeeping.owner.bodies.find(digest)
             if handle is not None:
-                self._sharing.lend(guest, handle)
-        guest.peer.send(
+                self._sharing.share_for_handle(connection, handle)
+        connection.peer.send(
             TaskEnded(
                 task_id=task.task_id,
                 state=task.state,

@@ -1,7 +1,8 @@
-"""Watchers: guests that are told what happens. Each has a place in the feed, and is told the next when it has read.
+"""Watchers: connections that receive events.
 
-One frame each in turn, a bounded number of events in a turn of the loop: neither a watcher that begins long ago nor one
-that does not read makes anybody wait, and what it does not read is not kept for it.
+A watcher has a position in the event feed, and receives the next frame when it has read the ones before. The watchers
+take turns, one frame each, up to a bounded number of events per turn of the loop. Neither a watcher that starts far
+back nor one that does not read delays other connections, and no event is buffered for a single watcher.
 """
 
 from __future__ import annotations
@@ -20,26 +21,36 @@ from stepwell.telemetry import Logger
 
 
 class _Watcher:
-    """How far a guest has been told, and about what."""
+    """The position and the filter of one watching connection.
 
-    __slots__ = ("_narrowed", "_scope", "guest", "looked", "told", "told_at_s")
+    All events up to `scanned` were sent or are not visible to the watcher. `notified` is the revision that the client
+    knows it has reached; it lags behind `scanned` while only invisible events happen, and is brought up at intervals.
+    """
 
-    def __init__(self, guest: ClientConnection, narrowed: Collection[str] | None, since: int, now_s: float) -> None:
-        assert guest.session is not None
-        self.guest = guest
-        self._scope = guest.session.projects
+    __slots__ = ("_narrowed", "_scope", "connection", "notified", "notified_at_s", "scanned")
+
+    def __init__(
+        self, connection: ClientConnection, narrowed: Collection[str] | None, since: int, now_s: float
+    ) -> None:
+        assert connection.session is not None
+        self.connection = connection
+        self._scope = connection.session.projects
         self._narrowed = None if narrowed is None else frozenset(narrowed)
-        self.looked = since  # everything up to here was sent, or was none of its business
-        self.told = since  # so far it knows
-        self.told_at_s = now_s
+        self.scanned = since
+        self.notified = since
+        self.notified_at_s = now_s
 
     @property
     def is_ready(self) -> bool:
-        """Whether it reads what it gets."""
-        return len(self.guest.peer.outbox) < limits.WATCHER_OUTBOX_BYTES
+        """True if the peer has read enough of its outbox to get another frame."""
+        return len(self.connection.peer.outbox) < limits.WATCHER_OUTBOX_BYTES
 
-    def sees(self, event: AnyEvent) -> bool:
-        """All of it has to be in scope; of what is, something has to be what it asked for."""
+    def is_visible(self, event: AnyEvent) -> bool:
+        """Return True if the session may see an event and the watcher asked for its project.
+
+        All projects of the event must be in the session's scope, because an event of a plan over two projects would
+        otherwise reveal the second one. One of them must be among the projects that the watcher asked for.
+        """
         projects = event.scope
         if not projects or (self._scope is None and self._narrowed is None):
             return True
@@ -48,12 +59,13 @@ class _Watcher:
         return self._narrowed is None or not self._narrowed.isdisjoint(projects)
 
     def send(self, message: Events | WatchLagged, upto: int, now_s: float) -> None:
-        self.guest.peer.send(message)
-        self.told, self.told_at_s = upto, now_s
+        """Put a message into the outbox, and note the revision that the client reaches with it."""
+        self.connection.peer.send(message)
+        self.notified, self.notified_at_s = upto, now_s
 
 
 class Watchers:
-    """All that watch."""
+    """All watching connections, in the order in which they are served next. The loop owns the one instance."""
 
     def __init__(self, feed: EventFeed, requests: RequestHandler, log: Logger) -> None:
         self._feed = feed
@@ -64,24 +76,28 @@ class Watchers:
     def __len__(self) -> int:
         return len(self._queue)
 
-    def join(self, guest: ClientConnection, message: WatchEvents, now_s: float) -> None:
-        """From now on a guest is told what happens; or it is told why not."""
+    def add(self, connection: ClientConnection, message: WatchEvents, now_s: float) -> None:
+        """Make a connection a watcher, or send it the refusal."""
         try:
-            since = self._checked(guest, message)
+            since = self._start_revision(connection, message)
         except Refused as error:
             if isinstance(error, OutOfScope):
-                self._log.warning("request.out_of_scope", pid=guest.credentials.pid, reason=error.message)
-            guest.peer.send(Response(message.request_id, (Refusal.of(error, self._requests.revision),)))
+                self._log.warning("request.out_of_scope", pid=connection.credentials.pid, reason=error.message)
+            connection.peer.send(Response(message.request_id, (Refusal.of(error, self._requests.revision),)))
             return
-        guest.is_watching = True
-        watcher = _Watcher(guest, message.projects, since, now_s)
+        connection.is_watching = True
+        watcher = _Watcher(connection, message.projects, since, now_s)
         watcher.send(Events((), since), since, now_s)
         self._queue.append(watcher)
 
-    def _checked(self, guest: ClientConnection, message: WatchEvents) -> int:
-        """Where it begins, or a refusal."""
-        assert guest.session is not None
-        self._requests.origin(guest.session).require(message.projects or ())
+    def _start_revision(self, connection: ClientConnection, message: WatchEvents) -> int:
+        """Return the revision at which a watcher starts.
+
+        Raise `OutOfScope` for projects outside the session's scope, `InvalidArgument` for a revision that does not
+        exist yet, and `Busy` if there are too many watchers.
+        """
+        assert connection.session is not None
+        self._requests.origin(connection.session).require(message.projects or ())
         revision = self._requests.revision
         if message.since is not None and message.since > revision:
             raise InvalidArgument(f"since={message.since} is no revision of this epoch, which is at {revision}")
@@ -89,67 +105,78 @@ class Watchers:
             raise Busy(f"{limits.WATCHERS_MAX} connections watch already: try again later")
         return revision if message.since is None else message.since
 
-    def leave(self, guest: ClientConnection) -> None:
-        """It is gone."""
-        if guest.is_watching:
-            self._queue = deque(each for each in self._queue if each.guest is not guest)
+    def remove(self, connection: ClientConnection) -> None:
+        """Forget a connection that has ended."""
+        if connection.is_watching:
+            self._queue = deque(each for each in self._queue if each.connection is not connection)
 
     @property
     def has_more(self) -> bool:
-        """Whether somebody is behind and reads: then the next turn need not wait for anything."""
+        """True if a watcher is behind and reads: the loop then does not sleep."""
         if not self._queue:
             return False
         revision = self._requests.revision
-        return any(each.looked < revision and each.is_ready for each in self._queue)
+        return any(each.scanned < revision and each.is_ready for each in self._queue)
 
-    def tell(self, now_s: float) -> list[ClientConnection]:
-        """Tell everybody what is next for them, as far as a turn allows. Those who got something have to be flushed."""
+    def publish(self, now_s: float) -> list[ClientConnection]:
+        """Send the next events to the watchers, within the bound of a turn, and return the connections to flush.
+
+        A round ends when no watcher got anything, or the events of this turn are used up.
+        """
         if not self._queue:
             return []
         revision = self._requests.revision
         room, idle = limits.EVENTS_TOLD_PER_TURN, 0
-        told: list[ClientConnection] = []
+        notified: list[ClientConnection] = []
         while room > 0 and idle < len(self._queue):
             watcher = self._queue[0]
             self._queue.rotate(-1)
-            size = len(watcher.guest.peer.outbox)
+            size = len(watcher.connection.peer.outbox)
             try:
-                looked = self._advance(watcher, revision, now_s)
-            except Exception as error:  # noqa: BLE001 - what cannot be told costs whoever asked for it, and nobody else
-                looked = self._give_up(watcher, error)
-            if looked:
-                room -= looked
+                scanned = self._advance(watcher, revision, now_s)
+            except Exception as error:  # noqa: BLE001 - a defect here ends one watcher only
+                scanned = self._reject(watcher, error)
+            if scanned:
+                room -= scanned
                 idle = 0
             else:
                 idle += 1
-            if len(watcher.guest.peer.outbox) > size:
-                told.append(watcher.guest)
-        return told
+            if len(watcher.connection.peer.outbox) > size:
+                notified.append(watcher.connection)
+        return notified
 
-    def _give_up(self, watcher: _Watcher, error: Exception) -> int:
-        self._log.exception("watcher.met_a_defect", pid=watcher.guest.credentials.pid)
-        fault = ManagerFault(f"what happened behind revision {watcher.told} cannot be told ({error!r})")
-        watcher.guest.peer.send(Rejected(Refusal.of(fault, self._requests.revision)))
-        watcher.guest.peer.is_open = False
-        self.leave(watcher.guest)
+    def _reject(self, watcher: _Watcher, error: Exception) -> int:
+        """Close a watcher whose events cannot be read, for example because of a damaged store.
+
+        Other watchers continue.
+        """
+        self._log.exception("watcher.met_a_defect", pid=watcher.connection.credentials.pid)
+        fault = ManagerFault(f"what happened behind revision {watcher.notified} cannot be told ({error!r})")
+        watcher.connection.peer.send(Rejected(Refusal.of(fault, self._requests.revision)))
+        watcher.connection.peer.is_open = False
+        self.remove(watcher.connection)
         return 1
 
     def _advance(self, watcher: _Watcher, revision: int, now_s: float) -> int:
-        """A frame for a watcher, if anything is next; how many events were looked at."""
+        """Send one frame to a watcher if there is anything for it. Return the number of events that were examined.
+
+        Events that the watcher may not see count as examined too, because filtering them takes the time of the turn as
+        well.
+        """
         if not watcher.is_ready:
             return 0
-        if watcher.looked >= revision:
-            if watcher.told < watcher.looked and now_s - watcher.told_at_s >= limits.UNTOLD_SECONDS:
-                watcher.send(Events((), watcher.looked), watcher.looked, now_s)
+        if watcher.scanned >= revision:
+            if watcher.notified < watcher.scanned and now_s - watcher.notified_at_s >= limits.UNTOLD_SECONDS:
+                watcher.send(Events((), watcher.scanned), watcher.scanned, now_s)
             return 0
-        if (resume := self._feed.resume(watcher.looked)) > watcher.looked:
-            watcher.looked = resume
+        if (resume := self._feed.resume_point(watcher.scanned)) > watcher.scanned:
+            watcher.scanned = resume
             watcher.send(WatchLagged(resume), resume, now_s)
             return 1
-        events, watcher.looked = self._feed.after(watcher.looked, limits.EVENTS_PER_FRAME, revision)
-        if seen := tuple(filter(watcher.sees, events)):
+        events, watcher.scanned = self._feed.events_after(watcher.scanned, limits.EVENTS_PER_FRAME, revision)
+        if seen := tuple(filter(watcher.is_visible, events)):
             try:
-                watcher.send(Events(seen, watcher.looked), watcher.looked, now_s)
-            except InvalidArgument:  # one step is more than a frame holds
-                watcher.send(WatchLagged(watcher.looked), watcher.looked, now_s)
+                watcher.send(Events(seen, watcher.scanned), watcher.scanned, now_s)
+            except InvalidArgument:  # the events of one revision do not fit in a frame
+                watcher.send(WatchLagged(watcher.scanned), watcher.scanned, now_s)
         return max(1, len(events))

@@ -1,4 +1,8 @@
-"""Compression: the form of what is warm or cold."""
+"""The packed form of a body: one zstd frame.
+
+Warm and cold bodies are packed, hot ones are raw. Large bodies are packed and unpacked in slices, so that the manager's
+loop never works on one of them for longer than a slice takes. The client unpacks a body whole.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +23,30 @@ _FRAME: Final = zstd.ZstdCompressor.FLUSH_FRAME
 
 
 class Compressor:
-    """Compresses, one body after the other, with one context for all."""
+    """Packs bodies, one after the other, with one zstd context.
+
+    A new context per body would cost more than a small body.
+    """
 
     def __init__(self) -> None:
         self._compressor = zstd.ZstdCompressor(_LEVEL)
 
     def pack(self, body: bytes | memoryview) -> bytes:
-        """A whole body."""
+        """Return a whole body as one frame."""
         return self._compressor.compress(body, _FRAME)
 
     def pack_slices(self, slices: Iterable[bytes]) -> Iterator[bytes]:
-        """A body in slices, slice by slice. It has to be run to its end."""
+        """Yield the frame of a body that comes in slices, piece by piece. The iterator has to be run to its end."""
         for each in slices:
             yield self._compressor.compress(each)
         yield self._compressor.flush()
 
 
 def unpack_slices(slices: Iterable[bytes]) -> Iterator[bytes]:
-    """The body that slices of compressed bytes stand for, in pieces that are bounded too."""
+    """Yield the body that slices of packed bytes stand for, in bounded pieces.
+
+    Raise `RuntimeFault` for damaged bytes.
+    """
     decompressor = zstd.ZstdDecompressor()
     for each in slices:
         data = each
@@ -52,7 +62,7 @@ def unpack_slices(slices: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def unpack(packed: bytes | memoryview, size: int) -> bytes:
-    """A whole body, whose size is known."""
+    """Return a whole body whose size is known. Raise `RuntimeFault` if the bytes are damaged or of another size."""
     try:
         body = zstd.decompress(packed) if size else b""
     except zstd.ZstdError as error:

@@ -14,8 +14,8 @@ from stepwell.manager.journal import Journal
 from stepwell.manager.loop import Loop
 from stepwell.manager.reply_cache import ReplyCache
 from stepwell.manager.request_handler import RequestHandler
-from stepwell.manager.segment_sharing import SegmentSharing
 from stepwell.manager.sessions import SessionRecord
+from stepwell.manager.shared_segments import SegmentSharing
 from stepwell.protocol.messages import Hello, Refusal, Request, Response
 from stepwell.telemetry import Logger
 from stepwell.testing.faults import Asked, Fault, FaultKind, Faults
@@ -35,57 +35,59 @@ class FaultyReplyCache(ReplyCache):
         super().__init__(requests, sharing, journal)
         self._faults = faults
         self.hire: Callable[[], bool] = lambda: True  # whether there is a worker, or will be none
-        self.hold: Callable[[ClientConnection, Fault], None] = lambda _guest, _fault: None
+        self.hold: Callable[[ClientConnection, Fault], None] = lambda _connection, _fault: None
         self.is_dying = False  # as soon as what was done is committed
         self._waiting: list[
             tuple[ClientConnection, SessionRecord, Asked, Fault | None]
         ] = []  # for a worker, who is on the way
 
-    def respond(self, guest: ClientConnection, session: SessionRecord, message: Asked) -> None:
+    def respond(self, connection: ClientConnection, session: SessionRecord, message: Asked) -> None:
         """Do what a request asks, or what is to become of it instead."""
-        if not guest.peer.is_open:  # it came behind one that was lost
+        if not connection.peer.is_open:  # it came behind one that was lost
             return
         fault = self._faults.due(session, message)
         match fault.kind if fault is not None else None:
             case FaultKind.DROP_REQUEST:
-                guest.peer.is_open = False
+                connection.peer.is_open = False
             case FaultKind.KILL_AT_REQUEST:
                 raise Killed
             case FaultKind.REFUSE:
-                self._refuse(guest, message)
+                self._refuse(connection, message)
             case _:
                 if _needs_worker(message) and not self.hire():
-                    self._waiting.append((guest, session, message, fault))
+                    self._waiting.append((connection, session, message, fault))
                 else:
-                    self._respond(guest, session, message, fault)
+                    self._respond(connection, session, message, fault)
 
-    def _respond(self, guest: ClientConnection, session: SessionRecord, message: Asked, fault: Fault | None) -> None:
-        size = len(guest.peer.outbox)
-        super().respond(guest, session, message)
+    def _respond(
+        self, connection: ClientConnection, session: SessionRecord, message: Asked, fault: Fault | None
+    ) -> None:
+        size = len(connection.peer.outbox)
+        super().respond(connection, session, message)
         match fault.kind if fault is not None else None:
             case FaultKind.DROP_REPLY:
-                del guest.peer.outbox[size:]
-                guest.peer.is_open = False
+                del connection.peer.outbox[size:]
+                connection.peer.is_open = False
             case FaultKind.KILL_AT_REPLY:
                 self.is_dying = True
             case FaultKind.HOLD_REPLY:
                 assert fault is not None
-                self.hold(guest, fault)
+                self.hold(connection, fault)
             case _:
                 pass
 
-    def _refuse(self, guest: ClientConnection, message: Asked) -> None:
+    def _refuse(self, connection: ClientConnection, message: Asked) -> None:
         refusal = Refusal.of(Busy("the manager has too much to do: try again later"), self._requests.revision)
         count = len(message.commands) if isinstance(message, Request) else 1
-        guest.peer.send(Response(message.request_id, (refusal,) * count))
+        connection.peer.send(Response(message.request_id, (refusal,) * count))
 
     def resume(self) -> list[ClientConnection]:
         """There is a worker now, or there will be none: answer what has waited for it."""
         waiting, self._waiting = self._waiting, []
         found = [each for each in waiting if each[0].peer.is_open]
-        for guest, session, message, fault in found:
-            self._respond(guest, session, message, fault)
-        return [guest for guest, _, _, _ in found]
+        for connection, session, message, fault in found:
+            self._respond(connection, session, message, fault)
+        return [connection for connection, _, _, _ in found]
 
 
 class LocalLoop(Loop):
@@ -97,7 +99,7 @@ class LocalLoop(Loop):
         super().__init__(listener, requests, log=log, spin_s=0)
         self.faulty = FaultyReplyCache(requests, self._sharing, self._journal, faults)
         self.faulty.hold = self._hold
-        self._answering = self.faulty
+        self._reply_cache = self.faulty
         self._mailbox = mailbox
         self._held: dict[ClientConnection, Fault] = {}
         self._epoll.register(mailbox.fileno(), READ)
@@ -112,50 +114,50 @@ class LocalLoop(Loop):
         is_done = False
         while not is_done:
             now_s, revision = self._requests.now_s(), self._requests.revision
-            self._housekeep_at_s = self._sweep_at_s = self._tidy_at_s = now_s
+            self.housekeeping.make_due(now_s)
             super().turn()
-            is_done = self._requests.revision == revision and self._sweep_at_s > now_s
+            is_done = self._requests.revision == revision and self.housekeeping.sweep_due_at_s > now_s
 
     def let_in(self) -> None:
         """A worker is there, or there will be none: whoever has waited for it is served."""
-        for guest in self.faulty.resume():
-            self._backlog[guest.peer.fileno()] = guest
+        for connection in self.faulty.resume():
+            self._backlog[connection.peer.fileno()] = connection
 
     @property
     def has_queued_tasks(self) -> bool:
         """Whether there is something to do that no worker has."""
         return bool(self._requests.owner.tasks.queued)
 
-    def _welcome(self, guest: ClientConnection, hello: Hello) -> None:
+    def _welcome(self, connection: ClientConnection, hello: Hello) -> None:
         """Of the test's own process nobody watches the death, and nobody kills it for what its worker does."""
-        who = guest.credentials
+        who = connection.credentials
         if who.pid == os.getpid():
-            guest.credentials = who._replace(pid=_NO_PROCESS)
-        super()._welcome(guest, hello)
-        guest.credentials = who
+            connection.credentials = who._replace(pid=_NO_PROCESS)
+        super()._welcome(connection, hello)
+        connection.credentials = who
 
-    def _reply(self, guests: Collection[ClientConnection]) -> None:
+    def _reply(self, connections: Collection[ClientConnection]) -> None:
         if self.faulty.is_dying:
             raise Killed
-        super()._reply(guests)
+        super()._reply(connections)
 
-    def _hold(self, guest: ClientConnection, fault: Fault) -> None:
-        self._held[guest] = fault
-        fault.on_release(lambda: self._mailbox.post(lambda: self._let_go(guest)))
+    def _hold(self, connection: ClientConnection, fault: Fault) -> None:
+        self._held[connection] = fault
+        fault.on_release(lambda: self._mailbox.post(lambda: self._let_go(connection)))
 
-    def _let_go(self, guest: ClientConnection) -> None:
-        if self._held.pop(guest, None) is not None and guest.peer.is_open:
-            self._backlog[guest.peer.fileno()] = guest
+    def _let_go(self, connection: ClientConnection) -> None:
+        if self._held.pop(connection, None) is not None and connection.peer.is_open:
+            self._backlog[connection.peer.fileno()] = connection
 
-    def _flush(self, guest: ClientConnection) -> None:
-        if guest in self._held and guest.peer.is_open:
+    def _flush(self, connection: ClientConnection) -> None:
+        if connection in self._held and connection.peer.is_open:
             return
-        super()._flush(guest)
+        super()._flush(connection)
 
     def _housekeep(self) -> None:
         """Whose reply is held is not slow itself."""
-        for guest in self._held:
-            guest.peer.progressed_at_s = self._now_s
+        for connection in self._held:
+            connection.peer.progressed_at_s = self._now_s
         super()._housekeep()
 
 

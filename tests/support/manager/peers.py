@@ -130,9 +130,11 @@ def upload(stage: Stage, peer: RawPeer, number: int, body: bytes) -> None:
     pour(stage, peer, body)
 
 
-def guest_of(stage: Stage, session_id: str) -> ClientConnection:
+def connection_of(stage: Stage, session_id: str) -> ClientConnection:
     """The manager's end of the newest connection of a session."""
-    return [each for each in stage.loop._guests.values() if each.session and each.session.session_id == session_id][-1]
+    return [
+        each for each in stage.loop._connections.values() if each.session and each.session.session_id == session_id
+    ][-1]
 
 
 def read(stage: Stage, fragment_id: str) -> bytes:

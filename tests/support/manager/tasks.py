@@ -68,13 +68,13 @@ def heard(stage: Stage, peer: RawPeer, turns: int = 6) -> list[ManagerMessage]:
 
 def hurry(stage: Stage) -> None:
     """A turn that does not wait until something is due."""
-    stage.loop._housekeep_at_s = 0.0
+    stage.loop.housekeeping.due_at_s = 0.0
     stage.turn()
 
 
 def later(stage: Stage, milliseconds: int) -> None:
     """Put the manager's clock forward. It stands there until the world has caught up."""
-    clock = stage.requests._clock
+    clock = stage.requests.clock
     clock._latest_ms = clock.now_ms() + milliseconds
 
 

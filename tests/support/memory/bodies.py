@@ -44,7 +44,7 @@ class Watched(MemorySegment):
         super().write(offset, data)
 
 
-class Shelf:
+class BodyStoreHarness:
     """Bodies in a store, each referred to from one tier."""
 
     def __init__(
@@ -53,8 +53,8 @@ class Shelf:
         make_memory: Callable[[int, int], Segment] = Watched,
         make_file: Callable[[int, int], Segment] = FileSegment,
     ) -> None:
-        self.counted = BodyTable()
-        self.store = BodyStore(self.counted, arena_bytes, make_memory=make_memory, make_file=make_file)
+        self.refs = BodyTable()
+        self.store = BodyStore(self.refs, arena_bytes, make_memory=make_memory, make_file=make_file)
         self.tiers: dict[bytes, Tier] = {}
         self.bodies: dict[bytes, bytes] = {}
 
@@ -63,8 +63,8 @@ class Shelf:
         digest = digest_of(body)
         self.store.require_room((len(body),))
         self._refer(digest, body, tier)
-        self.store.keep({digest: body})
-        self.store.follow(digest)
+        self.store.add_referenced({digest: body})
+        self.store.recheck(digest)
         return digest
 
     def put_or_upload(self, body: bytes) -> bytes:
@@ -72,31 +72,31 @@ class Shelf:
         if len(body) <= limits.INLINE_BODY_BYTES_MAX:
             return self.put(body)
         digest, _ = self.store.stage(self.upload(body))
-        self.take(digest, body)
+        self.refer(digest, body)
         self.store.unstage(digest)
         return digest
 
-    def take(self, digest: bytes, body: bytes, tier: Tier = Tier.HOT) -> None:
+    def refer(self, digest: bytes, body: bytes, tier: Tier = Tier.HOT) -> None:
         """Refer to a body that was uploaded."""
         self._refer(digest, body, tier)
-        self.store.follow(digest)
+        self.store.recheck(digest)
 
     def _refer(self, digest: bytes, body: bytes, tier: Tier) -> None:
-        self.counted.retain((digest, len(body)), tier)
+        self.refs.retain((digest, len(body)), tier)
         self.bodies[digest] = body
         self.tiers[digest] = tier
 
     def move(self, digest: bytes, tier: Tier) -> None:
         held = digest, len(self.bodies[digest])
-        self.counted.retain(held, tier)
-        self.counted.release(held, self.tiers[digest])
+        self.refs.retain(held, tier)
+        self.refs.release(held, self.tiers[digest])
         self.tiers[digest] = tier
-        self.store.follow(digest)
+        self.store.recheck(digest)
 
     def delete(self, digest: bytes) -> None:
-        self.counted.release((digest, len(self.bodies.pop(digest))), self.tiers.pop(digest))
-        self.counted.forget_undo()
-        self.store.follow(digest)
+        self.refs.release((digest, len(self.bodies.pop(digest))), self.tiers.pop(digest))
+        self.refs.forget_undo()
+        self.store.recheck(digest)
 
     def handle(self, digest: bytes) -> Handle:
         handle = self.store.find(digest)
@@ -130,7 +130,7 @@ class Shelf:
     def steps(self) -> Iterator[int]:
         """Do one step of the work after the other, until there is no more."""
         for number in range(STEPS_MAX):
-            if not self.store.labour.work(0):
+            if not self.store.background.work(0):
                 return
             yield number
         raise AssertionError("the work has no end")
@@ -144,9 +144,9 @@ class Shelf:
         self.check()
         return done
 
-    def settle(self) -> None:
+    def work_to_end(self) -> None:
         """Do all the work, and that which becomes possible by it, without looking."""
-        while self.store.labour.work(1.0) or self.store.let_go():
+        while self.store.background.work(1.0) or self.store.close_retired():
             pass
         self.check()
 
@@ -169,13 +169,13 @@ def fill(upload: Upload, body: bytes, at_once: int = 100_000) -> None:
 
 
 @contextmanager
-def shelf(
+def body_store_harness(
     arena_bytes: int = 32 * MIB,
     make_memory: Callable[[int, int], Segment] = Watched,
     make_file: Callable[[int, int], Segment] = FileSegment,
-) -> Iterator[Shelf]:
+) -> Iterator[BodyStoreHarness]:
     """A shelf that is closed in the end."""
-    made = Shelf(arena_bytes, make_memory, make_file)
+    made = BodyStoreHarness(arena_bytes, make_memory, make_file)
     try:
         yield made
     finally:

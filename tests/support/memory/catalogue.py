@@ -20,7 +20,7 @@ ORIGIN = Origin("session", 1_000)
 TURNS_MAX = 10_000
 
 
-class Library:
+class CatalogueHarness:
     """Fragments of some projects, and views of them."""
 
     def __init__(self, arena_bytes: int = 32 * MIB) -> None:
@@ -101,9 +101,9 @@ def assert_same(replayed: CatalogueState, rows: dict[str, FragmentRow], handles:
 
 
 @contextmanager
-def library(arena_bytes: int = 32 * MIB) -> Iterator[Library]:
+def catalogue_harness(arena_bytes: int = 32 * MIB) -> Iterator[CatalogueHarness]:
     """A library that is closed in the end."""
-    made = Library(arena_bytes)
+    made = CatalogueHarness(arena_bytes)
     try:
         yield made
     finally:

@@ -80,9 +80,9 @@ def keep_some(made: Reign) -> None:
     )
     for name, data in RECEIPTS.items():
         made.do(StoreReceipt(name, ("q/r", "p"), f"which {name}? 🐟", data), NOON_MS + 7)
-    made.journal.welcome(SESSION)
+    made.journal.record_session(SESSION)
     for reply in REPLIES:
-        made.journal.remember(*reply)
+        made.journal.record_reply(*reply)
     made.journal.write_uses()
     made.commit()
     made.work()

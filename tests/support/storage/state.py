@@ -96,7 +96,7 @@ class Reign:
 
     def work(self) -> None:
         """All that the bytes still have to follow, a commit after each step of it."""
-        while self.owner.bodies.labour.work(0):
+        while self.owner.bodies.background.work(0):
             self.commit()
         self.commit()
 
@@ -220,6 +220,6 @@ def fill(made: Reign) -> None:
     made.do(StartChangeset("plan", "context", "changeset", lease))
     made.do(RecordChange("plan", "context", lease, "a.py", b"before", b"after"))
     made.do(StoreReceipt("receipt", ("p",), "a title", b"the bytes of a receipt"))
-    made.journal.welcome(SessionRow("session", ("p",), 1, "boot/1"))
-    made.journal.remember("session", 1, b"frame")
+    made.journal.record_session(SessionRow("session", ("p",), 1, "boot/1"))
+    made.journal.record_reply("session", 1, b"frame")
     made.commit()

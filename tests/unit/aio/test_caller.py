@@ -96,10 +96,10 @@ def test_memory_that_is_let_go_of_is_reported(kept: str, project: str, tmp_path:
     async def main(client: aio.Client) -> None:
         await client.tiers.store(fragment("a"))
         mappings = client.twin.session.channel.mappings
-        mappings.put_back([10**6])
+        mappings.restore_released([10**6])
         await client.tiers.metrics()
         assert not mappings.has_released
-        mappings.put_back([10**6])
+        mappings.restore_released([10**6])
         link = client._channel._shared
         assert link
         link.interrupt()

@@ -160,8 +160,8 @@ def test_connection_lost_while_idle_is_replaced() -> None:
             lambda: client.tiers.get_many(["a", "b"]),
             client.status,
         ):
-            for guest in [*stage.loop._guests.values()]:
-                guest.peer._socket.shutdown(2)
+            for connection in [*stage.loop._connections.values()]:
+                connection.peer._socket.shutdown(2)
             eventually(lambda: stage.peers == 0)
             lose()
             assert client.session_id == session_id
@@ -171,8 +171,8 @@ def test_lease_survives_a_lost_connection() -> None:
     """A plan lease belongs to the session, and goes on when the client is back within the grace."""
     with served() as stage, sw.connect(stage.address, projects=["p"]) as client:
         plan = executing(client, "act", "p")
-        for guest in [*stage.loop._guests.values()]:
-            guest.peer._socket.shutdown(2)
+        for connection in [*stage.loop._connections.values()]:
+            connection.peer._socket.shutdown(2)
         eventually(lambda: stage.peers == 0)
         assert client.plans.get_plan(plan.plan_id).lease == plan.lease
         assert str(client.plans.complete_execute(plan.plan_id).position) == "execute/complete"

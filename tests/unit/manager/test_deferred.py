@@ -29,8 +29,8 @@ from tests.support.manager.peers import (
     Clock,
     answered,
     ask,
+    connection_of,
     gone,
-    guest_of,
     joined,
     noise,
     pour,
@@ -77,11 +77,11 @@ def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StateOwner, "reserve", never)
 
 
-def parked(stage: Stage, session_id: str) -> RawPeer:
+def deferred(stage: Stage, session_id: str) -> RawPeer:
     """A peer whose offer cannot be answered yet."""
     peer = joined(stage, session_id)
     peer.send(OfferUpload(0, MIB))
-    stage.turn_until(lambda: guest_of(stage, session_id).parked)
+    stage.turn_until(lambda: connection_of(stage, session_id).deferred)
     return peer
 
 
@@ -95,9 +95,9 @@ def test_view_waits_until_its_catalogue_is_listed(stage: Stage) -> None:
         stage.owner.execute(store(str(number), str(number).encode()), ORIGIN)
     with joined(stage, "viewer") as viewer, joined(stage, "other") as other:
         viewer.send(AskView(3, ("p",)))
-        stage.turn_until(lambda: guest_of(stage, "viewer").parked)
+        stage.turn_until(lambda: connection_of(stage, "viewer").deferred)
         assert refusals(ask(stage, other, GetMetrics())) == [""]
-        assert guest_of(stage, "viewer").parked
+        assert connection_of(stage, "viewer").deferred
         segments, opened = told(stage, viewer), told(stage, viewer)
         assert isinstance(segments, SegmentsAdded)
         assert isinstance(opened, ViewOpened)
@@ -109,7 +109,7 @@ def test_view_waits_until_its_catalogue_is_listed(stage: Stage) -> None:
         status = answered(stage, viewer)
         assert isinstance(status, Status)
         assert status.memory.catalogues == 1
-        assert not stage.loop._parking.guests
+        assert not stage.loop._deferred.connections
 
 
 def test_what_follows_a_view_waits_behind_it(stage: Stage) -> None:
@@ -167,7 +167,7 @@ def test_view_that_cannot_be_opened_in_time_is_busy(
     monkeypatch.setattr(StateOwner, "open_view", lambda *_: None)
     with joined(stage, "viewer") as viewer:
         viewer.send(AskView(1, ("p",)))
-        stage.turn_until(lambda: guest_of(stage, "viewer").parked)
+        stage.turn_until(lambda: connection_of(stage, "viewer").deferred)
         clock.forward(limits.GRANT_SECONDS_MAX + 1)
         response = answered(stage, viewer)
         assert isinstance(response, Response)
@@ -182,10 +182,10 @@ def test_peer_that_hangs_up_before_its_view_opens(stage: Stage) -> None:
         stage.owner.execute(store(str(number)), ORIGIN)
     viewer = joined(stage, "viewer")
     viewer.send(AskView(1, ("p",)))
-    stage.turn_until(lambda: guest_of(stage, "viewer").parked)
+    stage.turn_until(lambda: connection_of(stage, "viewer").deferred)
     viewer.close()
     stage.turn_until(lambda: stage.peers == 0)
-    assert not stage.loop._parking.guests
+    assert not stage.loop._deferred.connections
     with joined(stage, "next") as following:
         following.send(AskView(2, ("p",)))
         assert isinstance(answered(stage, following), ViewOpened)
@@ -197,35 +197,35 @@ def test_peer_that_hangs_up_before_its_view_opens(stage: Stage) -> None:
 @pytest.mark.usefixtures("no_room")
 def test_parked_peer_that_hangs_up_is_noticed(stage: Stage) -> None:
     """Although nothing is read of it meanwhile. Its session has the grace of a lost connection."""
-    peer = parked(stage, "a")
+    peer = deferred(stage, "a")
     (session,) = stage.loop._sessions
     peer.close()
     stage.turn_until(lambda: stage.peers == 0)
-    assert (stage.loop._parking.guests, stage.loop._backlog, session.connections) == ({}, {}, 0)
+    assert (stage.loop._deferred.connections, stage.loop._backlog, session.connections) == ({}, {}, 0)
     assert session.ends_at_s is not None
 
 
 @pytest.mark.usefixtures("no_room")
 def test_parked_peer_that_keeps_sending_waits_in_its_socket(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its buffer does not grow, and the loop sleeps all the same."""
-    with parked(stage, "restless") as peer:
-        guest = guest_of(stage, "restless")
+    with deferred(stage, "restless") as peer:
+        connection = connection_of(stage, "restless")
         peer.socket.settimeout(0)
-        before = guest.peer._framer.pending
+        before = connection.peer._framer.pending
         questions = frame(AskStatus(1)) * 1_000
         with pytest.raises(BlockingIOError):
             while True:
                 peer.socket.send(questions)
-                stage.loop._housekeep_at_s = 0
+                stage.loop.housekeeping.due_at_s = 0
                 stage.turn()
-        assert guest.peer._framer.pending == before
+        assert connection.peer._framer.pending == before
         assert sleeps(stage, monkeypatch, 50) >= 48  # one more for housekeeping
 
 
 @pytest.mark.usefixtures("no_room")
 def test_parked_peer_does_not_keep_the_loop_awake(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing can be done for it before something changes; others are served as before."""
-    with parked(stage, "waiting"), joined(stage, "other") as other:
+    with deferred(stage, "waiting"), joined(stage, "other") as other:
         assert sleeps(stage, monkeypatch, 50) >= 48
         assert refusals(ask(stage, other, store("a"), GetMetrics())) == ["", ""]
 
@@ -234,7 +234,7 @@ def test_what_a_parked_peer_sent_is_served_when_it_is_its_turn(stage: Stage, mon
     """The bytes behind the offer are the body's: none of them is lost or taken for a frame."""
     with monkeypatch.context() as patch:
         patch.setattr(StateOwner, "prepare", lambda *_: False)
-        with parked(stage, "eager") as peer:
+        with deferred(stage, "eager") as peer:
             body = noise(MIB)
             peer.socket.settimeout(0)
             sent = peer.socket.send(body)
@@ -249,7 +249,7 @@ def test_what_a_parked_peer_sent_is_served_when_it_is_its_turn(stage: Stage, mon
 @pytest.mark.usefixtures("no_room")
 def test_parked_peer_does_not_hold_up_the_end(stage: Stage) -> None:
     """A manager that is told to stop does not wait for room."""
-    with parked(stage, "waiting"):
+    with deferred(stage, "waiting"):
         stage.loop.stop("test")
         stage.loop.run()
         assert stage.loop._drain_until_s is not None
@@ -258,7 +258,7 @@ def test_parked_peer_does_not_hold_up_the_end(stage: Stage) -> None:
 @pytest.mark.usefixtures("no_room")
 def test_parked_peer_is_not_stalled(stage: Stage, clock: Clock) -> None:
     """It waits for us: nobody is cut off for that before the offer itself is overdue."""
-    with parked(stage, "waiting") as peer:
+    with deferred(stage, "waiting") as peer:
         clock.forward(limits.GRANT_SECONDS_MAX - 1)
         stage.turn(3)
         assert stage.peers == 1
@@ -272,13 +272,13 @@ def test_peer_that_is_evicted_in_the_turn_in_which_it_asks(
     """Nothing is waited for on a connection that is gone, and nobody else notices."""
     with joined(stage, "late") as peer, joined(stage, "other") as other:
         upload(stage, peer, 0, noise(MIB))
-        guest = guest_of(stage, "late")
-        stage.turn_until(lambda: guest.uploads.held)
+        connection = connection_of(stage, "late")
+        stage.turn_until(lambda: connection.uploads.held)
         clock.forward(2 * limits.UPLOAD_SECONDS_MAX + 1)
         monkeypatch.setattr(StateOwner, "reserve", lambda *_: None)
         peer.send(OfferUpload(1, MIB))
         stage.turn()
-        assert guest.parked == OfferUpload(1, MIB)
+        assert connection.deferred == OfferUpload(1, MIB)
         assert gone(peer)
-        assert (stage.peers, stage.loop._parking.guests, stage.loop._backlog) == (1, {}, {})
+        assert (stage.peers, stage.loop._deferred.connections, stage.loop._backlog) == (1, {}, {})
         assert refusals(ask(stage, other, GetMetrics())) == [""]

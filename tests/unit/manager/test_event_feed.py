@@ -49,12 +49,12 @@ class Source:
             outcomes = [machine.apply(self.state, commands[0], ORIGIN)]
         else:
             outcomes = machine.apply_all(self.state, [each for each in commands if isinstance(each, Write)], ORIGIN)
-        self.feed.note(outcomes, NOW_MS)
+        self.feed.record(outcomes, NOW_MS)
         return self.state.revision
 
     def after(self, revision: int, limit: int = 1_000) -> tuple[list[int], int]:
         """The revisions of the events behind one, and how far that is."""
-        events, reached = self.feed.after(revision, limit, self.state.revision)
+        events, reached = self.feed.events_after(revision, limit, self.state.revision)
         return [event.revision for event in events], reached
 
 
@@ -107,10 +107,10 @@ def test_what_is_too_much_is_forgotten(source: Source, monkeypatch: pytest.Monke
     for number in range(8):
         source.do(put(f"{number}"))
     source.do(*(put(f"t{number}") for number in range(5)))
-    assert source.feed.resume(0) == 3
-    assert source.feed.resume(2) == 3
-    assert source.feed.resume(3) == 3
-    assert source.feed.resume(9) == 9
+    assert source.feed.resume_point(0) == 3
+    assert source.feed.resume_point(2) == 3
+    assert source.feed.resume_point(3) == 3
+    assert source.feed.resume_point(9) == 9
     assert source.after(3) == ([4, 5, 6, 7, 8] + [9] * 5, 9)
 
 
@@ -118,7 +118,7 @@ def test_one_step_that_is_larger_than_the_feed(source: Source, monkeypatch: pyte
     monkeypatch.setattr(limits, "EVENTS_BUFFERED", 4)
     source.do(put("a"))
     source.do(*(put(f"{number}") for number in range(5)))
-    assert source.feed.resume(0) == 2
+    assert source.feed.resume_point(0) == 2
     assert source.after(2) == ([], 2)
     source.do(put("b"))
     assert source.after(2) == ([3], 3)
@@ -148,7 +148,7 @@ def test_a_plan_that_is_forgotten_meanwhile(source: Source) -> None:
     source.do(CancelPlan("plan"))
     source.do(ForgetPlans(0, 0))
     assert source.state.plans.get("plan") is None
-    events, _ = source.feed.after(0, 100, source.state.revision)
+    events, _ = source.feed.events_after(0, 100, source.state.revision)
     assert [(type(event).__name__, event.scope) for event in events] == [
         ("ActionCreated", ()),
         ("ActionUsed", ()),
@@ -158,7 +158,7 @@ def test_a_plan_that_is_forgotten_meanwhile(source: Source) -> None:
     ]
 
 
-class Shelf:
+class BodyStoreHarness:
     """Events that are kept elsewhere, a revision each."""
 
     def __init__(self, oldest: int, latest: int) -> None:
@@ -174,16 +174,16 @@ class Shelf:
 
 def test_what_is_forgotten_is_in_the_store() -> None:
     """It goes on there, and then from memory; what the store has forgotten too is missed."""
-    feed = EventFeed(lambda _: (), floor=20, archive=Shelf(5, 22))
+    feed = EventFeed(lambda _: (), floor=20, archive=BodyStoreHarness(5, 22))
     feed.publish([stored(21), stored(22)])
-    assert (feed.resume(2), feed.resume(7), feed.resume(20)) == (5, 7, 20)
-    assert feed.after(7, 4, 22) == ([stored(each) for each in range(8, 12)], 11)
-    assert feed.after(18, 100, 22) == ([stored(each) for each in range(19, 23)], 22)
-    assert feed.after(20, 1, 22) == ([stored(21)], 21)
+    assert (feed.resume_point(2), feed.resume_point(7), feed.resume_point(20)) == (5, 7, 20)
+    assert feed.events_after(7, 4, 22) == ([stored(each) for each in range(8, 12)], 11)
+    assert feed.events_after(18, 100, 22) == ([stored(each) for each in range(19, 23)], 22)
+    assert feed.events_after(20, 1, 22) == ([stored(21)], 21)
 
 
 def test_published_events_keep_their_revisions_together() -> None:
     feed = EventFeed(lambda _: ())
     feed.publish([stored(1), stored(2, "a"), stored(2, "b"), stored(4)])
-    assert feed.after(0, 2, 5) == ([stored(1), stored(2, "a"), stored(2, "b")], 3)
-    assert feed.after(3, 2, 5) == ([stored(4)], 5)
+    assert feed.events_after(0, 2, 5) == ([stored(1), stored(2, "a"), stored(2, "b")], 3)
+    assert feed.events_after(3, 2, 5) == ([stored(4)], 5)

@@ -222,7 +222,7 @@ class TestBodies:
         made.store_one("a", mixed(20 * PART), Tier.COLD)
         made.commit()
         while not count(tmp_path, "body_parts"):
-            assert made.owner.bodies.labour.work(0)
+            assert made.owner.bodies.background.work(0)
             made.commit()
         made.do(DeleteFragment("p", "a"))
         made.work()
@@ -305,7 +305,7 @@ class TestForms:
             assert [turn.bodies for turn in turns[before:] if turn.bodies] == []
         with reign(tmp_path) as made:
             made.work()
-            assert made.owner.bodies.labour.waiting == 0
+            assert made.owner.bodies.background.waiting == 0
         assert form(tmp_path, body) == "raw"
 
     def test_cold_body_that_was_raw_when_its_manager_died_is_compressed_by_the_next(self, tmp_path: Path) -> None:

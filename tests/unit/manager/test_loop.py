@@ -111,8 +111,8 @@ def test_waiting_frames_are_not_added_to(stage: Stage) -> None:
             stage.turn()
             with contextlib.suppress(BlockingIOError):
                 greedy.socket.recv(1 << 20)
-            (guest,) = stage.loop._guests.values()
-            worst = max(worst, guest.peer._framer.pending)
+            (connection,) = stage.loop._connections.values()
+            worst = max(worst, connection.peer._framer.pending)
         assert worst <= limits.RECEIVE_BYTES_PER_TURN + len(tiny)
 
 
@@ -122,11 +122,13 @@ def test_peer_that_does_not_read_is_held_back(stage: Stage, monkeypatch: pytest.
     with joined(stage, "deaf") as deaf, joined(stage, "other") as other:
         stage.owner.execute(store("large", metadata=LARGE_METADATA), ORIGIN)
         deaf.send(*(Request(number, (GetFragment("p", "large"),)) for number in range(60)))
-        (guest,) = (each for each in stage.loop._guests.values() if each.session and each.session.session_id == "deaf")
-        stage.turn_until(lambda: guest.peer.is_full)
+        (connection,) = (
+            each for each in stage.loop._connections.values() if each.session and each.session.session_id == "deaf"
+        )
+        stage.turn_until(lambda: connection.peer.is_full)
         stage.turn(3)
-        assert guest.peer.is_full
-        assert len(guest.peer.outbox) < limits.OUTBOX_BYTES_MAX + 20_000
+        assert connection.peer.is_full
+        assert len(connection.peer.outbox) < limits.OUTBOX_BYTES_MAX + 20_000
         assert isinstance(ask(stage, other, GetMetrics())[0], CommandResult)
         responses = [answered(stage, deaf) for _ in range(60)]
         assert [each.request_id for each in responses if isinstance(each, Response)] == [*range(60)]
@@ -313,7 +315,7 @@ def test_no_descriptor_left_is_no_end(stage: Stage, monkeypatch: pytest.MonkeyPa
         stage.turn(3)
         assert stage.peers == 0
         monkeypatch.undo()
-        stage.loop._housekeep_at_s = 0
+        stage.loop.housekeeping.due_at_s = 0
         assert isinstance(answered(stage, peer), Welcome)
 
 
@@ -391,7 +393,7 @@ def test_defect_on_the_way_to_the_state_costs_its_peer_only(stage: Stage, monkey
         raise KeyError("defect")
 
     with joined(stage, "unlucky") as unlucky, joined(stage, "other") as other:
-        monkeypatch.setattr(stage.loop._answering, "report", broken)
+        monkeypatch.setattr(stage.loop._reply_cache, "report", broken)
         unlucky.send(AskStatus(1))
         rejected = answered(stage, unlucky)
         assert isinstance(rejected, Rejected)
@@ -411,7 +413,7 @@ def test_defect_behind_the_state_is_an_unknown_outcome(
     with joined(stage, "unlucky") as unlucky, joined(stage, "other") as other:
         with monkeypatch.context() as patch:
             if revision:
-                patch.setattr(stage.loop._sharing, "before", broken)
+                patch.setattr(stage.loop._sharing, "send_segments_for", broken)
             else:
                 patch.setattr(stage.requests, "respond", broken)
             unlucky.send(Request(1, (store("a"),)))

@@ -241,6 +241,6 @@ def test_headers_of_small_bodies_count_when_room_is_short() -> None:
                     break
                 except Busy:
                     stage.owner.work()
-                    stage.owner.bodies.let_go()
+                    stage.owner.bodies.close_retired()
             else:
                 raise AssertionError("no room was made")

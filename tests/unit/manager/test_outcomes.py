@@ -142,7 +142,7 @@ def test_large_result_of_a_session_that_ends(stage: Stage, worker: RawPeer, clie
     client.close()
     session = stage.loop._sessions._by_id["alice"]
     stage.turn_until(lambda: session.connections == 0)
-    stage.loop._end(session)
+    stage.loop._end_session(session)
     stage.turn_until(lambda: not len(stage.owner.tasks))
     assert len(stage.owner.bodies) == 0
 

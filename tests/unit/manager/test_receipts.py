@@ -14,7 +14,7 @@ from stepwell.limits import KIB, MIB
 from stepwell.memory.reader.mappings import content
 from stepwell.protocol.messages import OfferUpload, UploadGranted
 from tests.support.domain.world import image
-from tests.support.manager.peers import ORIGIN, answered, ask, guest_of, joined, noise, pins, pour, refusals
+from tests.support.manager.peers import ORIGIN, answered, ask, connection_of, joined, noise, pins, pour, refusals
 from tests.support.managers import Stage, staged
 from tests.support.peers import store
 
@@ -92,7 +92,7 @@ def test_room_that_comes_back_is_taken(full: Stage) -> None:
     for number in range(10):
         full.owner.execute(DeleteFragment("p", str(number)), ORIGIN)
     while full.owner.work():
-        full.owner.bodies.let_go()
+        full.owner.bodies.close_retired()
     full.owner.execute(receipt(stored), ORIGIN)
     assert read(full, f"receipt-{stored}") == receipt(stored).body
 
@@ -104,7 +104,7 @@ def test_modest_offer_is_answered_at_once(full: Stage) -> None:
     with joined(full, "a") as peer:
         peer.send(OfferUpload(0, MIB, is_modest=True))
         assert answered(full, peer) == UploadGranted(0, accepted=False)
-        assert guest_of(full, "a").parked is None
+        assert connection_of(full, "a").deferred is None
         assert refusals(ask(full, peer, StoreReceipt("large", ("p",), "", 0))) == ["TierFull"]
         assert tiers(full) == before
         peer.send(OfferUpload(0, MIB))

@@ -37,7 +37,7 @@ def uses(owner: StateOwner) -> list[str]:
     for use in (
         lambda: owner.execute(StoreFragment("p", "a", b"x", 1), ORIGIN),
         lambda: owner.execute_all([StoreFragment("p", "a", b"x", 1)], ORIGIN),
-        lambda: owner.holds_leases("session"),
+        lambda: owner.tasks,
         lambda: owner.revision,
         lambda: owner.next_expiry_ms,
         lambda: owner.bodies,

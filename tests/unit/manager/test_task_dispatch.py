@@ -20,7 +20,7 @@ from stepwell.protocol.messages import (
     TaskRecalled,
     TasksReceived,
 )
-from tests.support.manager.peers import Clock, answered, ask, gone, guest_of, joined, refusals
+from tests.support.manager.peers import Clock, answered, ask, connection_of, gone, joined, refusals
 from tests.support.manager.tasks import (
     OFFERS,
     assigned,
@@ -105,7 +105,7 @@ def test_one_ahead_of_somebody_slow(stage: Stage, client: RawPeer) -> None:
         submit(stage, client, "t2")
         assert [assigned(stage, slow).task_id for _ in range(2)] == ["t1", "t2"]
         with employed(stage, "w2") as idle:
-            assert stage.requests.seconds_to_deadline <= limits.TASK_AHEAD_MS / 1000
+            assert stage.loop.housekeeping.seconds_to_deadline <= limits.TASK_AHEAD_MS / 1000
             later(stage, limits.TASK_AHEAD_MS)
             again = assigned(stage, idle)
             assert (again.task_id, again.attempt, again.is_ahead) == ("t2", 1, False)
@@ -128,7 +128,7 @@ def test_nothing_of_it_is_kept(stage: Stage, client: RawPeer, monkeypatch: pytes
     def unexpected(*_: object) -> None:
         raise AssertionError("the journal is told")
 
-    for name in ("note", "remember"):
+    for name in ("record", "record_reply"):
         monkeypatch.setattr(stage.owner.journal, name, unexpected)
     with employed(stage) as worker:
         done(stage, worker, client)
@@ -150,7 +150,7 @@ def test_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         answer = answered(stage, second)
         assert isinstance(answer, Response)
         assert (answer.request_id, refusals(answer.results)) == (7, ["Busy"])
-        assert not guest_of(stage, "second").is_working
+        assert not connection_of(stage, "second").is_working
         assert refusals(ask(stage, second, ListStrategies())) == [""]
     assert workers(stage) == {"w"}
 
@@ -249,7 +249,7 @@ def test_worker_that_reads_nothing_for_long(stage: Stage, client: RawPeer, clock
     with employed(stage):
         for task_id in ("t1", "t2"):  # together more than its socket takes
             ask(stage, client, SubmitTask(task_id, "s", ("p",), b"x" * 150 * limits.KIB))
-        stage.turn_until(lambda: guest_of(stage, "w").peer.outbox)
+        stage.turn_until(lambda: connection_of(stage, "w").peer.outbox)
         clock.forward(limits.STALL_SECONDS_MAX + 1)
         hurry(stage)
         assert workers(stage) == {"w"}
@@ -290,10 +290,10 @@ def test_deadline_kills_the_worker(stage: Stage, client: RawPeer) -> None:
     """The task has failed, and nobody tries it again; the loop wakes up for it."""
     with following(stage) as follower, spawned(toil, stage.address, "w") as process:
         stage.turn_until(lambda: workers(stage))
-        assert stage.requests.seconds_to_deadline > 1_000
+        assert stage.loop.housekeeping.seconds_to_deadline > 1_000
         submit(stage, client, deadline_ms=20)
         stage.turn_until(lambda: stage.owner.tasks.by_worker)
-        assert stage.requests.seconds_to_deadline <= 0.02
+        assert stage.loop.housekeeping.seconds_to_deadline <= 0.02
         ended = answered(stage, follower)
         assert isinstance(ended, TaskEnded)
         assert ended.fault is not None

@@ -19,7 +19,7 @@ from stepwell.protocol.messages import (
     TasksFollowed,
     TasksReceived,
 )
-from tests.support.manager.peers import answered, gone, guest_of, joined
+from tests.support.manager.peers import answered, connection_of, gone, joined
 from tests.support.manager.tasks import (
     assigned,
     dispatcher,
@@ -117,7 +117,7 @@ def test_second_follower_takes_over(stage: Stage, worker: RawPeer, client: RawPe
     stage.turn_until(lambda: stage.peers == 2)
     assert dispatcher(stage)._followers == {}
     done(stage, worker, client, "t3")
-    assert dispatcher(stage)._untold == {}
+    assert dispatcher(stage)._unreported == {}
 
 
 def test_follows_in_the_turn_of_the_end(stage: Stage, worker: RawPeer, client: RawPeer) -> None:
@@ -155,11 +155,13 @@ def test_unknown_to_its_session(stage: Stage, worker: RawPeer, client: RawPeer) 
 def test_a_follower_that_does_not_read(stage: Stage, worker: RawPeer, client: RawPeer, follower: RawPeer) -> None:
     """Its outbox stays small, others hear of theirs, the loop does not spin; once it reads, it is told all, once."""
     with joined(stage, "bob") as bob, following(stage, "bob") as hers:
-        guest = next(each for each in stage.loop._guests.values() if each.is_following and _is_of(each, "alice"))
+        connection = next(
+            each for each in stage.loop._connections.values() if each.is_following and _is_of(each, "alice")
+        )
         for number in range(20):
             done(stage, worker, client, f"t{number}", b"x" * LONG)
-            assert len(guest.peer.outbox) < limits.WATCHER_OUTBOX_BYTES + 2 * LONG
-        assert len(guest.peer.outbox) >= limits.WATCHER_OUTBOX_BYTES
+            assert len(connection.peer.outbox) < limits.WATCHER_OUTBOX_BYTES + 2 * LONG
+        assert len(connection.peer.outbox) >= limits.WATCHER_OUTBOX_BYTES
         assert not dispatcher(stage).has_more
         done(stage, worker, bob, "hers")
         assert ends(heard(stage, hers)) == ["hers"]
@@ -167,11 +169,11 @@ def test_a_follower_that_does_not_read(stage: Stage, worker: RawPeer, client: Ra
         assert [each.task_id for each in told] == [f"t{number}" for number in range(20)]
         assert {each.result for each in told} == {b"x" * LONG}
         assert heard(stage, follower) == []
-        assert dispatcher(stage)._untold == {}
+        assert dispatcher(stage)._unreported == {}
 
 
-def _is_of(guest: object, session_id: str) -> bool:
-    session = getattr(guest, "session", None)
+def _is_of(connection: object, session_id: str) -> bool:
+    session = getattr(connection, "session", None)
     return getattr(session, "session_id", None) == session_id
 
 
@@ -185,7 +187,7 @@ def test_progress_is_not_kept_for_who_does_not_read(
     for number in range(2_000):
         worker.send(ReportProgress("t", task.attempt, number, 2_000, "x" * 400))
         hurry(stage)
-    assert len(guest_of(stage, "alice").peer.outbox) < 2_000
+    assert len(connection_of(stage, "alice").peer.outbox) < 2_000
     finish(stage, worker, task)
     messages = heard(stage, follower, turns=50)
     assert 0 < len(messages) < 2_000

@@ -35,9 +35,9 @@ from tests.support.manager.peers import (
     Clock,
     answered,
     ask,
+    connection_of,
     gone,
     granted,
-    guest_of,
     joined,
     noise,
     pins,
@@ -73,8 +73,8 @@ def test_upload_is_received_where_it_stays(stage: Stage) -> None:
     body = noise(3 * MIB)
     with joined(stage, "sender") as sender, joined(stage, "other") as other:
         assert granted(stage, sender, 0, len(body))
-        guest = guest_of(stage, "sender")
-        current = guest.uploads._current
+        connection = connection_of(stage, "sender")
+        current = connection.uploads._current
         assert current is not None
         sender.socket.settimeout(0)
         sent = turns = seen = 0
@@ -85,10 +85,10 @@ def test_upload_is_received_where_it_stays(stage: Stage) -> None:
             stage.turn()
             turns += 1
             assert current._written - seen <= 2 * limits.RECEIVE_BYTES_PER_TURN
-            assert guest.peer._framer.pending == 0
+            assert connection.peer._framer.pending == 0
             seen = current._written
         assert turns >= len(body) // limits.RECEIVE_BYTES_PER_TURN
-        stage.turn_until(lambda: 0 in guest.uploads.held)
+        stage.turn_until(lambda: 0 in connection.uploads.held)
         (placed, found) = ask(stage, sender, store("large", 0), GetFragment("p", "large"))
         assert isinstance(placed, CommandResult)
         assert isinstance(found, CommandResult)
@@ -128,7 +128,7 @@ def test_two_uploads_of_the_same_body_at_once(stage: Stage) -> None:
     with joined(stage, "a") as first, joined(stage, "b") as second:
         upload(stage, first, 0, body)
         upload(stage, second, 0, body)
-        stage.turn_until(lambda: 0 in guest_of(stage, "b").uploads.held)
+        stage.turn_until(lambda: 0 in connection_of(stage, "b").uploads.held)
         assert refusals(ask(stage, first, GetMetrics())) == [""]  # takes nothing
         assert refusals(ask(stage, second, store("b", 0))) == [""]
         assert read(stage, "b") == body
@@ -243,14 +243,14 @@ def test_upload_waits_while_room_is_made(small: Stage) -> None:
             small.owner.execute(store(name, body), ORIGIN)
         large = noise(4 * MIB, 99)
         peer.send(OfferUpload(0, len(large)))
-        guest = guest_of(small, "a")
-        small.turn_until(lambda: guest.parked)
+        connection = connection_of(small, "a")
+        small.turn_until(lambda: connection.deferred)
         (answer,) = ask(small, other, GetMetrics())
         assert isinstance(answer, CommandResult)
         assert isinstance(answer.reply, TierMetrics)
         assert answer.reply.hot.entries < 5
         assert answered(small, peer) == UploadGranted(0, accepted=True)
-        assert guest.parked is None
+        assert connection.deferred is None
         pour(small, peer, large)
         assert refusals(ask(small, peer, store("large", 0))) == [""]
         assert {name: read(small, name) for name in bodies} == bodies
@@ -261,11 +261,11 @@ def test_memory_of_a_large_upload_is_had_in_parts(stage: Stage) -> None:
     """The kernel is asked for a bounded number of bytes a turn, before the bytes may come."""
     with joined(stage, "a") as peer:
         peer.send(OfferUpload(0, 3 * limits.PREPARED_BYTES_PER_TURN))
-        guest = guest_of(stage, "a")
-        stage.turn_until(lambda: guest.parked)
-        before = allocated(guest.uploads)
+        connection = connection_of(stage, "a")
+        stage.turn_until(lambda: connection.deferred)
+        before = allocated(connection.uploads)
         stage.turn()
-        assert before < allocated(guest.uploads) <= before + limits.PREPARED_BYTES_PER_TURN
+        assert before < allocated(connection.uploads) <= before + limits.PREPARED_BYTES_PER_TURN
         assert answered(stage, peer) == UploadGranted(0, accepted=True)
 
 
@@ -284,10 +284,10 @@ def test_preparing_does_not_wait_for_anything(stage: Stage, monkeypatch: pytest.
 
     with joined(stage, "a") as peer:
         peer.send(OfferUpload(0, 3 * limits.PREPARED_BYTES_PER_TURN))
-        guest = guest_of(stage, "a")
-        stage.turn_until(lambda: guest.parked)
+        connection = connection_of(stage, "a")
+        stage.turn_until(lambda: connection.deferred)
         monkeypatch.setattr(stage.loop, "_epoll", Watched())
-        stage.turn_until(lambda: not guest.parked)
+        stage.turn_until(lambda: not connection.deferred)
         assert slept
         assert not any(slept)
         monkeypatch.undo()
@@ -300,10 +300,10 @@ def test_uploads_cannot_take_all_of_the_arena(small: Stage) -> None:
         first.send(OfferUpload(0, half - MIB))
         assert answered(small, first) == UploadGranted(0, accepted=True)
         second.send(OfferUpload(0, 2 * MIB))
-        guest = guest_of(small, "second")
-        small.turn_until(lambda: guest.parked)
+        connection = connection_of(small, "second")
+        small.turn_until(lambda: connection.deferred)
         assert refusals(ask(small, other, store("small", b"x"))) == [""]
-        assert guest.parked
+        assert connection.deferred
         first.close()
         assert answered(small, second) == UploadGranted(0, accepted=True)
 
@@ -317,7 +317,7 @@ def test_store_while_uploads_hold_the_memory_can_be_tried_again(small: Stage, mo
         def fail(_needed: int) -> None:
             raise OutOfRoom("taken")
 
-        monkeypatch.setattr(small.owner.bodies.arena, "ensure", fail)
+        monkeypatch.setattr(small.owner.bodies.arena, "ensure_room", fail)
         (refused,) = ask(small, other, store("small", b"x"))
         assert isinstance(refused, Refusal)
         assert refused.kind == "Busy"
@@ -340,14 +340,14 @@ def test_room_that_does_not_come_in_time_is_busy(stage: Stage, monkeypatch: pyte
     monkeypatch.setattr(StateOwner, "reserve", never)
     with joined(stage, "a") as peer:
         peer.send(OfferUpload(0, MIB))
-        guest = guest_of(stage, "a")
-        stage.turn_until(lambda: guest.parked)
+        connection = connection_of(stage, "a")
+        stage.turn_until(lambda: connection.deferred)
         clock.forward(limits.GRANT_SECONDS_MAX + 1)
         assert answered(stage, peer) == UploadGranted(0, accepted=False)
         assert refusals(ask(stage, peer, store("large", 0))) == ["Busy"]
         peer.send(OfferUpload(0, MIB))  # another offer has its own time
         stage.turn(2)
-        assert guest.parked
+        assert connection.deferred
 
 
 # Bad manners, and the end.
@@ -401,12 +401,12 @@ def hang_up_before_the_first_byte(stage: Stage, peer: RawPeer) -> None:
 
 def hang_up_before_the_request(stage: Stage, peer: RawPeer) -> None:
     upload(stage, peer, 0, noise(2 * MIB))
-    stage.turn_until(lambda: 0 in guest_of(stage, "a").uploads.held)
+    stage.turn_until(lambda: 0 in connection_of(stage, "a").uploads.held)
 
 
 def hang_up_before_the_grant(stage: Stage, peer: RawPeer) -> None:
     peer.send(OfferUpload(0, limits.BODY_BYTES_MAX))
-    stage.turn_until(lambda: guest_of(stage, "a").parked)
+    stage.turn_until(lambda: connection_of(stage, "a").deferred)
 
 
 ENDS = {
@@ -429,7 +429,7 @@ def test_peer_that_dies_gives_its_room_back(stage: Stage, name: str) -> None:
     peer.close()
     stage.turn_until(lambda: stage.peers == 0)
     assert taken(stage) == (0, 0, 0)
-    assert not stage.loop._parking.guests
+    assert not stage.loop._deferred.connections
 
 
 @pytest.mark.parametrize("name", ENDS)
@@ -445,7 +445,7 @@ def test_upload_that_nobody_comes_back_for_is_given_up(stage: Stage, clock: Cloc
     """A peer that uploads and never asks does not hold memory for ever; one that asks in time is left alone."""
     with joined(stage, "a") as peer:
         upload(stage, peer, 0, noise(MIB))
-        stage.turn_until(lambda: 0 in guest_of(stage, "a").uploads.held)
+        stage.turn_until(lambda: 0 in connection_of(stage, "a").uploads.held)
         clock.forward(2 * limits.UPLOAD_SECONDS_MAX - 5)
         stage.turn(2)
         assert stage.peers == 1

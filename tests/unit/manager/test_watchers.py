@@ -23,7 +23,7 @@ from stepwell.protocol.messages import (
     WatchEvents,
     WatchLagged,
 )
-from tests.support.manager.peers import ORIGIN, Clock, answered, ask, gone, guest_of, joined, results
+from tests.support.manager.peers import ORIGIN, Clock, answered, ask, connection_of, gone, joined, results
 from tests.support.managers import Stage
 from tests.support.peers import RawPeer, store
 
@@ -132,7 +132,7 @@ def test_late_watcher_is_told_in_parts(stage: Stage) -> None:
         watcher.send(WatchEvents(1, 0))
         place = stage.loop._watchers
         stage.turn_until(lambda: len(place))
-        first = place._queue[0].looked
+        first = place._queue[0].scanned
         assert 0 < first <= limits.EVENTS_TOLD_PER_TURN + limits.EVENTS_PER_FRAME
         assert place.has_more
         messages = told(stage, watcher)
@@ -145,15 +145,15 @@ def test_a_watcher_that_does_not_read(stage: Stage, monkeypatch: pytest.MonkeyPa
     """Its outbox stays small, the loop does not spin for it, others are told all; once it reads, so is it."""
     monkeypatch.setattr(limits, "EVENTS_BUFFERED", 1_000)
     with watching(stage) as sleeper, watching(stage) as reader:
-        guest = stage.loop._watchers._queue[0].guest
+        connection = stage.loop._watchers._queue[0].connection
         seen: list[str] = []
         for number in range(12_000):
             do(stage, store(f"{number % 100}-{'x' * 100}"))
             if number % 100 == 99:
                 seen += ids(told(stage, reader))
-                assert len(guest.peer.outbox) < limits.WATCHER_OUTBOX_BYTES * 2
+                assert len(connection.peer.outbox) < limits.WATCHER_OUTBOX_BYTES * 2
         assert len(seen) == 12_000
-        assert len(guest.peer.outbox) >= limits.WATCHER_OUTBOX_BYTES
+        assert len(connection.peer.outbox) >= limits.WATCHER_OUTBOX_BYTES
         assert not stage.loop._watchers.has_more
         messages = told(stage, sleeper)
         missed = [message for message in messages if isinstance(message, WatchLagged)]
@@ -177,7 +177,7 @@ def revisions_are_complete(messages: list[ManagerMessage], upto: int) -> bool:
 def test_stalled_watcher_is_cut_off(stage: Stage, clock: Clock) -> None:
     """Like anybody who does not read; it comes back if it wants to."""
     with watching(stage) as sleeper:
-        while len(stage.loop._watchers._queue[0].guest.peer.outbox) < limits.WATCHER_OUTBOX_BYTES:
+        while len(stage.loop._watchers._queue[0].connection.peer.outbox) < limits.WATCHER_OUTBOX_BYTES:
             do(stage, *(store(f"{number}-{'x' * 200}") for number in range(500)))
             stage.turn()
         clock.forward(limits.STALL_SECONDS_MAX + 1)
@@ -260,7 +260,7 @@ def test_refused(stage: Stage, message: WatchEvents, kind: str) -> None:
         (refusal,) = answer.results
         assert isinstance(refusal, Refusal)
         assert (answer.request_id, refusal.kind) == (7, kind)
-        assert not guest_of(stage, "watcher").is_watching
+        assert not connection_of(stage, "watcher").is_watching
         assert len(ask(stage, peer, store("a"))) == 1
 
 
@@ -308,14 +308,14 @@ def test_what_cannot_be_told_costs_one_watcher(stage: Stage, monkeypatch: pytest
     """A defect, or a store that cannot be read, ends the connection that came upon it; all others go on."""
     do(stage, store("a"))
     with joined(stage, "late") as late, watching(stage) as watcher:
-        after = stage.owner.journal.feed.after
+        after = stage.owner.journal.feed.events_after
 
         def broken(revision: int, limit: int, committed: int) -> tuple[Sequence[AnyEvent], int]:
             if revision == 0:
                 raise OSError("the disk is gone")
             return after(revision, limit, committed)
 
-        monkeypatch.setattr(stage.owner.journal.feed, "after", broken)
+        monkeypatch.setattr(stage.owner.journal.feed, "events_after", broken)
         late.send(WatchEvents(1, 0))
         assert answered(stage, late) == Events((), 0)
         rejected = answered(stage, late)

@@ -81,7 +81,7 @@ def test_budget_that_cannot_be_kept_is_refused(directory: Path) -> None:
     impossible = msgspec.structs.replace(NARROW, cold_entries=3)
     before = kept(directory)
     with reign(directory) as made, pytest.raises(TierFull):
-        made.owner.settle(impossible, ORIGIN)
+        made.owner.enforce_budget(impossible, ORIGIN)
     after = kept(directory)
     assert (after.revision, after.rows) == (before.revision, before.rows)
     assert placed(recover(after)) == placed(recover(before))

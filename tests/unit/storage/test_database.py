@@ -96,9 +96,9 @@ class TestLength:
             expected = kept(tmp_path / "data")
             interrupted(tmp_path / "data", tmp_path / "copy")
         with reign(tmp_path / "copy") as found:
-            assert found.owner.kept is not None
-            assert found.owner.kept.revision == expected.revision
-            assert found.owner.kept.bodies == expected.bodies
+            assert found.owner.stored is not None
+            assert found.owner.stored.revision == expected.revision
+            assert found.owner.stored.bodies == expected.bodies
 
     @pytest.mark.parametrize("log", [None, b""], ids=["no log", "an empty log"])
     def test_without_a_log_it_is_damage(self, tmp_path: Path, log: bytes | None) -> None:
@@ -120,10 +120,10 @@ class TestHalfMade:
         (tmp_path / DATABASE).write_bytes(wal_page()[:share])
         (tmp_path / JOURNAL).write_bytes(hot_journal(pages=0))
         with reign(tmp_path) as made:
-            assert made.owner.kept is None
+            assert made.owner.stored is None
             fill(made)
         with reign(tmp_path) as made:
-            assert made.owner.kept is not None
+            assert made.owner.stored is not None
 
     @pytest.mark.parametrize("statement", ["CREATE TABLE mine (a)", "PRAGMA application_id = 7"])
     def test_file_of_somebody_else_that_has_a_journal(self, tmp_path: Path, statement: str) -> None:
@@ -158,9 +158,9 @@ class TestAnotherBoot:
         boot("two")
         with reign(tmp_path) as made:
             assert made.store.epoch != epoch
-            assert made.owner.kept is not None
-            assert (made.owner.kept.sessions, made.owner.kept.replies) == ([], [])
-            assert made.owner.kept.revision == before.revision
+            assert made.owner.stored is not None
+            assert (made.owner.stored.sessions, made.owner.stored.replies) == ([], [])
+            assert made.owner.stored.revision == before.revision
             plan = made.owner._state.plans.get("plan")
             assert plan is not None
             assert plan.lease is not None

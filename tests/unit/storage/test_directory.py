@@ -70,7 +70,7 @@ def test_second_opener_in_the_same_process_is_refused(tmp_path: Path) -> None:
     with reign(tmp_path), pytest.raises(StartFailed, match=f"process {os.getpid()}"), reign(tmp_path):
         pass
     with reign(tmp_path) as made:
-        assert made.owner.kept is not None
+        assert made.owner.stored is not None
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"pid": 1}', b"\xff\xfe", b"{}" * 5_000])

@@ -39,7 +39,7 @@ def opens(directory: Path) -> bool:
         return False
     sessions = SessionTable()
     try:
-        found = made.owner.kept
+        found = made.owner.stored
         assert found is not None, "what is damaged counts as empty"
         sessions.restore(found.sessions, found.replies, 0.0)
     finally:
@@ -118,7 +118,7 @@ def test_any_path_will_do(tmp_path: Path, name: str) -> None:
     with reign(directory) as made:
         fill(made)
     with reign(directory) as made:
-        assert made.owner.kept is not None
+        assert made.owner.stored is not None
 
 
 def test_looking_changes_nothing(tmp_path: Path) -> None:

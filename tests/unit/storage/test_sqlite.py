@@ -21,11 +21,11 @@ LARGE = 10_000_000
 def test_session_that_begins_anew_has_no_replies(tmp_path: Path) -> None:
     """It ended and began in one turn: what the earlier one was answered is no answer to the later one's requests."""
     with reign(tmp_path) as made:
-        made.journal.welcome(SESSION)
-        made.journal.remember("session", 1, b"of the earlier one")
+        made.journal.record_session(SESSION)
+        made.journal.record_reply("session", 1, b"of the earlier one")
         made.commit()
-        made.journal.part("session")
-        made.journal.welcome(SESSION)
+        made.journal.record_session_end("session")
+        made.journal.record_session(SESSION)
         made.commit()
         assert (kept(tmp_path).sessions, kept(tmp_path).replies) == ([SESSION], [])
 
@@ -33,10 +33,10 @@ def test_session_that_begins_anew_has_no_replies(tmp_path: Path) -> None:
 def test_session_that_ends_leaves_no_reply(tmp_path: Path) -> None:
     """Not even that of its last turn."""
     with reign(tmp_path) as made:
-        made.journal.welcome(SESSION)
+        made.journal.record_session(SESSION)
         made.commit()
-        made.journal.remember("session", 1, b"frame")
-        made.journal.part("session")
+        made.journal.record_reply("session", 1, b"frame")
+        made.journal.record_session_end("session")
         made.commit()
         assert (kept(tmp_path).sessions, kept(tmp_path).replies) == ([], [])
 
@@ -87,7 +87,7 @@ def test_turn_leaves_the_store_as_it_was_told(tmp_path: Path) -> None:
     ]
     with reign(tmp_path) as made:
         for row in rows:
-            made.journal.welcome(row)
+            made.journal.record_session(row)
         made.journal.tidy({"scoped": 12}, 0.0)
         made.commit()
     expected = {row.session_id: row for row in rows} | {"scoped": msgspec.structs.replace(rows[1], answered=12)}

@@ -50,7 +50,7 @@ def test_everything_in_it_is_found(file: Path, tmp_path: Path) -> None:
             fragments_are_there(made)
             plan_is_there(made, knows_modes=int(file.stem) >= kept_database.MODES_SINCE)
             receipts_are_there(made, kept_database.RECEIPTS if int(file.stem) >= kept_database.RECEIPTS_SINCE else {})
-            found = made.owner.kept
+            found = made.owner.stored
             assert found is not None
             assert (found.sessions, found.replies) == ([kept_database.SESSION], kept_database.REPLIES)
             assert made.owner._state.budget == kept_database.BUDGET

@@ -189,11 +189,11 @@ class Channel:
     def prepare(self, link: PooledConnection, errand: PendingRequest) -> None:
         """Send what comes before a message: which memory we let go of, and the bodies that it refers to."""
         if self.mappings.has_released:
-            released = self.mappings.take_released()
+            released = self.mappings.pop_released()
             try:
                 link.send(SegmentsReleased(released))
             except RuntimeLost:
-                self.mappings.put_back(released)
+                self.mappings.restore_released(released)
                 raise
         for number, body in enumerate(errand.uploads):
             _upload(link, number, body)

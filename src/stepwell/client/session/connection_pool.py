@@ -250,7 +250,7 @@ class ConnectionPool:
                 callback()
         link.generation = welcome.generation
         self.welcome = welcome
-        self._mappings.keep_only(welcome.segments)
+        self._mappings.retain_only(welcome.segments)
 
     def aside(self, connection: Wire, message: SegmentsAdded | SegmentsRetired) -> None:
         """What the manager says between its answers."""
@@ -259,7 +259,7 @@ class ConnectionPool:
                 descriptors = connection.take_descriptors(len(message.segments))
                 try:
                     for segment in message.segments:
-                        self._mappings.adopt(segment.number, segment.size, descriptors.pop(0))
+                        self._mappings.map_segment(segment.number, segment.size, descriptors.pop(0))
                 finally:
                     for descriptor in descriptors:  # of those behind one that could not be mapped
                         os.close(descriptor)

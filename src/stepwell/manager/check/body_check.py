@@ -1,4 +1,8 @@
-"""Bodies, byte by byte: whether each is there, whole, and the one that its digest names. One at a time."""
+"""The check of bodies: each one is read, expanded and hashed, and compared with the rows that refer to it.
+
+Bodies are read one at a time and in slices, because all of them together may be larger than memory. A body that cannot
+be read is a problem of that body and not the end of the check.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +17,24 @@ from stepwell.storage.inventory import UNREADABLE, StoredBody
 
 
 class BodyCheck:
-    """Compares what is stored with what the state refers to."""
+    """Compares the stored bodies with the references of a state. Used once, by one thread.
+
+    After `examine`, `counted` is the number of fragments whose body is text, and `differing` the number of those whose
+    stored token count differs from `count`.
+    """
 
     def __init__(self, db: sqlite3.Connection, state: State, count: Callable[[bytes], int] | None) -> None:
         self._db = db
         self._state = state
         self._count = count
-        self._tokens: dict[bytes, list[int]] = {}  # of fragments, by body
+        self._tokens: dict[bytes, list[int]] = {}  # token counts of fragments, by the digest of their body
         for entry in state.fragments.entries.values():
             self._tokens.setdefault(entry.row.digest, []).append(entry.row.tokens)
-        self.counted = 0  # fragments whose body is text
-        self.differing = 0  # those of them that have another count than theirs
+        self.counted = 0
+        self.differing = 0
 
-    def examine(self, bodies: Sequence[StoredBody], complain: Callable[[str], None]) -> None:
-        """Say of each body that something refers to what is wrong with it, and who refers to it."""
+    def examine(self, bodies: Sequence[StoredBody], report: Callable[[str], None]) -> None:
+        """Report everything that is wrong with the bodies, each problem with one of the rows that refer to the body."""
         wrong: dict[bytes, str] = {}
         counts = self._state.bodies.counts
         stored = {body.digest: body for body in bodies}
@@ -38,20 +46,20 @@ class BodyCheck:
                 wrong[digest] = f"has {body.size} bytes by its row, and {referred.size} by those who refer to it"
         for body in bodies:
             if stored[body.digest] is not body:
-                complain(f"body {body.digest.hex()} is there twice: as number {body.number}, too")
-        for upload in _doubled(body.upload for body in bodies):
-            complain(f"the parts of upload {upload} belong to more than one body")
+                report(f"body {body.digest.hex()} is there twice: as number {body.number}, too")
+        for upload in _repeated(body.upload for body in bodies):
+            report(f"the parts of upload {upload} belong to more than one body")
         for body in bodies:
             try:
-                self._look_at(body)
+                self._check_body(body)
             except StoreDamaged as error:
                 wrong.setdefault(body.digest, error.message)
         owners = self._owners(wrong)
         for digest, problem in wrong.items():
-            complain(f"body {digest.hex()} {problem} ({owners.get(digest, 'nothing refers to it')})")
+            report(f"body {digest.hex()} {problem} ({owners.get(digest, 'nothing refers to it')})")
 
     def orphans(self, bodies: Iterable[StoredBody]) -> Iterator[str]:
-        """What an upload, or a manager that died, has left: the next manager removes it."""
+        """Yield notes about bodies and parts without a reference. They are no damage: the next manager deletes them."""
         if count := sum(1 for body in bodies if body.digest not in self._state.bodies):
             yield f"{count} bodies that nothing refers to: the manager removes them, or the next one does"
         parts, taken = self._db.execute(
@@ -64,7 +72,8 @@ class BodyCheck:
                 "removes them, or the next one does"
             )
 
-    def _look_at(self, body: StoredBody) -> None:
+    def _check_body(self, body: StoredBody) -> None:
+        """Read and hash a body. Raise `StoreDamaged` if it cannot be read or is not the one that its digest names."""
         tokens = self._tokens.get(body.digest, []) if self._count else []
         digest, size, pieces = hashlib.sha256(), 0, list[bytes]()
         for piece in self._unpacked(body):
@@ -82,6 +91,10 @@ class BodyCheck:
             self._compare(b"".join(pieces), tokens)
 
     def _unpacked(self, body: StoredBody) -> Iterator[bytes]:
+        """Yield the body's bytes, expanded if they are compressed.
+
+        Raise `StoreDamaged` for everything that goes wrong.
+        """
         slices = self._slices(body)
         try:
             yield from unpack_slices(slices) if body.packed else slices
@@ -89,10 +102,11 @@ class BodyCheck:
             raise
         except UNREADABLE as error:
             raise StoreDamaged(f"cannot be read: {error}") from error
-        except Exception as error:  # whatever damaged bytes make of the decompressor
+        except Exception as error:  # a decompressor may raise anything for damaged bytes
             raise StoreDamaged(f"cannot be uncompressed: {error}") from error
 
     def _slices(self, body: StoredBody) -> Iterator[bytes]:
+        """Yield the stored bytes of a body in order. Raise `StoreDamaged` at a gap between its parts."""
         if body.upload is None:
             found = self._db.execute("SELECT 0, data FROM bodies WHERE number = ?", (body.number,))
         else:
@@ -106,6 +120,7 @@ class BodyCheck:
             yield data
 
     def _compare(self, text: bytes, tokens: list[int]) -> None:
+        """Count the tokens of a body of text, and compare the count with that of each fragment that refers to it."""
         assert self._count is not None
         try:
             str(text, "utf-8")
@@ -116,7 +131,7 @@ class BodyCheck:
         self.differing += sum(1 for each in tokens if each != count)
 
     def _owners(self, wrong: Iterable[bytes]) -> dict[bytes, str]:
-        """Who is affected: one of those who refer to each body."""
+        """Return one row that refers to each of the bodies, as text."""
         digests, found = set(wrong), dict[bytes, str]()
         if digests:
             for entry in self._state.fragments.entries.values():
@@ -133,7 +148,8 @@ class BodyCheck:
         return found
 
 
-def _doubled(uploads: Iterable[int | None]) -> list[int]:
+def _repeated(uploads: Iterable[int | None]) -> list[int]:
+    """Return the uploads that more than one body claims."""
     seen, twice = set[int](), list[int]()
     for upload in uploads:
         if upload is not None and upload in seen:

@@ -1,7 +1,11 @@
-"""The doctor: whether a data directory is what a manager wrote, without changing a byte of it.
+"""The doctor: examines a data directory without changing a byte of it.
 
-A manager that starts checks what it needs, and stops at the first thing that is wrong. The doctor looks at everything,
-bodies byte by byte, and says all that it finds: what is wrong, and what a manager will put right by itself.
+A manager that starts checks what it needs and stops at the first problem. The doctor checks everything, bodies byte by
+byte, and reports all problems that it finds. Findings (the directory is damaged) are kept apart from notes (the next
+manager puts this right by itself, or it is worth knowing).
+
+The checks run in the order of `Check`, inside one read transaction, so that they see one revision even while a manager
+writes. A later check uses what the earlier ones could read.
 """
 
 from __future__ import annotations
@@ -31,14 +35,14 @@ from stepwell.storage.inventory import TABLES, UNREADABLE, Inventory, StoreRow, 
 from stepwell.storage.readonly import find_database, inspect, number_of, schema_of
 from stepwell.storage.schema import VERSION
 
-Counting = Callable[[str], Callable[[bytes], int] | None]
-"""Gives, for the name of an encoding, what counts tokens in it; None where that cannot be had."""
+TokenCounters = Callable[[str], Callable[[bytes], int] | None]
+"""Returns the token counter for the name of an encoding, or None if the encoding is not available."""
 
 _events: Final = msgspec.json.Decoder(AnyEvent)
 
 
 class Check(StrEnum):
-    """What is looked at, in this order."""
+    """The checks, in the order in which they run."""
 
     FILE = "file"
     SCHEMA = "schema"
@@ -51,19 +55,20 @@ class Check(StrEnum):
 
 
 class CheckFindings(Struct):
-    """What is wrong, as far as it is worth listing."""
+    """The problems of one check. All are counted, and the first `limits.PROBLEMS_LISTED_MAX` are listed."""
 
     listed: list[str] = field(default_factory=list[str])
     count: int = 0
 
     def add(self, problem: str) -> None:
+        """Count a problem, and list it if there is room."""
         self.count += 1
         if len(self.listed) < limits.PROBLEMS_LISTED_MAX:
             self.listed.append(problem)
 
 
 class CheckReport(Struct):
-    """What was found in a directory. A check that is not there could not be made."""
+    """The result of an examination. A check that is missing in `checks` could not be made."""
 
     directory: str
     schema: int | None = None
@@ -75,11 +80,15 @@ class CheckReport(Struct):
 
     @property
     def is_healthy(self) -> bool:
+        """True if no check found a problem."""
         return not any(findings.count for findings in self.checks.values())
 
     @property
     def problems(self) -> list[str]:
-        """Each as `name: where`; those of invariants under the invariant's own name."""
+        """The listed problems, each as `check: text`.
+
+        Problems of invariants begin with the name of the invariant instead.
+        """
         found: list[str] = []
         for check, findings in self.checks.items():
             prefix = "" if check is Check.INVARIANTS else f"{check}: "
@@ -89,11 +98,11 @@ class CheckReport(Struct):
         return found
 
 
-def examine(directory: Path, counting: Counting) -> CheckReport:
-    """Look at everything. Refuses what is no data directory."""
+def examine(directory: Path, counting: TokenCounters) -> CheckReport:
+    """Examine a data directory and return the report. Raise `InvalidArgument` if it is no data directory."""
 
     def look(db: sqlite3.Connection) -> CheckReport:
-        return _Doctor(db, CheckReport(str(directory)), counting).examine()
+        return _Examination(db, CheckReport(str(directory)), counting).examine()
 
     try:
         return inspect(find_database(directory), look)
@@ -103,7 +112,7 @@ def examine(directory: Path, counting: Counting) -> CheckReport:
 
 @contextmanager
 def _check(report: CheckReport, check: Check) -> Generator[CheckFindings]:
-    """What SQLite cannot read is one more thing that is wrong."""
+    """Run a check. An error of SQLite in it becomes one more finding."""
     findings = report.checks.setdefault(check, CheckFindings())
     try:
         yield findings
@@ -111,14 +120,16 @@ def _check(report: CheckReport, check: Check) -> Generator[CheckFindings]:
         findings.add(f"cannot be read to the end: {error}")
 
 
-class _Doctor:
-    def __init__(self, db: sqlite3.Connection, report: CheckReport, counting: Counting) -> None:
+class _Examination:
+    """One examination of one database. `examine` runs the checks and fills the report."""
+
+    def __init__(self, db: sqlite3.Connection, report: CheckReport, counting: TokenCounters) -> None:
         self._db = db
         self._report = report
         self._counting = counting
 
     def examine(self) -> CheckReport:
-        """All of it in one read: what a manager writes meanwhile is not seen."""
+        """Run all checks in one read transaction, so that commits of a manager in the meantime are not seen."""
         report = self._report
         with self._check(Check.FILE) as findings:
             self._db.execute("BEGIN")
@@ -129,7 +140,7 @@ class _Doctor:
         if findings.count and report.schema is None:
             return report
         with self._check(Check.SCHEMA) as findings:
-            self._look_at_schema(findings)
+            self._check_schema(findings)
         if report.schema != VERSION:
             return report
         with self._check(Check.ROWS) as findings:
@@ -138,19 +149,20 @@ class _Doctor:
             report.counts = {table: number_of(self._db, f"SELECT count(*) FROM {table}") for table in TABLES}  # noqa: S608
         if stock.store is not None:
             report.epoch, report.revision = stock.store.epoch, stock.store.revision
-        state = self._look_at_state(stock)
-        self._look_at_bodies(stock, state)
+        state = self._check_state(stock)
+        self._check_bodies(stock, state)
         with self._check(Check.SESSIONS) as findings:
-            self._look_at_sessions(stock, state, findings)
+            self._check_sessions(stock, state, findings)
         with self._check(Check.EVENTS) as findings:
             if stock.store is not None:
-                self._look_at_events(stock.store, findings)
+                self._check_events(stock.store, findings)
         return report
 
     def _check(self, check: Check) -> AbstractContextManager[CheckFindings]:
         return _check(self._report, check)
 
-    def _look_at_schema(self, findings: CheckFindings) -> None:
+    def _check_schema(self, findings: CheckFindings) -> None:
+        """Check the version of the tables. Rows of another version are not examined, because their columns differ."""
         schema = self._report.schema
         if schema is None:
             self._report.notes.append("there is nothing in it yet: the next manager begins there")
@@ -163,14 +175,19 @@ class _Doctor:
         if schema != VERSION:
             self._report.notes.append("rows and bodies were not looked at")
 
-    def _look_at_state(self, stock: Inventory) -> State:
-        """As a manager would have it; what stops even that is said, and the rest is done without."""
+    def _check_state(self, stock: Inventory) -> State:
+        """Restore a state from the rows, as a manager would, and check its invariants. Return an empty state if that
+        fails.
+
+        Each invariant is checked by itself, because one may rely on another: an invariant that raises is reported as
+        unchecked, and the remaining ones still run.
+        """
         state, store = State(), stock.store
         with self._check(Check.INVARIANTS) as findings:
             try:
                 if store is not None:
                     state.restore(store.revision, stock.rows, stock.fragments, store.next_serial, store.tick)
-            except Exception as error:  # noqa: BLE001 - whatever rows make of it that nobody has checked yet
+            except Exception as error:  # noqa: BLE001 - unchecked rows may cause any error
                 findings.add(f"rows: they do not make a state: {error!r}")
                 return State()
             for body in stock.bodies:
@@ -180,7 +197,7 @@ class _Doctor:
                 try:
                     for problem in invariants.check(state, only=(name,)):
                         findings.add(problem)
-                except Exception as error:  # noqa: BLE001 - a claim may rest on another one
+                except Exception as error:  # noqa: BLE001 - an invariant may rely on another one that is violated
                     findings.add(f"{name}: it could not be checked: {error!r}")
             for entry in stock.fragments:
                 if store is not None and state.fragments.entries[entry.row.key] is not entry:
@@ -189,27 +206,32 @@ class _Doctor:
                     findings.add(f"revisions: fragment {entry.row.key} is of {entry.row.revision}, from the future")
         return state
 
-    def _look_at_bodies(self, stock: Inventory, state: State) -> None:
+    def _check_bodies(self, stock: Inventory, state: State) -> None:
+        """Check the bodies' bytes, and compare the stored token counts with those of the encoding.
+
+        A difference of token counts is a note and no finding, because a client may count for itself.
+        """
         count = self._counting(stock.store.encoding) if stock.store is not None else None
-        examiner = BodyCheck(self._db, state, count)
+        body_check = BodyCheck(self._db, state, count)
         with self._check(Check.BODIES) as findings:
-            examiner.examine(stock.bodies, findings.add)
-            self._report.notes += examiner.orphans(stock.bodies)
+            body_check.examine(stock.bodies, findings.add)
+            self._report.notes += body_check.orphans(stock.bodies)
         with self._check(Check.TOKENS) as findings:
-            self._look_at_tokens(stock, state, findings)
+            self._check_tokens(stock, state, findings)
         if stock.store is None:
             return
         if count is None:
             self._report.notes.append(
                 f"tokens were not counted: encoding {stock.store.encoding!r} is not to be had here"
             )
-        elif examiner.differing:
+        elif body_check.differing:
             self._report.notes.append(
-                f"{examiner.differing} of {examiner.counted} fragments have another number of tokens than "
-                f"{stock.store.encoding} gives: whoever stored them counted"
+                f"{body_check.differing} of {body_check.counted} fragments have another number of tokens than "
+                f"{stock.store.encoding} gives: the clients that stored them counted"
             )
 
-    def _look_at_tokens(self, stock: Inventory, state: State, findings: CheckFindings) -> None:
+    def _check_tokens(self, stock: Inventory, state: State, findings: CheckFindings) -> None:
+        """Compare the totals of each tier with the sums that SQLite computes from the table."""
         for entry in stock.fragments:
             if entry.row.tokens < 1:
                 findings.add(f"fragment {entry.row.key} has {entry.row.tokens}")
@@ -222,15 +244,20 @@ class _Doctor:
         for tier, summed in sums.items():
             findings.add(f"there is no tier {tier!r}, and {summed.entries} fragments are in it")
 
-    def _look_at_sessions(self, stock: Inventory, state: State, findings: CheckFindings) -> None:
-        homeless = 0
+    def _check_sessions(self, stock: Inventory, state: State, findings: CheckFindings) -> None:
+        """Check that leases have a plan and replies a session, and that replies can be decoded.
+
+        A lease without a session is a note: the manager expires it. A reply that cannot be decoded is a finding,
+        because it would be sent as it is to a client that repeats its request.
+        """
+        sessionless = 0
         for plan_id, lease in stock.leases.items():
             if state.plans.get(plan_id) is None:
                 findings.add(f"lease {lease.token} is of plan {plan_id!r}, and there is no such plan")
-            homeless += lease.session_id not in stock.sessions
-        if homeless:
+            sessionless += lease.session_id not in stock.sessions
+        if sessionless:
             self._report.notes.append(
-                f"{homeless} leases are of sessions that are gone: they end when their time is over"
+                f"{sessionless} leases are of sessions that are gone: they end when their time is over"
             )
         for session_id, request_id, frame in self._db.execute("SELECT * FROM replies"):
             where = f"reply to request {request_id!r} of session {session_id!r}"
@@ -241,7 +268,12 @@ class _Doctor:
             except ProtocolError as error:
                 findings.add(f"{where}: {error}")
 
-    def _look_at_events(self, store: StoreRow, findings: CheckFindings) -> None:
+    def _check_events(self, store: StoreRow, findings: CheckFindings) -> None:
+        """Check that events can be decoded, agree with their columns, and are in order.
+
+        A watcher that resumes from the store relies on it: within a revision the ordinals have no gaps, times do not go
+        back, and no event lies at or before the revision that the store declares as trimmed.
+        """
         if store.events_after > store.revision:
             findings.add(f"the oldest is behind revision {store.events_after}, and the store is at {store.revision}")
         earlier = (store.events_after, 0, 0)

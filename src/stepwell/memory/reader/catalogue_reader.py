@@ -1,4 +1,12 @@
-"""A project as its catalogue tells it: rows and handles at one revision, replayed from shared memory."""
+"""The catalogue reader: a project's rows and handles at one revision, replayed from shared memory.
+
+`writer.catalogue` describes the log. A reader decodes the records between two ends, the latest record of a fragment or
+a body wins, and the result is an immutable `CatalogueState`. With an earlier state of the same log only the records
+behind it are decoded, and the two states share what has not changed.
+
+The handle of a body that no row refers to any more is kept until there are many of them, because removing each at once
+would need a count of references.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +26,22 @@ _decoder: Decoder[list[AnyRecord]] = Decoder(list[AnyRecord])
 _STALE_HANDLES_MAX: Final = 1_000
 
 Find = Callable[[int], memoryview]
-"""Gives the bytes of a segment."""
+"""Returns the bytes of a segment. The caller releases them."""
 
 
 class Milestone(Struct, frozen=True):
-    """Up to this end, a catalogue tells of no revision after this one."""
+    """An end of a catalogue, and the latest revision that records before it belong to."""
 
     end: CatalogueEnd
     revision: int
 
 
 class CatalogueState(Struct, frozen=True):
-    """A project's fragments at one revision, by id and in order of creation; of a difference also the removed ones."""
+    """A project's fragments at one revision, by id and in order of creation.
+
+    `before` is the milestone of the state that this one was made from. In a difference between two revisions, `rows`
+    has the changed fragments only, and `removed` the ids of the deleted ones.
+    """
 
     reached: Milestone
     rows: PersistentMap[str, FragmentRow]
@@ -40,11 +52,12 @@ class CatalogueState(Struct, frozen=True):
 
     @property
     def end(self) -> CatalogueEnd:
+        """The end of the catalogue that this state was replayed to."""
         return self.reached.end
 
 
 class _Changes:
-    """What records come to."""
+    """The net effect of a series of records. A row of None stands for a deleted fragment."""
 
     def __init__(self, known: Container[bytes] = ()) -> None:
         self._known = known
@@ -53,7 +66,10 @@ class _Changes:
         self.revision = 0
 
     def apply(self, records: Iterable[AnyRecord], since: int = -1) -> None:
-        """All of them, or those of later revisions."""
+        """Apply the records of revisions after `since`, or all of them.
+
+        A move of a body that no row refers to is ignored.
+        """
         for record in records:
             match record:
                 case Put(revision=revision, row=row) if revision > since:
@@ -70,10 +86,7 @@ class _Changes:
 
 
 def replay(end: CatalogueEnd, find: Find, before: CatalogueState | None = None) -> CatalogueState:
-    """All fragments of a project. With an earlier state of the same catalogue, only what came since is read.
-
-    The two share what has not changed.
-    """
+    """Return all fragments of a project. With an earlier state of the same log, only newer records are read."""
     if before is not None and before.end == end:
         return before
     if before is None or not _precedes(before.end, end):
@@ -89,7 +102,7 @@ def replay(end: CatalogueEnd, find: Find, before: CatalogueState | None = None) 
 
 
 def _in_order(before: CatalogueState, changed: Mapping[str, FragmentRow | None]) -> RowChunks:
-    """What was deleted and made again is another, and comes last."""
+    """Return the rows in order of creation. A fragment that was deleted and created again comes last."""
     created = {fragment_id: row for fragment_id, row in changed.items() if row is not None}
     replaced: dict[int, FragmentRow | None] = {}
     for fragment_id in changed if before.rows else ():
@@ -101,13 +114,19 @@ def _in_order(before: CatalogueState, changed: Mapping[str, FragmentRow | None])
 
 
 def nearest(states: Iterable[CatalogueState], end: CatalogueEnd) -> CatalogueState | None:
-    """The latest of some states that is not after an end: least has to be read from there on."""
+    """Return the latest of some states that is not after an end, from which the least has to be read.
+
+    None if there is none.
+    """
     earlier = (state for state in states if _precedes(state.end, end))
     return max(earlier, key=lambda state: sum(used for _, used in state.end.segments), default=None)
 
 
 def _precedes(earlier: CatalogueEnd, later: CatalogueEnd) -> bool:
-    """Whether one end of a catalogue lies before another: what two threads ask for may come in any order."""
+    """Return True if one end of a log lies at or before another.
+
+    Ends that two threads ask for may come in any order.
+    """
     reached = dict(later.segments)
     return earlier.generation == later.generation and all(
         used <= reached.get(number, -1) for number, used in earlier.segments
@@ -115,9 +134,9 @@ def _precedes(earlier: CatalogueEnd, later: CatalogueEnd) -> bool:
 
 
 def changes(end: CatalogueEnd, find: Find, since: int, before: Milestone | None = None) -> CatalogueState | None:
-    """The fragments that changed after a revision, and those that went; None if the catalogue is younger.
+    """Return the fragments that changed or went after a revision, or None if the log does not reach back that far.
 
-    What lies before a milestone that is early enough is not looked through.
+    Records before a milestone that is early enough are skipped.
     """
     if since < end.base_revision:
         return None
@@ -131,7 +150,7 @@ def changes(end: CatalogueEnd, find: Find, since: int, before: Milestone | None 
 
 
 def _records(end: CatalogueEnd, find: Find, start: CatalogueEnd | None, since: int = -1) -> Iterator[AnyRecord]:
-    """The records of a catalogue between two ends, without the blocks that end before a revision."""
+    """Yield the records between two ends, without the blocks that end at or before a revision."""
     done = dict(start.segments) if start is not None else {}
     for number, used in end.segments:
         at = done.get(number, 0)

@@ -1,7 +1,9 @@
-"""The readers' side: segments mapped read-only, and bodies read where they lie.
+"""Mappings: the segments that a client has mapped read-only, and bodies read where they lie.
 
-A mapping lives for as long as somebody looks at a body in it, whatever becomes of the segment meanwhile: a memoryview
-keeps its mapping, and nothing in a segment ever changes. What is let go of is reported to the manager.
+A mapping lives for as long as the client looks at a body in it, whatever becomes of the segment: a memoryview keeps its
+mapping alive, and bytes in a segment never change. When the manager retires a segment, the client drops its own
+reference at once. As soon as the last memoryview is gone, the segment is reported to the manager as released, so that
+the manager can account for the memory.
 """
 
 from __future__ import annotations
@@ -21,23 +23,32 @@ from stepwell.protocol.handles import Handle
 
 
 class Mappings:
-    """The segments that a client has mapped, by number. Safe from any number of threads."""
+    """The segments that a client has mapped, by number. Any thread may use it.
+
+    The session of a client owns it. The lock protects the tables; `_released` is a deque without a lock, because it is
+    appended to by a weakref callback, which may run in any thread at any time, even while the lock is held.
+    """
 
     def __init__(self) -> None:
         self._reset()
 
     def _reset(self) -> None:
+        """Start with no mappings and a new lock."""
         self._lock = threading.Lock()
-        self._mapped: dict[int, memoryview] = {}  # each of a mapping that nothing else refers to
+        self._mapped: dict[int, memoryview] = {}  # each the only reference to its mapping
         self._retired: deque[int] = deque(maxlen=limits.RETIRED_REMEMBERED)
-        self._alive: dict[int, weakref.ref[object]] = {}  # let go of, and still looked at by somebody
+        self._alive: dict[int, weakref.ref[object]] = {}  # unmapped here, and still viewed by the program
         self._released: deque[int] = deque()
 
     def __len__(self) -> int:
         return len(self._mapped)
 
-    def adopt(self, number: int, size: int, descriptor: int) -> None:
-        """Map a segment. The descriptor is closed in any case."""
+    def map_segment(self, number: int, size: int, descriptor: int) -> None:
+        """Map a segment that the manager sent, unless it is known or retired already. The descriptor is closed in any
+        case.
+
+        Raise `RuntimeFault` if the process may not map more.
+        """
         try:
             with self._lock:
                 if number not in self._mapped and number not in self._retired:
@@ -50,21 +61,25 @@ class Mappings:
             os.close(descriptor)
 
     def retire(self, numbers: Iterable[int]) -> None:
-        """Segments are gone: let go of them, and report it once nobody looks at them any more."""
+        """Unmap retired segments. Each is reported as released once no memoryview of it is left."""
         with self._lock:
             for number in numbers:
                 self._retired.append(number)
-                self._let_go(number)
+                self._unmap(number)
 
-    def keep_only(self, numbers: Collection[int]) -> None:
-        """These were in use a moment ago: whatever else we have is out of date, unless it is newer than all of them."""
+    def retain_only(self, numbers: Collection[int]) -> None:
+        """Unmap all segments but these, which were live when the manager greeted a new connection.
+
+        Segments that are newer than all of them were added after the greeting and stay.
+        """
         newest = max(numbers, default=0)
         with self._lock:
             for number in self._mapped.keys() - numbers:
                 if number < newest:
-                    self._let_go(number)
+                    self._unmap(number)
 
-    def _let_go(self, number: int) -> None:
+    def _unmap(self, number: int) -> None:
+        """Drop the reference to a mapping, and record its release when the last memoryview is gone."""
         view = self._mapped.pop(number, None)
         if view is not None:
             released = self._released
@@ -72,8 +87,8 @@ class Mappings:
         elif number not in self._alive:
             self._released.append(number)
 
-    def take_released(self) -> tuple[int, ...]:
-        """Segments that were let go of since this was asked last, so many that they fit in a message."""
+    def pop_released(self) -> tuple[int, ...]:
+        """Return the segments that were released since the last call, as many as fit in a message."""
         found: list[int] = []
         with contextlib.suppress(IndexError):
             while len(found) < limits.RELEASED_PER_MESSAGE_MAX:
@@ -82,27 +97,31 @@ class Mappings:
             self._alive.pop(number, None)
         return tuple(found)
 
-    def put_back(self, released: Iterable[int]) -> None:
-        """They were not reported after all."""
+    def restore_released(self, released: Iterable[int]) -> None:
+        """Put segments back whose report did not reach the manager."""
         self._released.extend(released)
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The segments that are mapped, as many as can be said."""
+        """The numbers of the mapped segments, as many as fit in a greeting."""
         with self._lock:
             return tuple(self._mapped)[: limits.MAPPED_MAX]
 
     @property
     def has_released(self) -> bool:
+        """True if there is a release to report."""
         return bool(self._released)
 
     def find(self, handle: Handle) -> memoryview:
-        """The bytes that a handle stands for, as they lie there. They stay readable for as long as they are held."""
+        """Return the stored bytes of a handle, in place. They stay readable for as long as they are held.
+
+        Raise `BodyGone` if the segment is not mapped any more: the caller asks the manager for a new handle.
+        """
         offset = handle.offset
         return self._view(handle.segment)[offset : offset + handle.stored]
 
     def segment(self, number: int) -> memoryview:
-        """All of a segment: the caller's to release."""
+        """Return all of a segment. The caller releases it."""
         return memoryview(self._view(number))
 
     def _view(self, number: int) -> memoryview:
@@ -112,15 +131,15 @@ class Mappings:
         return view
 
     def close(self) -> None:
-        """Let go of everything. What somebody looks at stays for as long as they do."""
+        """Unmap everything. Memoryviews that the program holds stay readable."""
         with self._lock:
             self._mapped.clear()
 
     def clear(self) -> None:
-        """Begin anew, in a forked child: what was inherited belongs to the parent, its locks included."""
+        """Start anew in a forked child: mappings and locks that it inherited belong to the parent."""
         self._reset()
 
 
 def content(stored: memoryview, handle: Handle) -> memoryview:
-    """The body itself: the shared memory, or what is compressed there, expanded."""
+    """Return the body: the stored bytes in place, or expanded if they are packed."""
     return memoryview(unpack(stored, handle.size)) if handle.packed else stored

@@ -1,4 +1,8 @@
-"""A mapping that is changed by making another one, which shares with it whatever has not changed."""
+"""A persistent map: a mapping that is changed by making another one, which shares the unchanged part.
+
+A map is a base dict plus the changes since. A changed map copies the changes and shares the base. Once the changes are
+a large part of the base, they are merged into a new base, so that copying stays cheap on average.
+"""
 
 from __future__ import annotations
 
@@ -9,50 +13,55 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _CHANGES_MIN: Final = 1_000
-_CHANGES_SHARE: Final = 8  # of what is below them: copying more of them each time costs more than all of it once
+# Changes may be an eighth of the base: copying more of them with each change costs more than one merge.
+_CHANGES_SHARE: Final = 8
 
 
 class PersistentMap(Mapping[K, V], Generic[K, V]):
-    """What there was, and what has been stored or has gone since."""
+    """An immutable mapping. Any thread may read it.
 
-    __slots__ = ("_gone", "_ground", "_stored")
+    Invariants: `_gone` is a subset of the base's keys and disjoint from `_stored`. No value is None.
+    """
 
-    def __init__(self, ground: dict[K, V]) -> None:
-        self._ground = ground
+    __slots__ = ("_base", "_gone", "_stored")
+
+    def __init__(self, base: dict[K, V]) -> None:
+        self._base = base
         self._stored: dict[K, V] = {}
-        self._gone: set[K] = set()  # all of them in the ground, and none stored again
+        self._gone: set[K] = set()
 
     def __len__(self) -> int:
-        return len(self._ground) - len(self._gone) + sum(key not in self._ground for key in self._stored)
+        return len(self._base) - len(self._gone) + sum(key not in self._base for key in self._stored)
 
     def __iter__(self) -> Iterator[K]:
-        yield from (key for key in self._ground if key not in self._gone)
-        yield from (key for key in self._stored if key not in self._ground)
+        yield from (key for key in self._base if key not in self._gone)
+        yield from (key for key in self._stored if key not in self._base)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._stored or (key in self._ground and key not in self._gone)
+        return key in self._stored or (key in self._base and key not in self._gone)
 
     def __getitem__(self, key: K) -> V:
         if key in self._stored:
             return self._stored[key]
         if key in self._gone:
             raise KeyError(key)
-        return self._ground[key]
+        return self._base[key]
 
     def changed(self, changes: Mapping[K, V | None]) -> PersistentMap[K, V]:
-        """The same with these changes; None takes away what is there. No value is None."""
+        """Return a map with these changes. None removes a key."""
         stored = {key: value for key, value in changes.items() if value is not None}
-        if not self._ground and not self._stored:
+        if not self._base and not self._stored:
             return PersistentMap(stored)
         gone = changes.keys() - stored.keys()
-        other = PersistentMap(self._ground)
+        other = PersistentMap(self._base)
         other._stored = {key: value for key, value in {**self._stored, **stored}.items() if key not in gone}
-        other._gone = {key for key in self._gone | gone if key in self._ground and key not in stored}
-        is_high = len(other._stored) + len(other._gone) > _CHANGES_MIN + len(self._ground) // _CHANGES_SHARE
-        return other._laid() if is_high else other
+        other._gone = {key for key in self._gone | gone if key in self._base and key not in stored}
+        is_large = len(other._stored) + len(other._gone) > _CHANGES_MIN + len(self._base) // _CHANGES_SHARE
+        return other._flattened() if is_large else other
 
-    def _laid(self) -> PersistentMap[K, V]:
-        ground = {**self._ground, **self._stored}
+    def _flattened(self) -> PersistentMap[K, V]:
+        """Return the same mapping with all changes merged into a new base."""
+        base = {**self._base, **self._stored}
         for key in self._gone:
-            del ground[key]
-        return PersistentMap(ground)
+            del base[key]
+        return PersistentMap(base)

@@ -1,4 +1,8 @@
-"""A project's rows in order of creation. It is changed by making another one, which shares what has not changed."""
+"""Row chunks: a project's rows in order of creation, changed by making another sequence that shares unchanged chunks.
+
+A change copies the chunks that it touches, 256 rows each, and no others. New rows have the highest serials and are
+appended, so that the chunks stay sorted.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,14 @@ from typing import Final
 
 from stepwell.domain.tiers.model import FragmentRow
 
-_CHUNK_ROWS: Final = 256  # that are copied where one of them changes
+_CHUNK_ROWS: Final = 256  # rows that are copied when one of them changes
 
 _serial = attrgetter("serial")
 _Chunk = tuple[FragmentRow, ...]
 
 
 class RowChunks:
-    """Rows in chunks, none of them empty."""
+    """An immutable sequence of rows in chunks, none of which is empty. Any thread may read it."""
 
     __slots__ = ("_chunks", "_rows")
 
@@ -30,13 +34,13 @@ class RowChunks:
 
     @property
     def rows(self) -> _Chunk:
-        """All of them, made when they are first asked for."""
+        """All rows as one tuple, made when it is first asked for."""
         if self._rows is None:
             self._rows = tuple(self)
         return self._rows
 
     def changed(self, replaced: Mapping[int, FragmentRow | None], created: Iterable[FragmentRow]) -> RowChunks:
-        """With other rows in the place of some, by their serials, or none; what was created since comes last."""
+        """Return a sequence with some rows replaced, by serial, or removed (None), and the created ones appended."""
         chunks = [*self._chunks]
         for at in {bisect_right(chunks, serial, key=_first_serial) - 1 for serial in replaced}:
             after = (replaced.get(row.serial, row) for row in chunks[at])

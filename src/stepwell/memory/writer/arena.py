@@ -1,11 +1,15 @@
-"""The arena: bodies in append-only segments, written by one process. Space comes back by moving what is left.
+"""The arena: bodies in append-only segments under one bound, written by one process.
 
-Each body is preceded by a header with its digest and length, so that a segment can be walked without an index of its
-own. Freeing a body is a subtraction. A segment that holds nothing live any more is let go of: whoever has it
-mapped keeps it, and pins nothing but that mapping. One that is mostly dead is emptied by its owner, body by body.
+A body is appended to the current segment, behind a header with its digest and length, so that a segment can be walked
+without an index. Freeing a body subtracts its bytes from the live ones. A segment without live bytes is retired at
+once; a segment that is mostly dead is emptied: its live bodies are copied to other segments, one by one, until it is
+free. Readers that have it mapped keep it, and pin nothing else.
 
-Emptying takes room before it gives any back. Two segments' worth is therefore kept for it: whatever else wants room
-is refused before that is touched, so that a full arena can still be put in order.
+Emptying takes space before it gives any back. Therefore the space of two segments is kept in reserve for it: other
+requests for space are refused before the reserve is touched, so that a full arena can still be compacted.
+
+Invariants: `bytes` is the sum of the sizes of `segments`, `live` the sum of their live bytes; both are at most `limit`,
+except after the limit was lowered.
 """
 
 from __future__ import annotations
@@ -23,18 +27,20 @@ from stepwell.protocol.handles import Handle
 HEADER: Final = struct.Struct("<32sQ")
 _HEADER_BYTES: Final = HEADER.size  # a multiple of 8, so that bodies are aligned
 RECORD_OVERHEAD_MAX: Final = _HEADER_BYTES + 7
-_PADDING: Final = tuple(bytes(size) for size in range(8))  # up to where the next header begins
+_PADDING: Final = tuple(bytes(size) for size in range(8))  # between a body and the next header, by its length
 _PAGE: Final = 4096
-_SMALL_BYTES: Final = 16 * limits.KIB  # of a body that is copied once more, to be written in one step with its header
-_SPARE_SEGMENTS: Final = 2  # emptying one opens at most one to share, and as much again for large bodies
+# Up to this size a body is joined with its header and written in one step: the copy costs less than a second write.
+_SMALL_BYTES: Final = 16 * limits.KIB
+# Emptying one segment opens at most one shared segment, and as many bytes again in segments of large bodies.
+_SPARE_SEGMENTS: Final = 2
 
 
 class OutOfRoom(Exception):
-    """No segment can be had: the arena has reached its bound, or the system has no memory, disk or descriptors."""
+    """No segment can be had: the arena has reached its limit, or the system has no memory, disk or descriptors."""
 
 
 class ArenaSpan(Struct, frozen=True, gc=False):
-    """Where bytes are, or will be."""
+    """A range of bytes in a segment that holds a body, or is reserved for one. The header lies before `offset`."""
 
     segment: int
     offset: int
@@ -42,37 +48,42 @@ class ArenaSpan(Struct, frozen=True, gc=False):
 
 
 class Arena:
-    """Segments of one kind, under one bound."""
+    """Segments of one kind (memory or files) under one limit.
+
+    The body store owns two of them; only the manager's thread uses them. `raw_segments` hold catalogues and not records
+    of bodies. `unwalkable` segments have headers that could not be read, and are never emptied. `retired` segments are
+    out of use, and stay open until `close_retired`, because a reply of the same turn may refer to them.
+    """
 
     def __init__(self, make: Callable[[int, int], Segment], numbers: Iterator[int], segment_bytes: int) -> None:
         self._make = make
         self._numbers = numbers
-        self.segment_bytes = segment_bytes  # of those that bodies share
+        self.segment_bytes = segment_bytes  # the size of segments that bodies share
         self._current: Segment | None = None  # the one that is being filled
-        self.leaving: dict[int, Segment] = {}  # out of use, and open until `let_go`
+        self.retired: dict[int, Segment] = {}  # out of use, and open until `let_go`
         self.segments: dict[int, Segment] = {}
-        self.added: set[int] = set()  # those of them that hold something else than bodies
-        self.spoiled: set[int] = set()  # those that could not be walked: they are not emptied
+        self.raw_segments: set[int] = set()  # those of them that hold something else than bodies
+        self.unwalkable: set[int] = set()  # those that could not be walked: they are not emptied
         self.limit = 0  # bytes of all segments
         self.bytes = 0
         self.live = 0
         self._bodies = 0
-        self._is_over = False  # the bound was lowered, and what is kept for emptying is taken
-        self._ceiling = 0  # of `bytes`, while a segment is being emptied
+        self._exceeds_limit = False  # the limit was lowered, and the reserve is in use
+        self._emptying_limit = 0  # the limit of `bytes` while a segment is being emptied
 
     def resize(self, limit: int, segment_bytes: int) -> None:
-        """Change the bound. Past a lower one nothing is taken in, and emptying has as much room as always."""
+        """Change the limit. Above a lowered limit nothing is added, while emptying keeps its reserve."""
         self.limit, self.segment_bytes = limit, segment_bytes
-        self._is_over = self.bytes > limit - self._spare
+        self._exceeds_limit = self.bytes > limit - self._spare
 
     def append(self, digest: bytes, data: bytes | memoryview, size: int, packed: bool) -> Handle:  # noqa: FBT001
-        """Write a body of that size, packed or not, at once."""
+        """Write a body at once and return its handle. `size` is the size of the raw body, `data` may be packed."""
         length = len(data) if packed else size
         taken = record_bytes(length)
         segment = self._current
         if segment is None or segment.allocated - segment.used < taken:
-            segment = self._room(taken)
-        start = self._take(segment, taken)
+            segment = self._segment_with_room(taken)
+        start = self._take_space(segment, taken)
         header = HEADER.pack(digest, length)
         if length <= _SMALL_BYTES:
             segment.write(start, b"".join((header, data)))
@@ -82,7 +93,11 @@ class Arena:
         return Handle(segment.number, start + _HEADER_BYTES, length, size, packed)
 
     def extend(self, arrived: Mapping[bytes, bytes]) -> dict[bytes, Handle]:
-        """Write bodies, by digest, for which there is `room`, in one step; where each is."""
+        """Write raw bodies, by digest, in one step, and return their handles. The caller has checked that `room`
+        suffices.
+
+        One joined write for many bodies is what makes a batch of stores fast.
+        """
         segment = self._current
         assert segment is not None
         number, start = segment.number, segment.used
@@ -96,34 +111,37 @@ class Arena:
             handles[digest] = Handle(number, at, size, size, False)  # noqa: FBT003 - by keyword it takes twice as long
             at += size + 7 & ~7
         segment.write(start, b"".join(parts))
-        self._take(segment, at - start, len(handles))
+        self._take_space(segment, at - start, len(handles))
         return handles
 
     def reserve(self, length: int, *, emptying: bool = False) -> ArenaSpan:
-        """Room for a body whose bytes are still to come. It is pinned until it is settled or abandoned."""
+        """Reserve space for a body whose bytes are still to come. The segment is pinned until `commit` or `abandon`.
+
+        With `emptying`, the reserve may be used. Raise `OutOfRoom` if there is no space.
+        """
         taken = record_bytes(length)
-        segment = self._room(taken, at_once=False, emptying=emptying)
+        segment = self._segment_with_room(taken, at_once=False, emptying=emptying)
         try:
             segment.write(segment.used, HEADER.pack(bytes(32), length))
         except OSError:
             self._close_if_empty(segment)
             raise
         segment.pins += 1
-        return ArenaSpan(segment.number, self._take(segment, taken) + _HEADER_BYTES, length)
+        return ArenaSpan(segment.number, self._take_space(segment, taken) + _HEADER_BYTES, length)
 
-    def settle(self, place: ArenaSpan, digest: bytes) -> None:
-        """The bytes of a reserved place are all there."""
+    def commit(self, place: ArenaSpan, digest: bytes) -> None:
+        """Complete a reserved range: all bytes are written, and the header gets the digest."""
         segment = self.segments[place.segment]
         segment.write(place.offset - _HEADER_BYTES, HEADER.pack(digest, place.length))
         segment.pins -= 1
 
     def abandon(self, place: ArenaSpan) -> None:
-        """The bytes of a reserved place will not come."""
+        """Give up a reserved range, whose bytes will not come."""
         self.segments[place.segment].pins -= 1
         self.free(place.segment, place.length)
 
     def free(self, number: int, length: int) -> None:
-        """A body does not count any more."""
+        """Count a body as dead. The last one retires its segment."""
         taken = record_bytes(length)
         segment = self.segments[number]
         segment.live -= taken
@@ -132,111 +150,122 @@ class Arena:
         self._close_if_empty(segment)
 
     def prepare(self, place: ArenaSpan) -> bool:
-        """Allocate a little more of a reserved place; whether all of it is."""
+        """Allocate a bounded part of a reserved range. Return True if all of it is allocated."""
         segment = self.segments[place.segment]
         return _allocate(segment, place.offset + place.length, limits.PREPARED_BYTES_PER_TURN)
 
     @property
     def room(self) -> int:
-        """How many bytes can be written as it is."""
+        """The bytes that can be written to the current segment without allocating more."""
         segment = self._current
         return segment.allocated - segment.used if segment is not None else 0
 
-    def ensure(self, needed: int) -> None:
-        """Make sure that bodies that need so many bytes together will find room, or raise `OutOfRoom`.
+    def ensure_room(self, needed: int) -> None:
+        """Ensure that records of `needed` bytes in total will find space, or raise `OutOfRoom`.
 
-        `append` cannot fail after this: it comes when the state has changed already.
+        After this, `append` cannot fail for them. That matters, because it runs when the state has changed already.
         """
-        if self.room >= needed:  # as nearly always
+        if self.room >= needed:  # nearly always
             return
         segment = self._current
         if segment is not None and segment.size - segment.used >= needed:
             _allocate(segment, segment.used + needed)
-        else:  # what is left of the current one is given up, and one new one takes them all
+        else:  # one new segment takes all of them; the rest of the current one is given up
             self._open(max(self.segment_bytes, _aligned(needed, _PAGE)), needed)
 
-    def add(self, size: int) -> Segment:
-        """A segment for something else than bodies, under the same bound. `drop` ends it."""
+    def add_raw_segment(self, size: int) -> Segment:
+        """Return a new segment for something else than bodies, under the same limit. `drop_raw_segment` retires it."""
         segment = self._new(size, 0)
         segment.pins, segment.live = 1, size
         self.live += size
-        self.added.add(segment.number)
+        self.raw_segments.add(segment.number)
         return segment
 
-    def drop(self, number: int) -> None:
-        """End a segment that `add` gave."""
+    def drop_raw_segment(self, number: int) -> None:
+        """Retire a segment that `add_raw_segment` returned."""
         segment = self.segments[number]
         self.live -= segment.live
-        self.added.discard(number)
+        self.raw_segments.discard(number)
         self._close(segment)
 
     def victim(self, *, pressed: bool) -> Segment | None:
-        """The segment with the most to gain by emptying it, if that is enough. Pressed, anything is enough."""
+        """Return the segment whose emptying gains the most, or None if no gain is worth the copying.
+
+        Normally a share of dead bytes has to be exceeded first. If `pressed`, every gain above a small minimum is
+        enough.
+        """
         dead = self.bytes - self.live - self._unfilled()
         if not pressed and dead * 100 <= limits.DEAD_PERCENT_MAX * self.bytes:
             return None
-        self._is_over &= self.bytes > self.limit - self._spare
-        self._ceiling = self.bytes + self._spare if self._is_over else self.limit
+        self._exceeds_limit &= self.bytes > self.limit - self._spare
+        self._emptying_limit = self.bytes + self._spare if self._exceeds_limit else self.limit
         worst = max(filter(self._can_empty, self.segments.values()), key=self._gain, default=None)
         return worst if worst is not None and self._gain(worst) * 64 > worst.size else None
 
     def records(self, segment: Segment) -> Iterator[tuple[bytes, ArenaSpan]]:
-        """Walk a segment for as long as it is there: every body that was ever written to it, by its digest."""
+        """Yield each body that was ever written to a segment, dead ones included, until the segment is gone."""
         at = 0
         while at < segment.used and segment.number in self.segments:
             digest, length = HEADER.unpack(segment.read(at, _HEADER_BYTES))
             yield digest, ArenaSpan(segment.number, at + _HEADER_BYTES, length)
             at += record_bytes(length)
 
-    def let_go(self) -> list[tuple[int, int]]:
-        """Close the segments that are out of use, and give their numbers and sizes.
+    def close_retired(self) -> list[tuple[int, int]]:
+        """Close the retired segments, and return their numbers and sizes.
 
-        Until then whoever was answered with a handle into one, earlier in the same turn, can still be given it.
+        It is called at the end of a turn. Until then a reply of this turn can still send the descriptor of such a
+        segment.
         """
-        gone = [(segment.number, segment.size) for segment in self.leaving.values()]
-        for segment in self.leaving.values():
+        gone = [(segment.number, segment.size) for segment in self.retired.values()]
+        for segment in self.retired.values():
             segment.close()
-        self.leaving.clear()
+        self.retired.clear()
         return gone
 
     def close(self) -> None:
+        """Close all segments."""
         for segment in list(self.segments.values()):
             self._close(segment)
-        self.let_go()
+        self.close_retired()
 
     @property
     def largest(self) -> int:
-        """No segment can be larger, whatever is let go of."""
+        """The size that no segment can exceed, however much is freed."""
         return self.limit - self._spare
 
     @property
     def overhead(self) -> int:
-        """What the headers of the bodies take, and their alignment at the most."""
+        """The bytes that headers and alignment of the bodies take, at most."""
         return self._bodies * RECORD_OVERHEAD_MAX
 
     @property
     def _spare(self) -> int:
-        """What is kept for emptying. An arena of a few segments has none to keep."""
+        """The reserve for emptying. An arena of a few segments has none, because it would be most of the arena."""
         spare = _SPARE_SEGMENTS * self.segment_bytes
         return spare if self.limit >= 8 * spare else 0
 
     @property
     def _remainder(self) -> int:
-        """At most this is given up at the end of a segment, be it shared or of one body."""
+        """The most that is given up at the end of a segment, be it shared or of one body."""
         return max(self.segment_bytes // 8, _PAGE)
 
     def _can_empty(self, segment: Segment) -> bool:
-        if segment is self._current or segment.pins or segment.number in self.spoiled:
+        """Return True if a segment's live bodies have space elsewhere."""
+        if segment is self._current or segment.pins or segment.number in self.unwalkable:
             return False
-        room = self._ceiling - self.bytes
+        room = self._emptying_limit - self.bytes
         return segment.live <= self._unfilled() or segment.live + self.segment_bytes <= room
 
     def _gain(self, segment: Segment) -> int:
-        """What emptying a segment is sure to give back: the same bodies may leave as large a remainder elsewhere."""
+        """Return the bytes that emptying a segment gives back for certain.
+
+        The moved bodies may leave as large an unused remainder in their new segment, so that much is not counted as
+        gained.
+        """
         return segment.size - segment.live - min(segment.size - segment.used, self._remainder)
 
-    def _take(self, segment: Segment, taken: int, bodies: int = 1) -> int:
-        """Give out bytes of a segment; where they begin."""
+    def _take_space(self, segment: Segment, taken: int, bodies: int = 1) -> int:
+        """Count bytes of a segment as used and live, and return their offset."""
         start = segment.used
         segment.used = start + taken
         segment.live += taken
@@ -244,8 +273,11 @@ class Arena:
         self._bodies += bodies
         return start
 
-    def _room(self, taken: int, *, at_once: bool = True, emptying: bool = False) -> Segment:
-        """A segment with so many bytes left, all of them allocated if it is to be at once."""
+    def _segment_with_room(self, taken: int, *, at_once: bool = True, emptying: bool = False) -> Segment:
+        """Return a segment with `taken` free bytes: the current one, a new current one, or one for a large body alone.
+
+        The bytes are allocated too if they are to be written `at_once`; otherwise only the header is.
+        """
         now = taken if at_once else _HEADER_BYTES
         segment = self._current
         if segment is not None and segment.size - segment.used >= taken:
@@ -256,16 +288,20 @@ class Arena:
         return self._open(self.segment_bytes, now, emptying=emptying)
 
     def _open(self, size: int, allocated: int, *, emptying: bool = False) -> Segment:
-        """A new segment to fill. What is left of the one before is given up."""
+        """Make a new segment the current one. The unused rest of the one before is given up."""
         full = self._current
-        if full is not None and not full.live and not full.pins:  # the bound may be too near for both
+        if full is not None and not full.live and not full.pins:  # the limit may leave no space for both
             self._current = None
             self._close(full)
         self._current = self._new(size, allocated, emptying=emptying)
         return self._current
 
     def _new(self, size: int, allocated: int, *, emptying: bool = False) -> Segment:
-        if self.bytes + size > (self._ceiling if emptying else self.limit - self._spare):
+        """Create a segment within the limit, and allocate its first bytes.
+
+        Raise `OutOfRoom` if that is not possible.
+        """
+        if self.bytes + size > (self._emptying_limit if emptying else self.limit - self._spare):
             raise OutOfRoom(f"its {self.limit} bytes are taken")
         try:
             segment = self._make(next(self._numbers), size)
@@ -281,6 +317,7 @@ class Arena:
         return segment
 
     def _unfilled(self) -> int:
+        """Return the bytes of the current segment that are not used yet. They are not dead."""
         return self._current.size - self._current.used if self._current is not None else 0
 
     def _close_if_empty(self, segment: Segment) -> None:
@@ -288,24 +325,29 @@ class Arena:
             self._close(segment)
 
     def _close(self, segment: Segment) -> None:
+        """Move a segment to the retired ones. It no longer counts against the limit."""
         del self.segments[segment.number]
-        self.spoiled.discard(segment.number)
+        self.unwalkable.discard(segment.number)
         self.bytes -= segment.size
-        self.leaving[segment.number] = segment
+        self.retired[segment.number] = segment
 
 
 def shared_segment_bytes(arena_bytes: int) -> int:
-    """How large the segments of an arena are."""
+    """Return the size of the segments that bodies share, for an arena of a given size.
+
+    A small arena has small segments, so that the one that is being filled is a small part of it.
+    """
     share = _aligned(arena_bytes // limits.SEGMENTS_PER_ARENA, _PAGE)
     return min(limits.SEGMENT_BYTES_MAX, max(limits.SEGMENT_BYTES_MIN, share))
 
 
 def record_bytes(length: int) -> int:
-    """What a body of that length takes, its header included."""
+    """Return the bytes that a body of that length takes, with its header and alignment."""
     return _HEADER_BYTES + (length + 7 & ~7)
 
 
 def _allocate(segment: Segment, end: int, at_most: int | None = None) -> bool:
+    """Allocate bytes of a segment. Raise `OutOfRoom` in place of `OSError`."""
     try:
         return segment.allocate(end, at_most)
     except OSError as error:

@@ -1,10 +1,14 @@
-"""Bodies in their forms: hot raw and warm compressed in shared memory, cold compressed on disk.
+"""The body store: where each body is, and in which form.
 
-A move between tiers is a matter of the domain and done at once. The bytes follow, in slices that the loop can afford
-between two turns (see `labour`); until then a body is where it was, as readable as before.
+A hot body is raw and a warm one packed, both in shared memory. A cold body is packed on disk. A move between tiers is a
+change of rows in the domain and takes effect at once; the bytes follow later, in slices of background work (see
+`compaction`). Until then a body stays where it was, as readable as before.
 
-Cold bodies lie in files without a name, or, where there is a vault, in that: then every body is there from the moment
-at which it is stored, and whatever is in shared memory is a copy.
+Cold bodies are kept in unnamed files, or in the durable store if there is one. With a durable store every body is
+written there when it is stored, and its bytes in shared memory are a copy.
+
+The store does not count references. `refs`, the domain's table, says which tier needs a body, or that none does.
+Whenever a row that refers to a body changes, the owner calls `recheck`.
 """
 
 from __future__ import annotations
@@ -25,118 +29,134 @@ from stepwell.protocol.handles import IN_STORE, Handle
 
 
 class BodyStore:
-    """Where each body is, for as long as the domain refers to it or an upload holds it."""
+    """The place of each body, for as long as the domain refers to it or an upload holds it.
+
+    The state owner creates it; only the manager's thread uses it. `handles` is the index: every body has exactly one
+    handle, which changes when the body moves. `on_move` and `on_drop` tell the catalogues. `uploading` counts the bytes
+    of uploads that are under way, or complete and not yet used by a request.
+    """
 
     def __init__(
         self,
-        counted: BodyTable,
+        refs: BodyTable,
         arena_bytes: int,
         *,
-        vault: DurableBodies | None = None,
+        durable: DurableBodies | None = None,
         first_segment: int = 1,
         make_memory: Callable[[int, int], Segment] = MemorySegment,
         make_file: Callable[[int, int], Segment] = FileSegment,
     ) -> None:
-        self.numbers = itertools.count(first_segment)  # never the same twice in an epoch: clients know segments by them
+        # Segment numbers never repeat within an epoch, because clients know segments by their numbers.
+        self.numbers = itertools.count(first_segment)
         self.arena = Arena(make_memory, self.numbers, 0)
         self.files = Arena(make_file, self.numbers, limits.FILE_SEGMENT_BYTES)
         self.files.limit = limits.FILE_BYTES_MAX
         self.resize(arena_bytes)
-        self.vault = vault
-        self.counted = counted
+        self.durable = durable
+        self.refs = refs
         self.handles: dict[bytes, Handle] = {}
         self.on_move: Callable[[bytes, Handle], None] | None = None
         self.on_drop: Callable[[bytes], None] | None = None
-        self.labour = BackgroundWork(self)
-        self._staged: dict[bytes, int] = {}  # uploads that no command has taken yet
-        self.uploading = 0  # bytes of these, and of those that are still to come
+        self.background = BackgroundWork(self)
+        self._staged: dict[bytes, int] = {}  # the number of unreleased uploads of each body
+        self.uploading = 0
 
     def __len__(self) -> int:
         return len(self.handles)
 
     def resize(self, arena_bytes: int) -> None:
-        """Change the bound of the arena."""
+        """Change the limit of the arena."""
         self.arena.resize(arena_bytes, shared_segment_bytes(arena_bytes))
 
     def require_room(self, lengths: Iterable[int]) -> None:
-        """Make sure that bodies of these lengths can be kept, or raise `OutOfRoom`."""
+        """Ensure that bodies of these lengths can be stored, or raise `OutOfRoom`."""
         needed = 0
         for length in lengths:
             needed += record_bytes(length)
-        self.arena.ensure(needed)
+        self.arena.ensure_room(needed)
 
     def room(self, bodies: int) -> int:
-        """How many bytes so many bodies can have together without further ado."""
+        """Return how many bytes that number of bodies may have in total, without a new segment or allocation."""
         return self.arena.room - bodies * RECORD_OVERHEAD_MAX
 
     def restore(self, digest: bytes, size: int, packed_bytes: int | None, *, packed: bool) -> None:
-        """A body that is in the vault from an earlier time; it comes into memory as it is needed there."""
-        if packed_bytes is not None:
-            note_packed_bytes(self.counted, digest, packed_bytes)
-            if packed_bytes >= size:
-                self.labour.incompressible.add(digest)
-        assert self.vault is not None
-        self.handles[digest] = Handle(IN_STORE, self.vault.place(digest), size, size, packed)
-        self.follow(digest)
+        """Register a body of the durable store, after a restart.
 
-    def keep(self, arrived: Mapping[bytes, bytes]) -> None:
-        """Take in those of the bodies that came with a command which something refers to now."""
+        Its bytes come into memory when its tier needs them there.
+        """
+        if packed_bytes is not None:
+            note_packed_bytes(self.refs, digest, packed_bytes)
+            if packed_bytes >= size:
+                self.background.incompressible.add(digest)
+        assert self.durable is not None
+        self.handles[digest] = Handle(IN_STORE, self.durable.body_number(digest), size, size, packed)
+        self.recheck(digest)
+
+    def add_referenced(self, arrived: Mapping[bytes, bytes]) -> None:
+        """Store the bodies of a command that something refers to now.
+
+        The others were superseded in the same transaction.
+        """
         for digest, body in arrived.items():
             if digest in self.handles:
-                self.follow(digest)
-            elif tier := self.counted.tier_of(digest):
-                self.take_in(digest, body)
+                self.recheck(digest)
+            elif tier := self.refs.tier_of(digest):
+                self.add(digest, body)
                 if tier is not HOT:
-                    self.labour.want(digest)
+                    self.background.enqueue(digest)
 
-    def take_in(self, digest: bytes, body: bytes) -> None:
-        """A body that was not there, in the form of hot."""
-        size = self.counted.counts[digest].size  # the same number for all who keep it
+    def add(self, digest: bytes, body: bytes) -> None:
+        """Store a new body in its raw form. Room was ensured before."""
+        size = self.refs.counts[digest].size  # the domain's int object, so that all rows share one
         self.handles[digest] = self.arena.append(digest, body, size, packed=False)
-        if self.vault is not None:
-            self.vault.keep(digest, size, body, packed=False)
+        if self.durable is not None:
+            self.durable.put(digest, size, body, packed=False)
 
-    def take_in_all(self, arrived: Mapping[bytes, bytes]) -> None:
-        """Bodies that were not there, for which there is `room`."""
+    def add_all(self, arrived: Mapping[bytes, bytes]) -> None:
+        """Store new bodies in one step. The caller has checked `room`."""
         self.handles.update(self.arena.extend(arrived))
-        if self.vault is not None:
+        if self.durable is not None:
             for digest, body in arrived.items():
-                self.vault.keep(digest, len(body), body, packed=False)
+                self.durable.put(digest, len(body), body, packed=False)
 
-    def follow(self, digest: bytes) -> None:
-        """Something that referred to a body has changed: it may have to go, or to take another form."""
+    def recheck(self, digest: bytes) -> None:
+        """Free a body that nothing refers to any more, or queue it for conversion if its form does not match its tier.
+
+        The owner calls this after each change of a row that refers to the body.
+        """
         handle = self.handles.get(digest)
         if handle is None:
             return
-        tier = self.counted.tier_of(digest)
+        tier = self.refs.tier_of(digest)
         if tier is None:
             if digest not in self._staged:
                 self._drop(digest, handle)
         elif not self.fits(digest, handle, tier):
-            self.labour.want(digest)
+            self.background.enqueue(digest)
 
     def fits(self, digest: bytes, handle: Handle, tier: Tier) -> bool:
-        """Whether a body has the form of its tier."""
+        """Return True if a body is in the place and the form of its tier."""
         if tier is COLD:
-            if self.vault is None:
+            if self.durable is None:
                 return handle.segment in self.files.segments
-            return handle.segment == IN_STORE and (handle.packed or digest in self.labour.incompressible)
+            return handle.segment == IN_STORE and (handle.packed or digest in self.background.incompressible)
         if handle.segment not in self.arena.segments:
             return False
-        return not handle.packed if tier is HOT else handle.packed or digest in self.labour.incompressible
+        return not handle.packed if tier is HOT else handle.packed or digest in self.background.incompressible
 
     def locate(self, digests: Iterable[bytes]) -> dict[bytes, Handle]:
-        """Where bodies are now."""
+        """Return the present handles of bodies."""
         return {digest: self.handles[digest] for digest in digests}
 
     def find(self, digest: bytes) -> Handle | None:
-        """Where a body is now, if it is kept."""
+        """Return the present handle of a body, or None if the body is not stored."""
         return self.handles.get(digest)
 
     def reserve(self, size: int, own: int = 0) -> Upload:
-        """Room for an upload, or `OutOfRoom`. All that are under way may have half of the arena, so that stores go on.
+        """Reserve memory for an upload, or raise `OutOfRoom`.
 
-        `own` are the bytes that the same peer has uploaded for the same request: it does not wait for itself.
+        All uploads together may take half of the arena, so that stores continue. `own` is what the same connection has
+        uploaded for the same request: it does not wait for itself.
         """
         if self.uploading > own and (self.uploading + size) * 100 > limits.UPLOADS_PERCENT_MAX * self.arena.limit:
             raise OutOfRoom("uploads that are under way take it")
@@ -144,74 +164,84 @@ class BodyStore:
         segment = self.arena.segments[place.segment]
         assert isinstance(segment, MemorySegment)
         self.uploading += size
-        return Upload(self.arena, place, segment.view[place.offset : place.offset + size], self.vault)
+        return Upload(self.arena, place, segment.view[place.offset : place.offset + size], self.durable)
 
     def stage(self, upload: Upload) -> BodyRef:
-        """An upload is complete: it stays until it is unstaged."""
+        """Register a complete upload, and return its digest and size. It stays until `unstage`, even without a
+        reference.
+
+        A body that is stored already is not stored twice: the uploaded bytes are given up.
+        """
         digest, place = upload.finish(is_new=lambda found: found not in self.handles), upload.place
         self._staged[digest] = self._staged.get(digest, 0) + 1
         if digest in self.handles:
             self.arena.abandon(place)
         else:
-            self.arena.settle(place, digest)
+            self.arena.commit(place, digest)
             self.handles[digest] = Handle(place.segment, place.offset, place.length, place.length, packed=False)
         return digest, place.length
 
     def abandon(self, upload: Upload) -> None:
-        """The rest of an upload will not come."""
+        """Give up an upload whose remaining bytes will not come."""
         self.uploading -= upload.place.length
         upload.abandon()
 
     def unstage(self, digest: bytes) -> None:
-        """Whoever uploaded it has done what they wanted with it."""
+        """Release an upload after its request was answered.
+
+        The body goes, unless the request made a row refer to it.
+        """
         self.uploading -= self.handles[digest].size
         self._staged[digest] -= 1
         if not self._staged[digest]:
             del self._staged[digest]
-            self.follow(digest)
+            self.recheck(digest)
 
     @property
     def is_pressed(self) -> bool:
-        """Whether the arena is so full that making room should not wait for an idle moment."""
+        """True if the arena is so full that background work should not wait for an idle moment."""
         return self.arena.bytes * 100 > limits.PRESSED_PERCENT * self.arena.limit
 
-    def let_go(self) -> list[tuple[int, int]]:
-        """Close the segments that are out of use, and give their numbers and sizes."""
-        if not (self.arena.leaving or self.files.leaving):
+    def close_retired(self) -> list[tuple[int, int]]:
+        """Close the retired segments, and return their numbers and sizes. The freed space may unblock conversions."""
+        if not (self.arena.retired or self.files.retired):
             return []
-        self.labour.try_again()
-        return [*self.arena.let_go(), *self.files.let_go()]
+        self.background.retry_blocked()
+        return [*self.arena.close_retired(), *self.files.close_retired()]
 
     def close(self) -> None:
-        self.labour.stop()
+        """Stop the background work, and close all segments."""
+        self.background.stop()
         self.arena.close()
         self.files.close()
 
     def move(self, digest: bytes, old: Handle, moved: Handle) -> None:
-        """A body is elsewhere now, or in another form."""
+        """Record the new place of a body, and free the old one."""
         self.handles[digest] = moved
         self._free(old)
         if self.on_move:
             self.on_move(digest, moved)
-        self.follow(digest)
+        self.recheck(digest)
 
     def segment(self, number: int) -> Segment:
-        """A segment that is in use, or was until a moment ago."""
+        """Return a segment that is in use, or was retired in this turn. Raise `KeyError` for others."""
         for arena in (self.arena, self.files):
-            if found := arena.segments.get(number) or arena.leaving.get(number):
+            if found := arena.segments.get(number) or arena.retired.get(number):
                 return found
         raise KeyError(number)
 
     def _drop(self, digest: bytes, handle: Handle) -> None:
+        """Forget a body that nothing refers to."""
         del self.handles[digest]
-        self.labour.forget(digest)
+        self.background.forget(digest)
         self._free(handle)
-        if self.vault is not None:
-            self.vault.drop(digest)
+        if self.durable is not None:
+            self.durable.drop(digest)
         if self.on_drop:
             self.on_drop(digest)
 
     def _free(self, handle: Handle) -> None:
+        """Free the bytes of a handle. A handle into the durable store occupies no segment."""
         if handle.segment == IN_STORE:
             return
         arena = self.arena if handle.segment in self.arena.segments else self.files

@@ -1,11 +1,15 @@
-"""Catalogues: what a project holds, as a log that any number of readers replay without asking.
+"""Catalogues: the rows of a project as a log in shared memory, which readers replay without a request.
 
-A catalogue is a chain of segments filled with blocks of records. Nothing in it changes but its end, so that a view of
-a project is the end at one revision, and what has changed since another revision is what lies between two ends. A
-project gets a catalogue when somebody asks for a view of it: its rows are then listed in slices, while changes are
+A catalogue is a chain of segments filled with blocks of records. Only its end moves. A view of a project is therefore
+the end at one revision, and the changes between two revisions are the records between two ends.
+
+A project gets a catalogue when a client asks for a view of it. Its rows are then listed in slices, while changes are
 appended as they happen. A row that is listed after it changed says the same as the change did, so that the order
-between the two does not matter. Once most of a catalogue is out of date, it is listed anew in the same way, beside the
-old one, which serves until the new one is complete.
+between the two does not matter. Once most records are stale, the project is listed anew into a second log beside the
+first one, which serves until the new log is complete.
+
+A catalogue can be dropped at any time, because it is built again on demand. Want of memory therefore never fails a
+command: the catalogue goes instead.
 """
 
 from __future__ import annotations
@@ -28,8 +32,12 @@ from stepwell.protocol.handles import BLOCK, AnyRecord, CatalogueEnd, Gone, Hand
 _encoder = Encoder()
 
 
-class _Log:
-    """Blocks of records in segments of their own."""
+class _RecordLog:
+    """Blocks of records in raw segments of the arena. A block is one encoded list of records with its latest revision.
+
+    `generation` tells apart two logs of one project. `base_revision` is the revision at which the listing was complete,
+    None before that; `listed` is the serial of the last row that was listed.
+    """
 
     def __init__(self, arena: Arena, generation: int) -> None:
         self._arena = arena
@@ -38,16 +46,17 @@ class _Log:
         self._pending: list[AnyRecord] = []
         self.generation = generation
         self.records = 0
-        self.base_revision: int | None = None  # None while rows are still being listed
-        self.listed = 0  # the serial up to which they are
+        self.base_revision: int | None = None
+        self.listed = 0
 
     def add(self, record: AnyRecord, revision: int) -> None:
+        """Append a record. A full block is written at once."""
         self._pending.append(record)
         if len(self._pending) >= limits.CATALOGUE_ROWS_PER_SLICE:
             self.flush(revision)
 
     def flush(self, revision: int) -> None:
-        """Write what was added, as one block."""
+        """Write the pending records as one block. Raise `OutOfRoom` if there is no space."""
         if not self._pending:
             return
         payload = _encoder.encode(self._pending)
@@ -55,7 +64,7 @@ class _Log:
         self._pending.clear()
         length = BLOCK.size + len(payload)
         if not self._segments or self._segments[-1].size - self._segments[-1].used < length:
-            self._segments.append(self._arena.add(max(self._size, -(-length // 4096) * 4096)))
+            self._segments.append(self._arena.add_raw_segment(max(self._size, -(-length // 4096) * 4096)))
             self._size = min(self._size * 2, limits.CATALOGUE_SEGMENT_BYTES_MAX)
         segment = self._segments[-1]
         try:
@@ -67,48 +76,58 @@ class _Log:
         segment.used += length
 
     def end(self, project: str) -> CatalogueEnd:
+        """Return the present end of the log. The listing must be complete."""
         assert self.base_revision is not None
         segments = tuple((segment.number, segment.used) for segment in self._segments)
         return CatalogueEnd(project, self.generation, self.base_revision, segments)
 
     def drop(self) -> None:
+        """Retire the segments."""
         for segment in self._segments:
-            self._arena.drop(segment.number)
+            self._arena.drop_raw_segment(segment.number)
 
 
 class _Catalogue:
-    """A project's log, and the one that will take its place."""
+    """The log of a project, and the log that will replace it while the project is listed anew.
 
-    def __init__(self, log: _Log, now_s: float) -> None:
+    `asked_at_s` is the time of the last request for a view. It decides which catalogue is dropped first.
+    """
+
+    def __init__(self, log: _RecordLog, now_s: float) -> None:
         self.log = log
-        self.successor: _Log | None = None
+        self.successor: _RecordLog | None = None
         self.asked_at_s = now_s
 
     @property
-    def logs(self) -> Iterable[_Log]:
+    def logs(self) -> Iterable[_RecordLog]:
+        """The logs that get new records."""
         return (self.log,) if self.successor is None else (self.log, self.successor)
 
 
 class Catalogues:
-    """The catalogues of the projects that somebody looks at."""
+    """The catalogues of the projects that clients have asked for.
+
+    The state owner creates it; only the manager's thread uses it. The number of catalogues is bounded: the one that was
+    asked for the longest ago goes first, and idle ones go by themselves.
+    """
 
     def __init__(self, fragments: FragmentTable, bodies: BodyStore) -> None:
         self._fragments = fragments
         self._bodies = bodies
-        self._by_project: dict[str, _Catalogue] = {}  # who was asked for the longest ago first
+        self._by_project: dict[str, _Catalogue] = {}  # the one asked for the longest ago first
         self._owners: dict[bytes, tuple[str, ...]] = {}  # projects whose catalogue names a body, or once did
         self._refused: dict[str, str] = {}  # projects whose rows found no room, and why
         self._unlisted: dict[str, None] = {}  # projects of which a log is not complete
-        self._generations = bodies.numbers  # as segments are: never the same twice in an epoch
+        self._generations = bodies.numbers  # like segments, generations never repeat within an epoch
         self._revision = 0
-        bodies.on_move = self._moved
-        bodies.on_drop = self._dropped
+        bodies.on_move = self._on_move
+        bodies.on_drop = self._on_drop
 
     def __len__(self) -> int:
         return len(self._by_project)
 
     def note(self, changes: Iterable[AnyChange], revision: int) -> None:
-        """Rows have changed."""
+        """Append the changed rows to the catalogues of their projects."""
         self._revision = revision
         for change in changes:
             row = change.after or change.before
@@ -118,7 +137,7 @@ class Catalogues:
                     self._add(row.project, catalogue, record)
 
     def end(self, project: str, revision: int, now_s: float) -> CatalogueEnd | None:
-        """The end of a catalogue that is there; None where `open` would have to do more than look."""
+        """Return the end of an existing catalogue, or None where `open` would have to list the project."""
         catalogue = self._by_project.get(project)
         if catalogue is None or catalogue.log.base_revision is None:
             return None
@@ -126,12 +145,15 @@ class Catalogues:
         try:
             catalogue.log.flush(revision)
         except OutOfRoom:
-            self._forget(project)
+            self._drop(project)
             return None
         return catalogue.log.end(project)
 
     def open(self, project: str, revision: int, now_s: float) -> CatalogueEnd | None:
-        """The end of a project's catalogue, once it has one; until then `work` is under way, and this is None."""
+        """Return the end of a project's catalogue, or None while the project is being listed by `work`.
+
+        Raise `OutOfRoom` if the catalogue has no space. An empty project needs no catalogue.
+        """
         self._revision = revision
         if reason := self._refused.pop(project, None):
             raise OutOfRoom(reason)
@@ -141,7 +163,7 @@ class Catalogues:
                 return CatalogueEnd(project, 0, revision, ())
             while len(self._by_project) >= limits.CATALOGUES_MAX:
                 self.shed(0)
-            catalogue = _Catalogue(_Log(self._bodies.arena, next(self._generations)), now_s)
+            catalogue = _Catalogue(_RecordLog(self._bodies.arena, next(self._generations)), now_s)
             self._unlisted[project] = None
         self._by_project[project] = catalogue
         catalogue.asked_at_s = now_s
@@ -150,19 +172,19 @@ class Catalogues:
         try:
             catalogue.log.flush(revision)
         except OutOfRoom:
-            self._forget(project)
+            self._drop(project)
             raise
         return catalogue.log.end(project)
 
     def work(self) -> bool:
-        """List a slice of the rows of a project that needs it; whether there may be more."""
+        """List one slice of a project that needs it. Return True if there may be more."""
         for project in self._unlisted:
             catalogue = self._by_project[project]
             log = catalogue.successor or catalogue.log
             try:
                 is_complete = self._list(project, log)
             except OutOfRoom as error:
-                self._forget(project)
+                self._drop(project)
                 if len(self._refused) < limits.CATALOGUES_MAX:
                     self._refused[project] = str(error)
                 return True
@@ -175,38 +197,45 @@ class Catalogues:
         return False
 
     def shed(self, idle_s: float = limits.CATALOGUE_SHED_SECONDS) -> bool:
-        """Drop the one that nobody has looked at for the longest, unless that was just now; whether one went.
+        """Drop the catalogue that was asked for the longest ago, unless that was within `idle_s`. Return True if one
+        was dropped.
 
-        It is made again on demand: whoever looks at one again and again keeps it.
+        It is built again on demand, so that a catalogue in frequent use stays.
         """
         for project, catalogue in self._by_project.items():
             if time.monotonic() - catalogue.asked_at_s < idle_s:
                 return False
-            self._forget(project)
+            self._drop(project)
             return True
         return False
 
     def housekeep(self, now_s: float) -> None:
-        """Drop what nobody has looked at for long; begin to list anew what is mostly out of date."""
+        """Drop the catalogues that no client has asked for in a long time.
+
+        Start to list those anew that are mostly stale.
+        """
         for project, catalogue in [*self._by_project.items()]:
             if now_s - catalogue.asked_at_s > limits.CATALOGUE_IDLE_SECONDS:
-                self._forget(project)
-            elif catalogue.successor is None and self._is_worn(project, catalogue.log):
-                catalogue.successor = _Log(self._bodies.arena, next(self._generations))
+                self._drop(project)
+            elif catalogue.successor is None and self._is_mostly_stale(project, catalogue.log):
+                catalogue.successor = _RecordLog(self._bodies.arena, next(self._generations))
                 self._unlisted[project] = None
 
-    def _is_worn(self, project: str, log: _Log) -> bool:
+    def _is_mostly_stale(self, project: str, log: _RecordLog) -> bool:
+        """Return True if a log has more than twice as many records as its project has rows."""
         return log.records > 2 * self._entries(project) + limits.CATALOGUE_RECORDS_MIN
 
     def _entries(self, project: str) -> int:
+        """Return the number of a project's rows."""
         return sum(self._fragments.usage(tier, (project,)).entries for tier in Tier)
 
-    def _list(self, project: str, log: _Log) -> bool:
+    def _list(self, project: str, log: _RecordLog) -> bool:
+        """List one slice of rows. Return True if the listing is complete."""
         entries = [*islice(self._fragments.created_after(project, log.listed), limits.CATALOGUE_ROWS_PER_SLICE)]
         for entry in entries:
             log.listed = entry.row.serial
             record = self._put(entry.row, self._revision)
-            assert record is not None  # whatever is in the table is kept
+            assert record is not None  # each row in the table has a body
             log.add(record, self._revision)
         if len(entries) == limits.CATALOGUE_ROWS_PER_SLICE:
             return False
@@ -215,6 +244,7 @@ class Catalogues:
         return True
 
     def _put(self, row: FragmentRow, revision: int) -> Put | None:
+        """Return the record of a row, or None if its body is gone again."""
         handle = self._bodies.find(row.digest)
         if handle is None:  # replaced or deleted again in the same transaction
             return None
@@ -223,22 +253,25 @@ class Catalogues:
             self._owners[row.digest] = (*owners, row.project)
         return Put(revision, row, handle)
 
-    def _dropped(self, digest: bytes) -> None:
+    def _on_drop(self, digest: bytes) -> None:
+        """Forget which projects refer to a body that was freed."""
         self._owners.pop(digest, None)
 
-    def _moved(self, digest: bytes, handle: Handle) -> None:
+    def _on_move(self, digest: bytes, handle: Handle) -> None:
+        """Append the new handle of a body to the catalogues that refer to it."""
         for project in self._owners.get(digest, ()):
             if catalogue := self._by_project.get(project):
                 self._add(project, catalogue, Moved(digest, handle))
 
     def _add(self, project: str, catalogue: _Catalogue, record: AnyRecord) -> None:
+        """Append a record to all logs of a project. For want of space the catalogue is dropped."""
         try:
             for log in catalogue.logs:
                 log.add(record, self._revision)
-        except OutOfRoom:  # it is made again when somebody asks
-            self._forget(project)
+        except OutOfRoom:  # it is built again on demand
+            self._drop(project)
 
-    def _forget(self, project: str) -> None:
+    def _drop(self, project: str) -> None:
         self._unlisted.pop(project, None)
         for log in self._by_project.pop(project).logs:
             log.drop()

@@ -1,7 +1,14 @@
-"""Labour: what the bytes still have to follow, in slices that the loop can afford between two turns.
+"""Background work on bodies: conversion to the form of their tier, and compaction of segments.
 
-Bodies take the form of their tier, and segments that are mostly dead are emptied. What is wanted is asked when the work
-is done, not when it is ordered: what went down and came back costs nothing.
+The work is a generator that yields after each short step; the loop runs it for about a millisecond between two turns. A
+body stays readable at its old place until the new one is complete, and each step begins by checking that the body has
+not been deleted or moved meanwhile.
+
+The target form is determined when the work is done and not when it is queued. A body that was demoted and promoted
+again costs nothing.
+
+Conversions that find no room are blocked until segments are freed, or some seconds have passed. Bytes that come back
+from a disk are hashed before they are used: a damaged body is never converted, and stays as it is.
 """
 
 from __future__ import annotations
@@ -27,109 +34,125 @@ if TYPE_CHECKING:
 
 
 class BackgroundWork:
-    """The work that is left to do for a store of bodies."""
+    """The queue of conversions and the compaction of one body store.
+
+    The body store owns it; only the manager's thread uses it. `incompressible` has the bodies that packing makes hardly
+    smaller: their raw form is the right one for every tier. `on_failure` is called with errors of single bodies, which
+    stop neither the work nor the manager.
+    """
 
     def __init__(self, bodies: BodyStore) -> None:
         self._bodies = bodies
         self.on_failure: Callable[[Exception], None] | None = None
         self.incompressible: set[bytes] = set()
-        # For another form, the longest first. A plain dict would be slower to look into the more it has once held.
+        # Bodies that wait for conversion, the longest first. A plain dict would get slower to pop from with every key
+        # that it once held.
         self._waiting: OrderedDict[bytes, None] = OrderedDict()
-        self._in_hand: bytes | None = None  # the one that is being given it
+        self._current: bytes | None = None  # the body that is being converted
         self._victim: Segment | None = None  # the segment that is being emptied
-        self._stuck: dict[bytes, None] = {}  # for want of room
-        self._rotten: set[bytes] = set()  # in the vault, and not what was put there
-        self._packer = Compressor()
-        self._course: Iterator[None] | None = None
-        self._settled: tuple[int, ...] = ()  # how full the arenas were when there was nothing more to do
+        self._blocked: dict[bytes, None] = {}  # bodies that found no room, in order
+        self._corrupt: set[bytes] = set()  # bodies whose stored bytes do not match their digest
+        self._compressor = Compressor()
+        self._running: Iterator[None] | None = None
+        self._idle_totals: tuple[int, ...] = ()  # when there was nothing to do last
 
-    def want(self, digest: bytes) -> None:
-        """A body does not have the form of its tier."""
-        self._stuck.pop(digest, None)
+    def enqueue(self, digest: bytes) -> None:
+        """Queue a body whose form does not match its tier."""
+        self._blocked.pop(digest, None)
         self._waiting[digest] = None
 
     def forget(self, digest: bytes) -> None:
-        """A body is gone."""
+        """Forget a body that was freed."""
         self._waiting.pop(digest, None)
-        self._stuck.pop(digest, None)
+        self._blocked.pop(digest, None)
         self.incompressible.discard(digest)
-        self._rotten.discard(digest)
+        self._corrupt.discard(digest)
 
     @property
     def waiting(self) -> int:
-        """How many bodies do not have the form of their tier yet."""
-        return len(self._waiting) + len(self._stuck) + (self._in_hand is not None)
+        """The number of bodies that do not have the form of their tier yet."""
+        return len(self._waiting) + len(self._blocked) + (self._current is not None)
 
-    def try_again(self) -> None:
-        """What found no room may find some now."""
-        self._waiting.update(self._stuck)
-        self._stuck.clear()
+    def retry_blocked(self) -> None:
+        """Queue the bodies again that found no room."""
+        self._waiting.update(self._blocked)
+        self._blocked.clear()
 
     def stop(self) -> None:
-        self._course = None
+        """Stop the present step. Nothing is left half done but a reserved range, which ends with its segment."""
+        self._running = None
 
     def work(self, seconds: float = limits.WORK_SECONDS_PER_TURN) -> bool:
-        """Do some of what has to be done; whether there may be more."""
-        if self._course is None:
-            if not self._waiting and self._settled == self._sums():
+        """Work for some time, at least one step. Return True if there may be more to do.
+
+        Without queued bodies, compaction is tried again only if the arenas have changed since it last found nothing to
+        do.
+        """
+        if self._running is None:
+            if not self._waiting and self._idle_totals == self._totals():
                 return False
-            self._course = self._steps()
+            self._running = self._steps()
         until = time.perf_counter() + seconds
         try:
-            for _ in self._course:
+            for _ in self._running:
                 if time.perf_counter() >= until:
                     return True
-        except Exception as error:  # noqa: BLE001 - of bytes that cannot be read: nobody else is the worse for it
+        except Exception as error:  # noqa: BLE001 - unreadable bytes concern one body only
             self._give_up(error)
             return True
-        self._course = None
-        self._settled = self._sums()
+        self._running = None
+        self._idle_totals = self._totals()
         return False
 
     def _give_up(self, error: Exception) -> None:
-        """What was in hand stays as it is."""
-        self._course = None
-        if self._in_hand is not None:
-            self._stuck[self._in_hand] = None
-            self._in_hand = None
+        """Leave the present body or segment as it is, after an error, and report the error."""
+        self._running = None
+        if self._current is not None:
+            self._blocked[self._current] = None
+            self._current = None
         if self._victim is not None:
             for arena in (self._bodies.arena, self._bodies.files):
                 if self._victim.number in arena.segments:
-                    arena.spoiled.add(self._victim.number)
+                    arena.unwalkable.add(self._victim.number)
             self._victim = None
         if self.on_failure:
             self.on_failure(error)
 
     def _steps(self) -> Iterator[None]:
-        """All that has to be done, in steps that are short."""
+        """Convert and compact until nothing is left to do, yielding after each short step."""
         arena, files = self._bodies.arena, self._bodies.files
         while True:
             if self._waiting:
                 digest, _ = self._waiting.popitem(last=False)
-                self._in_hand = digest
-                yield from self._reform(digest)
-                self._in_hand = None
+                self._current = digest
+                yield from self._convert(digest)
+                self._current = None
             elif not (yield from self._empty_one(arena)) and not (yield from self._empty_one(files)):
                 self._victim = None
                 return
             self._victim = None
             yield
 
-    def _sums(self) -> tuple[int, ...]:
+    def _totals(self) -> tuple[int, ...]:
+        """Return how full the arenas are. While that does not change, there is nothing new to compact."""
         arena, files = self._bodies.arena, self._bodies.files
         return arena.bytes, arena.live, files.bytes, files.live
 
-    def _reform(self, digest: bytes) -> Iterator[None]:
-        """Give a body the form of its tier. Whoever looks meanwhile finds it as it was."""
+    def _convert(self, digest: bytes) -> Iterator[None]:
+        """Give a body the form of its tier. Readers find it in the old form until the new one is complete.
+
+        The checks before the work are cheap, because most queued bodies need none of it: the body is gone, has the
+        right form already, is not committed to the durable store yet, or is known to be corrupt.
+        """
         bodies = self._bodies
-        handle, tier = bodies.handles.get(digest), bodies.counted.tier_of(digest)
+        handle, tier = bodies.handles.get(digest), bodies.refs.tier_of(digest)
         if handle is None or tier is None or bodies.fits(digest, handle, tier):
             return
-        vault = bodies.vault
-        if vault is not None and not vault.is_settled(digest):
-            self._stuck[digest] = None
+        durable = bodies.durable
+        if durable is not None and not durable.is_committed(digest):
+            self._blocked[digest] = None
             return
-        if digest in self._rotten:
+        if digest in self._corrupt:
             return
         packed, slices = yield from self._source(digest, handle)
         if bodies.handles.get(digest) is not handle:
@@ -137,70 +160,75 @@ class BackgroundWork:
         pack = tier is not HOT and not packed and digest not in self.incompressible
         expand = tier is HOT and packed
         pieces: list[bytes] = []
-        for piece in self._converted(slices, handle.size, pack=pack, expand=expand):
+        for piece in self._encoded(slices, handle.size, pack=pack, expand=expand):
             pieces.append(piece)
             yield
             if bodies.handles.get(digest) is not handle:
                 return
         stored = sum(map(len, pieces))
         if pack and not self._is_worth_packing(digest, handle, stored):
-            bodies.follow(digest)
+            bodies.recheck(digest)
             return
         packed = pack or (packed and not expand)
-        if tier is COLD and vault is not None:
-            yield from self._shelve(digest, handle, vault, pieces, packed=packed)
+        if tier is COLD and durable is not None:
+            yield from self._move_to_durable(digest, handle, durable, pieces, packed=packed)
             return
         target = bodies.files if tier is COLD else bodies.arena
         if not (yield from self._place(digest, handle, target, pieces, stored=stored, packed=packed)):
-            self._stuck[digest] = None
+            self._blocked[digest] = None
 
     def _is_worth_packing(self, digest: bytes, handle: Handle, stored: int) -> bool:
-        counted, vault = self._bodies.counted, self._bodies.vault
+        """Return True if packing made a body small enough, and record its packed size for the budget."""
+        refs, durable = self._bodies.refs, self._bodies.durable
         is_worth = stored * 100 <= handle.size * limits.PACKED_PERCENT_MAX
         if not is_worth:
             self.incompressible.add(digest)
         takes = stored if is_worth else handle.size
-        note_packed_bytes(counted, digest, takes)
-        if vault is not None:
-            vault.note_packed(digest, takes)
+        note_packed_bytes(refs, digest, takes)
+        if durable is not None:
+            durable.note_packed(digest, takes)
         return is_worth
 
     def _source(self, digest: bytes, handle: Handle) -> Generator[None, None, tuple[bool, Iterator[bytes]]]:
-        """A body as it is, compressed or not, in slices; for as long as it is there.
+        """Return a flag for packed bytes and the stored bytes of a body, in slices.
 
-        What comes back from a disk is looked at first: rotten bytes must not pass for good ones.
+        Bytes from the durable store are expanded and hashed first, because a damaged body must not be served as a sound
+        one. The slices are recorded on the way and returned, so that the store is read once. If the body is deleted
+        meanwhile, the slices end early: the caller notices it by the handle, and gives up. Raise `StoreDamaged` for a
+        body that does not match its digest; it is remembered as corrupt, so that the error is reported once.
         """
         if handle.segment != IN_STORE:
             return handle.packed, self._slices(digest, handle)
-        assert self._bodies.vault is not None
-        packed, slices = self._bodies.vault.read(digest)
+        assert self._bodies.durable is not None
+        packed, slices = self._bodies.durable.read(digest)
         stored: list[bytes] = []
-        noted = _noting(slices, stored)
+        recorded = _recording(slices, stored)
         found = hashlib.sha256()
         try:
-            for piece in unpack_slices(noted) if packed else noted:
+            for piece in unpack_slices(recorded) if packed else recorded:
                 found.update(piece)
                 yield
-                if self._bodies.handles.get(digest) is not handle:  # deleted meanwhile: the rest is not there any more
+                if self._bodies.handles.get(digest) is not handle:  # deleted meanwhile, and its bytes with it
                     return packed, iter(())
         except RuntimeFault:
             found = hashlib.sha256(b"what cannot be expanded")
         if self._bodies.handles.get(digest) is not handle:
             return packed, iter(())
         if found.digest() != digest:
-            self._rotten.add(digest)
+            self._corrupt.add(digest)
             raise StoreDamaged(f"the body {digest.hex()} is not what was stored: see `stepwell doctor`")
         return packed, iter(stored)
 
-    def _converted(self, slices: Iterator[bytes], size: int, *, pack: bool, expand: bool) -> Iterator[bytes]:
+    def _encoded(self, slices: Iterator[bytes], size: int, *, pack: bool, expand: bool) -> Iterator[bytes]:
+        """Yield the bytes of the new form: packed, expanded or unchanged. Small bodies are converted in one step."""
         if size <= limits.WORK_BYTES_PER_SLICE:
             stored = b"".join(slices)
-            yield self._packer.pack(stored) if pack else unpack(stored, size) if expand else stored
+            yield self._compressor.pack(stored) if pack else unpack(stored, size) if expand else stored
             return
         yield from Compressor().pack_slices(slices) if pack else unpack_slices(slices) if expand else slices
 
     def _slices(self, digest: bytes, handle: Handle) -> Iterator[bytes]:
-        """What is stored of a body in a segment, for as long as it is there."""
+        """Yield the stored bytes of a body in a segment, for as long as the body is there."""
         for start in range(0, handle.stored, limits.WORK_BYTES_PER_SLICE):
             if self._bodies.handles.get(digest) is not handle:
                 return
@@ -208,7 +236,11 @@ class BackgroundWork:
             yield self._bodies.segment(handle.segment).read(handle.offset + start, length)
 
     def _empty_one(self, arena: Arena) -> Generator[None, None, bool]:
-        """Move what is live out of the segment that is most worth it; whether one went."""
+        """Move the live bodies out of the segment that gains the most. Return True if a segment was freed.
+
+        The segment is walked by its headers. A record is live if the body's handle still points at it; all others are
+        dead copies. The segment retires by itself when the last live body has moved.
+        """
         victim = arena.victim(pressed=arena.bytes * 100 > limits.PRESSED_PERCENT * arena.limit)
         if victim is None:
             return False
@@ -234,7 +266,10 @@ class BackgroundWork:
         packed: bool,
         emptying: bool = False,
     ) -> Generator[None, None, bool]:
-        """Write a body elsewhere, piece by piece, and only then let go of its old place; whether there was room."""
+        """Write a body elsewhere, piece by piece, and then free its old place. Return True unless there was no room.
+
+        The handle is exchanged last. If the body was deleted or moved while it was copied, the copy is given up.
+        """
         place: ArenaSpan | None = None
         try:
             place = target.reserve(stored, emptying=emptying)
@@ -248,40 +283,43 @@ class BackgroundWork:
             if self._bodies.handles.get(digest) is not old:
                 target.abandon(place)
                 return True
-            target.settle(place, digest)
-        except (OutOfRoom, OSError):  # a disk can fail even where it has given room
+            target.commit(place, digest)
+        except (OutOfRoom, OSError):  # a disk can fail even after the allocation
             if place is not None:
                 target.abandon(place)
             return False
         self._bodies.move(digest, old, Handle(place.segment, place.offset, stored, old.size, packed))
         return True
 
-    def _shelve(
-        self, digest: bytes, old: Handle, vault: DurableBodies, pieces: list[bytes], *, packed: bool
+    def _move_to_durable(
+        self, digest: bytes, old: Handle, durable: DurableBodies, pieces: list[bytes], *, packed: bool
     ) -> Generator[None, None, None]:
-        """Leave a body to the vault, which has it already: at the most it is written anew there, compressed."""
+        """Leave a body to the durable store, which has it already. It is rewritten there only if it is packed now."""
         if packed and len(pieces) == 1:
-            vault.keep(digest, old.size, pieces[0], packed=True)
+            durable.put(digest, old.size, pieces[0], packed=True)
         elif packed:
-            number = vault.begin()
+            number = durable.begin_upload()
             for part, piece in enumerate(_parts(pieces)):
-                vault.add(number, part, piece)
+                durable.add_part(number, part, piece)
                 yield
                 if self._bodies.handles.get(digest) is not old:
-                    vault.abandon(number)
+                    durable.abandon_upload(number)
                     return
-            vault.finish(number, digest, old.size, packed=True)
-        self._bodies.move(digest, old, Handle(IN_STORE, vault.place(digest), sum(map(len, pieces)), old.size, packed))
+            durable.finish_upload(number, digest, old.size, packed=True)
+        self._bodies.move(
+            digest, old, Handle(IN_STORE, durable.body_number(digest), sum(map(len, pieces)), old.size, packed)
+        )
 
 
-def _noting(slices: Iterable[bytes], noted: list[bytes]) -> Iterator[bytes]:
+def _recording(slices: Iterable[bytes], recorded: list[bytes]) -> Iterator[bytes]:
+    """Yield the slices, and collect them in a list."""
     for each in slices:
-        noted.append(each)
+        recorded.append(each)
         yield each
 
 
 def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in parts of the size in which they are written; compressed pieces can be tiny."""
+    """Yield the same bytes in parts of the size in which they are written, since packed pieces can be tiny."""
     gathered = bytearray()
     for piece in pieces:
         gathered += piece

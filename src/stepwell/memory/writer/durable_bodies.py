@@ -1,4 +1,8 @@
-"""A vault: where bodies survive the manager. What is kept there can be read by anybody who knows its place."""
+"""The interface of the body store to durable storage. `manager.journal.Journal` implements it.
+
+Whatever is written becomes durable with the commit of the turn, or not at all. Clients read cold bodies from the
+database by their number; the manager reads them through `read`.
+"""
 
 from __future__ import annotations
 
@@ -7,44 +11,44 @@ from typing import Protocol
 
 
 class DurableBodies(Protocol):
-    """What the bodies' store asks of it. Whatever is written is written with the turn, or not at all."""
+    """A place where bodies survive the manager. All writes belong to the present turn."""
 
-    def keep(self, digest: bytes, size: int, data: bytes, *, packed: bool) -> None:
-        """Write a body, or write it anew in another form."""
+    def put(self, digest: bytes, size: int, data: bytes, *, packed: bool) -> None:
+        """Write a body, or replace its stored form."""
         ...
 
-    def begin(self) -> int:
-        """A number for a body that comes in parts."""
+    def begin_upload(self) -> int:
+        """Return a number under which the parts of a large body are written."""
         ...
 
-    def add(self, number: int, part: int, data: bytes) -> None:
-        """Write a part of it."""
+    def add_part(self, number: int, part: int, data: bytes) -> None:
+        """Write one part of an upload."""
         ...
 
-    def finish(self, number: int, digest: bytes, size: int, *, packed: bool) -> None:
-        """The parts are all there: from now on they are the body's."""
+    def finish_upload(self, number: int, digest: bytes, size: int, *, packed: bool) -> None:
+        """Make the parts of an upload the content of a body."""
         ...
 
-    def abandon(self, number: int) -> None:
-        """The parts are not needed after all."""
+    def abandon_upload(self, number: int) -> None:
+        """Delete the parts of an upload."""
         ...
 
     def drop(self, digest: bytes) -> None:
-        """Nothing refers to a body any more."""
+        """Delete a body that nothing refers to any more."""
         ...
 
     def note_packed(self, digest: bytes, size: int) -> None:
-        """What a body takes when it is compressed."""
+        """Record the packed size of a body."""
         ...
 
-    def is_settled(self, digest: bytes) -> bool:
-        """Whether a body is there for everybody to read, and not only to be written with this turn."""
+    def is_committed(self, digest: bytes) -> bool:
+        """Return True if clients can read the body, and False while its write belongs to the present turn."""
         ...
 
-    def place(self, digest: bytes) -> int:
-        """Where a settled body is: a number, which it keeps."""
+    def body_number(self, digest: bytes) -> int:
+        """Return the number of a committed body, which never changes."""
         ...
 
     def read(self, digest: bytes) -> tuple[bool, Iterator[bytes]]:
-        """A body, compressed or not, in slices."""
+        """Return a flag for packed bytes, and the bytes of a body in slices."""
         ...

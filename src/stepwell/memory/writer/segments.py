@@ -1,11 +1,14 @@
-"""Segments: append-only stretches of bytes that one process writes and any number read.
+"""Segments: append-only ranges of bytes that one process writes and any number of processes read.
 
-One in memory is a memfd, sealed so that it can neither shrink nor grow, and so that the kernel lets nobody write to it
-but through the mapping made before the seal. It has no name: when its last mapping and descriptor are gone, so is it,
-however everybody ended. Its pages are allocated before they are written, because writing to memory that cannot be
-had is a SIGBUS, while asking for it first is an error that can be answered.
+A memory segment is a memfd. It is sealed against shrinking and growing, and against every writer except the mapping
+that was made before the seal, so that a client can neither corrupt it nor cause a SIGBUS in another process by
+truncating it. A memfd has no name: when its last mapping and its last descriptor are gone, so is the memory, however
+the processes ended.
 
-One on disk is a file without a name, written with `pwrite`; what readers get is a descriptor that only reads.
+Pages are allocated before they are written. Writing to a page that the system cannot provide is a SIGBUS, which kills
+the manager; allocating it first is an error that can be answered.
+
+A file segment is a file without a name, written with `pwrite`. Readers get a descriptor that was opened read-only.
 """
 
 from __future__ import annotations
@@ -20,14 +23,18 @@ from typing import Final, Protocol
 
 from stepwell import limits
 
-# From linux/fcntl.h and asm/mman.h; the standard library has no names for them.
+# From linux/fcntl.h and asm/mman.h: the standard library has no names for them.
 _F_SEAL_FUTURE_WRITE: Final = 0x10
 _MADV_POPULATE_WRITE: Final = 23
 _SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _F_SEAL_FUTURE_WRITE
 
 
 class Segment(Protocol):
-    """What an arena needs of a segment."""
+    """The interface of a segment to its arena.
+
+    `used` bytes were given out, from the start; `live` of them belong to bodies that still count. Writes are allowed up
+    to `allocated`. `pins` counts the ranges that are being written: a pinned segment is neither emptied nor closed.
+    """
 
     number: int
     size: int
@@ -38,24 +45,27 @@ class Segment(Protocol):
     descriptor: int  # for readers
 
     def allocate(self, end: int, at_most: int | None = None) -> bool:
-        """Have room for bytes up to `end`, allocating no more than `at_most` now; whether it is there. Or OSError."""
+        """Allocate bytes up to `end`, at most `at_most` of them now.
+
+        Return True if all are allocated; raise `OSError` if not possible.
+        """
         ...
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Write bytes where nothing was."""
+        """Write bytes to a range that was allocated and not written before."""
         ...
 
     def read(self, offset: int, length: int) -> bytes:
-        """A copy of what was written."""
+        """Return a copy of written bytes."""
         ...
 
     def close(self) -> None:
-        """Let go of it. Readers keep what they have mapped."""
+        """Close the manager's mapping and descriptors. Readers keep what they have mapped."""
         ...
 
 
 def _allocate(descriptor: int, start: int, end: int, size: int, at_most: int | None) -> int:
-    """Ask the kernel for more than is needed now, so that it is asked rarely; how many bytes that were."""
+    """Allocate bytes of a file in large steps, so that the kernel is rarely asked. Return the number of bytes."""
     wanted = max(end - start, limits.ALLOCATION_BYTES)
     length = min(size - start, wanted if at_most is None else min(at_most, wanted))
     os.posix_fallocate(descriptor, start, length)
@@ -63,7 +73,7 @@ def _allocate(descriptor: int, start: int, end: int, size: int, at_most: int | N
 
 
 class MemorySegment:
-    """A sealed memfd and the one writable mapping of it."""
+    """A sealed memfd, and the only writable mapping of it."""
 
     __slots__ = ("_map", "allocated", "descriptor", "live", "number", "pins", "size", "used", "view")
 
@@ -85,7 +95,8 @@ class MemorySegment:
         if end > self.allocated:
             start = self.allocated
             self.allocated += _allocate(self.descriptor, start, end, self.size, at_most)
-            with contextlib.suppress(OSError):  # a kernel that does not know it maps page by page, as they are written
+            # Populating maps all pages in one call. An older kernel maps them one by one, as they are written.
+            with contextlib.suppress(OSError):
                 self._map.madvise(_MADV_POPULATE_WRITE, start, self.allocated - start)
         return end <= self.allocated
 
@@ -102,7 +113,10 @@ class MemorySegment:
 
 
 def _nameless_file() -> int:
-    """A file that has no name, not even for a moment, where the file system can do that."""
+    """Return a descriptor of a file without a name.
+
+    Where the file system has no O_TMPFILE, the file is unlinked right after it was made.
+    """
     try:
         return os.open(tempfile.gettempdir(), os.O_TMPFILE | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC, 0o400)
     except OSError as error:
@@ -114,7 +128,10 @@ def _nameless_file() -> int:
 
 
 class FileSegment:
-    """A file without a name, in the temporary directory."""
+    """A file without a name in the temporary directory.
+
+    `descriptor` is read-only, for readers; writes use another one.
+    """
 
     __slots__ = ("_writer", "allocated", "descriptor", "live", "number", "pins", "size", "used")
 

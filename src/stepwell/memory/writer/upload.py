@@ -1,4 +1,8 @@
-"""An upload: a large body on its way into the arena, and, where there is one, into the vault."""
+"""An upload: one large body on its way into the arena and, if there is one, into the durable store.
+
+The bytes are received straight into reserved shared memory, hashed as they arrive, and written to the durable store in
+parts of a bounded size, so that the last byte of a large body does not cause one large write.
+"""
 
 from __future__ import annotations
 
@@ -11,61 +15,66 @@ from stepwell.memory.writer.durable_bodies import DurableBodies
 
 
 class Upload:
-    """Bytes are received straight into their place, hashed as they come, and written down in parts."""
+    """One upload, from the reservation to `finish` or `abandon`, one of which has to be called.
 
-    def __init__(self, arena: Arena, place: ArenaSpan, view: memoryview, vault: DurableBodies | None = None) -> None:
+    The connection's `Uploads` owns it. While a view of `room` exists the segment cannot be closed: the receiver
+    releases it.
+    """
+
+    def __init__(self, arena: Arena, place: ArenaSpan, view: memoryview, durable: DurableBodies | None = None) -> None:
         self._arena = arena
         self._view = view
         self._hash = hashlib.sha256()
         self._written = 0
-        self._vault = vault
-        self._number = vault.begin() if vault is not None else 0
+        self._durable = durable
+        self._number = durable.begin_upload() if durable is not None else 0
         self._parts = 0
         self.place = place
 
     @property
     def room(self) -> memoryview:
-        """Where the next bytes belong; empty when they have all come. The caller releases it."""
+        """The memory where the next bytes belong; empty when all have arrived. The caller releases it."""
         return self._view[self._written :]
 
     def took(self, size: int) -> None:
-        """So many bytes have been put there."""
+        """Note that `size` bytes were received into `room`: hash them, and write the parts that are complete."""
         with self._view[self._written : self._written + size] as arrived:
             self._hash.update(arrived)
         self._written += size
-        if self._vault is not None:
-            self._write_parts(self._vault)
+        if self._durable is not None:
+            self._write_parts(self._durable)
 
-    def _write_parts(self, vault: DurableBodies) -> None:
+    def _write_parts(self, durable: DurableBodies) -> None:
         while (start := self._parts * limits.BODY_PART_BYTES) < self._written:
             end = min(start + limits.BODY_PART_BYTES, self.place.length)
             if end > self._written:
                 return
-            vault.add(self._number, self._parts, bytes(self._view[start:end]))
+            durable.add_part(self._number, self._parts, bytes(self._view[start:end]))
             self._parts += 1
 
     def prepare(self) -> bool:
-        """Allocate a little more of its memory; whether all of it is there."""
+        """Allocate a bounded part of the memory. Return True if all of it is allocated."""
         return self._arena.prepare(self.place)
 
     @property
     def is_complete(self) -> bool:
+        """True if all bytes have arrived."""
         return self._written == self.place.length
 
     def finish(self, *, is_new: Callable[[bytes], bool]) -> bytes:
-        """The digest of what came. What is there already is not written down twice."""
+        """Return the digest of the body. A body that is stored already is not written to the durable store again."""
         self._view.release()
         digest = self._hash.digest()
-        if self._vault is not None:
+        if self._durable is not None:
             if is_new(digest):
-                self._vault.finish(self._number, digest, self.place.length, packed=False)
+                self._durable.finish_upload(self._number, digest, self.place.length, packed=False)
             else:
-                self._vault.abandon(self._number)
+                self._durable.abandon_upload(self._number)
         return digest
 
     def abandon(self) -> None:
-        """The rest will not come."""
+        """Give up the reserved memory and the parts that were written."""
         self._view.release()
         self._arena.abandon(self.place)
-        if self._vault is not None:
-            self._vault.abandon(self._number)
+        if self._durable is not None:
+            self._durable.abandon_upload(self._number)

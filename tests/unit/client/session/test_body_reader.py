@@ -547,8 +547,8 @@ def test_client_that_was_cut_off_reads_on() -> None:
     with served() as stage, sw.connect(stage.address, projects=["p"]) as client:
         client.tiers.store(fragment("a", LARGE))
         held = client.tiers.get("a")
-        for guest in [*stage.loop._guests.values()]:
-            guest.peer._socket.shutdown(2)
+        for connection in [*stage.loop._connections.values()]:
+            connection.peer._socket.shutdown(2)
         eventually(lambda: stage.peers == 0)
         count = len(client._channel.mappings)
         assert client.tiers.get("a").body == held.body == LARGE

@@ -314,8 +314,8 @@ def until_forgotten(stage: Stage, where: Cut) -> Once:
     def cut(passage: Passage) -> bool:
         if not where(passage):
             return False
-        for guest in [*stage.loop._guests.values()]:
-            guest.peer._socket.shutdown(2)
+        for connection in [*stage.loop._connections.values()]:
+            connection.peer._socket.shutdown(2)
         eventually(lambda: stage.sessions == 0)
         return True
 
@@ -362,8 +362,8 @@ def test_leases_of_a_forgotten_session_are_forgotten(stage: Stage) -> None:
     with sw.connect(stage.address, projects=["p"]) as client:
         plan = executing(client, "act", "p")
         assert client._session.leases
-        for guest in [*stage.loop._guests.values()]:
-            guest.peer._socket.shutdown(2)
+        for connection in [*stage.loop._connections.values()]:
+            connection.peer._socket.shutdown(2)
         eventually(lambda: stage.sessions == 0)
         assert client.plans.get_plan(plan.plan_id).state is sw.PlanState.QUEUED
         assert not client._session.leases
@@ -405,8 +405,8 @@ def test_only_the_first_greeting_is_told_and_all_threads_know(stage: Stage) -> N
         all_sent.wait(20)
         with sw.connect(stage.address) as other:
             eventually(lambda: other.status().revision == count)
-        for guest in [*stage.loop._guests.values()]:
-            guest.peer._socket.shutdown(2)
+        for connection in [*stage.loop._connections.values()]:
+            connection.peer._socket.shutdown(2)
         eventually(lambda: stage.sessions == 0)
         waited.set()
         for thread in threads:

@@ -60,7 +60,7 @@ def mappings() -> Iterator[Mappings]:
 
 def adopt(mappings: Mappings, manager: Manager, *numbers: int) -> None:
     for number in numbers:
-        mappings.adopt(number, SIZE, manager.descriptor(number))
+        mappings.map_segment(number, SIZE, manager.descriptor(number))
 
 
 def handle(number: int) -> Handle:
@@ -107,7 +107,7 @@ class TestAdopting:
         """The mapping is enough, and a second copy of a segment is not mapped."""
         descriptors = [manager.descriptor(1) for _ in range(2)]
         for descriptor in descriptors:
-            mappings.adopt(1, SIZE, descriptor)
+            mappings.map_segment(1, SIZE, descriptor)
         assert [is_open(descriptor) for descriptor in descriptors] == [False, False]
         assert len(mappings) == 1
 
@@ -117,7 +117,7 @@ class TestAdopting:
         mappings.retire([1, 2])
         late = [manager.descriptor(number) for number in (1, 2)]
         for number, descriptor in zip((1, 2), late, strict=True):
-            mappings.adopt(number, SIZE, descriptor)
+            mappings.map_segment(number, SIZE, descriptor)
         assert len(mappings) == 0
         assert not any(map(is_open, late))
 
@@ -130,7 +130,7 @@ class TestAdopting:
 
         monkeypatch.setattr(mmap, "mmap", fail)
         with pytest.raises(RuntimeFault, match=r"cannot be mapped \(Cannot allocate memory\): raise `ulimit"):
-            mappings.adopt(1, SIZE, descriptor)
+            mappings.map_segment(1, SIZE, descriptor)
         assert not is_open(descriptor)
         assert len(mappings) == 0
 
@@ -143,8 +143,8 @@ class TestLettingGo:
         mappings.retire([1])
         seen.append(mappings.has_released)
         assert seen == [False, True]
-        assert mappings.take_released() == (1,)
-        assert mappings.take_released() == ()
+        assert mappings.pop_released() == (1,)
+        assert mappings.pop_released() == ()
         with pytest.raises(BodyGone):
             mappings.find(handle(1))
         assert mappings.find(handle(2)) == body_of(2)
@@ -162,22 +162,22 @@ class TestLettingGo:
         assert not mappings.has_released
         assert held == [body_of(1)[3:8]]
         held.pop()
-        assert mappings.take_released() == (1,)
+        assert mappings.pop_released() == (1,)
 
     def test_retired_after_it_was_out_of_date(self, mappings: Mappings, manager: Manager) -> None:
         """What somebody still looks at is not reported, whoever said first that it is gone."""
         adopt(mappings, manager, 1, 2)
         looking = mappings.find(handle(1))
-        mappings.keep_only({2})
+        mappings.retain_only({2})
         mappings.retire([1])
-        assert mappings.take_released() == ()
+        assert mappings.pop_released() == ()
         del looking
-        assert mappings.take_released() == (1,)
+        assert mappings.pop_released() == (1,)
 
     def test_retired_without_having_been_there(self, mappings: Mappings) -> None:
         """Is reported all the same: the manager believes that we have it."""
         mappings.retire([5])
-        assert mappings.take_released() == (5,)
+        assert mappings.pop_released() == (5,)
 
     def test_released_by_another_thread(self, mappings: Mappings, manager: Manager) -> None:
         """Whoever looked last may be anybody."""
@@ -187,37 +187,37 @@ class TestLettingGo:
         thread = threading.Thread(target=held.clear)
         thread.start()
         thread.join()
-        assert mappings.take_released() == (1,)
+        assert mappings.pop_released() == (1,)
 
     def test_report_that_did_not_go(self, mappings: Mappings, manager: Manager) -> None:
         """It is made again."""
         adopt(mappings, manager, 1, 2)
         mappings.retire([1])
-        mappings.put_back(mappings.take_released())
-        assert (mappings.take_released(), mappings.numbers) == ((1,), (2,))
+        mappings.restore_released(mappings.pop_released())
+        assert (mappings.pop_released(), mappings.numbers) == ((1,), (2,))
 
     def test_report_fits_in_a_message(self, mappings: Mappings) -> None:
         """So many at a time, and none is lost."""
         count = limits.RELEASED_PER_MESSAGE_MAX
         mappings.retire(range(count + 1))
-        assert mappings.take_released() == tuple(range(count))
-        assert mappings.take_released() == (count,)
+        assert mappings.pop_released() == tuple(range(count))
+        assert mappings.pop_released() == (count,)
 
     def test_what_is_retired_is_not_remembered_for_ever(self, mappings: Mappings) -> None:
         """A client that lives long does not grow by it."""
         mappings.retire(range(2 * limits.RETIRED_REMEMBERED))
         assert len(mappings._retired) == limits.RETIRED_REMEMBERED
-        while mappings.take_released():
+        while mappings.pop_released():
             pass
         assert not mappings._alive
 
     def test_out_of_date_after_a_lost_connection(self, mappings: Mappings, manager: Manager) -> None:
         """What is not among those in use is let go of, unless it came after that was said."""
         adopt(mappings, manager, 1, 2, 3, 9)
-        mappings.keep_only({2, 5})
+        mappings.retain_only({2, 5})
         assert {number for number in range(10) if number in mappings._mapped} == {2, 9}
-        assert sorted(mappings.take_released()) == [1, 3]
-        mappings.keep_only(())
+        assert sorted(mappings.pop_released()) == [1, 3]
+        mappings.retain_only(())
         assert len(mappings) == 2
 
     def test_closed(self, mappings: Mappings, manager: Manager) -> None:
@@ -236,7 +236,7 @@ class TestLettingGo:
         mappings.retire([2])
         mappings._lock.acquire()
         mappings.clear()
-        assert (len(mappings), mappings.take_released()) == (0, ())
+        assert (len(mappings), mappings.pop_released()) == (0, ())
         adopt(mappings, manager, 1, 2)
         assert len(mappings) == 2
 
@@ -280,4 +280,4 @@ def test_threads_adopt_retire_and_look_at_once(mappings: Mappings, manager: Mana
         thread.join()
     assert not wrong
     assert len(mappings) == 0
-    assert sorted(mappings.take_released()) == [*numbers]
+    assert sorted(mappings.pop_released()) == [*numbers]

@@ -34,9 +34,9 @@ def test_what_has_not_changed_is_shared() -> None:
     """Few changes cost what they are; many make a new ground, so that they do not cost more each time."""
     first = PersistentMap(dict.fromkeys(range(100_000), "x"))
     second = first.changed(dict.fromkeys(range(100)))
-    assert second._ground is first._ground
+    assert second._base is first._base
     third = second.changed(dict.fromkeys(range(20_000)))
-    assert third._ground is not first._ground
+    assert third._base is not first._base
     assert (len(first), len(second), len(third), third._gone) == (100_000, 99_900, 80_000, set())
 
 

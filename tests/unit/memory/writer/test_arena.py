@@ -96,8 +96,8 @@ class TestAppending:
         assert arena.bytes == arena.limit - 2 * SEGMENT
         for want in (
             lambda: arena.reserve(SEGMENT),
-            lambda: arena.add(4096),
-            lambda: arena.ensure(SEGMENT),
+            lambda: arena.add_raw_segment(4096),
+            lambda: arena.ensure_room(SEGMENT),
             lambda: put(arena, DIGEST, bytes(SEGMENT)),
         ):
             with pytest.raises(OutOfRoom):
@@ -121,7 +121,7 @@ class TestFreeing:
             arena.free(place.segment, place.length)
         assert arena.segments.keys() == {1, 2}
         arena.free(places[15].segment, places[15].length)
-        assert ({*arena.segments}, arena.let_go()) == ({2}, [(1, SEGMENT)])
+        assert ({*arena.segments}, arena.close_retired()) == ({2}, [(1, SEGMENT)])
         arena.free(places[16].segment, places[16].length)
         assert ({*arena.segments}, arena.live, arena.bytes) == ({2}, 0, SEGMENT)
 
@@ -130,12 +130,12 @@ class TestFreeing:
         for place in fill(arena, 16):
             arena.free(place.segment, place.length)
         fill(arena, 1)
-        assert ({*arena.segments}, arena.let_go()) == ({2}, [(1, SEGMENT)])
+        assert ({*arena.segments}, arena.close_retired()) == ({2}, [(1, SEGMENT)])
 
     def test_closing_leaves_nothing(self, arena: Arena) -> None:
         """All descriptors and mappings go, which the leak check of every test sees to."""
         fill(arena, 40)
-        arena.add(4096)
+        arena.add_raw_segment(4096)
         put(arena, DIGEST, bytes(2 * SEGMENT))
         assert len(arena.segments) == 5
         arena.close()
@@ -151,7 +151,7 @@ class TestReserving:
         assert [*arena.records(segment)] == [(bytes(32), place)]
         assert arena.prepare(place)
         segment.write(place.offset, noise(100))
-        arena.settle(place, DIGEST)
+        arena.commit(place, DIGEST)
         assert segment.pins == 0
         assert [*arena.records(segment)] == [(DIGEST, place)]
         assert stored(arena, place) == noise(100)
@@ -164,7 +164,7 @@ class TestReserving:
         arena.abandon(large)
         assert arena.live == record_bytes(kept.length)
         assert arena.segments.keys() == {kept.segment}
-        assert [number for number, _ in arena.let_go()] == [large.segment]
+        assert [number for number, _ in arena.close_retired()] == [large.segment]
 
     def test_abandoned_while_it_was_the_last(self, arena: Arena) -> None:
         """A segment that is full and holds nothing but a pinned place goes with it, not before."""
@@ -199,7 +199,7 @@ class TestReserving:
         arena.limit = 512 * MIB
         put(arena, DIGEST, b"")
         place = arena.reserve(5 * MIB)
-        arena.ensure(record_bytes(100))
+        arena.ensure_room(record_bytes(100))
         behind = put(arena, DIGEST, noise(100))
         assert behind.segment == place.segment
         assert stored(arena, behind) == noise(100)
@@ -218,7 +218,7 @@ class TestEnsuring:
         try:
             for length in before:
                 put(arena, DIGEST, bytes(length))
-            arena.ensure(sum(map(record_bytes, wanted)))
+            arena.ensure_room(sum(map(record_bytes, wanted)))
             arena.resize(0, SEGMENT)
             segments = {*arena.segments}
             with pytest.MonkeyPatch.context() as patch:
@@ -234,22 +234,22 @@ class TestEnsuring:
     def test_what_cannot_be_had_is_refused_now(self, arena: Arena) -> None:
         """More than the bound, at once."""
         with pytest.raises(OutOfRoom, match="are taken"):
-            arena.ensure(arena.limit)
+            arena.ensure_room(arena.limit)
         assert arena.segments == {}
 
     def test_more_than_a_segment_is_one_segment(self, arena: Arena) -> None:
         """So that it is enough to have made one; an empty one before it goes."""
-        arena.ensure(10)
-        arena.ensure(3 * SEGMENT + 1)
+        arena.ensure_room(10)
+        arena.ensure_room(3 * SEGMENT + 1)
         assert [segment.size for segment in arena.segments.values()] == [3 * SEGMENT + 4096]
-        assert arena.let_go() == [(1, SEGMENT)]
+        assert arena.close_retired() == [(1, SEGMENT)]
 
     def test_asked_twice_is_asked_once(self, arena: Arena) -> None:
         """What is there already is enough."""
-        arena.ensure(1_000)
+        arena.ensure_room(1_000)
         (segment,) = arena.segments.values()
         assert segment.used == 0
-        arena.ensure(SEGMENT)
+        arena.ensure_room(SEGMENT)
         assert [*arena.segments.values()] == [segment]
 
 
@@ -261,7 +261,7 @@ class TestWithoutMemory:
             lambda arena: put(arena, DIGEST, bytes(2 * SEGMENT)),
             lambda arena: arena.reserve(100),
             lambda arena: arena.reserve(2 * SEGMENT),
-            lambda arena: arena.ensure(100),
+            lambda arena: arena.ensure_room(100),
         ],
         ids=["append", "append large", "reserve", "reserve large", "ensure"],
     )
@@ -274,7 +274,7 @@ class TestWithoutMemory:
             patch.setattr(lacking, out_of_space)
             with pytest.raises(OutOfRoom, match="No space left on device"):
                 want(arena)
-        assert (arena.segments, arena.bytes, arena.live, arena.leaving) == ({}, 0, 0, {})
+        assert (arena.segments, arena.bytes, arena.live, arena.retired) == ({}, 0, 0, {})
         want(arena)
 
     def test_segment_cannot_be_had_whole(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +290,7 @@ class TestWithoutMemory:
             with pytest.raises(OutOfRoom):
                 put(arena, DIGEST, bytes(2 * MIB))
             with pytest.raises(OutOfRoom):
-                arena.ensure(2 * MIB)
+                arena.ensure_room(2 * MIB)
         arena.abandon(place)
         assert arena.live == record_bytes(100)
         assert stored(arena, kept) == noise(100)
@@ -301,11 +301,11 @@ class TestWithoutMemory:
 class TestOtherSegments:
     def test_they_count_and_are_no_victims(self, arena: Arena) -> None:
         """What catalogues are in is under the same bound, and nobody moves it."""
-        segment = arena.add(8 * 4096)
+        segment = arena.add_raw_segment(8 * 4096)
         assert (arena.bytes, arena.live) == (8 * 4096, 8 * 4096)
         assert arena.victim(pressed=True) is None
-        arena.drop(segment.number)
-        assert (arena.bytes, arena.live, arena.let_go()) == (0, 0, [(segment.number, 8 * 4096)])
+        arena.drop_raw_segment(segment.number)
+        assert (arena.bytes, arena.live, arena.close_retired()) == (0, 0, [(segment.number, 8 * 4096)])
 
 
 class TestVictims:
@@ -349,7 +349,7 @@ class TestVictims:
     def test_what_was_given_up_is_a_gain(self, arena: Arena) -> None:
         """A segment that was given up half empty, because many bodies came together, is worth it."""
         fill(arena, 4)
-        arena.ensure(SEGMENT)
+        arena.ensure_room(SEGMENT)
         victim = arena.victim(pressed=False)
         assert victim is not None
         assert victim.number == 1
@@ -377,7 +377,7 @@ class TestVictims:
             if int.from_bytes(key, "big") % 4 != 1:
                 moved = arena.reserve(place.length, emptying=True)
                 arena.prepare(moved)
-                arena.settle(moved, key)
+                arena.commit(moved, key)
                 arena.free(place.segment, place.length)
                 assert arena.bytes <= arena.limit
         assert victim.number not in arena.segments

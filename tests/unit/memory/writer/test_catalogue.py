@@ -16,7 +16,7 @@ from stepwell.limits import KIB
 from stepwell.memory.reader.catalogue_reader import CatalogueState, replay
 from stepwell.memory.writer.arena import Arena, OutOfRoom
 from tests.support.memory.bodies import compressible, noise
-from tests.support.memory.catalogue import ORIGIN, Library, assert_same, library
+from tests.support.memory.catalogue import ORIGIN, CatalogueHarness, assert_same, catalogue_harness
 from tests.support.seeds import seeded
 
 
@@ -24,7 +24,7 @@ def out_of_space(*_arguments: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def change(held: Library, random: Random, project: str = "p") -> None:
+def change(held: CatalogueHarness, random: Random, project: str = "p") -> None:
     """Something happens to a project, or nothing does."""
     names = [*held.rows(project)]
     name = random.choice(names) if names else "a"
@@ -49,13 +49,13 @@ def change(held: Library, random: Random, project: str = "p") -> None:
         case "evict" if names:
             held.do(EvictLru(random.choice([*Tier])))
         case _:
-            held.owner.bodies.labour.work(0)
+            held.owner.bodies.background.work(0)
 
 
 class TestViews:
     def test_project_is_listed_when_somebody_asks(self) -> None:
         """Not before, so that projects that nobody looks at cost nothing; in slices, until the answer is there."""
-        with library() as held:
+        with catalogue_harness() as held:
             for number in range(2 * limits.CATALOGUE_ROWS_PER_SLICE):
                 held.store(str(number))
             assert held.owner.catalogues == 0
@@ -71,7 +71,7 @@ class TestViews:
     def test_any_history(self, seed: int) -> None:
         """After each of many changes, of two projects with bodies in common, a view is the table."""
         random = seeded(seed)
-        with library() as held:
+        with catalogue_harness() as held:
             before: dict[str, CatalogueState | None] = {"p": None, "q": None}
             for _ in range(400):
                 change(held, random, random.choice("pq"))
@@ -85,7 +85,7 @@ class TestViews:
 
     def test_project_without_fragments(self) -> None:
         """Is empty, takes no memory, and fills up."""
-        with library() as held:
+        with catalogue_harness() as held:
             assert held.view().rows == {}
             assert held.owner.bodies.arena.bytes == 0
             held.store("a")
@@ -93,7 +93,7 @@ class TestViews:
 
     def test_rows_that_never_were_are_not_told(self) -> None:
         """A transaction that stores twice, or stores and deletes, is told by what it came to."""
-        with library() as held:
+        with catalogue_harness() as held:
             held.view()
             held.do_together(
                 StoreFragment("p", "a", b"first", 1),
@@ -107,7 +107,7 @@ class TestViews:
     def test_large_rows(self) -> None:
         """A block that is larger than a segment has one that is large enough."""
         metadata = {str(number): "x" * 1_000 for number in range(16)}
-        with library() as held:
+        with catalogue_harness() as held:
             for number in range(20):
                 held.do(StoreFragment("p", str(number), b"", 1, metadata=metadata))
             view = held.view()
@@ -120,7 +120,7 @@ class TestViews:
         monkeypatch.setattr(limits, "CATALOGUE_SEGMENT_BYTES_MIN", 4 * KIB)
         monkeypatch.setattr(limits, "CATALOGUE_SEGMENT_BYTES_MAX", 16 * KIB)
         monkeypatch.setattr(limits, "CATALOGUE_ROWS_PER_SLICE", 10)
-        with library() as held:
+        with catalogue_harness() as held:
             for number in range(600):
                 held.store(str(number))
             sizes = [held.owner.bodies.segment(number).size for number, _ in held.view().end.segments]
@@ -134,7 +134,7 @@ class TestListing:
         """What changes between two slices, before or behind where the listing is, is told right in the end."""
         monkeypatch.setattr(limits, "CATALOGUE_ROWS_PER_SLICE", 3)
         random = seeded(seed)
-        with library() as held:
+        with catalogue_harness() as held:
             for number in range(60):
                 held.store(f"p{number}")
             while held.try_open() is None:
@@ -148,27 +148,27 @@ class TestListing:
     @pytest.mark.parametrize("name", ["p1", "p50"])
     @pytest.mark.parametrize(
         "happen",
-        [Library.delete, Library.demote, lambda held, name: held.store(name, b"another")],
+        [CatalogueHarness.delete, CatalogueHarness.demote, lambda held, name: held.store(name, b"another")],
         ids=["deleted", "moved", "replaced"],
     )
     def test_row_on_either_side(
-        self, name: str, happen: Callable[[Library, str], None], monkeypatch: pytest.MonkeyPatch
+        self, name: str, happen: Callable[[CatalogueHarness, str], None], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """One that is listed already, and one that is not yet."""
         monkeypatch.setattr(limits, "CATALOGUE_ROWS_PER_SLICE", 10)
-        with library() as held:
+        with catalogue_harness() as held:
             for number in range(60):
                 held.store(f"p{number}")
             assert held.try_open() is None
             held.list_slice()
             happen(held, name)
-            held.owner.bodies.labour.work(1)
+            held.owner.bodies.background.work(1)
             held.view()
 
     def test_listed_anew(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Once most of it is out of date, another one is made beside it, which takes its place when it is complete."""
         monkeypatch.setattr(limits, "CATALOGUE_RECORDS_MIN", 20)
-        with library() as held:
+        with catalogue_harness() as held:
             held.store("a")
             first = held.view().end
             for number in range(30):
@@ -179,7 +179,9 @@ class TestListing:
             assert held.list_slice()
             assert held.view().end.generation > first.generation
             assert held.view().end.base_revision == held.owner.revision
-            assert [number for number, _ in held.owner.bodies.let_go()] == [number for number, _ in first.segments]
+            assert [number for number, _ in held.owner.bodies.close_retired()] == [
+                number for number, _ in first.segments
+            ]
             held.owner.housekeep(0)
             assert not held.list_slice()
 
@@ -189,7 +191,7 @@ class TestListing:
         monkeypatch.setattr(limits, "CATALOGUE_RECORDS_MIN", 10)
         monkeypatch.setattr(limits, "CATALOGUE_ROWS_PER_SLICE", 4)
         random = seeded(seed)
-        with library() as held:
+        with catalogue_harness() as held:
             before: CatalogueState | None = None
             generations = set()
             for _ in range(600):
@@ -205,14 +207,14 @@ class TestListing:
 
     def test_nobody_looks_any_more(self) -> None:
         """After a while it is dropped, and made again for whoever asks."""
-        with library() as held:
+        with catalogue_harness() as held:
             held.store("a")
             first = held.view().end
             held.owner.housekeep(limits.CATALOGUE_IDLE_SECONDS)
             assert held.owner.catalogues == 1
             held.owner.housekeep(limits.CATALOGUE_IDLE_SECONDS + 1)
             assert held.owner.catalogues == 0
-            assert len(held.owner.bodies.let_go()) == 1
+            assert len(held.owner.bodies.close_retired()) == 1
             held.store("b")
             held.now_s = limits.CATALOGUE_IDLE_SECONDS + 1
             assert held.view().end.generation > first.generation
@@ -223,7 +225,7 @@ class TestListing:
 class TestMoves:
     def test_body_that_changes_its_form(self) -> None:
         """Where it is now is told, without a change of any fragment or revision."""
-        with library() as held:
+        with catalogue_harness() as held:
             held.store("a", compressible(5_000))
             held.demote("a")
             first = held.view()
@@ -236,7 +238,7 @@ class TestMoves:
 
     def test_body_of_two_projects(self) -> None:
         """Both are told, and only those that are looked at."""
-        with library() as held:
+        with catalogue_harness() as held:
             body = compressible(5_000)
             for project in "pqr":
                 held.store("a", body, project, Tier.COLD)
@@ -249,7 +251,7 @@ class TestMoves:
 
     def test_project_that_nobody_looks_at_any_more(self) -> None:
         """It is not told, and finds the body where it is when somebody looks again."""
-        with library() as held:
+        with catalogue_harness() as held:
             held.store("a", compressible(5_000))
             held.view()
             held.owner.housekeep(2 * limits.CATALOGUE_IDLE_SECONDS)
@@ -260,7 +262,7 @@ class TestMoves:
 
     def test_body_that_nobody_names_any_more(self) -> None:
         """It is forgotten with the body; the same content again is told anew."""
-        with library() as held:
+        with catalogue_harness() as held:
             held.store("a", b"body")
             held.view()
             held.delete("a")
@@ -270,7 +272,7 @@ class TestMoves:
 
     def test_body_that_was_replaced_moves(self) -> None:
         """A project that once named a body, and does not any more, may be told, and does not mind."""
-        with library() as held:
+        with catalogue_harness() as held:
             body = compressible(5_000)
             held.store("a", body)
             held.store("a", body, "q")
@@ -287,7 +289,7 @@ class TestDifferences:
     def test_difference_leads_from_one_state_to_the_other(self, seed: int) -> None:
         """What was there at any earlier revision, with what changed and without what went, is what is there now."""
         random = seeded(seed)
-        with library() as held:
+        with catalogue_harness() as held:
             for number in range(20):
                 held.store(f"p{number}")
             base = held.open().base_revision
@@ -310,7 +312,7 @@ class TestDifferences:
 
     def test_only_what_changed(self) -> None:
         """A difference has nothing else, and none has nothing at all."""
-        with library() as held:
+        with catalogue_harness() as held:
             held.store("a")
             held.store("b")
             held.store("c")
@@ -327,7 +329,7 @@ class TestDifferences:
 
     def test_deleted_and_there_again(self) -> None:
         """Is not removed."""
-        with library() as held:
+        with catalogue_harness() as held:
             held.store("a")
             held.view()
             revision = held.owner.revision
@@ -339,7 +341,7 @@ class TestDifferences:
 
     def test_older_than_the_catalogue(self) -> None:
         """It cannot be told, and that is said."""
-        with library() as held:
+        with catalogue_harness() as held:
             held.store("a")
             held.store("b")
             assert held.since(1) is None
@@ -347,7 +349,7 @@ class TestDifferences:
 
     def test_blocks_of_earlier_times_are_not_decoded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A difference costs what changed, and not what there is."""
-        with library() as held:
+        with catalogue_harness() as held:
             for number in range(1_000):
                 held.store(str(number))
             held.view()
@@ -356,12 +358,12 @@ class TestDifferences:
             held.open()
             decoded: list[int] = []
 
-            class Counting:
+            class TokenCounters:
                 def decode(self, data: memoryview) -> list[object]:
                     decoded.append(len(data))
                     return []
 
-            monkeypatch.setattr("stepwell.memory.reader.catalogue_reader._decoder", Counting())
+            monkeypatch.setattr("stepwell.memory.reader.catalogue_reader._decoder", TokenCounters())
             held.since(revision)
             assert len(decoded) == 1
 
@@ -369,7 +371,7 @@ class TestDifferences:
 class TestReplaying:
     def test_what_was_replayed_is_not_replayed_again(self) -> None:
         """With an earlier state, only the segments that grew are looked at."""
-        with library() as held:
+        with catalogue_harness() as held:
             for number in range(600):
                 held.store(str(number), b"x" * 100)
             first = held.view()
@@ -382,7 +384,7 @@ class TestReplaying:
 
     def test_state_that_is_ahead_is_no_earlier_state(self) -> None:
         """Two threads that open a view may replay in either order: the older one does not see the future."""
-        with library() as held:
+        with catalogue_harness() as held:
             held.store("a")
             older = held.open()
             rows, handles = held.rows(), held.handles()
@@ -394,7 +396,7 @@ class TestReplaying:
 
     def test_earlier_state_is_not_changed(self) -> None:
         """A view that somebody holds stays as it is."""
-        with library() as held:
+        with catalogue_harness() as held:
             held.store("a")
             first = held.view()
             rows = dict(first.rows)
@@ -406,7 +408,7 @@ class TestReplaying:
     def test_handles_that_nobody_needs_are_forgotten(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A state that is replayed on and on does not grow with what was deleted."""
         monkeypatch.setattr("stepwell.memory.reader.catalogue_reader._STALE_HANDLES_MAX", 10)
-        with library() as held:
+        with catalogue_harness() as held:
             before: CatalogueState | None = None
             for number in range(100):
                 held.store("a", str(number).encode())
@@ -417,14 +419,14 @@ class TestReplaying:
 class TestMany:
     def test_project_without_fragments_costs_nothing(self) -> None:
         """Its view is empty, and nothing is kept for it."""
-        with library() as held:
+        with catalogue_harness() as held:
             assert held.view("nobody").rows == {}
             assert (held.owner.catalogues, held.owner.bodies.arena.live) == (0, 0)
 
     def test_number_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The one that was asked for the longest ago goes, and is made again when it is asked for."""
         monkeypatch.setattr(limits, "CATALOGUES_MAX", 2)
-        with library() as held:
+        with catalogue_harness() as held:
             for project in ("a", "b", "c"):
                 held.store("x", project=project)
             for project in ("a", "b", "a", "c"):
@@ -434,7 +436,7 @@ class TestMany:
 
     def test_stores_go_before_views(self) -> None:
         """A catalogue is dropped before a body is refused."""
-        with library() as held:
+        with catalogue_harness() as held:
             held.store("x")
             held.view()
 
@@ -442,7 +444,7 @@ class TestMany:
                 raise OutOfRoom("full")
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(held.owner.bodies.arena, "ensure", full)
+                patch.setattr(held.owner.bodies.arena, "ensure_room", full)
                 patch.setattr(Arena, "room", 0)
                 with pytest.raises((TierFull, Busy)):
                     held.store("y")
@@ -452,9 +454,9 @@ class TestMany:
 class TestWithoutMemory:
     def test_listing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Whoever asks is told why there is no view, once; whoever asks again may have more luck."""
-        with library() as held:
+        with catalogue_harness() as held:
             held.store("a")
-            held.owner.bodies.labour.work(1)
+            held.owner.bodies.background.work(1)
             with monkeypatch.context() as patch:
                 patch.setattr(held.owner.bodies.arena, "_make", out_of_space)
                 assert held.try_open() is None
@@ -469,12 +471,12 @@ class TestWithoutMemory:
         """What was added since cannot be written: a refusal, and it is listed anew later."""
         monkeypatch.setattr(limits, "ALLOCATION_BYTES", 4 * KIB)
         monkeypatch.setattr(limits, "CATALOGUE_SEGMENT_BYTES_MIN", 4 * KIB)
-        with library() as held:
+        with catalogue_harness() as held:
             held.store("first")
             held.view()
             for number in range(450):
                 held.store(str(number))
-            while held.owner.bodies.labour.work(1):
+            while held.owner.bodies.background.work(1):
                 pass
             with monkeypatch.context() as patch:
                 patch.setattr(lacking, out_of_space)
@@ -491,7 +493,7 @@ class TestWithoutMemory:
     def test_a_change(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A store is not refused because a catalogue has no room: that is forgotten, and made again."""
         monkeypatch.setattr(limits, "CATALOGUE_ROWS_PER_SLICE", 10)
-        with library() as held:
+        with catalogue_harness() as held:
             held.store("first")
             held.view()
             for log in held.owner._catalogues._by_project["p"].logs:
@@ -504,13 +506,13 @@ class TestWithoutMemory:
     def test_a_move(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nor does a body stay where it is for it."""
         monkeypatch.setattr(limits, "CATALOGUE_ROWS_PER_SLICE", 1)
-        with library() as held:
+        with catalogue_harness() as held:
             held.store("a", compressible(5_000))
             held.demote("a")
             held.view()
             for log in held.owner._catalogues._by_project["p"].logs:
                 monkeypatch.setattr(log, "flush", _no_room)
-            held.owner.bodies.labour.work(1)
+            held.owner.bodies.background.work(1)
             assert held.owner.catalogues == 0
             held.view()
 
@@ -518,7 +520,7 @@ class TestWithoutMemory:
         """The one that is being made as well."""
         monkeypatch.setattr(limits, "CATALOGUE_RECORDS_MIN", 5)
         monkeypatch.setattr(limits, "CATALOGUE_ROWS_PER_SLICE", 2)
-        with library() as held:
+        with catalogue_harness() as held:
             for number in range(10):
                 held.store(str(number))
             held.view()
@@ -542,7 +544,7 @@ def _no_room(_revision: int) -> None:
 
 def test_other_changes_are_not_told() -> None:
     """Rows that are no fragments, and projects that nobody looks at."""
-    with library() as held:
+    with catalogue_harness() as held:
         held.view("q")
         end = held.open("q")
         held.store("a")

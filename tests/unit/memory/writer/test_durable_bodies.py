@@ -42,7 +42,7 @@ def promote(made: Reign, steps: int) -> bool:
     """Have it come back, so far; whether it is not there yet."""
     made.do(PromoteFragment("p", "a"))
     made.commit()
-    return all(made.owner.bodies.labour.work(0) for _ in range(steps))
+    return all(made.owner.bodies.background.work(0) for _ in range(steps))
 
 
 def delete(made: Reign) -> None:
@@ -59,7 +59,7 @@ def delete(made: Reign) -> None:
 def test_body_that_is_deleted_while_it_comes_back(made: Reign, name: str, then: str) -> None:
     """At whichever step: nothing failed, and the same content is as good as any when it is stored again."""
     body, failures = BODIES[name], list[Exception]()
-    made.owner.bodies.labour.on_failure = failures.append
+    made.owner.bodies.background.on_failure = failures.append
     steps, is_coming = 0, True
     while is_coming:
         shelve(made, body)
@@ -76,6 +76,6 @@ def test_body_that_is_deleted_while_it_comes_back(made: Reign, name: str, then: 
         made.work()
         handle = made.owner.bodies.handles[digest_of(body)]
         assert made.owner.bodies.segment(handle.segment).read(handle.offset, handle.stored) == body
-        assert made.owner.bodies.labour.waiting == 0
+        assert made.owner.bodies.background.waiting == 0
         delete(made)
     assert steps > PARTS / 2

@@ -11,8 +11,8 @@ from stepwell import limits
 from stepwell.domain.tiers.commands import DeleteFragment, GetFragment, GetMetrics
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.limits import MIB
-from stepwell.manager.holders import SegmentHolders
 from stepwell.manager.sessions import SessionRecord
+from stepwell.manager.shared_segments import SegmentHolders
 from stepwell.protocol.messages import (
     VERSION,
     AskStatus,
@@ -32,7 +32,7 @@ from stepwell.protocol.messages import (
     Welcome,
 )
 from stepwell.storage.store import SessionRow
-from tests.support.manager.peers import ORIGIN, Clock, answered, ask, gone, guest_of, joined, noise, told
+from tests.support.manager.peers import ORIGIN, Clock, answered, ask, connection_of, gone, joined, noise, told
 from tests.support.managers import Stage, served, staged
 from tests.support.peers import RawPeer, store
 from tests.support.wait import eventually
@@ -58,7 +58,7 @@ def keep(stage: Stage, *names: str) -> None:
 def drop(stage: Stage, name: str) -> None:
     """Delete one, and with it its segment."""
     stage.owner.execute(DeleteFragment("p", name), ORIGIN)
-    stage.loop._sharing.retire()
+    stage.loop._sharing.close_retired()
 
 
 def announced(stage: Stage, peer: RawPeer, name: str) -> list[int]:
@@ -297,7 +297,7 @@ def test_holders_forget_whom_they_never_knew() -> None:
     """A session without segments, and a segment without holders, cost nothing."""
     holders = SegmentHolders()
     session = SessionRecord(SessionRow("s", None, 0, ""), None)
-    holders.forget(session)
+    holders.remove(session)
     holders.retire([(1, 100)])
     assert (holders.retired, holders.retired_bytes, holders.oldest()) == (0, 0, set())
 
@@ -306,12 +306,12 @@ def test_oldest_is_what_retired_first() -> None:
     """Not what was given first, and not the lowest number."""
     holders = SegmentHolders()
     one, two = (SessionRecord(SessionRow(name, None, 0, ""), None) for name in ("one", "two"))
-    holders.give(one, [1])
-    holders.give(two, [2])
+    holders.add(one, [1])
+    holders.add(two, [2])
     holders.retire([(2, 10)])
     holders.retire([(1, 20)])
     assert (holders.oldest(), holders.retired_bytes) == ({two}, 30)
-    holders.forget(two)
+    holders.remove(two)
     assert (holders.oldest(), holders.retired_bytes) == ({one}, 20)
     assert (one.notices, two.notices) == ([1], [])
 
@@ -323,7 +323,7 @@ def test_whoever_comes_back_is_still_a_holder(stage: Stage) -> None:
     with RawPeer(stage.address) as peer:
         peer.send(Hello(VERSION, "back", None, (number, 999)))
         assert isinstance(answered(stage, peer), Welcome)
-        session = guest_of(stage, "back").session
+        session = connection_of(stage, "back").session
         assert session is not None
         assert session.segments == {number}
 
@@ -335,9 +335,9 @@ def test_view_brings_no_other_catalogues(stage: Stage) -> None:
     with joined(stage, "q") as first, joined(stage, "p") as second:
         first.send(AskView(1, ("q",)))
         assert isinstance(answered(stage, first), ViewOpened)
-        others = {*stage.owner.bodies.arena.added}
+        others = {*stage.owner.bodies.arena.raw_segments}
         assert others
         second.send(AskView(1, ("p",)))
         assert isinstance(answered(stage, second), ViewOpened)
-        assert not guest_of(stage, "p").known & others
-        assert guest_of(stage, "p").known | others == {*stage.owner.bodies.arena.segments}
+        assert not connection_of(stage, "p").known & others
+        assert connection_of(stage, "p").known | others == {*stage.owner.bodies.arena.segments}
