@@ -82,8 +82,3 @@ def unshared(view: StrategyView) -> tuple[StrategyView, tuple[Portion, ...]]:
         portions.append((view.part, view.parts))
         view = view.whole
     return view, tuple(portions)
-
-
-def in_portions(row: FragmentRow, portions: Sequence[Portion]) -> bool:
-    """Whether a fragment is in the share."""
-    return all(row.serial % parts == part for part, parts in portions)
