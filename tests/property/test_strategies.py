@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepwell import limits
 from stepwell.domain.tiers.source_outline import FILE_KIND, is_content, part_prefix
 from stepwell.strategies.builtin.keyword import KeywordStrategy
 from stepwell.strategies.builtin.recency import RecencyStrategy
-from stepwell.strategies.index import bm25, postings
 from stepwell.strategies.index.bm25 import K1, B, Bm25Index, Weights
 from stepwell.strategies.index.terms import counted, distinct, worth
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment
@@ -74,10 +74,10 @@ def walks(draw: st.DrawFn) -> list[MemoryView]:
 def sizes(draw: st.DrawFn) -> Bounds:
     """So small that batches end, runs are merged, pieces are forgotten and slots are numbered anew."""
     return {
-        "BATCH_PIECES": draw(st.sampled_from([1, 9, 1_000])),
-        "DEAD_SLOTS_MAX": draw(st.sampled_from([0, 3, 1_000])),
-        "MERGED_MAX": draw(st.sampled_from([0, 9, 1_000])),
-        "PIECES_REMEMBERED_MAX": draw(st.sampled_from([0, 9, 1_000])),
+        "INDEX_BATCH_PIECES": draw(st.sampled_from([1, 9, 1_000])),
+        "INDEX_DEAD_SLOTS_MAX": draw(st.sampled_from([0, 3, 1_000])),
+        "INDEX_RUN_POSTINGS_MAX": draw(st.sampled_from([0, 9, 1_000])),
+        "INDEX_PIECES_REMEMBERED_MAX": draw(st.sampled_from([0, 9, 1_000])),
     }
 
 
@@ -85,7 +85,7 @@ def sizes(draw: st.DrawFn) -> Bounds:
 def bounded(bounds: Bounds) -> Generator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in bounds.items():
-            patch.setattr(postings if hasattr(postings, name) else bm25, name, value)
+            patch.setattr(limits, name, value)
         yield
 
 

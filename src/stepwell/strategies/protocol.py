@@ -26,8 +26,22 @@ _Breadth = Annotated[
         description=f"a breadth is a whole number from 0 to {limits.PAGE_ROWS_MAX}",
     ),
 ]
-_Depth = Annotated[int, Meta(ge=0, le=64, description="a depth is a whole number from 0 to 64")]
-_Budget = Annotated[int, Meta(ge=1, le=2**31, description="a budget is at least one token, and at most 2,147,483,648")]
+_Depth = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=limits.REQUEST_DEPTH_MAX,
+        description=f"a depth is a whole number from 0 to {limits.REQUEST_DEPTH_MAX}",
+    ),
+]
+_Budget = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=limits.REQUEST_TOKENS_MAX,
+        description=f"a budget is at least one token, and at most {limits.REQUEST_TOKENS_MAX:,}",
+    ),
+]
 _Ancestry = Annotated[
     int,
     Meta(

@@ -24,8 +24,7 @@ from stepwell.strategies.builtin.recency import RecencyStrategy
 from stepwell.strategies.builtin.semantic import SemanticStrategy
 from stepwell.strategies.builtin.tiered import TieredStrategy
 from stepwell.strategies.function_strategy import FunctionStrategy, StrategyFunction
-from stepwell.strategies.index.incremental import IndexCache
-from stepwell.strategies.index.index_cache import Indexes
+from stepwell.strategies.index.index_cache import Bm25IndexCache, IndexCache
 from stepwell.strategies.index.keyword_hits import Hits
 from stepwell.strategies.index.proximity import Neighbours
 from stepwell.strategies.index.timeline import Timeline
@@ -42,7 +41,7 @@ _METHODS: Final = ("can_handle", "assemble", "explain")
 
 def built_in() -> tuple[Strategy, ...]:
     """Our own. What several of them need of a project is kept once: a worker gives them one request at a time."""
-    indexes, neighbours, timelines = Indexes(), IndexCache(Neighbours), IndexCache(Timeline)
+    indexes, neighbours, timelines = Bm25IndexCache(), IndexCache(Neighbours), IndexCache(Timeline)
     hits = Hits(indexes)
     return (
         KeywordStrategy(indexes),

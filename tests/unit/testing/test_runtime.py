@@ -137,7 +137,7 @@ def test_defect_of_the_manager_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(StateBroken), LocalRuntime() as runtime:
         client = runtime.client(projects=["p"])
-        monkeypatch.setattr("stepwell.manager.request_handler.Requests.respond", break_down)
+        monkeypatch.setattr("stepwell.manager.request_handler.RequestHandler.respond", break_down)
         with pytest.raises(sw.OutcomeUnknown):
             client.tiers.metrics()
 

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from stepwell import limits
 from stepwell.domain.tiers.source_outline import REFS_MAX
 from stepwell.ingest.splitters.languages import Language
 
-_REF_CHARS_MAX: Final = 200
 _CALL: Final = re.compile(
     r"(?<![\w.$])(?<!def )(?<!fn )(?<!func )(?<!function )([A-Za-z_$][\w$]*(?:(?:\.|::|->)[A-Za-z_$][\w$]*)*)[ \t]*\("
 )
@@ -59,7 +59,7 @@ def of_prose(text: str, source: str) -> tuple[str, ...]:
 
 
 def _bounded(found: Iterable[str]) -> tuple[str, ...]:
-    return tuple(each for each in found if each and len(each) <= _REF_CHARS_MAX)[:REFS_MAX]
+    return tuple(each for each in found if each and len(each) <= limits.INGEST_REFERENCE_CHARS_MAX)[:REFS_MAX]
 
 
 def _imported(text: str, source: str, language: Language) -> Iterator[str]:

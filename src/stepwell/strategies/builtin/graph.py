@@ -13,14 +13,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from stepwell.strategies.index.incremental import IndexCache
+from stepwell import limits
+from stepwell.strategies.index.index_cache import IndexCache
 from stepwell.strategies.index.keyword_hits import Hits
 from stepwell.strategies.index.proximity import Neighbour, Neighbours
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
 from stepwell.strategies.ranking import RESULTS_MAX, asked_for, by_score, fill, is_wanted
 
-SEEDS_MAX: Final = 32  # hits of a project to begin at: one that is worse says little about its neighbours
-EXPANDED_MAX: Final = 256  # fragments whose neighbours are looked at, in a project
 _FOCUSED: Final = 1.0  # the score of what is in focus
 
 
@@ -60,7 +59,7 @@ class GraphStrategy:
         return max((self._confidence(request, view, project) for project in asked_for(request, view)), default=0.0)
 
     def _confidence(self, request: ContextRequest, view: StrategyView, project: str) -> float:
-        neighbours = self._neighbours.of(view, project)
+        neighbours = self._neighbours.get(view, project)
         if request.focus:
             return float(any(True for _ in _focused(request, neighbours)))
         return neighbours.linked * self._hits.confidence(request.query, view, project) if neighbours.linked else 0.0
@@ -78,7 +77,7 @@ class GraphStrategy:
         )
 
     def _scored(self, request: ContextRequest, view: StrategyView, project: str) -> Iterator[ScoredFragment]:
-        neighbours = self._neighbours.of(view, project)
+        neighbours = self._neighbours.get(view, project)
         if request.focus:
             found = {slot: _Reached(_FOCUSED, _FOCUSED, "in focus") for slot in _focused(request, neighbours)}
         else:
@@ -91,7 +90,7 @@ class GraphStrategy:
     def _seeds(self, request: ContextRequest, view: StrategyView, neighbours: Neighbours) -> _Found:
         """Of every kind: what is wanted may be next to something else."""
         found: _Found = {}
-        for hit in self._hits.best(request.query, view, neighbours.project, SEEDS_MAX):
+        for hit in self._hits.best(request.query, view, neighbours.project, limits.GRAPH_SEEDS_MAX):
             slot = neighbours.slot(hit.row.fragment_id)
             if slot is not None:
                 found[slot] = _Reached(hit.score, hit.score, f"has {hit.words}")
@@ -118,7 +117,7 @@ def _walk(neighbours: Neighbours, found: _Found, request: ContextRequest) -> Non
     In the first step, what several seeds lead to gets a part of each. Further away only the best way counts: there are
     so many that all of them together would outweigh the seeds.
     """
-    frontier, left = [*found], EXPANDED_MAX
+    frontier, left = [*found], limits.GRAPH_EXPANDED_MAX
     for step in range(request.depth):
         begun = nsmallest(left, frontier, key=lambda slot: _rank(neighbours, found, slot))
         left -= len(begun)

@@ -8,16 +8,14 @@ from heapq import merge
 from itertools import islice
 from typing import Final
 
+from stepwell import limits
 from stepwell.domain.tiers.source_outline import FILE_KIND
 from stepwell.strategies.index.bm25 import Bm25Index, Match
-from stepwell.strategies.index.index_cache import Indexes
+from stepwell.strategies.index.index_cache import Bm25IndexCache
 from stepwell.strategies.index.terms import asked
 from stepwell.strategies.partition import ViewShare, unshared
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
 from stepwell.strategies.ranking import RESULTS_MAX, asked_for, by_score, fill, merged
-
-QUERY_TERMS_MAX: Final = 128  # the first ones: the commonest take 80 ms together among 100,000 fragments
-_REASON_TERMS_MAX: Final = 8
 
 
 class KeywordStrategy:
@@ -29,8 +27,8 @@ class KeywordStrategy:
     name: str = "keyword"
     capabilities: frozenset[str] = frozenset({"query", "kinds"})
 
-    def __init__(self, indexes: Indexes | None = None) -> None:
-        self._indexes: Final = Indexes() if indexes is None else indexes
+    def __init__(self, indexes: Bm25IndexCache | None = None) -> None:
+        self._indexes: Final = Bm25IndexCache() if indexes is None else indexes
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
         """Which share of the query's terms occurs, each counted by its weight, in the project that has most."""
@@ -53,9 +51,9 @@ class KeywordStrategy:
     def _asked_for(self, request: ContextRequest, view: StrategyView) -> Iterator[Bm25Index]:
         """Files are listed for whoever asks for that."""
         for project in asked_for(request, view):
-            yield self._indexes.index(view, project)
+            yield self._indexes.content(view, project)
             if FILE_KIND in request.kinds:
-                yield self._indexes.files(view, project)
+                yield self._indexes.listings(view, project)
 
     def explain(self) -> str:
         """What it goes by."""
@@ -79,12 +77,12 @@ class KeywordStrategy:
 
 
 def _asked(request: ContextRequest) -> dict[str, str]:
-    return dict(islice(asked(request.query).items(), QUERY_TERMS_MAX))
+    return dict(islice(asked(request.query).items(), limits.QUERY_TERMS_MAX))
 
 
 def _scored(words: Mapping[str, str], match: Match) -> ScoredFragment:
     """The reason is the words that were asked for: a term may be half of one."""
-    row, more = match.row, len(match.terms) - _REASON_TERMS_MAX
-    found = ", ".join(words[term] for term in match.terms[:_REASON_TERMS_MAX])
+    row, more = match.row, len(match.terms) - limits.REASON_WORDS_MAX
+    found = ", ".join(words[term] for term in match.terms[: limits.REASON_WORDS_MAX])
     reason = found + (f" and {more} more" if more > 0 else "")
     return ScoredFragment(row.project, row.fragment_id, match.score, row.tokens, row.revision, reason)

@@ -9,8 +9,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.strategies.index.incremental import IndexCache
+from stepwell.strategies.index.index_cache import IndexCache
 from stepwell.strategies.index.keyword_hits import Hits
 from stepwell.strategies.index.proximity import Neighbours
 from stepwell.strategies.protocol import ContextRequest, DecisionSeen, ScoredFragment, StrategyView
@@ -21,11 +22,6 @@ NAMED: Final = 1.0  # a fragment that a decision names, by its id or by what it 
 IN_NAMED_SOURCE: Final = 0.5  # a part of a source that it names
 ALIKE: Final = 0.5  # what has most of its words; the others in proportion
 DECAY: Final = 0.5  # what an ancestor decided counts half as much as what its child did
-GENERATIONS_MAX: Final = 4  # whose words are looked for: those above are as the last of these
-NAMES_MAX: Final = 128  # looked up for each generation: those that its latest decisions mention
-_TERMS_MAX: Final = 16  # of a generation's words, the rarest
-_HITS_MAX: Final = 200
-_PARTS_MAX: Final = 64  # of a source that is named
 
 _QUOTED: Final = re.compile(r"`([^`\n]{1,512})`")
 _TOKEN: Final = re.compile(r"[\w./#:~>-]{2,512}")
@@ -92,13 +88,13 @@ class PlanDecisionStrategy:
         self, view: StrategyView, project: str, decisions: Sequence[DecisionSeen]
     ) -> Iterator[tuple[FragmentRow, float, str]]:
         """Each once, by what names it most exactly."""
-        neighbours = self._neighbours.of(view, project)
+        neighbours = self._neighbours.get(view, project)
         best: dict[int, tuple[float, str]] = {}
         for name, decision in _names(decisions).items():
             slot = neighbours.slot(name)
             parts = [each for source in neighbours.files(name) for each in neighbours.parts(source)]
             meant = [slot] if slot is not None else [] if parts else neighbours.meant(name)
-            for score, slots in ((IN_NAMED_SOURCE, parts[:_PARTS_MAX]), (NAMED, meant)):
+            for score, slots in ((IN_NAMED_SOURCE, parts[: limits.DECISION_PARTS_MAX]), (NAMED, meant)):
                 for each in slots:
                     if score > best.get(each, (0.0, ""))[0]:
                         best[each] = score, f"named by decision {decision.decision_id}"
@@ -109,7 +105,7 @@ class PlanDecisionStrategy:
         self, view: StrategyView, project: str, decisions: Sequence[DecisionSeen]
     ) -> Iterator[tuple[FragmentRow, float, str]]:
         text = "\n".join(each.text for each in reversed(decisions))  # of a long text, the beginning counts
-        hits = self._hits.best_of_rarest(text, view, project, _HITS_MAX, _TERMS_MAX)
+        hits = self._hits.best_of_rarest(text, view, project, limits.DECISION_HITS_MAX, limits.DECISION_TERMS_MAX)
         for hit in hits:
             reason = f"decisions of plan {decisions[0].plan_id} have {hit.words}"
             yield hit.row, ALIKE * hit.score / hits[0].score, reason
@@ -119,8 +115,8 @@ def _generations(request: ContextRequest) -> list[list[DecisionSeen]]:
     """Decisions by how far above the plan they were made, in order of recording; a generation may have none."""
     decisions = request.plan.decisions if request.plan else ()
     return [
-        [each for each in decisions if min(each.depth, GENERATIONS_MAX - 1) == generation]
-        for generation in range(GENERATIONS_MAX)
+        [each for each in decisions if min(each.depth, limits.DECISION_GENERATIONS_MAX - 1) == generation]
+        for generation in range(limits.DECISION_GENERATIONS_MAX)
     ]
 
 
@@ -131,6 +127,6 @@ def _names(decisions: Sequence[DecisionSeen]) -> dict[str, DecisionSeen]:
         quoted = _QUOTED.findall(decision.text)
         tokens = (each.strip(".:#>-") for each in _TOKEN.findall(decision.text))
         for name in (*quoted, *(each for each in tokens if _IS_NAME.search(each))):
-            if len(found) < NAMES_MAX:
+            if len(found) < limits.DECISION_NAMES_MAX:
                 found.setdefault(name, decision)
     return found

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from stepwell.strategies.index.columns import leading
-from stepwell.strategies.index.incremental import IndexCache
+from stepwell.strategies.index.index_cache import IndexCache
 from stepwell.strategies.index.timeline import Timeline
 from stepwell.strategies.partition import Portion, ViewShare, unshared
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
@@ -66,7 +66,7 @@ class RecencyStrategy:
         return merged(shares, budget_tokens, _rank)
 
     def _asked_for(self, request: ContextRequest, view: StrategyView) -> list[Timeline]:
-        return [self._timelines.of(view, project) for project in asked_for(request, view)]
+        return [self._timelines.get(view, project) for project in asked_for(request, view)]
 
 
 def _newest(

@@ -8,15 +8,15 @@ from typing import Final
 
 import numpy as np
 
+from stepwell import limits
 from stepwell.strategies.index import embeddings
 from stepwell.strategies.index.columns import leading
 from stepwell.strategies.index.embeddings import Embeddings
-from stepwell.strategies.index.incremental import IndexCache
+from stepwell.strategies.index.index_cache import IndexCache
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
 from stepwell.strategies.ranking import RESULTS_MAX, asked_for, by_score, fill
 
 SIMILAR: Final = 0.4  # its confidence: what means the same may still not be what was asked
-FRAGMENTS_MAX: Final = 200_000  # of a view: 20 s to read at first, twice that on a busy machine, of a task's 60
 _HINT: Final = "It has no model here: install it with `pip install 'stepwell[semantic]'`."
 
 
@@ -36,7 +36,7 @@ class SemanticStrategy:
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
         """What means most nearly the same; ties by project and id. As much as `fill` takes."""
         projects = asked_for(request, view) if _can_say(request, view) else ()
-        found = [_similar(self._embeddings.of(view, project), request) for project in projects]
+        found = [_similar(self._embeddings.get(view, project), request) for project in projects]
         return fill(merge(*found, key=by_score), budget_tokens)
 
     def explain(self) -> str:
@@ -50,7 +50,7 @@ def _embeddings(project: str) -> Embeddings:
 
 
 def _can_say(request: ContextRequest, view: StrategyView) -> bool:
-    return bool(request.query.strip()) and 0 < len(view) <= FRAGMENTS_MAX and embeddings.is_installed()
+    return bool(request.query.strip()) and 0 < len(view) <= limits.SEMANTIC_FRAGMENTS_MAX and embeddings.is_installed()
 
 
 def _similar(kept: Embeddings, request: ContextRequest) -> Iterator[ScoredFragment]:

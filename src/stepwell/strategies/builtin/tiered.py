@@ -10,7 +10,7 @@ import numpy as np
 
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.strategies.index.columns import leading
-from stepwell.strategies.index.incremental import IndexCache
+from stepwell.strategies.index.index_cache import IndexCache
 from stepwell.strategies.index.keyword_hits import Hits
 from stepwell.strategies.index.timeline import TIER_RANKS, Timeline
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
@@ -39,7 +39,7 @@ class TieredStrategy:
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
         """Low, and lower if something is asked; 0 if there is nothing of that kind."""
-        if not any(self._timelines.of(view, project).has(request) for project in asked_for(request, view)):
+        if not any(self._timelines.get(view, project).has(request) for project in asked_for(request, view)):
             return 0.0
         return ASKED if request.query.strip() or request.focus else UNASKED
 
@@ -61,7 +61,7 @@ class TieredStrategy:
         return sorted(_ranked(hit.row, -hit.score) for hit in hits)
 
     def _placed(self, request: ContextRequest, view: StrategyView, project: str) -> Iterator[_Ranked]:
-        timeline = self._timelines.of(view, project)
+        timeline = self._timelines.get(view, project)
         slots = np.flatnonzero(timeline.wanted(request))
         tiers, placed_ms = timeline.tiers[slots], timeline.placed_ms[slots]
         places = leading(((tiers << _MOMENT_BITS) - placed_ms, -timeline.revisions[slots]), RESULTS_MAX)

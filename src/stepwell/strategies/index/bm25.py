@@ -22,9 +22,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import Outline, is_content, part_prefix
-from stepwell.limits import MIB
 from stepwell.strategies.index.incremental import IncrementalIndex
 from stepwell.strategies.index.postings import Mask, Occurrences, Postings, PostingsBatch, Slots
 from stepwell.strategies.index.terms import pieces, worth
@@ -33,9 +33,6 @@ from stepwell.strategies.protocol import SeenFragment
 
 K1: Final = 1.5  # how much the second occurrence of a term counts
 B: Final = 0.75  # how much a long fragment has to have more of them
-BODY_BYTES_INDEXED_MAX: Final = MIB  # of a longer body, its beginning: what follows seldom has other terms
-BATCH_PIECES: Final = 1 << 20  # that are read before they become postings: some tens of megabytes
-DEAD_SLOTS_MAX: Final = 1_000  # besides as many as there are fragments
 
 
 class Weights(Struct, frozen=True):
@@ -103,12 +100,12 @@ class Bm25Index(IncrementalIndex):
             else:
                 batch.add(pieces(_text(fragment.body)) * self._weights.body, _names(row, self._weights))
                 rows.append(row)
-            if len(batch) >= BATCH_PIECES:
+            if len(batch) >= limits.INDEX_BATCH_PIECES:
                 self._put(batch, rows)
                 batch, rows = self._postings.batch(), []
         self._put(batch, rows)
         self._postings.forget()
-        if len(self._rows) > 2 * len(self._slots) + DEAD_SLOTS_MAX:
+        if len(self._rows) > 2 * len(self._slots) + limits.INDEX_DEAD_SLOTS_MAX:
             self._compact()
 
     def _put(self, batch: PostingsBatch, rows: Sequence[FragmentRow]) -> None:
@@ -264,7 +261,7 @@ _prefix: Final = lru_cache(maxsize=1_000)(part_prefix)
 
 def _text(body: memoryview) -> bytes:
     """The beginning of a body; nothing of one that is not UTF-8 there."""
-    text = bytes(body[:BODY_BYTES_INDEXED_MAX])
+    text = bytes(body[: limits.INDEXED_BODY_BYTES_MAX])
     if text.isascii():
         return text
     try:

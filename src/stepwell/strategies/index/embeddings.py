@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import NAME_CHARS_MAX, Outline, is_content
 from stepwell.strategies.index.columns import SLOTS_MIN, Columns, Floats, grown
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 MODEL: Final = "wordllama"
 DIMENSIONS: Final = 256
-TEXT_BYTES_MAX: Final = 4_096  # of a body, its beginning: the mean of more is a mean of everything
-WORDS_REMEMBERED_MAX: Final = 1 << 15  # 32 MB: few words are most of every text
 _WORD: Final = re.compile(r"\w{1,64}")
 _LARGEST: Final = 127
 
@@ -55,9 +54,9 @@ def load() -> Embed:
 class Words:
     """The words that were met last, with their vectors."""
 
-    def __init__(self, model: WordLlamaInference, words_max: int = WORDS_REMEMBERED_MAX) -> None:
+    def __init__(self, model: WordLlamaInference, words_max: int = limits.EMBEDDED_WORDS_REMEMBERED_MAX) -> None:
         assert model.embedding.shape[1] == DIMENSIONS
-        assert words_max >= TEXT_BYTES_MAX + NAME_CHARS_MAX, "the words of one text have room"
+        assert words_max >= limits.EMBEDDED_BYTES_MAX + NAME_CHARS_MAX, "the words of one text have room"
         self._model: Final = model
         self._numbers: dict[str, int] = {}
         self._vectors: Final = np.empty((words_max, DIMENSIONS), dtype=np.float32)
@@ -136,9 +135,9 @@ def _text(fragment: SeenFragment) -> str:
     """What it is called, and the beginning of its body; nothing of one that is not UTF-8, or stands for a file."""
     if not is_content(fragment.row):
         return ""
-    body = fragment.body
+    body, bytes_max = fragment.body, limits.EMBEDDED_BYTES_MAX
     try:
-        text = codecs.utf_8_decode(body[:TEXT_BYTES_MAX], "strict", len(body) <= TEXT_BYTES_MAX)[0]
+        text = codecs.utf_8_decode(body[:bytes_max], "strict", len(body) <= bytes_max)[0]
     except UnicodeDecodeError:
         return ""
     return f"{_name(fragment.row)}\n{text}"

@@ -7,16 +7,13 @@ update that failed in the middle; in each case it says the same as what was made
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Generic, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Final
 
-from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.strategies import progress
 from stepwell.strategies.protocol import Changes, SeenFragment, StrategyView
 
-PROJECTS_MAX: Final = limits.PROJECTS_PER_SESSION_MAX  # that are followed, those that were asked for last
 _REPORTED_EVERY: Final = 250  # fragments
 
 
@@ -133,29 +130,3 @@ class SlotIndex(IncrementalIndex):
     @abstractmethod
     def _clear(self, slot: int) -> None:
         """Forget it. Its row is still there."""
-
-
-F = TypeVar("F", bound=IncrementalIndex)
-
-
-class IndexCache(Generic[F]):
-    """One for each project that is asked for; strategies that need the same share them."""
-
-    def __init__(self, make: Callable[[str], F], projects_max: int = PROJECTS_MAX) -> None:
-        self._make: Final = make
-        self._projects_max: Final = projects_max
-        self._followers: OrderedDict[str, F] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._followers)
-
-    def of(self, view: StrategyView, project: str) -> F:
-        """That of a project, as of a view; the one that was not asked for the longest makes room."""
-        follower = self._followers.get(project)
-        if follower is None:
-            follower = self._followers[project] = self._make(project)
-        self._followers.move_to_end(project)
-        if len(self._followers) > self._projects_max:
-            self._followers.popitem(last=False)
-        follower.catch_up(view)
-        return follower

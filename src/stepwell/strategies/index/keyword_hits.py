@@ -8,16 +8,14 @@ from typing import Final
 
 from msgspec import Struct
 
+from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.strategies.builtin.keyword import QUERY_TERMS_MAX
 from stepwell.strategies.index.bm25 import Bm25Index
-from stepwell.strategies.index.index_cache import Indexes
+from stepwell.strategies.index.index_cache import Bm25IndexCache
 from stepwell.strategies.index.terms import asked, worth
 from stepwell.strategies.protocol import StrategyView
 
-RAREST_OF_MAX: Final = 48  # terms of a long text, the first, of which the rarest are looked for
 _CHARS_PER_TERM: Final = 32  # at the most, one with another: no more of a text is looked at
-_WORDS_MAX: Final = 8  # that are told
 
 
 class Hit(Struct, frozen=True, gc=False):
@@ -31,23 +29,23 @@ class Hit(Struct, frozen=True, gc=False):
     @property
     def words(self) -> str:
         """The first of them, as they were asked for."""
-        return ", ".join(self.asked[term] for term in self.terms[:_WORDS_MAX])
+        return ", ".join(self.asked[term] for term in self.terms[: limits.REASON_WORDS_MAX])
 
 
 class Hits:
     """Of one project at a time: what another one holds changes nothing."""
 
-    def __init__(self, indexes: Indexes | None = None) -> None:
-        self._indexes: Final = Indexes() if indexes is None else indexes
+    def __init__(self, indexes: Bm25IndexCache | None = None) -> None:
+        self._indexes: Final = Bm25IndexCache() if indexes is None else indexes
 
     def best(self, text: str, view: StrategyView, project: str, limit: int, *, kinds: Sequence[str] = ()) -> list[Hit]:
         """What has most of the words of a text, the best first; ties by id."""
-        words = _words(text, QUERY_TERMS_MAX)
-        return _hits(self._indexes.index(view, project), words, [*words], limit, kinds)
+        words = _words(text, limits.QUERY_TERMS_MAX)
+        return _hits(self._indexes.content(view, project), words, [*words], limit, kinds)
 
     def best_of_rarest(self, text: str, view: StrategyView, project: str, limit: int, terms_max: int) -> list[Hit]:
         """The same by the rarest words only: of a long text they say what it is about, and take less time."""
-        index, words = self._indexes.index(view, project), _words(text, RAREST_OF_MAX)
+        index, words = self._indexes.content(view, project), _words(text, limits.RAREST_TERMS_EXAMINED_MAX)
         frequencies = dict(zip(words, index.frequencies(words), strict=True))
         telling = [term for term in words if frequencies[term] and worth(term) == 1]
         rarest = sorted(telling, key=lambda term: (frequencies[term], term))
@@ -55,8 +53,8 @@ class Hits:
 
     def confidence(self, text: str, view: StrategyView, project: str) -> float:
         """Which share of the words occurs, each counted by its weight."""
-        words = _words(text, QUERY_TERMS_MAX)
-        return self._indexes.index(view, project).share([*words]) if words else 0.0
+        words = _words(text, limits.QUERY_TERMS_MAX)
+        return self._indexes.content(view, project).share([*words]) if words else 0.0
 
 
 def _words(text: str, terms_max: int) -> dict[str, str]:

@@ -14,10 +14,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from stepwell import limits
 from stepwell.strategies.index.terms import terms_of
-
-PIECES_REMEMBERED_MAX: Final = 1 << 17  # with their terms, while fragments are read: about 20 MB
-MERGED_MAX: Final = 1 << 18  # postings of a run that is merged: some milliseconds, whoever waits for them
 
 Terms = NDArray[np.int32]
 Slots = NDArray[np.int32]
@@ -146,7 +144,7 @@ class Postings:
 
     def batch(self) -> PostingsBatch:
         """What is read next. Pieces that were in the last one are known."""
-        if len(self._pieces) > PIECES_REMEMBERED_MAX:
+        if len(self._pieces) > limits.INDEX_PIECES_REMEMBERED_MAX:
             self.forget()
         return PostingsBatch(self._pieces)
 
@@ -162,7 +160,7 @@ class Postings:
             self._runs[-2:] = [_merged(self._runs[-2:])]
 
     def _is_uneven(self, before: Run, last: Run) -> bool:
-        return len(before) <= 2 * len(last) and len(before) + len(last) <= MERGED_MAX
+        return len(before) <= 2 * len(last) and len(before) + len(last) <= limits.INDEX_RUN_POSTINGS_MAX
 
     def find(self, terms: Iterable[str]) -> list[Occurrences]:
         """Where each of the terms is."""

@@ -20,7 +20,8 @@ from typing import Final
 
 import Stemmer
 
-WORDS_REMEMBERED_MAX: Final = 1 << 15  # with their terms: few words are most of every text
+from stepwell import limits
+
 STOP_WORD_WORTH: Final = 0.1
 """What a stop word is worth beside another of the same frequency.
 
@@ -92,7 +93,7 @@ def _terms(piece: bytes) -> tuple[str, ...]:
     return tuple(term for word in _words(piece) for term in dict.fromkeys(map(_stemmed, _names(word))))
 
 
-_remembered: Final = functools.lru_cache(maxsize=WORDS_REMEMBERED_MAX)(_terms)
+_remembered: Final = functools.lru_cache(maxsize=limits.TERM_WORDS_REMEMBERED_MAX)(_terms)
 
 
 def _words(piece: bytes) -> list[str]:
@@ -136,7 +137,7 @@ def _pairs(run: str) -> Iterator[str]:
         yield run[at : at + 2]
 
 
-@functools.lru_cache(maxsize=WORDS_REMEMBERED_MAX)
+@functools.lru_cache(maxsize=limits.TERM_WORDS_REMEMBERED_MAX)
 def _stemmed(name: str) -> str:
     """A word without its ending; a name that is not only letters is a name, and has none."""
     return _stem(name) if name.isascii() and name.isalpha() else name

@@ -3,8 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from stepwell.strategies.builtin.graph import SEEDS_MAX, GraphStrategy
-from stepwell.strategies.index.incremental import IndexCache
+from stepwell import limits
+from stepwell.strategies.builtin.graph import GraphStrategy
+from stepwell.strategies.index.index_cache import IndexCache
 from stepwell.strategies.index.proximity import (
     APART,
     FAR_TOKENS,
@@ -254,9 +255,9 @@ def test_confidence(graph: GraphStrategy) -> None:
 
 def test_at_most_so_many_seeds(graph: GraphStrategy) -> None:
     store = Store()
-    for number in range(SEEDS_MAX + 5):
+    for number in range(limits.GRAPH_SEEDS_MAX + 5):
         store.store(f"id{number:02}", "word " * (number + 1))
-    assert len(found(graph, ask("word"), store.view(), 10_000)) == SEEDS_MAX
+    assert len(found(graph, ask("word"), store.view(), 10_000)) == limits.GRAPH_SEEDS_MAX
 
 
 def test_nothing_is_left_of_what_is_gone() -> None:
@@ -264,7 +265,7 @@ def test_nothing_is_left_of_what_is_gone() -> None:
     part(store, "a", "b", "x.y", name="one, two.three", source="src/a.py")
     part(store, "b", source="src/a.py", order=1)
     store.store("file:src/a.py", source="src/a.py", kind="file")
-    neighbours = following.of(store.view(), "p")
+    neighbours = following.get(store.view(), "p")
     for fragment_id in ("a", "file:src/a.py", "b"):
         store.delete(fragment_id)
         neighbours.catch_up(store.view())

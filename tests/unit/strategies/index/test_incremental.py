@@ -4,7 +4,8 @@ import pytest
 
 from stepwell.errors import BodyGone
 from stepwell.strategies.index.columns import SLOTS_MIN, Columns, leading
-from stepwell.strategies.index.incremental import IndexCache, SlotIndex
+from stepwell.strategies.index.incremental import SlotIndex
+from stepwell.strategies.index.index_cache import IndexCache
 from stepwell.strategies.protocol import SeenFragment
 from tests.support.strategy_views import Store, ask
 
@@ -102,11 +103,11 @@ def test_only_so_many_projects_are_followed() -> None:
         store.store("x", project, project=project)
     view = store.view("a", "b", "c")
     following = IndexCache(Reader, projects_max=2)
-    first = following.of(view, "a")
+    first = following.get(view, "a")
     for project in "bac":
-        assert following.of(view, project).known == {"x": project}
+        assert following.get(view, project).known == {"x": project}
     assert len(following) == 2
-    assert following.of(view, "a") is first
+    assert following.get(view, "a") is first
 
 
 def test_kinds_are_forgotten_with_the_last_of_them() -> None:
