@@ -145,7 +145,7 @@ CLASSES_KNOWN_MAX: Final = 4_096  # of `__main__`, say, that came back as themse
 REQUEST_DEPTH_MAX: Final = 64  # steps along references: far more than any use has
 REQUEST_TOKENS_MAX: Final = 2**31  # of a budget: larger than the context window of any model
 
-# Indexes and searches of the strategies. An answer that needs no new index takes less than 100 ms.
+# Indexes and searches of the strategies, in a worker process.
 INDEXED_PROJECTS_MAX: Final = PROJECTS_PER_SESSION_MAX  # whose indexes a worker keeps: no request has more projects
 INDEXED_BODY_BYTES_MAX: Final = MIB  # of a longer body, its beginning: the rest seldom has other terms
 INDEX_BATCH_PIECES: Final = 1 << 20  # read before they become postings: some tens of megabytes

@@ -75,7 +75,7 @@ class _Changes(Struct, frozen=True):
     removed: frozenset[str]
 
 
-def unshared(view: StrategyView) -> tuple[StrategyView, tuple[Portion, ...]]:
+def unwrap_shares(view: StrategyView) -> tuple[StrategyView, tuple[Portion, ...]]:
     """The whole that a view is a share of, and which share; a share may have been shared again."""
     portions: list[Portion] = []
     while isinstance(view, ViewShare):

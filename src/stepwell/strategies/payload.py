@@ -46,5 +46,5 @@ class StrategyResult(Struct, frozen=True, array_like=True):
 
 
 encoder = Encoder()
-work_decoder: Decoder[StrategyTask] = Decoder(StrategyTask)
+task_decoder: Decoder[StrategyTask] = Decoder(StrategyTask)
 result_decoder: Decoder[StrategyResult] = Decoder(StrategyResult)

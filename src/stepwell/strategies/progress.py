@@ -17,7 +17,7 @@ def report(done: int, total: int, note: str = "") -> None:
 
 
 @contextmanager
-def heard_by(listener: Listener) -> Generator[None]:
+def reporting_to(listener: Listener) -> Generator[None]:
     """Within it, somebody does."""
     _listeners.append(listener)
     try:

@@ -23,7 +23,7 @@ def by_score(fragment: ScoredFragment) -> Rank:
     return -fragment.score, fragment.project, fragment.fragment_id
 
 
-def fill(ranked: Iterable[ScoredFragment], budget_tokens: int) -> tuple[ScoredFragment, ...]:
+def fill_budget(ranked: Iterable[ScoredFragment], budget_tokens: int) -> tuple[ScoredFragment, ...]:
     """The beginning of a ranking that has `MARGIN` times the budget, or `RESULTS_MAX` fragments.
 
     What is larger than the budget is given, because there may be a shallower form of it, but fills nothing.
@@ -41,18 +41,18 @@ def fill(ranked: Iterable[ScoredFragment], budget_tokens: int) -> tuple[ScoredFr
     return tuple(taken)
 
 
-def merged(
+def merge_shares(
     shares: Sequence[Sequence[ScoredFragment]], budget_tokens: int, rank: Callable[[ScoredFragment], Rank]
 ) -> tuple[ScoredFragment, ...]:
     """What `fill` gives for the whole: of each share, it took as many as it would have taken from the whole."""
-    return fill(sorted(chain.from_iterable(shares), key=rank), budget_tokens)
+    return fill_budget(sorted(chain.from_iterable(shares), key=rank), budget_tokens)
 
 
-def asked_for(request: ContextRequest, view: StrategyView) -> list[str]:
+def requested_projects(request: ContextRequest, view: StrategyView) -> list[str]:
     """The projects of a request that the view has, in the view's order."""
     return [project for project in view.projects if project in request.projects]
 
 
-def is_wanted(request: ContextRequest, row: FragmentRow) -> bool:
+def has_requested_kind(request: ContextRequest, row: FragmentRow) -> bool:
     """Whether a row is of a kind that was asked for. One that stands for a file is shown to whoever names its kind."""
     return row.kind in request.kinds if request.kinds else is_content(row)

@@ -25,9 +25,9 @@ from stepwell.strategies.builtin.semantic import SemanticStrategy
 from stepwell.strategies.builtin.tiered import TieredStrategy
 from stepwell.strategies.function_strategy import FunctionStrategy, StrategyFunction
 from stepwell.strategies.index.index_cache import Bm25IndexCache, IndexCache
-from stepwell.strategies.index.keyword_hits import Hits
-from stepwell.strategies.index.proximity import Neighbours
-from stepwell.strategies.index.timeline import Timeline
+from stepwell.strategies.index.keyword_hits import KeywordSearch
+from stepwell.strategies.index.proximity import ProximityIndex
+from stepwell.strategies.index.timeline import TimelineIndex
 from stepwell.strategies.protocol import Partitioned, Strategy, StrategyInfo
 
 GROUP: Final = "stepwell.strategies"
@@ -41,8 +41,8 @@ _METHODS: Final = ("can_handle", "assemble", "explain")
 
 def built_in() -> tuple[Strategy, ...]:
     """Our own. What several of them need of a project is kept once: a worker gives them one request at a time."""
-    indexes, neighbours, timelines = Bm25IndexCache(), IndexCache(Neighbours), IndexCache(Timeline)
-    hits = Hits(indexes)
+    indexes, neighbours, timelines = Bm25IndexCache(), IndexCache(ProximityIndex), IndexCache(TimelineIndex)
+    hits = KeywordSearch(indexes)
     return (
         KeywordStrategy(indexes),
         RecencyStrategy(timelines),
@@ -82,11 +82,11 @@ class Registry:
 
     def describe(self) -> tuple[StrategyInfo, ...]:
         """All of them, by name."""
-        return tuple(_described(self[name]) for name in self)
+        return tuple(_info(self[name]) for name in self)
 
     def add(self, candidate: object) -> Strategy:
         """A strategy, its class, a function that makes one, or a function that is one."""
-        strategy = _strategy(candidate)
+        strategy = _as_strategy(candidate)
         if strategy.name in self._strategies:
             raise InvalidArgument(f"there is a strategy {strategy.name!r} already: give this one another name")
         if len(self) == limits.STRATEGIES_MAX:
@@ -119,7 +119,7 @@ class Registry:
             return None
 
 
-def _described(strategy: Strategy) -> StrategyInfo:
+def _info(strategy: Strategy) -> StrategyInfo:
     return StrategyInfo(strategy.name, tuple(sorted(strategy.capabilities)), isinstance(strategy, Partitioned))
 
 
@@ -127,29 +127,29 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[: limits.ERROR_CHARS_MAX]
 
 
-def _strategy(candidate: object) -> Strategy:
+def _as_strategy(candidate: object) -> Strategy:
     if not isinstance(candidate, type) and isinstance(candidate, Strategy):
-        return _checked(candidate)
+        return _validated(candidate)
     if _is_strategy_function(candidate):
-        return _checked(FunctionStrategy(candidate))
-    made = _made(candidate)
+        return _validated(FunctionStrategy(candidate))
+    made = _built(candidate)
     if isinstance(made, type) or not isinstance(made, Strategy):
         raise InvalidArgument(f"{candidate!r:.200} is no strategy: {_ADVICE}")
-    return _checked(made)
+    return _validated(made)
 
 
 def _is_strategy_function(candidate: object) -> TypeGuard[StrategyFunction]:
     if inspect.iscoroutinefunction(candidate):
         raise InvalidArgument(f"{candidate!r:.200} is a coroutine: a worker calls a strategy, and does not await it")
-    return not isinstance(candidate, type) and _takes(candidate, 3)
+    return not isinstance(candidate, type) and _accepts_arguments(candidate, 3)
 
 
-def _made(candidate: object) -> object:
+def _built(candidate: object) -> object:
     """What a class or a factory makes."""
-    return cast("Callable[[], object]", candidate)() if _takes(candidate, 0) else None
+    return cast("Callable[[], object]", candidate)() if _accepts_arguments(candidate, 0) else None
 
 
-def _takes(candidate: object, count: int) -> bool:
+def _accepts_arguments(candidate: object, count: int) -> bool:
     if not callable(candidate):
         return False
     try:
@@ -159,7 +159,7 @@ def _takes(candidate: object, count: int) -> bool:
     return True
 
 
-def _checked(strategy: Strategy) -> Strategy:
+def _validated(strategy: Strategy) -> Strategy:
     """Held to what a type checker would have told its author."""
     try:
         msgspec.convert(strategy.name, StrategyName)

@@ -27,7 +27,7 @@ from stepwell.assembly.texts import read
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.strategies.index import terms
 from stepwell.strategies.protocol import ContextRequest, StrategyView
-from stepwell.strategies.ranking import is_wanted
+from stepwell.strategies.ranking import has_requested_kind
 
 REACH_TOKENS: Final = 400.0  # at this distance a hit counts 1/e
 SPREAD: Final = 2.0  # what a hit is worth to what stands right beside it, if it has nothing of what is asked
@@ -73,7 +73,7 @@ def sources(request: ContextRequest, view: StrategyView, fused: Sequence[Fused])
     for project in {project: None for project, _ in best}:
         wanted = {source for of, source in best if of == project}
         for row in [row for row in view.rows(project) if row.source in wanted]:  # of 100,000, most are not
-            if is_wanted(request, row):
+            if has_requested_kind(request, row):
                 found[project, row.source].append(row)
     kept: dict[Key, Sequence[FragmentRow]] = {}
     room = limits.EXPAND_PARTS_MAX
@@ -108,7 +108,9 @@ def _best_sources(fused: Sequence[Fused]) -> list[Key]:
 
 def _unanswered(request: ContextRequest, view: StrategyView, fused: Sequence[Fused]) -> float:
     """Which part of the question's words the best hit lacks that has most of them; 0 if nothing is asked in words."""
-    worths = {term: terms.worth(term) for term in islice(terms.distinct(request.query), limits.QUERY_TERMS_MAX)}
+    worths = {
+        term: terms.query_weight(term) for term in islice(terms.distinct_terms(request.query), limits.QUERY_TERMS_MAX)
+    }
     best = nsmallest(limits.EXPAND_JUDGED_MAX, fused, key=lambda each: (-each.relevance, each.key))
     texts = [text for each in best if isinstance(text := read(view, each.row, limits.EXPAND_JUDGED_BYTES), str)]
     lacking = [_lacking(worths, text) for text in texts] if worths else [0.0]
@@ -116,7 +118,7 @@ def _unanswered(request: ContextRequest, view: StrategyView, fused: Sequence[Fus
 
 
 def _lacking(worths: Mapping[str, float], text: str) -> float:
-    has = terms.counted(text)
+    has = terms.term_counts(text)
     return sum(worth for term, worth in worths.items() if term not in has) / sum(worths.values())
 
 

@@ -15,12 +15,12 @@ from msgspec import Struct
 
 from stepwell import limits
 from stepwell.strategies.index.index_cache import IndexCache
-from stepwell.strategies.index.keyword_hits import Hits
-from stepwell.strategies.index.proximity import Neighbour, Neighbours
+from stepwell.strategies.index.keyword_hits import KeywordSearch
+from stepwell.strategies.index.proximity import Neighbour, ProximityIndex
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
-from stepwell.strategies.ranking import RESULTS_MAX, asked_for, by_score, fill, is_wanted
+from stepwell.strategies.ranking import RESULTS_MAX, by_score, fill_budget, has_requested_kind, requested_projects
 
-_FOCUSED: Final = 1.0  # the score of what is in focus
+_FOCUS_SCORE: Final = 1.0  # the score of what is in focus
 
 
 class _Reached(Struct):
@@ -50,24 +50,30 @@ class GraphStrategy:
     name: str = "graph"
     capabilities: frozenset[str] = frozenset({"focus", "kinds", "query", "references"})
 
-    def __init__(self, hits: Hits | None = None, neighbours: IndexCache[Neighbours] | None = None) -> None:
-        self._hits: Final = Hits() if hits is None else hits
-        self._neighbours: Final = IndexCache(Neighbours) if neighbours is None else neighbours
+    def __init__(self, hits: KeywordSearch | None = None, neighbours: IndexCache[ProximityIndex] | None = None) -> None:
+        self._hits: Final = KeywordSearch() if hits is None else hits
+        self._neighbours: Final = IndexCache(ProximityIndex) if neighbours is None else neighbours
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
         """As sure as the query's words are, if things are near to each other there; sure of a focus that it finds."""
-        return max((self._confidence(request, view, project) for project in asked_for(request, view)), default=0.0)
+        return max(
+            (self._confidence(request, view, project) for project in requested_projects(request, view)), default=0.0
+        )
 
     def _confidence(self, request: ContextRequest, view: StrategyView, project: str) -> float:
         neighbours = self._neighbours.get(view, project)
         if request.focus:
-            return float(any(True for _ in _focused(request, neighbours)))
-        return neighbours.linked * self._hits.confidence(request.query, view, project) if neighbours.linked else 0.0
+            return float(any(True for _ in _focus_slots(request, neighbours)))
+        return (
+            neighbours.linked_share * self._hits.confidence(request.query, view, project)
+            if neighbours.linked_share
+            else 0.0
+        )
 
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
         """What is near, the best first; ties by project and id. As much as `fill` takes."""
-        found = [self._scored(request, view, project) for project in asked_for(request, view)]
-        return fill(merge(*found, key=by_score), budget_tokens)
+        found = [self._scored(request, view, project) for project in requested_projects(request, view)]
+        return fill_budget(merge(*found, key=by_score), budget_tokens)
 
     def explain(self) -> str:
         """What it goes by."""
@@ -79,15 +85,17 @@ class GraphStrategy:
     def _scored(self, request: ContextRequest, view: StrategyView, project: str) -> Iterator[ScoredFragment]:
         neighbours = self._neighbours.get(view, project)
         if request.focus:
-            found = {slot: _Reached(_FOCUSED, _FOCUSED, "in focus") for slot in _focused(request, neighbours)}
+            found = {
+                slot: _Reached(_FOCUS_SCORE, _FOCUS_SCORE, "in focus") for slot in _focus_slots(request, neighbours)
+            }
         else:
             found = self._seeds(request, view, neighbours)
         _walk(neighbours, found, request)
-        wanted = (slot for slot in found if is_wanted(request, neighbours.at(slot)))
+        wanted = (slot for slot in found if has_requested_kind(request, neighbours.at(slot)))
         best = nsmallest(RESULTS_MAX, wanted, key=lambda slot: _rank(neighbours, found, slot))
-        return (_told(neighbours, slot, found[slot]) for slot in best)
+        return (_scored_fragment(neighbours, slot, found[slot]) for slot in best)
 
-    def _seeds(self, request: ContextRequest, view: StrategyView, neighbours: Neighbours) -> _Found:
+    def _seeds(self, request: ContextRequest, view: StrategyView, neighbours: ProximityIndex) -> _Found:
         """Of every kind: what is wanted may be next to something else."""
         found: _Found = {}
         for hit in self._hits.best(request.query, view, neighbours.project, limits.GRAPH_SEEDS_MAX):
@@ -97,7 +105,7 @@ class GraphStrategy:
         return found
 
 
-def _focused(request: ContextRequest, neighbours: Neighbours) -> Iterator[int]:
+def _focus_slots(request: ContextRequest, neighbours: ProximityIndex) -> Iterator[int]:
     """The fragments that are named, and all parts of the sources that are; what stands for a file means its parts.
 
     A source may be named by the end of its path.
@@ -111,7 +119,7 @@ def _focused(request: ContextRequest, neighbours: Neighbours) -> Iterator[int]:
             yield from neighbours.parts(source)
 
 
-def _walk(neighbours: Neighbours, found: _Found, request: ContextRequest) -> None:
+def _walk(neighbours: ProximityIndex, found: _Found, request: ContextRequest) -> None:
     """All that is one step away, then what is a step further, and not known yet.
 
     In the first step, what several seeds lead to gets a part of each. Further away only the best way counts: there are
@@ -123,26 +131,26 @@ def _walk(neighbours: Neighbours, found: _Found, request: ContextRequest) -> Non
         left -= len(begun)
         known = set(found) if step else set[int]()
         frontier = list[int]()
-        scores = [(slot, _spread(found, slot, begun[0]) if not step else found[slot].score) for slot in begun]
+        scores = [(slot, _seed_strength(found, slot, begun[0]) if not step else found[slot].score) for slot in begun]
         for slot, score in scores:
-            for each in neighbours.around(slot, request.breadth):
+            for each in neighbours.neighbours_of(slot, request.breadth):
                 if each.slot not in found:
                     frontier.append(each.slot)
                 if each.slot not in known:
                     found.setdefault(each.slot, _Reached()).add(score * each.weight, each, is_sum=not step)
 
 
-def _spread(found: _Found, slot: int, best: int) -> float:
+def _seed_strength(found: _Found, slot: int, best: int) -> float:
     """What a seed has to give: one that is half as good as the best gives an eighth of what that gives."""
     score = found[slot].score
     return score * (score / found[best].score) ** 2
 
 
-def _told(neighbours: Neighbours, slot: int, reached: _Reached) -> ScoredFragment:
+def _scored_fragment(neighbours: ProximityIndex, slot: int, reached: _Reached) -> ScoredFragment:
     row, reason = neighbours.at(slot), reached.reason
     told = reason if isinstance(reason, str) else neighbours.reason(reason)
     return ScoredFragment(row.project, row.fragment_id, reached.score, row.tokens, row.revision, told)
 
 
-def _rank(neighbours: Neighbours, found: _Found, slot: int) -> tuple[float, str]:
+def _rank(neighbours: ProximityIndex, found: _Found, slot: int) -> tuple[float, str]:
     return -found[slot].score, neighbours.at(slot).fragment_id

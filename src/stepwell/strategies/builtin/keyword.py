@@ -10,12 +10,12 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.domain.tiers.source_outline import FILE_KIND
-from stepwell.strategies.index.bm25 import Bm25Index, Match
+from stepwell.strategies.index.bm25 import Bm25Index, Bm25Match
 from stepwell.strategies.index.index_cache import Bm25IndexCache
-from stepwell.strategies.index.terms import asked
-from stepwell.strategies.partition import ViewShare, unshared
+from stepwell.strategies.index.terms import query_terms
+from stepwell.strategies.partition import ViewShare, unwrap_shares
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
-from stepwell.strategies.ranking import RESULTS_MAX, asked_for, by_score, fill, merged
+from stepwell.strategies.ranking import RESULTS_MAX, by_score, fill_budget, merge_shares, requested_projects
 
 
 class KeywordStrategy:
@@ -32,25 +32,25 @@ class KeywordStrategy:
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
         """Which share of the query's terms occurs, each counted by its weight, in the project that has most."""
-        whole, _ = unshared(view)
-        words = _asked(request)
-        indexes = self._asked_for(request, whole) if words else ()
-        return max((index.share([*words]) for index in indexes), default=0.0)
+        whole, _ = unwrap_shares(view)
+        words = _query_terms(request)
+        indexes = self._requested_indexes(request, whole) if words else ()
+        return max((index.coverage([*words]) for index in indexes), default=0.0)
 
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
         """What matches, the best first; ties by project and id. As much as `fill` takes."""
-        whole, portions = unshared(view)
-        words = _asked(request)
+        whole, portions = unwrap_shares(view)
+        words = _query_terms(request)
         matches = [
             index.best([*words], RESULTS_MAX, kinds=request.kinds, portions=portions)
-            for index in (self._asked_for(request, whole) if words else ())
+            for index in (self._requested_indexes(request, whole) if words else ())
         ]
         scored = (map(partial(_scored, words), each) for each in matches)
-        return fill(merge(*scored, key=by_score), budget_tokens)
+        return fill_budget(merge(*scored, key=by_score), budget_tokens)
 
-    def _asked_for(self, request: ContextRequest, view: StrategyView) -> Iterator[Bm25Index]:
+    def _requested_indexes(self, request: ContextRequest, view: StrategyView) -> Iterator[Bm25Index]:
         """Files are listed for whoever asks for that."""
-        for project in asked_for(request, view):
+        for project in requested_projects(request, view):
             yield self._indexes.content(view, project)
             if FILE_KIND in request.kinds:
                 yield self._indexes.listings(view, project)
@@ -73,14 +73,14 @@ class KeywordStrategy:
         budget_tokens: int,
     ) -> Sequence[ScoredFragment]:
         """The best of all shares."""
-        return merged(shares, budget_tokens, by_score)
+        return merge_shares(shares, budget_tokens, by_score)
 
 
-def _asked(request: ContextRequest) -> dict[str, str]:
-    return dict(islice(asked(request.query).items(), limits.QUERY_TERMS_MAX))
+def _query_terms(request: ContextRequest) -> dict[str, str]:
+    return dict(islice(query_terms(request.query).items(), limits.QUERY_TERMS_MAX))
 
 
-def _scored(words: Mapping[str, str], match: Match) -> ScoredFragment:
+def _scored(words: Mapping[str, str], match: Bm25Match) -> ScoredFragment:
     """The reason is the words that were asked for: a term may be half of one."""
     row, more = match.row, len(match.terms) - limits.REASON_WORDS_MAX
     found = ", ".join(words[term] for term in match.terms[: limits.REASON_WORDS_MAX])

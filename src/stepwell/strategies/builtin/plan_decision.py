@@ -12,15 +12,15 @@ from msgspec import Struct
 from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.strategies.index.index_cache import IndexCache
-from stepwell.strategies.index.keyword_hits import Hits
-from stepwell.strategies.index.proximity import Neighbours
+from stepwell.strategies.index.keyword_hits import KeywordSearch
+from stepwell.strategies.index.proximity import ProximityIndex
 from stepwell.strategies.protocol import ContextRequest, DecisionSeen, ScoredFragment, StrategyView
-from stepwell.strategies.ranking import RESULTS_MAX, asked_for, by_score, fill, is_wanted
+from stepwell.strategies.ranking import RESULTS_MAX, by_score, fill_budget, has_requested_kind, requested_projects
 
-DECIDED: Final = 0.6  # its confidence if anything was decided
+CONFIDENCE: Final = 0.6  # its confidence if anything was decided
 NAMED: Final = 1.0  # a fragment that a decision names, by its id or by what it is called
 IN_NAMED_SOURCE: Final = 0.5  # a part of a source that it names
-ALIKE: Final = 0.5  # what has most of its words; the others in proportion
+SHARES_WORDS: Final = 0.5  # what has most of its words; the others in proportion
 DECAY: Final = 0.5  # what an ancestor decided counts half as much as what its child did
 
 _QUOTED: Final = re.compile(r"`([^`\n]{1,512})`")
@@ -29,7 +29,7 @@ _IS_NAME: Final = re.compile(r"[./#:_~]|[a-z][A-Z]|\d")
 """What no word of a sentence has: `get` may be a verb, `get_user` is a name."""
 
 
-class _Spoken(Struct):
+class _Mentioned(Struct):
     """What decisions say of a fragment, in all, and most of all."""
 
     row: FragmentRow
@@ -49,18 +49,18 @@ class PlanDecisionStrategy:
     name: str = "plan-decision"
     capabilities: frozenset[str] = frozenset({"kinds", "plan"})
 
-    def __init__(self, hits: Hits | None = None, neighbours: IndexCache[Neighbours] | None = None) -> None:
-        self._hits: Final = Hits() if hits is None else hits
-        self._neighbours: Final = IndexCache(Neighbours) if neighbours is None else neighbours
+    def __init__(self, hits: KeywordSearch | None = None, neighbours: IndexCache[ProximityIndex] | None = None) -> None:
+        self._hits: Final = KeywordSearch() if hits is None else hits
+        self._neighbours: Final = IndexCache(ProximityIndex) if neighbours is None else neighbours
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
         """0 without a plan, and where nothing was decided."""
-        return DECIDED if len(view) and request.plan is not None and request.plan.decisions else 0.0
+        return CONFIDENCE if len(view) and request.plan is not None and request.plan.decisions else 0.0
 
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
         """What is spoken of, the best first; ties by project and id. As much as `fill` takes."""
-        found = [self._scored(request, view, project) for project in asked_for(request, view)]
-        return fill(merge(*found, key=by_score), budget_tokens)
+        found = [self._scored(request, view, project) for project in requested_projects(request, view)]
+        return fill_budget(merge(*found, key=by_score), budget_tokens)
 
     def explain(self) -> str:
         """What it goes by."""
@@ -70,17 +70,17 @@ class PlanDecisionStrategy:
         )
 
     def _scored(self, request: ContextRequest, view: StrategyView, project: str) -> list[ScoredFragment]:
-        spoken: dict[str, _Spoken] = {}
+        mentioned: dict[str, _Mentioned] = {}
         for generation, decisions in enumerate(_generations(request)):
             weight = DECAY**generation
             for row, score, reason in self._named(view, project, decisions):
-                spoken.setdefault(row.fragment_id, _Spoken(row)).add(weight * score, reason)
-            for row, score, reason in self._alike(view, project, decisions):
-                spoken.setdefault(row.fragment_id, _Spoken(row)).add(weight * score, reason)
+                mentioned.setdefault(row.fragment_id, _Mentioned(row)).add(weight * score, reason)
+            for row, score, reason in self._sharing_words(view, project, decisions):
+                mentioned.setdefault(row.fragment_id, _Mentioned(row)).add(weight * score, reason)
         scored = (
             ScoredFragment(project, each.row.fragment_id, each.score, each.row.tokens, each.row.revision, each.reason)
-            for each in spoken.values()
-            if is_wanted(request, each.row)
+            for each in mentioned.values()
+            if has_requested_kind(request, each.row)
         )
         return nsmallest(RESULTS_MAX, scored, key=by_score)
 
@@ -93,7 +93,7 @@ class PlanDecisionStrategy:
         for name, decision in _names(decisions).items():
             slot = neighbours.slot(name)
             parts = [each for source in neighbours.files(name) for each in neighbours.parts(source)]
-            meant = [slot] if slot is not None else [] if parts else neighbours.meant(name)
+            meant = [slot] if slot is not None else [] if parts else neighbours.targets_of(name)
             for score, slots in ((IN_NAMED_SOURCE, parts[: limits.DECISION_PARTS_MAX]), (NAMED, meant)):
                 for each in slots:
                     if score > best.get(each, (0.0, ""))[0]:
@@ -101,14 +101,14 @@ class PlanDecisionStrategy:
         for slot, (score, reason) in best.items():
             yield neighbours.at(slot), score, reason
 
-    def _alike(
+    def _sharing_words(
         self, view: StrategyView, project: str, decisions: Sequence[DecisionSeen]
     ) -> Iterator[tuple[FragmentRow, float, str]]:
         text = "\n".join(each.text for each in reversed(decisions))  # of a long text, the beginning counts
         hits = self._hits.best_of_rarest(text, view, project, limits.DECISION_HITS_MAX, limits.DECISION_TERMS_MAX)
         for hit in hits:
             reason = f"decisions of plan {decisions[0].plan_id} have {hit.words}"
-            yield hit.row, ALIKE * hit.score / hits[0].score, reason
+            yield hit.row, SHARES_WORDS * hit.score / hits[0].score, reason
 
 
 def _generations(request: ContextRequest) -> list[list[DecisionSeen]]:

@@ -27,7 +27,7 @@ from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import Outline, is_content, part_prefix
 from stepwell.strategies.index.incremental import IncrementalIndex
 from stepwell.strategies.index.postings import Mask, Occurrences, Postings, PostingsBatch, Slots
-from stepwell.strategies.index.terms import pieces, worth
+from stepwell.strategies.index.terms import pieces, query_weight
 from stepwell.strategies.partition import Portion
 from stepwell.strategies.protocol import SeenFragment
 
@@ -49,11 +49,11 @@ class Weights(Struct, frozen=True):
     body: int = 1
 
 
-Asked = tuple[tuple[str, ...], tuple[str, ...], tuple[Portion, ...]]
-Scored = tuple[NDArray[np.float64], dict[str, Slots]]
+ScoreQuery = tuple[tuple[str, ...], tuple[str, ...], tuple[Portion, ...]]
+ScoreArrays = tuple[NDArray[np.float64], dict[str, Slots]]
 
 
-class Match(Struct, frozen=True):
+class Bm25Match(Struct, frozen=True):
     """A fragment that has some of the terms."""
 
     row: FragmentRow
@@ -72,7 +72,7 @@ class Bm25Index(IncrementalIndex):
         """Of those that are alive."""
         self._kinds: dict[str, int] = {}
         self._postings: Final = Postings()
-        self._last: tuple[Asked, Scored] | None = None
+        self._last_scores: tuple[ScoreQuery, ScoreArrays] | None = None
         # For each slot:
         self._rows: list[FragmentRow] = []
         self._kind_codes = array("I")
@@ -86,33 +86,33 @@ class Bm25Index(IncrementalIndex):
         return None if slot is None else self._rows[slot]
 
     def _update(self, stored: Iterable[SeenFragment], removed: Iterable[str], expected: int) -> None:
-        self._last = None
+        self._last_scores = None
         for fragment_id in removed:
             self._remove(fragment_id)
         batch, rows = self._postings.batch(), list[FragmentRow]()
-        for fragment in self._reported(stored, expected):
+        for fragment in self._with_progress(stored, expected):
             row = fragment.row
             slot = self._slots.get(row.fragment_id)
             if not self._is_wanted(row):
                 self._remove(row.fragment_id)
             elif slot is not None and _have_same_terms(self._rows[slot], row):
-                self._describe(slot, row)
+                self._set_row(slot, row)
             else:
-                batch.add(pieces(_text(fragment.body)) * self._weights.body, _names(row, self._weights))
+                batch.add(pieces(_indexed_text(fragment.body)) * self._weights.body, _name_pieces(row, self._weights))
                 rows.append(row)
             if len(batch) >= limits.INDEX_BATCH_PIECES:
-                self._put(batch, rows)
+                self._add_batch(batch, rows)
                 batch, rows = self._postings.batch(), []
-        self._put(batch, rows)
-        self._postings.forget()
+        self._add_batch(batch, rows)
+        self._postings.forget_pieces()
         if len(self._rows) > 2 * len(self._slots) + limits.INDEX_DEAD_SLOTS_MAX:
             self._compact()
 
-    def _put(self, batch: PostingsBatch, rows: Sequence[FragmentRow]) -> None:
+    def _add_batch(self, batch: PostingsBatch, rows: Sequence[FragmentRow]) -> None:
         """Slots come first, and are alive only when all of it is there: what failed in the middle is dead."""
         first = len(self._rows)
         for row in rows:
-            self._make_slot(row)
+            self._append_slot(row)
         run, lengths = batch.run(first)
         self._postings.add(run)
         for slot, (row, length) in enumerate(zip(rows, lengths.tolist(), strict=True), first):
@@ -122,15 +122,15 @@ class Bm25Index(IncrementalIndex):
             self._slots[row.fragment_id] = slot
             self._alive[slot] = True
 
-    def _make_slot(self, row: FragmentRow) -> None:
+    def _append_slot(self, row: FragmentRow) -> None:
         self._rows.append(row)
         self._kind_codes.append(0)
         self._serials.append(0)
         self._lengths.append(0)
         self._alive.append(False)
-        self._describe(len(self._rows) - 1, row)
+        self._set_row(len(self._rows) - 1, row)
 
-    def _describe(self, slot: int, row: FragmentRow) -> None:
+    def _set_row(self, slot: int, row: FragmentRow) -> None:
         self._rows[slot] = row
         self._kind_codes[slot] = self._kinds.setdefault(row.kind, len(self._kinds))
         self._serials[slot] = row.serial
@@ -159,7 +159,7 @@ class Bm25Index(IncrementalIndex):
         if len(self._slots) == len(self._rows):
             return found
         alive = np.array(self._alive, dtype=np.bool_)
-        return [_among(occurrences, alive) for occurrences in found]
+        return [_masked(occurrences, alive) for occurrences in found]
 
     def frequencies(self, terms: Iterable[str]) -> list[int]:
         """How many fragments have each of the terms."""
@@ -169,10 +169,10 @@ class Bm25Index(IncrementalIndex):
         """What a term is worth that so many fragments have: less, the more there are."""
         return math.log(1 + (len(self) - frequency + 0.5) / (frequency + 0.5))
 
-    def share(self, terms: Sequence[str]) -> float:
+    def coverage(self, terms: Sequence[str]) -> float:
         """Which part of the terms occurs, each counted by what it is worth; 0 of none."""
         weighted = [
-            (worth(term) * self.weight(frequency), frequency)
+            (query_weight(term) * self.weight(frequency), frequency)
             for term, frequency in zip(terms, self.frequencies(terms), strict=True)
         ]
         everything = sum(weight for weight, _ in weighted)
@@ -180,27 +180,27 @@ class Bm25Index(IncrementalIndex):
 
     def best(
         self, terms: Sequence[str], limit: int, *, kinds: Sequence[str] = (), portions: Sequence[Portion] = ()
-    ) -> Iterator[Match]:
+    ) -> Iterator[Bm25Match]:
         """The fragments of some kinds, or of a share, that have most of the terms; ties by id.
 
         More than one is made only for whoever takes it, before the index changes. The last scores are kept: several
         strategies ask the same.
         """
         asked = tuple(terms), tuple(kinds), tuple(portions)
-        if self._last is None or self._last[0] != asked:
-            self._last = asked, self._scored(*asked)
-        scores, found = self._last[1]
+        if self._last_scores is None or self._last_scores[0] != asked:
+            self._last_scores = asked, self._scored(*asked)
+        scores, found = self._last_scores[1]
         top = [(-float(scores[slot]), self._rows[slot].fragment_id, slot) for slot in _highest(scores, limit)]
         return self._matches(sorted(top)[:limit], found)
 
-    def _scored(self, terms: Sequence[str], kinds: Sequence[str], portions: Sequence[Portion]) -> Scored:
+    def _scored(self, terms: Sequence[str], kinds: Sequence[str], portions: Sequence[Portion]) -> ScoreArrays:
         """The score of each slot, and the slots that have each of the terms."""
         wanted, norms = self._wanted(kinds, portions), self._norms()
         scores = np.zeros(len(self._rows))
         found: dict[str, Slots] = {}
         for term, occurrences in zip(terms, self._find(terms), strict=True):
-            weight = self.weight(len(occurrences[0])) * worth(term)
-            slots, counts = occurrences if wanted is None else _among(occurrences, wanted)
+            weight = self.weight(len(occurrences[0])) * query_weight(term)
+            slots, counts = occurrences if wanted is None else _masked(occurrences, wanted)
             scores[slots] += weight * (counts / (counts + norms.take(slots)))
             found[term] = slots
         return scores, found
@@ -222,11 +222,11 @@ class Bm25Index(IncrementalIndex):
         mean_length = self._total_length / len(self) if self._total_length else 1.0
         return K1 * (1 - B + B * (np.array(self._lengths, dtype=np.float64) / mean_length))
 
-    def _matches(self, top: list[tuple[float, str, int]], found: dict[str, Slots]) -> Iterator[Match]:
+    def _matches(self, top: list[tuple[float, str, int]], found: dict[str, Slots]) -> Iterator[Bm25Match]:
         slots = np.array([slot for _, _, slot in top], dtype=np.int32)
-        has = {term: _is_in(slots, where) for term, where in found.items()}
+        has = {term: _contains(slots, where) for term, where in found.items()}
         for place, (score, _, slot) in enumerate(top):
-            yield Match(self._rows[slot], -score, tuple(term for term in found if has[term][place]))
+            yield Bm25Match(self._rows[slot], -score, tuple(term for term in found if has[term][place]))
 
 
 def _have_same_terms(before: FragmentRow, after: FragmentRow) -> bool:
@@ -243,7 +243,7 @@ def _labels(row: FragmentRow) -> tuple[str, str]:
     return outline.name, outline.speaker
 
 
-def _names(row: FragmentRow, weights: Weights) -> list[bytes]:
+def _name_pieces(row: FragmentRow, weights: Weights) -> list[bytes]:
     """The pieces of everything but the body."""
     name, speaker = _labels(row) if row.metadata else ("", "")
     is_part = row.fragment_id.startswith(_prefix(row.source))
@@ -259,7 +259,7 @@ def _names(row: FragmentRow, weights: Weights) -> list[bytes]:
 _prefix: Final = lru_cache(maxsize=1_000)(part_prefix)
 
 
-def _text(body: memoryview) -> bytes:
+def _indexed_text(body: memoryview) -> bytes:
     """The beginning of a body; nothing of one that is not UTF-8 there."""
     text = bytes(body[: limits.INDEXED_BODY_BYTES_MAX])
     if text.isascii():
@@ -270,7 +270,7 @@ def _text(body: memoryview) -> bytes:
         return b""
 
 
-def _among(occurrences: Occurrences, mask: Mask) -> Occurrences:
+def _masked(occurrences: Occurrences, mask: Mask) -> Occurrences:
     slots, counts = occurrences
     is_among = mask[slots]
     return slots[is_among], counts[is_among]
@@ -283,7 +283,7 @@ def _highest(scores: NDArray[np.float64], limit: int) -> list[int]:
     return np.flatnonzero(scores >= np.partition(scores, -limit)[-limit]).tolist()
 
 
-def _is_in(slots: Slots, ascending: Slots) -> list[bool]:
+def _contains(slots: Slots, ascending: Slots) -> list[bool]:
     """Which of some slots are in a term's."""
     places = np.searchsorted(ascending, slots)
     return (ascending.take(places, mode="clip") == slots).tolist() if len(ascending) else [False] * len(slots)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import NAME_CHARS_MAX, Outline, is_content
-from stepwell.strategies.index.columns import SLOTS_MIN, Columns, Floats, grown
+from stepwell.strategies.index.columns import SLOTS_MIN, ColumnIndex, Floats, with_room_for
 from stepwell.strategies.protocol import SeenFragment
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ def is_installed() -> bool:
 @functools.cache
 def load() -> Embed:
     """The model, which comes with its package: nothing is downloaded. It takes up to 110 MB and half a second, once."""
-    return Words(_model()).embed
+    return WordEmbedder(_model()).embed
 
 
-class Words:
+class WordEmbedder:
     """The words that were met last, with their vectors."""
 
     def __init__(self, model: WordLlamaInference, words_max: int = limits.EMBEDDED_WORDS_REMEMBERED_MAX) -> None:
@@ -67,7 +67,7 @@ class Words:
         if len(self._numbers) + len(words) > len(self._vectors):
             self._numbers.clear()
         numbers = [self._numbers[word] if word in self._numbers else self._number(word) for word in words]
-        return _whole(np.add.reduce(self._vectors[numbers], axis=0, dtype=np.float32))
+        return _quantized(np.add.reduce(self._vectors[numbers], axis=0, dtype=np.float32))
 
     def _number(self, word: str) -> int:
         number = len(self._numbers)
@@ -89,13 +89,13 @@ def _model() -> WordLlamaInference:
         root.removeHandler(silent)
 
 
-def _whole(vector: NDArray[np.float32]) -> Vector:
+def _quantized(vector: NDArray[np.float32]) -> Vector:
     """The same direction, as well as whole numbers can tell."""
     largest = np.abs(vector).max()
     return np.rint(vector * (_LARGEST / largest)).astype(np.int8) if largest else np.zeros(DIMENSIONS, dtype=np.int8)
 
 
-class Embeddings(Columns):
+class EmbeddingIndex(ColumnIndex):
     """The vectors of one project's fragments: 256 bytes each."""
 
     def __init__(self, project: str, embed: Embed) -> None:
@@ -112,14 +112,14 @@ class Embeddings(Columns):
         products: Floats = np.einsum("ij,j->i", self._vectors[: len(self._rows)], query, dtype=np.int32)
         return products / np.where(lengths > 0, lengths, np.inf)
 
-    def _describes(self, slot: int, row: FragmentRow) -> bool:
+    def _is_unaffected_by(self, slot: int, row: FragmentRow) -> bool:
         before = self.at(slot)
         return before.kind == row.kind and before.digest == row.digest and _name(before) == _name(row)
 
-    def _put(self, slot: int, fragment: SeenFragment) -> None:
+    def _fill_slot(self, slot: int, fragment: SeenFragment) -> None:
         vector = self._embed(_text(fragment))
-        super()._put(slot, fragment)
-        self._vectors, self._lengths = grown(self._vectors, slot), grown(self._lengths, slot)
+        super()._fill_slot(slot, fragment)
+        self._vectors, self._lengths = with_room_for(self._vectors, slot), with_room_for(self._lengths, slot)
         self._vectors[slot], self._lengths[slot] = vector, _length(vector)
 
 

@@ -14,7 +14,7 @@ from stepwell.domain.tiers.model import FragmentRow
 from stepwell.strategies import progress
 from stepwell.strategies.protocol import Changes, SeenFragment, StrategyView
 
-_REPORTED_EVERY: Final = 250  # fragments
+_PROGRESS_FRAGMENTS: Final = 250  # fragments
 
 
 class IncrementalIndex(ABC):
@@ -41,7 +41,7 @@ class IncrementalIndex(ABC):
         changes = self._changes(view)
         self._at = None
         if changes is None:
-            self._compare(view)
+            self._update_by_comparing(view)
         else:
             self._update(changes.stored, changes.removed, len(changes.stored))
         self._at = (view.epoch, view.revision)
@@ -53,17 +53,17 @@ class IncrementalIndex(ABC):
         is_earlier = epoch == view.epoch and revision < view.revision
         return view.changes(self.project, revision) if is_earlier else None
 
-    def _compare(self, view: StrategyView) -> None:
+    def _update_by_comparing(self, view: StrategyView) -> None:
         rows = view.rows(self.project)
         gone = self._slots.keys() - {row.fragment_id for row in rows}
         different = (row.fragment_id for row in rows if self.row(row.fragment_id) != row)
         found = (view.get(fragment_id, project=self.project) for fragment_id in different)
         self._update((fragment for fragment in found if fragment is not None), gone, len(rows))
 
-    def _reported(self, stored: Iterable[SeenFragment], expected: int) -> Iterator[SeenFragment]:
+    def _with_progress(self, stored: Iterable[SeenFragment], expected: int) -> Iterator[SeenFragment]:
         """The same, for whoever watches them being read."""
         for done, fragment in enumerate(stored):
-            if done % _REPORTED_EVERY == 0:
+            if done % _PROGRESS_FRAGMENTS == 0:
                 progress.report(done, expected, f"reading {self.project}")
             yield fragment
 
@@ -78,7 +78,7 @@ class SlotIndex(IncrementalIndex):
     def __init__(self, project: str) -> None:
         super().__init__(project)
         self._rows: list[FragmentRow | None] = []
-        self._free: list[int] = []
+        self._free_slots: list[int] = []
 
     def row(self, fragment_id: str) -> FragmentRow | None:
         """What is known of a fragment."""
@@ -94,20 +94,20 @@ class SlotIndex(IncrementalIndex):
     def _update(self, stored: Iterable[SeenFragment], removed: Iterable[str], expected: int) -> None:
         for fragment_id in removed:
             self._remove(fragment_id)
-        for fragment in self._reported(stored, expected):
+        for fragment in self._with_progress(stored, expected):
             self._store(fragment)
 
     def _store(self, fragment: SeenFragment) -> None:
         row = fragment.row
         slot = self._slots.get(row.fragment_id)
-        if slot is not None and self._describes(slot, row):
+        if slot is not None and self._is_unaffected_by(slot, row):
             self._rows[slot] = row
             return
         self._remove(row.fragment_id)
-        slot = self._free[-1] if self._free else len(self._rows)
-        self._put(slot, fragment)  # may fail to read the body: nothing refers to the slot yet
-        if self._free:
-            self._rows[self._free.pop()] = row
+        slot = self._free_slots[-1] if self._free_slots else len(self._rows)
+        self._fill_slot(slot, fragment)  # may fail to read the body: nothing refers to the slot yet
+        if self._free_slots:
+            self._rows[self._free_slots.pop()] = row
         else:
             self._rows.append(row)
         self._slots[row.fragment_id] = slot
@@ -115,18 +115,18 @@ class SlotIndex(IncrementalIndex):
     def _remove(self, fragment_id: str) -> None:
         slot = self._slots.pop(fragment_id, None)
         if slot is not None:
-            self._clear(slot)
+            self._clear_slot(slot)
             self._rows[slot] = None
-            self._free.append(slot)
+            self._free_slots.append(slot)
 
-    def _describes(self, slot: int, row: FragmentRow) -> bool:
+    def _is_unaffected_by(self, slot: int, row: FragmentRow) -> bool:
         """Whether all that is kept in a slot is the same for a newer row of the same fragment."""
         return self._rows[slot] == row
 
     @abstractmethod
-    def _put(self, slot: int, fragment: SeenFragment) -> None:
+    def _fill_slot(self, slot: int, fragment: SeenFragment) -> None:
         """Keep what is needed of a fragment. What can fail comes first."""
 
     @abstractmethod
-    def _clear(self, slot: int) -> None:
+    def _clear_slot(self, slot: int) -> None:
         """Forget it. Its row is still there."""

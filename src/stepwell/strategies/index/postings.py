@@ -58,19 +58,19 @@ def _run(terms: Terms, slots: Slots, counts: Counts) -> Run:
 def _merged(runs: Sequence[Run]) -> Run:
     """Of runs that follow each other: the slots of each are above those of the one before."""
     terms = np.concatenate([run.repeated for run in runs])
-    order = _order(terms)
+    order = _sort_order(terms)
     slots = np.concatenate([run.slots for run in runs])
     counts = np.concatenate([run.counts for run in runs])
     return _run(terms[order], slots[order], counts[order])
 
 
-def _order(terms: Terms) -> NDArray[np.intp]:
+def _sort_order(terms: Terms) -> NDArray[np.intp]:
     """How to sort terms, the equal ones as they stand: 16 bits at a time, which numpy counts instead of comparing."""
     order = np.argsort((terms & 0xFFFF).astype(np.uint16), kind="stable")
     return order[np.argsort((terms >> 16).astype(np.uint16)[order], kind="stable")]
 
 
-class _Pieces(dict[bytes, int]):
+class _PieceNumbers(dict[bytes, int]):
     """Numbers of pieces, each with the numbers of its terms."""
 
     def __init__(self, vocabulary: dict[str, int]) -> None:
@@ -90,7 +90,7 @@ class _Pieces(dict[bytes, int]):
 class PostingsBatch:
     """Fragments that have been read, and are not among the postings yet."""
 
-    def __init__(self, pieces: _Pieces) -> None:
+    def __init__(self, pieces: _PieceNumbers) -> None:
         self._pieces: Final = pieces
         self._numbers: Final[list[int]] = []
         self._borders: Final = [0]  # where each body ends, and then its names
@@ -114,7 +114,7 @@ class PostingsBatch:
         borders = ends[_array(self._borders)]
         slots = np.arange(first_slot, first_slot + len(borders) // 2, dtype=np.int32).repeat(np.diff(borders[::2]))
         terms = _array(self._pieces.terms)[np.arange(ends[-1]) + np.repeat(begins[numbers] - ends[:-1], widths)]
-        order = _order(terms)
+        order = _sort_order(terms)
         terms, slots = terms[order], slots[order]
         starts = np.flatnonzero(np.diff(terms, prepend=-1) | np.diff(slots, prepend=-1))
         run = _run(terms[starts], slots[starts], np.diff(starts, append=len(terms)))
@@ -132,7 +132,7 @@ class Postings:
     def __init__(self) -> None:
         self._vocabulary: dict[str, int] = {}
         self._runs: list[Run] = []
-        self._pieces = _Pieces(self._vocabulary)
+        self._pieces = _PieceNumbers(self._vocabulary)
 
     def __len__(self) -> int:
         return sum(map(len, self._runs))
@@ -145,21 +145,21 @@ class Postings:
     def batch(self) -> PostingsBatch:
         """What is read next. Pieces that were in the last one are known."""
         if len(self._pieces) > limits.INDEX_PIECES_REMEMBERED_MAX:
-            self.forget()
+            self.forget_pieces()
         return PostingsBatch(self._pieces)
 
-    def forget(self) -> None:
+    def forget_pieces(self) -> None:
         """There is nothing to be read for a while: pieces need not be known."""
-        self._pieces = _Pieces(self._vocabulary)
+        self._pieces = _PieceNumbers(self._vocabulary)
 
     def add(self, run: Run) -> None:
         """Its slots are above all others."""
         if len(run):
             self._runs.append(run)
-        while len(self._runs) > 1 and self._is_uneven(*self._runs[-2:]):
+        while len(self._runs) > 1 and self._should_merge(*self._runs[-2:]):
             self._runs[-2:] = [_merged(self._runs[-2:])]
 
-    def _is_uneven(self, before: Run, last: Run) -> bool:
+    def _should_merge(self, before: Run, last: Run) -> bool:
         return len(before) <= 2 * len(last) and len(before) + len(last) <= limits.INDEX_RUN_POSTINGS_MAX
 
     def find(self, terms: Iterable[str]) -> list[Occurrences]:
@@ -170,7 +170,7 @@ class Postings:
             places = np.searchsorted(run.terms, wanted)
             for at in np.flatnonzero(run.terms.take(places, mode="clip") == wanted).tolist():
                 found[at].append(run.at(places[at]))
-        return list(map(_joined, found))
+        return list(map(_concatenated, found))
 
     def renumber(self, alive: Mask) -> None:
         """Only these slots stay, numbered anew in their order; a term that none of them has is forgotten."""
@@ -186,12 +186,12 @@ class Postings:
         used = compress(self._vocabulary, is_used.tolist())
         self._vocabulary = {term: number for number, term in enumerate(used)}
         self._runs = []
-        self.forget()
+        self.forget_pieces()
         for terms, slots, counts in kept:
             self.add(_run(meanings[terms], slots, counts))
 
 
-def _joined(found: list[Occurrences]) -> Occurrences:
+def _concatenated(found: list[Occurrences]) -> Occurrences:
     if len(found) == 1:
         return found[0]
     slots = np.concatenate([slots for slots, _ in found]) if found else np.array([], dtype=np.int32)

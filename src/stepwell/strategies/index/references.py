@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 _SEPARATORS: Final = re.compile(r"::|->|\\")
-_STANDING_FOR_DIRECTORIES: Final = frozenset(
+_DIRECTORY_FILES: Final = frozenset(
     {"__init__.py", "index.html", "index.js", "index.jsx", "index.md", "index.ts", "index.tsx", "mod.rs", "README.md"}
 )
 """What the name of its directory means, too."""
@@ -39,10 +39,10 @@ class DottedReference(Struct, frozen=True):
     parts: tuple[str, ...]
 
 
-Meaning = PathReference | DottedReference
+Reference = PathReference | DottedReference
 
 
-def meaning(ref: str) -> Meaning:
+def parse_reference(ref: str) -> Reference:
     """What a reference looks like."""
     text = ref.strip()
     path, _, anchor = text.partition("#")
@@ -53,7 +53,7 @@ def meaning(ref: str) -> Meaning:
 
 def last_word(ref: str) -> str:
     """By which a reference is looked up; nothing if it has none."""
-    match meaning(ref):
+    match parse_reference(ref):
         case PathReference(path=path):
             return stems(path)[0]
         case DottedReference(parts=parts):
@@ -63,7 +63,7 @@ def last_word(ref: str) -> str:
 def stems(source: str) -> list[str]:
     """The last words of a path: its name without its ending, and its directory's if it stands for that."""
     *directories, name = source.split("/")
-    return [_without_ending(name), *(directories[-1:] if name in _STANDING_FOR_DIRECTORIES else [])]
+    return [_without_ending(name), *(directories[-1:] if name in _DIRECTORY_FILES else [])]
 
 
 def names(text: str) -> list[tuple[str, ...]]:
@@ -72,7 +72,7 @@ def names(text: str) -> list[tuple[str, ...]]:
         return [(text.rpartition(HEADINGS)[2],)]
     found: list[tuple[str, ...]] = []
     for each in text.split(_NAMES) if text else ():
-        match meaning(each):
+        match parse_reference(each):
             case DottedReference(parts=parts):
                 found += [parts] if parts else []
             case PathReference(path=path):
@@ -83,7 +83,7 @@ def names(text: str) -> list[tuple[str, ...]]:
 def is_module(source: str, parts: tuple[str, ...]) -> bool:
     """Whether a path ends in a dotted name: `stepwell.limits` is `src/stepwell/limits.py`."""
     *directories, name = source.split("/")
-    paths = [[*directories, _without_ending(name)], *([directories] if name in _STANDING_FOR_DIRECTORIES else [])]
+    paths = [[*directories, _without_ending(name)], *([directories] if name in _DIRECTORY_FILES else [])]
     return any(tuple(path[-len(parts) :]) == parts for path in paths)
 
 

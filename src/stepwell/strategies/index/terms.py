@@ -22,7 +22,7 @@ import Stemmer
 
 from stepwell import limits
 
-STOP_WORD_WORTH: Final = 0.1
+STOP_WORD_WEIGHT: Final = 0.1
 """What a stop word is worth beside another of the same frequency.
 
 It decides little more than between fragments that the other words leave equal: a question is not about it.
@@ -52,10 +52,10 @@ def pieces(text: bytes) -> list[bytes]:
 
 def terms_of(piece: bytes) -> tuple[str, ...]:
     """The terms of a piece. Each counts once in a word: a name of one part does not count twice."""
-    return _remembered(piece) if len(piece) <= _PIECE_BYTES_REMEMBERED_MAX else _terms(piece)
+    return _cached_terms(piece) if len(piece) <= _PIECE_BYTES_REMEMBERED_MAX else _terms(piece)
 
 
-def counted(text: str) -> dict[str, int]:
+def term_counts(text: str) -> dict[str, int]:
     """How often each term is in a text."""
     counts: dict[str, int] = {}
     for piece in _pieces(text):
@@ -64,7 +64,7 @@ def counted(text: str) -> dict[str, int]:
     return counts
 
 
-def asked(text: str) -> dict[str, str]:
+def query_terms(text: str) -> dict[str, str]:
     """The terms of a text, in the order in which they come, each with the word that it stands for."""
     found: dict[str, str] = {}
     for word in chain.from_iterable(map(_words, _pieces(text))):
@@ -73,14 +73,14 @@ def asked(text: str) -> dict[str, str]:
     return found
 
 
-def distinct(text: str) -> Iterator[str]:
+def distinct_terms(text: str) -> Iterator[str]:
     """The terms of a text, each once, in the order in which they come."""
-    return iter(asked(text))
+    return iter(query_terms(text))
 
 
-def worth(term: str) -> float:
+def query_weight(term: str) -> float:
     """How much a term counts in a question."""
-    return STOP_WORD_WORTH if term in _STOP_TERMS else 1.0
+    return STOP_WORD_WEIGHT if term in _STOP_TERMS else 1.0
 
 
 def _pieces(text: str) -> list[bytes]:
@@ -93,7 +93,7 @@ def _terms(piece: bytes) -> tuple[str, ...]:
     return tuple(term for word in _words(piece) for term in dict.fromkeys(map(_stemmed, _names(word))))
 
 
-_remembered: Final = functools.lru_cache(maxsize=limits.TERM_WORDS_REMEMBERED_MAX)(_terms)
+_cached_terms: Final = functools.lru_cache(maxsize=limits.TERM_WORDS_REMEMBERED_MAX)(_terms)
 
 
 def _words(piece: bytes) -> list[str]:
@@ -154,4 +154,4 @@ _STOP_WORDS: Final = """
 """
 """What most questions have, whatever they are about; the last are what an apostrophe leaves."""
 
-_STOP_TERMS: Final = frozenset(distinct(_STOP_WORDS))
+_STOP_TERMS: Final = frozenset(distinct_terms(_STOP_WORDS))

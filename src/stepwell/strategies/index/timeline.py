@@ -9,7 +9,7 @@ import numpy as np
 
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.tier import Tier
-from stepwell.strategies.index.columns import SLOTS_MIN, UNUSED, Columns, Ints, grown
+from stepwell.strategies.index.columns import SLOTS_MIN, UNUSED, ColumnIndex, Ints, with_room_for
 from stepwell.strategies.protocol import SeenFragment
 
 TIER_RANKS: Final = {Tier.HOT: 0, Tier.WARM: 1, Tier.COLD: 2}
@@ -23,12 +23,12 @@ class _Column(IntEnum):
     SERIAL = 4
 
 
-class Timeline(Columns):
+class TimelineIndex(ColumnIndex):
     """The moments of a project's fragments."""
 
     def __init__(self, project: str) -> None:
         super().__init__(project)
-        self._moments: Ints = np.zeros((SLOTS_MIN, len(_Column)), dtype=np.int64)
+        self._columns: Ints = np.zeros((SLOTS_MIN, len(_Column)), dtype=np.int64)
         self._written: Ints | None = None
         """When each slot was written; None if that has to be found out."""
 
@@ -73,25 +73,25 @@ class Timeline(Columns):
         return int(self.written_ms.max(initial=0))
 
     def _column(self, column: _Column) -> Ints:
-        return self._moments[: len(self._rows), column]
+        return self._columns[: len(self._rows), column]
 
-    def _describes(self, slot: int, row: FragmentRow) -> bool:
+    def _is_unaffected_by(self, slot: int, row: FragmentRow) -> bool:
         before = self.at(slot)
-        return before.kind == row.kind and _moments(before) == _moments(row)
+        return before.kind == row.kind and _columns(before) == _columns(row)
 
-    def _put(self, slot: int, fragment: SeenFragment) -> None:
-        super()._put(slot, fragment)
-        self._moments = grown(self._moments, slot)
-        self._moments[slot] = _moments(fragment.row)
+    def _fill_slot(self, slot: int, fragment: SeenFragment) -> None:
+        super()._fill_slot(slot, fragment)
+        self._columns = with_room_for(self._columns, slot)
+        self._columns[slot] = _columns(fragment.row)
         self._written = None
 
-    def _clear(self, slot: int) -> None:
+    def _clear_slot(self, slot: int) -> None:
         """As if it had never been written."""
-        super()._clear(slot)
-        self._moments[slot] = UNUSED
+        super()._clear_slot(slot)
+        self._columns[slot] = UNUSED
         self._written = None
 
 
-def _moments(row: FragmentRow) -> tuple[int, int, int, int, int]:
+def _columns(row: FragmentRow) -> tuple[int, int, int, int, int]:
     """In the order of the columns."""
     return TIER_RANKS[row.tier], row.placed_at_ms, row.created_at_ms, row.revision, row.serial

@@ -9,7 +9,7 @@ from stepwell.errors import BodyGone
 from stepwell.strategies.builtin.keyword import KeywordStrategy
 from stepwell.strategies.index.bm25 import K1, B, Weights
 from stepwell.strategies.index.index_cache import Bm25IndexCache
-from stepwell.strategies.index.terms import counted
+from stepwell.strategies.index.terms import term_counts
 from stepwell.strategies.protocol import Partitioned, Strategy
 from tests.support.seeds import seeded
 from tests.support.strategy_views import MemoryView, Store, ask, found, ids
@@ -407,7 +407,7 @@ def test_the_same_as_bm25s(seed: int) -> None:
 
 
 def _terms(text: str) -> list[str]:
-    return [term for term, count in counted(text).items() for _ in range(count)]
+    return [term for term, count in term_counts(text).items() for _ in range(count)]
 
 
 def test_weights_are_repetitions() -> None:
