@@ -1,8 +1,9 @@
-"""What is near to what matters: beside it in its source, referred to by it, or referring to it.
+"""The graph strategy: fragments near to the focus, or near to the best hits of the query's words.
 
-It begins at the focus or, without one, at the best hits of the query's words. Whatever one of these leads to gets a
-part of its score, the smaller the further away; what several lead to gets a part of each. Evidence stands together: a
-turn that has none of the words, between two that have them, belongs to what was asked.
+It starts at the fragments in focus or, without a focus, at the best keyword hits. These are the seeds. A neighbour of a
+seed stands beside it in its source, is referred to by it, or refers to it. It gets a part of the seed's score, the
+smaller the further away; a neighbour of several seeds gets a part of each. So a turn of a conversation that has none of
+the words is found if it stands between two that have them.
 """
 
 from __future__ import annotations
@@ -20,31 +21,36 @@ from stepwell.strategies.index.proximity import Neighbour, ProximityIndex
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
 from stepwell.strategies.ranking import RESULTS_MAX, by_score, fill_budget, has_requested_kind, requested_projects
 
-_FOCUS_SCORE: Final = 1.0  # the score of what is in focus
+_FOCUS_SCORE: Final = 1.0  # of a fragment in focus
 
 
 class _Reached(Struct):
-    """A fragment that was found, and by which neighbour most of all."""
+    """A fragment that the walk has reached: its score so far, and the neighbour that contributed most.
+
+    The reason is a text for a seed. For other fragments it is the neighbour, from which the text is made at the end,
+    because most fragments are not returned.
+    """
 
     score: float = 0.0
     most: float = 0.0
     reason: str | Neighbour = ""
 
     def add(self, score: float, neighbour: Neighbour, *, is_sum: bool) -> None:
+        """Add the contribution of one neighbour: to the sum, or only if it is the largest."""
         self.score = self.score + score if is_sum else max(self.score, score)
         if score > self.most:
             self.most, self.reason = score, neighbour
 
 
 _Found = dict[int, _Reached]
-"""By slot."""
+"""The reached fragments, by slot of the index."""
 
 
 class GraphStrategy:
-    """Scores by what a fragment is near to.
+    """Scores by the distance to the focus or to the best keyword hits.
 
-    `breadth` is how many references of a fragment are followed, and along its source four times as many parts to each
-    side; `depth` is how many steps. All scores are made of those of the fragment's own project.
+    `breadth` is how many references of a fragment are followed; along its source, four times as many parts to each
+    side. `depth` is the number of steps. Scores come from the fragment's own project only.
     """
 
     name: str = "graph"
@@ -55,7 +61,9 @@ class GraphStrategy:
         self._neighbours: Final = IndexCache(ProximityIndex) if neighbours is None else neighbours
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
-        """As sure as the query's words are, if things are near to each other there; sure of a focus that it finds."""
+        """Return 1 for a focus that exists; otherwise the confidence in the words, times the share
+        of linked fragments.
+        """
         return max(
             (self._confidence(request, view, project) for project in requested_projects(request, view)), default=0.0
         )
@@ -71,18 +79,19 @@ class GraphStrategy:
         )
 
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
-        """What is near, the best first; ties by project and id. As much as `fill` takes."""
+        """Return the nearest fragments, the best first; ties by project and id."""
         found = [self._scored(request, view, project) for project in requested_projects(request, view)]
         return fill_budget(merge(*found, key=by_score), budget_tokens)
 
     def explain(self) -> str:
-        """What it goes by."""
+        """Return the rule in a sentence."""
         return (
             "Begins at the focus, or at the best hits of the query's words, and adds what stands beside them in their "
             "source, what they refer to and what refers to them: the nearer, the better."
         )
 
     def _scored(self, request: ContextRequest, view: StrategyView, project: str) -> Iterator[ScoredFragment]:
+        """Return the best fragments of one project, the best first."""
         neighbours = self._neighbours.get(view, project)
         if request.focus:
             found = {
@@ -96,7 +105,9 @@ class GraphStrategy:
         return (_scored_fragment(neighbours, slot, found[slot]) for slot in best)
 
     def _seeds(self, request: ContextRequest, view: StrategyView, neighbours: ProximityIndex) -> _Found:
-        """Of every kind: what is wanted may be next to something else."""
+        """Return the best keyword hits, of every kind: a requested fragment may be the neighbour of one of another
+        kind.
+        """
         found: _Found = {}
         for hit in self._hits.best(request.query, view, neighbours.project, limits.GRAPH_SEEDS_MAX):
             slot = neighbours.slot(hit.row.fragment_id)
@@ -106,9 +117,10 @@ class GraphStrategy:
 
 
 def _focus_slots(request: ContextRequest, neighbours: ProximityIndex) -> Iterator[int]:
-    """The fragments that are named, and all parts of the sources that are; what stands for a file means its parts.
+    """Return the slots of the fragments and sources that the request has in focus.
 
-    A source may be named by the end of its path.
+    A source means all of its parts, and so does the fragment that lists a file. A source may be named by the end of its
+    path.
     """
     for name in request.focus:
         row, slot = neighbours.row(name), neighbours.slot(name)
@@ -120,10 +132,11 @@ def _focus_slots(request: ContextRequest, neighbours: ProximityIndex) -> Iterato
 
 
 def _walk(neighbours: ProximityIndex, found: _Found, request: ContextRequest) -> None:
-    """All that is one step away, then what is a step further, and not known yet.
+    """Add to `found` the neighbours of the seeds, then their neighbours, as many steps as the request allows.
 
-    In the first step, what several seeds lead to gets a part of each. Further away only the best way counts: there are
-    so many that all of them together would outweigh the seeds.
+    In the first step, a neighbour of several seeds gets a part of each. Further away only the best path counts: there
+    are so many paths that their sum would outweigh the seeds. The number of fragments whose neighbours are examined is
+    bounded over all steps.
     """
     frontier, left = [*found], limits.GRAPH_EXPANDED_MAX
     for step in range(request.depth):
@@ -141,7 +154,7 @@ def _walk(neighbours: ProximityIndex, found: _Found, request: ContextRequest) ->
 
 
 def _seed_strength(found: _Found, slot: int, best: int) -> float:
-    """What a seed has to give: one that is half as good as the best gives an eighth of what that gives."""
+    """Return the score that a seed passes on: a seed half as good as the best passes on an eighth of the best's."""
     score = found[slot].score
     return score * (score / found[best].score) ** 2
 

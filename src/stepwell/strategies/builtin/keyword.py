@@ -1,4 +1,9 @@
-"""By the words of the query (BM25): what has most of them, and of the rarer ones, comes first."""
+"""The keyword strategy: fragments that have the words of the query, ranked by BM25.
+
+A fragment that has more of the words, or rarer ones, comes first. The strategy needs no model and no metadata, so it is
+also the fallback when no other strategy has an answer. Its work can be divided among workers: each scores its share
+with the statistics of the whole view.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +24,9 @@ from stepwell.strategies.ranking import RESULTS_MAX, by_score, fill_budget, merg
 
 
 class KeywordStrategy:
-    """Scores by the words that a fragment and the query share.
+    """Scores by the words that a fragment shares with the query.
 
-    All statistics are of the fragment's own project: what another one holds changes no score.
+    All statistics come from the fragment's own project: the contents of another project change no score.
     """
 
     name: str = "keyword"
@@ -31,14 +36,14 @@ class KeywordStrategy:
         self._indexes: Final = Bm25IndexCache() if indexes is None else indexes
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
-        """Which share of the query's terms occurs, each counted by its weight, in the project that has most."""
+        """Return the share of the query's terms that occur, weighted by their rarity, in the best of the projects."""
         whole, _ = unwrap_shares(view)
         words = _query_terms(request)
         indexes = self._requested_indexes(request, whole) if words else ()
         return max((index.coverage([*words]) for index in indexes), default=0.0)
 
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
-        """What matches, the best first; ties by project and id. As much as `fill` takes."""
+        """Return the matching fragments, the best first; ties by project and id."""
         whole, portions = unwrap_shares(view)
         words = _query_terms(request)
         matches = [
@@ -49,39 +54,43 @@ class KeywordStrategy:
         return fill_budget(merge(*scored, key=by_score), budget_tokens)
 
     def _requested_indexes(self, request: ContextRequest, view: StrategyView) -> Iterator[Bm25Index]:
-        """Files are listed for whoever asks for that."""
+        """Return the indexes that the request needs: that of listings of files only if it names their kind."""
         for project in requested_projects(request, view):
             yield self._indexes.content(view, project)
             if FILE_KIND in request.kinds:
                 yield self._indexes.listings(view, project)
 
     def explain(self) -> str:
-        """What it goes by."""
+        """Return the rule in a sentence."""
         return (
             "Looks for the words of the query, and prefers fragments that have more of them, "
             "or rarer ones, or have them in their source or id."
         )
 
     def partition(self, view: StrategyView, part: int, parts: int) -> StrategyView:
-        """Every so-many-th fragment is scored; the statistics stay those of the whole."""
+        """Return one share of a view. The statistics stay those of the whole view."""
         return ViewShare(view, part, parts)
 
     def merge(
         self,
-        request: ContextRequest,  # noqa: ARG002 - the scores have all of it
+        request: ContextRequest,  # noqa: ARG002 - the scores depend on it already
         shares: Sequence[Sequence[ScoredFragment]],
         budget_tokens: int,
     ) -> Sequence[ScoredFragment]:
-        """The best of all shares."""
+        """Return the best fragments of all shares."""
         return merge_shares(shares, budget_tokens, by_score)
 
 
 def _query_terms(request: ContextRequest) -> dict[str, str]:
+    """Return the first terms of the query, each with the word that it stands for."""
     return dict(islice(query_terms(request.query).items(), limits.QUERY_TERMS_MAX))
 
 
 def _scored(words: Mapping[str, str], match: Bm25Match) -> ScoredFragment:
-    """The reason is the words that were asked for: a term may be half of one."""
+    """Return the scored fragment of a match.
+
+    Its reason names the words of the query, because a term may be half of one.
+    """
     row, more = match.row, len(match.terms) - limits.REASON_WORDS_MAX
     found = ", ".join(words[term] for term in match.terms[: limits.REASON_WORDS_MAX])
     reason = found + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,9 @@
-"""What the decisions of a plan and of its ancestors speak of: those who carry a plan out have to know it."""
+"""The plan-decision strategy: fragments that the decisions of a plan and of its ancestors mention.
+
+An agent that carries out a plan has to know what was decided. A decision mentions a fragment if it names the fragment,
+its source or a definition in it, or if it shares rare words with it. Decisions of the plan itself count most, and those
+of each ancestor half as much as those of its child.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +22,20 @@ from stepwell.strategies.index.proximity import ProximityIndex
 from stepwell.strategies.protocol import ContextRequest, DecisionSeen, ScoredFragment, StrategyView
 from stepwell.strategies.ranking import RESULTS_MAX, by_score, fill_budget, has_requested_kind, requested_projects
 
-CONFIDENCE: Final = 0.6  # its confidence if anything was decided
-NAMED: Final = 1.0  # a fragment that a decision names, by its id or by what it is called
-IN_NAMED_SOURCE: Final = 0.5  # a part of a source that it names
-SHARES_WORDS: Final = 0.5  # what has most of its words; the others in proportion
-DECAY: Final = 0.5  # what an ancestor decided counts half as much as what its child did
+CONFIDENCE: Final = 0.6  # if there is any decision
+NAMED: Final = 1.0  # for a fragment whose id or definition a decision names
+IN_NAMED_SOURCE: Final = 0.5  # for a part of a source that a decision names
+SHARES_WORDS: Final = 0.5  # for the fragment that shares most words with the decisions; others in proportion
+DECAY: Final = 0.5  # for each generation between the plan and the ancestor that decided
 
 _QUOTED: Final = re.compile(r"`([^`\n]{1,512})`")
 _TOKEN: Final = re.compile(r"[\w./#:~>-]{2,512}")
 _IS_NAME: Final = re.compile(r"[./#:_~]|[a-z][A-Z]|\d")
-"""What no word of a sentence has: `get` may be a verb, `get_user` is a name."""
+"""A character that no word of a sentence has: `get` may be a verb, `get_user` is a name."""
 
 
 class _Mentioned(Struct):
-    """What decisions say of a fragment, in all, and most of all."""
+    """A fragment that decisions mention: the sum of all scores, and the reason of the largest."""
 
     row: FragmentRow
     score: float = 0.0
@@ -44,7 +49,10 @@ class _Mentioned(Struct):
 
 
 class PlanDecisionStrategy:
-    """Scores by what decisions mention, and by the words that they share with a fragment; nearer plans count more."""
+    """Scores by mentions in decisions, and by the words that decisions share with a fragment.
+
+    Nearer plans count more.
+    """
 
     name: str = "plan-decision"
     capabilities: frozenset[str] = frozenset({"kinds", "plan"})
@@ -54,22 +62,23 @@ class PlanDecisionStrategy:
         self._neighbours: Final = IndexCache(ProximityIndex) if neighbours is None else neighbours
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
-        """0 without a plan, and where nothing was decided."""
+        """Return 0 for a request without a plan, or a plan without decisions."""
         return CONFIDENCE if len(view) and request.plan is not None and request.plan.decisions else 0.0
 
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
-        """What is spoken of, the best first; ties by project and id. As much as `fill` takes."""
+        """Return the mentioned fragments, the best first; ties by project and id."""
         found = [self._scored(request, view, project) for project in requested_projects(request, view)]
         return fill_budget(merge(*found, key=by_score), budget_tokens)
 
     def explain(self) -> str:
-        """What it goes by."""
+        """Return the rule in a sentence."""
         return (
             "Shows what the decisions of the plan and of its ancestors name, or share rare words with; "
             "what a nearer plan decided counts more."
         )
 
     def _scored(self, request: ContextRequest, view: StrategyView, project: str) -> list[ScoredFragment]:
+        """Return the best fragments of one project, the best first."""
         mentioned: dict[str, _Mentioned] = {}
         for generation, decisions in enumerate(_generations(request)):
             weight = DECAY**generation
@@ -87,7 +96,10 @@ class PlanDecisionStrategy:
     def _named(
         self, view: StrategyView, project: str, decisions: Sequence[DecisionSeen]
     ) -> Iterator[tuple[FragmentRow, float, str]]:
-        """Each once, by what names it most exactly."""
+        """Return the fragments that decisions name, each once, with the score of its most exact name.
+
+        An id is more exact than a definition, and a definition more exact than a source.
+        """
         neighbours = self._neighbours.get(view, project)
         best: dict[int, tuple[float, str]] = {}
         for name, decision in _names(decisions).items():
@@ -104,7 +116,8 @@ class PlanDecisionStrategy:
     def _sharing_words(
         self, view: StrategyView, project: str, decisions: Sequence[DecisionSeen]
     ) -> Iterator[tuple[FragmentRow, float, str]]:
-        text = "\n".join(each.text for each in reversed(decisions))  # of a long text, the beginning counts
+        """Return the fragments that share rare words with the decisions."""
+        text = "\n".join(each.text for each in reversed(decisions))  # the latest first: the search reads the beginning
         hits = self._hits.best_of_rarest(text, view, project, limits.DECISION_HITS_MAX, limits.DECISION_TERMS_MAX)
         for hit in hits:
             reason = f"decisions of plan {decisions[0].plan_id} have {hit.words}"
@@ -112,7 +125,7 @@ class PlanDecisionStrategy:
 
 
 def _generations(request: ContextRequest) -> list[list[DecisionSeen]]:
-    """Decisions by how far above the plan they were made, in order of recording; a generation may have none."""
+    """Return the decisions by generation, each in order of recording; a generation may have none."""
     decisions = request.plan.decisions if request.plan else ()
     return [
         [each for each in decisions if min(each.depth, limits.DECISION_GENERATIONS_MAX - 1) == generation]
@@ -121,7 +134,10 @@ def _generations(request: ContextRequest) -> list[list[DecisionSeen]]:
 
 
 def _names(decisions: Sequence[DecisionSeen]) -> dict[str, DecisionSeen]:
-    """What looks like a name in a text, the latest decisions first: in backticks, or like no word of a sentence."""
+    """Return the texts that look like names, with the decision of each: in backticks, or unlike any word of a sentence.
+
+    The latest decisions come first, because the number of names is bounded.
+    """
     found: dict[str, DecisionSeen] = {}
     for decision in reversed(decisions):
         quoted = _QUOTED.findall(decision.text)

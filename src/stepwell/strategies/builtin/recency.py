@@ -1,4 +1,8 @@
-"""Newest first. It knows nothing of what is asked, and so it is what remains when nothing is."""
+"""The recency strategy: the fragments that were written last.
+
+It ignores the query. So its confidence is low, and it matters where the request has no query, or where the other
+strategies leave room. Its work can be divided among workers.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +20,15 @@ from stepwell.strategies.partition import Portion, ViewShare, unwrap_shares
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
 from stepwell.strategies.ranking import RESULTS_MAX, Rank, fill_budget, merge_shares, requested_projects
 
-HALF_LIFE_MS: Final = 24 * 60 * 60 * 1000  # what is a day old counts half as much as what is new
-AGE_MS_MAX: Final = 1_000 * HALF_LIFE_MS  # what is older is equally old: its score could not be told from 0
-_MOMENT_MS_MAX: Final = 1 << 62  # whoever says that it is later means the end of time
-CONFIDENCE_WITHOUT_QUERY: Final = 0.5  # its confidence if nothing particular is asked
-CONFIDENCE_WITH_QUERY: Final = 0.2  # otherwise: that something is new says little about what it is
+HALF_LIFE_MS: Final = 24 * 60 * 60 * 1000  # after a day, a fragment has half of its score
+AGE_MS_MAX: Final = 1_000 * HALF_LIFE_MS  # older fragments count as equally old: a float cannot tell their scores apart
+_MOMENT_MS_MAX: Final = 1 << 62  # a later `as_of_ms` counts as this one, so that ages fit in 64 bits
+CONFIDENCE_WITHOUT_QUERY: Final = 0.5  # for a request without query and focus
+CONFIDENCE_WITH_QUERY: Final = 0.2  # otherwise: the age of a fragment says little about its subject
 
 
 class RecencyStrategy:
-    """Scores by age, which halves the score with each `HALF_LIFE_MS`; of what is equally old, the later revision."""
+    """Scores by age: each `HALF_LIFE_MS` halves the score. Of equally old fragments, the later revision comes first."""
 
     name: str = "recency"
     capabilities: frozenset[str] = frozenset({"time"})
@@ -33,7 +37,7 @@ class RecencyStrategy:
         self._timelines: Final = IndexCache(TimelineIndex) if timelines is None else timelines
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
-        """Low, because it does not look at the query; 0 if there is nothing of that kind."""
+        """Return a low confidence, because the strategy ignores the query; 0 if no fragment is of a requested kind."""
         if not any(
             timeline.has_requested(request) for timeline in self._requested_timelines(request, unwrap_shares(view)[0])
         ):
@@ -41,7 +45,11 @@ class RecencyStrategy:
         return CONFIDENCE_WITH_QUERY if request.query.strip() or request.focus else CONFIDENCE_WITHOUT_QUERY
 
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
-        """The newest. Without `as_of_ms`, now is when the newest of all that was asked for was written."""
+        """Return the newest fragments.
+
+        Without `as_of_ms`, now is the latest write in all requested projects. So the result does not depend on a clock,
+        and all shares of a view use the same moment.
+        """
         whole, portions = unwrap_shares(view)
         timelines = self._requested_timelines(request, whole)
         now_ms = request.as_of_ms
@@ -51,20 +59,20 @@ class RecencyStrategy:
         return fill_budget(merge(*newest, key=_rank), budget_tokens)
 
     def explain(self) -> str:
-        """What it goes by."""
+        """Return the rule in a sentence."""
         return "Prefers what was written last: each day of age halves the score."
 
     def partition(self, view: StrategyView, part: int, parts: int) -> StrategyView:
-        """Every so-many-th fragment."""
+        """Return one share of a view."""
         return ViewShare(view, part, parts)
 
     def merge(
         self,
-        request: ContextRequest,  # noqa: ARG002 - the scores have all of it
+        request: ContextRequest,  # noqa: ARG002 - the scores depend on it already
         shares: Sequence[Sequence[ScoredFragment]],
         budget_tokens: int,
     ) -> Sequence[ScoredFragment]:
-        """The newest of all shares."""
+        """Return the newest fragments of all shares."""
         return merge_shares(shares, budget_tokens, _rank)
 
     def _requested_timelines(self, request: ContextRequest, view: StrategyView) -> list[TimelineIndex]:
@@ -74,7 +82,7 @@ class RecencyStrategy:
 def _newest(
     timeline: TimelineIndex, request: ContextRequest, portions: Sequence[Portion], now_ms: int
 ) -> Iterator[ScoredFragment]:
-    """Those of one project. What came after the moment that counts as now is new."""
+    """Return the newest fragments of one project. A write after the moment that counts as now has the age 0."""
     wanted = timeline.requested_slots(request)
     for part, parts in portions:
         wanted &= timeline.serials % parts == part

@@ -1,4 +1,8 @@
-"""Fragments in slots, with numbers in columns beside them, so that a question looks at all of them at once."""
+"""Fragments in slots with numpy columns beside them, so that a query computes with all fragments at once.
+
+A column is an array with one number for each slot. It grows by doubling. A free slot has `UNUSED` in the column of
+kinds, so that no query selects it.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +27,32 @@ UNUSED: Final = -1
 
 
 class ColumnIndex(SlotIndex):
-    """What kind each fragment is of. Others have more columns."""
+    """An index with one column: the kind of each fragment. Subclasses add further columns.
+
+    Kinds have numeric codes. A code is never reused, so that a stale code in a free slot cannot match a new kind.
+    """
 
     def __init__(self, project: str) -> None:
         super().__init__(project)
         self._kinds: dict[str, int] = {}
-        """The codes of those that there are. None is given twice."""
+        """The codes of the kinds that occur."""
         self._next_code = 0
         self._counts: Counter[str] = Counter()
         self._codes: Ints = np.full(SLOTS_MIN, UNUSED, dtype=np.int64)
 
     def has_requested(self, request: ContextRequest) -> bool:
-        """Whether there is anything of the kinds that are asked for."""
+        """Return True if a fragment is of one of the requested kinds."""
         return bool(self._requested_kinds(request))
 
     def _requested_kinds(self, request: ContextRequest) -> list[str]:
-        """What stands for a whole file is shown only to who names its kind."""
+        """Return the requested kinds that occur.
+
+        Listings of files are included only if the request names their kind.
+        """
         return [kind for kind in self._kinds if (kind in request.kinds if request.kinds else kind != FILE_KIND)]
 
     def requested_slots(self, request: ContextRequest) -> Mask:
-        """Which slots are of the kinds that are asked for."""
+        """Return a mask of the slots whose fragments are of the requested kinds."""
         codes = [self._kinds[kind] for kind in self._requested_kinds(request)]
         return np.isin(self._codes[: len(self._rows)], codes)
 
@@ -64,12 +74,16 @@ class ColumnIndex(SlotIndex):
 
 
 def with_room_for(column: NDArray[S], slot: int) -> NDArray[S]:
-    """A column that has room for a slot: twice as long if it had none."""
+    """Return a column that has a slot: the same one, or a copy of twice the length."""
     return column if slot < len(column) else np.concatenate((column, np.zeros_like(column)))
 
 
 def smallest(keys: Sequence[Ints | Floats], limit: int) -> Ints:
-    """Where the smallest are, by the first key and then by the others; more than `limit` if the last are equal."""
+    """Return the places of the `limit` smallest elements, by the first key and then by the others, in order.
+
+    More than `limit` places are returned if the last of them are equal in all keys: the caller breaks the tie by id. A
+    partition by the first key comes first, because sorting all of a large project would take most of the time.
+    """
     first = keys[0]
     near: Ints = np.arange(len(first))
     if len(first) > limit:

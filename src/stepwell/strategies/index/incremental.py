@@ -1,7 +1,8 @@
-"""What a strategy keeps of a project between questions, brought to any view by what changed.
+"""Indexes that follow a project from view to view.
 
-What is kept of a fragment is told by its row. So it can be brought to any view, also to an older one, and after an
-update that failed in the middle; in each case it says the same as what was made for that view.
+A row tells everything that an index keeps of a fragment (the digest stands for the body). So an index can compare its
+own rows with those of any view, and bring itself to that view: a newer one, an older one, or any one after an update
+that failed in the middle. The result is the same as that of an index built for the view.
 """
 
 from __future__ import annotations
@@ -14,28 +15,35 @@ from stepwell.domain.tiers.model import FragmentRow
 from stepwell.strategies import progress
 from stepwell.strategies.protocol import Changes, SeenFragment, StrategyView
 
-_PROGRESS_FRAGMENTS: Final = 250  # fragments
+_PROGRESS_FRAGMENTS: Final = 250  # between two progress reports: some milliseconds
 
 
 class IncrementalIndex(ABC):
-    """Something about the fragments of one project, at one revision."""
+    """An index of one project's fragments, at one revision.
+
+    The cache of a worker owns it, and one thread uses it. Subclasses implement `_update`, which has to leave an index
+    that can be compared with any view, also if it raises.
+    """
 
     def __init__(self, project: str) -> None:
         self.project: Final = project
         self._at: tuple[str, int] | None = None
-        """The epoch and revision that it has; None while it is being changed, and if that failed."""
+        """The epoch and revision of the index; None during an update, and after one that failed."""
         self._slots: dict[str, int] = {}
-        """Where it keeps what it has of each fragment."""
+        """The slot of each fragment, by id: its place in the arrays of the index."""
 
     def __len__(self) -> int:
         return len(self._slots)
 
     @abstractmethod
     def row(self, fragment_id: str) -> FragmentRow | None:
-        """What is known of a fragment."""
+        """Return the row that the index has of a fragment, or None."""
 
     def catch_up(self, view: StrategyView) -> None:
-        """Follow to a view: by what changed, if it can be told, or by comparing all rows."""
+        """Bring the index to a view: by the changes, if the view can tell them, or by comparing all rows.
+
+        Raise the error of reading a body (`BodyGone`); the next call then compares all rows.
+        """
         if self._at == (view.epoch, view.revision):
             return
         changes = self._changes(view)
@@ -47,6 +55,7 @@ class IncrementalIndex(ABC):
         self._at = (view.epoch, view.revision)
 
     def _changes(self, view: StrategyView) -> Changes | None:
+        """Return the changes from the index's revision to the view's; None if they cannot be told."""
         if self._at is None:
             return None
         epoch, revision = self._at
@@ -54,6 +63,7 @@ class IncrementalIndex(ABC):
         return view.changes(self.project, revision) if is_earlier else None
 
     def _update_by_comparing(self, view: StrategyView) -> None:
+        """Update all fragments whose rows differ from those of the view."""
         rows = view.rows(self.project)
         gone = self._slots.keys() - {row.fragment_id for row in rows}
         different = (row.fragment_id for row in rows if self.row(row.fragment_id) != row)
@@ -61,7 +71,7 @@ class IncrementalIndex(ABC):
         self._update((fragment for fragment in found if fragment is not None), gone, len(rows))
 
     def _with_progress(self, stored: Iterable[SeenFragment], expected: int) -> Iterator[SeenFragment]:
-        """The same, for whoever watches them being read."""
+        """Yield the same fragments, and report the progress of reading them."""
         for done, fragment in enumerate(stored):
             if done % _PROGRESS_FRAGMENTS == 0:
                 progress.report(done, expected, f"reading {self.project}")
@@ -69,11 +79,14 @@ class IncrementalIndex(ABC):
 
     @abstractmethod
     def _update(self, stored: Iterable[SeenFragment], removed: Iterable[str], expected: int) -> None:
-        """Take what is new or different, of which there are at most so many, and forget what is gone."""
+        """Remove fragments, and add or replace others, of which there are at most `expected`."""
 
 
 class SlotIndex(IncrementalIndex):
-    """Each fragment has a slot, to keep there whatever one likes; that of one that is gone is used again."""
+    """An index in which each fragment has one slot, which a later fragment uses again.
+
+    Subclasses keep their data of a fragment by its slot: `_fill_slot` writes it and `_clear_slot` removes it.
+    """
 
     def __init__(self, project: str) -> None:
         super().__init__(project)
@@ -81,12 +94,12 @@ class SlotIndex(IncrementalIndex):
         self._free_slots: list[int] = []
 
     def row(self, fragment_id: str) -> FragmentRow | None:
-        """What is known of a fragment."""
+        """Return the row that the index has of a fragment, or None."""
         slot = self._slots.get(fragment_id)
         return None if slot is None else self._rows[slot]
 
     def at(self, slot: int) -> FragmentRow:
-        """The row of a slot that is in use."""
+        """Return the row of a slot in use."""
         row = self._rows[slot]
         assert row is not None
         return row
@@ -98,6 +111,7 @@ class SlotIndex(IncrementalIndex):
             self._store(fragment)
 
     def _store(self, fragment: SeenFragment) -> None:
+        """Add a fragment, or replace it; do nothing but keep the new row if the data of its slot stay the same."""
         row = fragment.row
         slot = self._slots.get(row.fragment_id)
         if slot is not None and self._is_unaffected_by(slot, row):
@@ -105,7 +119,7 @@ class SlotIndex(IncrementalIndex):
             return
         self._remove(row.fragment_id)
         slot = self._free_slots[-1] if self._free_slots else len(self._rows)
-        self._fill_slot(slot, fragment)  # may fail to read the body: nothing refers to the slot yet
+        self._fill_slot(slot, fragment)  # may raise `BodyGone`: no fragment refers to the slot yet
         if self._free_slots:
             self._rows[self._free_slots.pop()] = row
         else:
@@ -120,13 +134,13 @@ class SlotIndex(IncrementalIndex):
             self._free_slots.append(slot)
 
     def _is_unaffected_by(self, slot: int, row: FragmentRow) -> bool:
-        """Whether all that is kept in a slot is the same for a newer row of the same fragment."""
+        """Return True if the data in a slot are the same for a newer row of the same fragment."""
         return self._rows[slot] == row
 
     @abstractmethod
     def _fill_slot(self, slot: int, fragment: SeenFragment) -> None:
-        """Keep what is needed of a fragment. What can fail comes first."""
+        """Write the data of a fragment. Reading the body comes first, so that a failure leaves the slot as it was."""
 
     @abstractmethod
     def _clear_slot(self, slot: int) -> None:
-        """Forget it. Its row is still there."""
+        """Remove the data of a slot. Its row is still there."""
