@@ -166,6 +166,46 @@ WORKER_END_SECONDS_MAX: Final = 5.0  # what a function left running may hold up 
 FUNCTION_FRAME_BYTES_MAX: Final = 16 * 1024 * MIB  # a function with its arguments, or its result
 FUNCTION_PART_BYTES: Final = MIB  # of a large result, received before other workers have their turn
 CLASSES_KNOWN_MAX: Final = 4_096  # of `__main__`, say, that came back as themselves; then the oldest is copied anew
+REQUEST_DEPTH_MAX: Final = 64  # steps along references: far more than any use has
+REQUEST_TOKENS_MAX: Final = 2**31  # of a budget: larger than the context window of any model
+
+# Indexes and searches of the strategies, in a worker process.
+INDEXED_PROJECTS_MAX: Final = PROJECTS_PER_SESSION_MAX  # whose indexes a worker keeps: no request has more projects
+INDEXED_BODY_BYTES_MAX: Final = MIB  # of a longer body, its beginning: the rest seldom has other terms
+INDEX_BATCH_PIECES: Final = 1 << 20  # read before they become postings: some tens of megabytes
+INDEX_DEAD_SLOTS_MAX: Final = 1_000  # beyond as many as there are fragments: then the slots are numbered anew
+INDEX_PIECES_REMEMBERED_MAX: Final = 1 << 17  # with their terms, while fragments are read: about 20 MB
+INDEX_RUN_POSTINGS_MAX: Final = 1 << 18  # of a run that is merged into another: some milliseconds of a request
+TERM_WORDS_REMEMBERED_MAX: Final = 1 << 15  # with their terms: few words are most of every text
+EMBEDDED_BYTES_MAX: Final = 4_096  # of a body, its beginning: the mean of more words is a mean of everything
+EMBEDDED_WORDS_REMEMBERED_MAX: Final = 1 << 15  # with their vectors, 32 MB: few words are most of every text
+SEMANTIC_FRAGMENTS_MAX: Final = 200_000  # of a view: 20 s to read at first, 40 s on a busy machine, of a task's 60
+QUERY_TERMS_MAX: Final = 128  # the first ones: the commonest take 80 ms together among 100,000 fragments
+RAREST_TERMS_EXAMINED_MAX: Final = 48  # the first of a long text: the rarest of these are looked for
+REASON_WORDS_MAX: Final = 8  # of the query, named in the reason of a hit
+GRAPH_SEEDS_MAX: Final = 32  # hits of a project to start from: a worse hit says little about its neighbours
+GRAPH_EXPANDED_MAX: Final = 256  # fragments of a project whose neighbours are examined
+DECISION_GENERATIONS_MAX: Final = 4  # of ancestors whose words are looked for: older ones count as the last of these
+DECISION_NAMES_MAX: Final = 128  # looked up for each generation: the names that its latest decisions mention
+DECISION_TERMS_MAX: Final = 16  # the rarest of a generation's words
+DECISION_HITS_MAX: Final = 200  # of a generation's words
+DECISION_PARTS_MAX: Final = 64  # of a source that a decision names
+
+# Assembling an answer, in the client.
+EXPAND_SOURCES_MAX: Final = 128  # whose parts are examined: the sources with the best hits
+EXPAND_PARTS_MAX: Final = 10_000  # in these sources: about 10 ms
+EXPAND_ADDED_MAX: Final = 1_000  # parts that become candidates though no strategy named them
+EXPAND_JUDGED_MAX: Final = 16  # of the best hits, searched for the words of the query
+EXPAND_JUDGED_BYTES: Final = 8 * KIB  # of each of these hits
+PACK_LEADERS_MAX: Final = 100  # of the best hits that are tried first
+PACK_SHORTENED_MAX: Final = 32  # tried in a shorter form at the end, for the tokens that are left
+PACK_FILLS_MAX: Final = 3  # how often the tokens that are left over are filled again: each time counts the whole text
+SHORTENED_FROM_BYTES: Final = 64 * KIB  # of a body, from which a shorter form is made: about 2 ms
+SHORTENED_LINE_CHARS_MAX: Final = 200  # of a line in a shorter form
+SIGNATURE_LINES_MAX: Final = 8  # of a signature that has several lines
+SUMMARY_MEMBERS_MAX: Final = 64  # definitions or paragraphs in a summary
+HEADING_CHARS_MAX: Final = 300  # of a source in a heading: its end tells more than its beginning
+REPLAY_NAMED_MAX: Final = 10  # missing bodies that a message names; `details` has all of them
 
 # Changesets.
 CHANGESETS_PER_PLAN_MAX: Final = 1_000
@@ -183,6 +223,11 @@ RECEIPT_ROW_BYTES: Final = 2 * KIB  # of a receipt in a page, without its projec
 
 # Ingesting.
 INGEST_FILE_BYTES_MAX: Final = 4 * MIB  # a larger file is data: about 2,000 fragments that nobody asks for
+INGEST_SNIFFED_BYTES: Final = 8 * KIB  # of a file that are searched for a null byte before all of it is decoded
+INGEST_LINE_CHARS_MAX: Final = 300  # a longer line is no definition and no heading, and would keep a pattern busy
+INGEST_REFERENCE_CHARS_MAX: Final = 200  # a longer reference is no name and no path
+INGEST_TURNS_MAX: Final = 5_000  # of one file: a longer conversation is split by size
+INGEST_TURNS_EXAMINED: Final = 20  # lines, of which half have to be turns before a file counts as a conversation
 INGEST_GIT_SECONDS_MAX: Final = 60.0  # to list what it knows: then the directory is walked
 INGEST_SETTLED_NS: Final = 2_000_000_000  # a file that is younger may change again within one tick of its clock
 INGEST_CHORE_FILES: Final = 16  # that a worker splits at once: what it answers fits in a message, mostly
@@ -232,6 +277,13 @@ UPLOADING_CONNECTIONS_MAX: Final = 4  # each carries the large bodies of one req
 FRAMES_AHEAD_MAX: Final = 16  # that a watch has received and not given out: past it the manager has to wait
 LOOP_THREADS_MAX: Final = 8  # for what takes long, and would hold up the loop
 BUILT_BYTES_MAX: Final = 64 * KIB  # of bodies whose tokens are counted in the loop: about 2 ms; more go to a thread
+
+# Test doubles (`stepwell.testing`).
+CLOCK_STEPS_MAX: Final = 1_000  # in which a clock advances over a long time: about 100 ms
+FAULT_WAIT_SECONDS: Final = 10.0  # for a fault that another thread is about to meet: past it, the test hangs
+LEAK_SETTLE_SECONDS: Final = 3.0  # for what is ending to end: a worker may outlive its manager by 2 s
+LEAK_POLL_SECONDS: Final = 0.01  # between two looks at what is left
+LOCAL_RUNTIME_END_SECONDS_MAX: Final = DRAIN_SECONDS_MAX + 5.0  # for its manager's thread to end
 
 # The store.
 RECENCY_SECONDS: Final = 10.0  # reads are written down this often: a crash forgets the order of later ones
@@ -291,6 +343,7 @@ assert 2 * REPLY_BYTES_MAX < FRAME_BYTES_MAX, "a full reply, and the row that fi
 assert INLINE_BODY_BYTES_MAX < BODY_BYTES_MAX <= ARENA_BYTES * ARENA_LIVE_PERCENT // 100 <= BODIES_BYTES_MAX, (
     "the largest body has room in the arena"
 )
+assert INDEXED_PROJECTS_MAX >= PROJECTS_PER_SESSION_MAX, "a request's indexes fit in the cache together"
 assert RECONNECT_SECONDS_MAX <= SESSION_GRACE_SECONDS, "whoever comes back in time finds its session"
 assert SWEEP_MOVES_MAX <= MOVES_PER_STEP_MAX, "a sweep is a step"
 assert HOT_TTL_MS <= WARM_TTL_MS <= COLD_RETENTION_MS, "tiers are ordered"

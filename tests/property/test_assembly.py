@@ -15,7 +15,7 @@ from stepwell.assembly.receipt import Receipt
 from stepwell.assembly.replay import replay
 from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ContextRequest, DecisionSeen, PlanSeen, ScoredFragment
-from stepwell.strategies.ranking import is_wanted
+from stepwell.strategies.ranking import has_requested_kind
 from tests.support.assembly import count
 from tests.support.strategy_views import MemoryView, Store
 
@@ -138,7 +138,7 @@ def test_the_receipt_is_of_what_was_delivered(question: AssemblyInputs) -> None:
     used = [each for each in question.results if weights[each.strategy] > 0]
     named_keys = {(each.project, each.fragment_id) for result in used for each in result.fragments}
     rows = {row.key: row for project in question.request.projects for row in question.view.rows(project)}
-    assert {key for key in named_keys if is_wanted(question.request, rows[key])} <= entries.keys()
+    assert {key for key in named_keys if has_requested_kind(question.request, rows[key])} <= entries.keys()
     shown = [entry.key for entry in answer.receipt.delivered]
     assert shown == [(each.project, each.fragment_id) for each in answer.fragments]
     for entry in answer.receipt.entries:

@@ -12,9 +12,9 @@ from stepwell.strategies.builtin.plan_decision import PlanDecisionStrategy
 from stepwell.strategies.builtin.recency import RecencyStrategy
 from stepwell.strategies.builtin.semantic import SemanticStrategy
 from stepwell.strategies.builtin.tiered import TieredStrategy
-from stepwell.strategies.index.proximity import Neighbours
+from stepwell.strategies.index.proximity import ProximityIndex
 from stepwell.strategies.protocol import ContextRequest, DecisionSeen, PlanSeen, ScoredFragment, Strategy
-from stepwell.strategies.ranking import is_wanted
+from stepwell.strategies.ranking import has_requested_kind
 from stepwell.strategies.registry import built_in
 from tests.support.strategy_views import MemoryView, Store, found
 
@@ -115,20 +115,20 @@ def test_following_equals_building(walk: list[MemoryView], request: ContextReque
 @given(walks())
 def test_neighbours_are_the_same(walk: list[MemoryView]) -> None:
     """Also where no request looks: what is near to each fragment, and why."""
-    follower = Neighbours("p")
+    follower = ProximityIndex("p")
     for view in walk:
-        fresh = Neighbours("p")
+        fresh = ProximityIndex("p")
         for each in (follower, fresh):
             each.catch_up(view)
         assert near(follower) == near(fresh)
-        assert (follower.linked, len(follower)) == (fresh.linked, len(fresh))
+        assert (follower.linked_share, len(follower)) == (fresh.linked_share, len(fresh))
 
 
-def near(neighbours: Neighbours) -> dict[str, dict[str, tuple[float, str]]]:
+def near(neighbours: ProximityIndex) -> dict[str, dict[str, tuple[float, str]]]:
     return {
         fragment_id: {
             neighbours.at(each.slot).fragment_id: (each.weight, neighbours.reason(each))
-            for each in neighbours.around(slot, 2)
+            for each in neighbours.neighbours_of(slot, 2)
         }
         for fragment_id in IDS
         if (slot := neighbours.slot(fragment_id)) is not None
@@ -177,4 +177,4 @@ def test_answers_are_fit(walk: list[MemoryView], request: ContextRequest) -> Non
             assert (each.tokens, each.revision) == (seen.row.tokens, seen.row.revision)
             assert each.project in request.projects
             assert each.reason
-            assert is_wanted(request, seen.row)
+            assert has_requested_kind(request, seen.row)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepwell import limits
 from stepwell.domain.tiers.source_outline import FILE_KIND, is_content, part_prefix
 from stepwell.strategies.builtin.keyword import KeywordStrategy
 from stepwell.strategies.builtin.recency import RecencyStrategy
-from stepwell.strategies.index import bm25, postings
 from stepwell.strategies.index.bm25 import K1, B, Bm25Index, Weights
-from stepwell.strategies.index.terms import counted, distinct, worth
+from stepwell.strategies.index.terms import distinct_terms, query_weight, term_counts
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment
 from stepwell.strategies.ranking import by_score
 from tests.support.strategy_views import MemoryView, Store, found
@@ -74,10 +74,10 @@ def walks(draw: st.DrawFn) -> list[MemoryView]:
 def sizes(draw: st.DrawFn) -> Bounds:
     """So small that batches end, runs are merged, pieces are forgotten and slots are numbered anew."""
     return {
-        "BATCH_PIECES": draw(st.sampled_from([1, 9, 1_000])),
-        "DEAD_SLOTS_MAX": draw(st.sampled_from([0, 3, 1_000])),
-        "MERGED_MAX": draw(st.sampled_from([0, 9, 1_000])),
-        "PIECES_REMEMBERED_MAX": draw(st.sampled_from([0, 9, 1_000])),
+        "INDEX_BATCH_PIECES": draw(st.sampled_from([1, 9, 1_000])),
+        "INDEX_DEAD_SLOTS_MAX": draw(st.sampled_from([0, 3, 1_000])),
+        "INDEX_RUN_POSTINGS_MAX": draw(st.sampled_from([0, 9, 1_000])),
+        "INDEX_PIECES_REMEMBERED_MAX": draw(st.sampled_from([0, 9, 1_000])),
     }
 
 
@@ -85,7 +85,7 @@ def sizes(draw: st.DrawFn) -> Bounds:
 def bounded(bounds: Bounds) -> Generator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in bounds.items():
-            patch.setattr(postings if hasattr(postings, name) else bm25, name, value)
+            patch.setattr(limits, name, value)
         yield
 
 
@@ -126,7 +126,7 @@ def test_scores_are_what_the_formula_says(walk: list[MemoryView], request: Conte
         for row in filter(is_content, view.rows(project)):
             seen = view.get(row.fragment_id, project=project)
             assert seen is not None
-            body = counted(seen.text) if not seen.body.tobytes().startswith(b"\xff") else {}
+            body = term_counts(seen.text) if not seen.body.tobytes().startswith(b"\xff") else {}
             total = Counter(body)
             fields = (
                 (row.source, weights.source),
@@ -135,17 +135,17 @@ def test_scores_are_what_the_formula_says(walk: list[MemoryView], request: Conte
                 (row.metadata.get("speaker", ""), weights.speaker),
             )
             for text, weight in fields:
-                for term, count in counted(text).items():
+                for term, count in term_counts(text).items():
                     total[term] += weight * count
             counts[row.fragment_id], lengths[row.fragment_id] = total, sum(body.values())
         mean = sum(lengths.values()) / len(lengths) if any(lengths.values()) else 1.0
-        for term in distinct(request.query):
+        for term in distinct_terms(request.query):
             having = [fragment_id for fragment_id, total in counts.items() if term in total]
             idf = math.log(1 + (len(counts) - len(having) + 0.5) / (len(having) + 0.5))
             for fragment_id in having:
                 norm = K1 * (1 - B + B * lengths[fragment_id] / mean)
                 count, key = counts[fragment_id][term], (project, fragment_id)
-                expected[key] = expected.get(key, 0) + worth(term) * idf * count / (count + norm)
+                expected[key] = expected.get(key, 0) + query_weight(term) * idf * count / (count + norm)
     asked = ContextRequest(projects=request.projects, query=request.query)
     results = found(KeywordStrategy(), asked, view, 10_000)
     assert {(each.project, each.fragment_id): each.score for each in results} == pytest.approx(expected, abs=1e-9)
@@ -191,6 +191,6 @@ def test_confidence_is_a_share(walk: list[MemoryView], request: ContextRequest) 
 @given(st.text() | TEXTS)
 def test_what_is_stored_is_what_is_asked(text: str) -> None:
     """A text has the same terms as a query and as a body, none of them empty, all of them in lower case."""
-    terms = list(distinct(text))
-    assert terms == list(counted(text))
+    terms = list(distinct_terms(text))
+    assert terms == list(term_counts(text))
     assert all(term == term.lower() and term.strip("_.") for term in terms)

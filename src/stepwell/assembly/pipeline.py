@@ -18,6 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from stepwell import limits
 from stepwell.assembly.answer import Answer
 from stepwell.assembly.candidate import Allotment, AnswerPiece, Scored
 from stepwell.assembly.components import DEFAULT, Components
@@ -30,7 +31,6 @@ from stepwell.assembly.stages.pack import NOTHING, PackContext, Packed, without
 from stepwell.assembly.stages.preamble import Summary
 from stepwell.assembly.stages.select import sound
 
-FILLS_MAX: Final = 3  # how often what is left over is filled again
 LEFT_OVER: Final = 0.01  # of the budget: less is not worth another count
 LEFT_OVER_TOKENS: Final = 8
 
@@ -98,7 +98,7 @@ class _Layout:
         beside = sum(self._question.count(f"{each}\n\n") for each in self._sections(NOTHING, by_key))
         packed = self._components.pack(scored, self._budget - beside, self._kit, NOTHING)
         laid = self._fitted(packed, by_key)
-        for _ in range(FILLS_MAX):
+        for _ in range(limits.PACK_FILLS_MAX):
             left = self._budget - laid.tokens
             if left < max(LEFT_OVER_TOKENS, LEFT_OVER * self._budget):
                 break

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
+from stepwell import limits
 from stepwell.assembly.candidate import AnswerPiece
 from stepwell.assembly.fencing import FENCE, fenced, text_of
 from stepwell.assembly.inputs import Key
 from stepwell.assembly.stages.dedupe import TURN
 from stepwell.assembly.stages.depth import CODE, ELLIPSIS
 
-_HEADING_CHARS_MAX: Final = 300  # of a source: its end tells more
 _UNFIT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # a name may be meant to confuse a terminal
 
 
@@ -120,8 +120,8 @@ def _gap(lines: tuple[int, int] | None) -> str:
 def _title(piece: AnswerPiece, *, shows_project: bool) -> str:
     """On one line, whatever it is called."""
     name = _UNFIT.sub("?", " ".join((piece.source or piece.fragment_id).split()))
-    if len(name) > _HEADING_CHARS_MAX:
-        name = ELLIPSIS + name[-_HEADING_CHARS_MAX:]
+    if len(name) > limits.HEADING_CHARS_MAX:
+        name = ELLIPSIS + name[-limits.HEADING_CHARS_MAX :]
     return f"{piece.project} {name}" if shows_project else name
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
+from stepwell import limits
 from stepwell.assembly.answer import Answer, StrategyReport
 from stepwell.assembly.candidate import AnswerPiece
 from stepwell.assembly.inputs import Count, Failure
@@ -15,8 +15,6 @@ from stepwell.assembly.texts import GONE, Unreadable, read
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import BodyGone, InvalidArgument
 from stepwell.strategies.protocol import StrategyView
-
-_NAMED_MAX: Final = 10  # in a message: who needs the others asks for the details
 
 
 def replay(receipt: Receipt, view: StrategyView, count: Count) -> Answer:
@@ -30,7 +28,8 @@ def replay(receipt: Receipt, view: StrategyView, count: Count) -> Answer:
         else:
             pieces.append(_piece(entry, text))
     if gone:
-        named = ", ".join(gone[:_NAMED_MAX]) + (f" and {len(gone) - _NAMED_MAX} more" if len(gone) > _NAMED_MAX else "")
+        more = len(gone) - limits.REPLAY_NAMED_MAX
+        named = ", ".join(gone[: limits.REPLAY_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
         raise BodyGone(f"bodies that this receipt names were changed or deleted since: {named}", fragment_ids=gone)
     return _answer(receipt, pieces, count)
 

@@ -9,10 +9,7 @@ from msgspec import Struct
 
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.errors import BodyGone
-from stepwell.limits import KIB
 from stepwell.strategies.protocol import StrategyView
-
-OPENING_BYTES: Final = 64 * KIB  # of a body, to make something shorter of: about 2 ms
 
 GONE: Final = "its body is gone"
 NO_TEXT: Final = "its body is no text"

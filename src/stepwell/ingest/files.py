@@ -26,7 +26,6 @@ CHORE: Final = "split-files"
 BINARY: Final = "it is binary"
 NOT_UTF8: Final = "it is not UTF-8"
 
-_SNIFFED_BYTES: Final = 8 * limits.KIB
 
 Count = Callable[[bytes], int]
 """The tokens of a body."""
@@ -176,7 +175,7 @@ def _open(path: str, flags: int) -> int:
 
 def _unfit(data: bytes) -> str:
     """Why it is no text."""
-    if b"\0" in data[:_SNIFFED_BYTES]:
+    if b"\0" in data[: limits.INGEST_SNIFFED_BYTES]:
         return BINARY
     try:
         text = data.decode()

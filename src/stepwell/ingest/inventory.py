@@ -21,7 +21,6 @@ from stepwell.ingest.files import FileRequest
 from stepwell.ingest.split import VERSION
 
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
-_PROJECT_CHARS_MAX: Final = 128
 
 
 class KnownFile(Struct):
@@ -114,5 +113,5 @@ def root_name(root: Path) -> str:
 
 def project_name(root: Path) -> str:
     """The project that a directory is, if nobody gives it another name."""
-    name = _UNFIT.sub("-", root.name).strip("-._")[:_PROJECT_CHARS_MAX]
+    name = _UNFIT.sub("-", root.name).strip("-._")[: limits.PROJECT_CHARS_MAX]
     return name or "project"

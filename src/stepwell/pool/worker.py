@@ -56,7 +56,7 @@ from stepwell.protocol.messages import (
     WorkerAccepted,
 )
 from stepwell.strategies import progress
-from stepwell.strategies.payload import StrategyResult, StrategyTask, ViewAt, encoder, work_decoder
+from stepwell.strategies.payload import StrategyResult, StrategyTask, ViewAt, encoder, task_decoder
 from stepwell.strategies.protocol import Partitioned, ScoredFragment, Strategy, StrategyView
 from stepwell.strategies.registry import Registry
 from stepwell.telemetry import configure
@@ -192,7 +192,7 @@ class Worker:
         """Every exception is the task's, and none is the worker's; but one that ran out of memory ends with it."""
         recycle = self._is_told_all = False
         try:
-            with progress.heard_by(lambda done, total, note: self._progress(task, done, total, note)):
+            with progress.reporting_to(lambda done, total, note: self._progress(task, done, total, note)):
                 result, fault = self._result(task), None
         except (RuntimeLost, OutcomeUnknown):
             raise
@@ -208,7 +208,7 @@ class Worker:
         if chore := chores.CHORES.get(task.strategy):
             return chore(task.payload)
         begun_s = time.perf_counter()
-        work = work_decoder.decode(task.payload)
+        work = task_decoder.decode(task.payload)
         strategy = self._registry[task.strategy]
         request = work.request
         _require_scope(task, work)

@@ -1,4 +1,8 @@
-"""A plain function as a strategy: what a notebook tries before it becomes a package."""
+"""A plain function as a strategy, for experiments in a notebook or a test.
+
+`Registry.add` wraps any function of request, view and budget in a `FunctionStrategy`. A strategy that is worth a
+package has a class of its own, with a `can_handle` that knows when to be silent.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,11 @@ StrategyFunction = Callable[[ContextRequest, StrategyView, int], Sequence[Scored
 
 
 class FunctionStrategy:
-    """A function of request, view and budget in tokens. It is sure of itself: whoever gave it wants it to be asked."""
+    """A strategy made of one function of request, view and budget in tokens.
+
+    Its name is that of the function, with hyphens. Its confidence is always 1, because a program that passes a function
+    wants it to be used.
+    """
 
     def __init__(self, function: StrategyFunction, name: str | None = None) -> None:
         own = getattr(function, "__name__", type(function).__name__)
@@ -21,18 +29,22 @@ class FunctionStrategy:
         self.capabilities: frozenset[str] = frozenset()
         self._function: Final = function
 
-    def can_handle(self, request: ContextRequest, view: StrategyView) -> float:  # noqa: ARG002 - only it could tell
-        """Always 1."""
+    def can_handle(self, request: ContextRequest, view: StrategyView) -> float:  # noqa: ARG002 - the protocol's signature
+        """Return 1: only the function itself could tell."""
         return 1.0
 
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
-        """What the function returns."""
+        """Return the result of the function.
+
+        Raise `InvalidArgument` if an element is no `ScoredFragment`: here the message can still name the strategy,
+        while in the client it would be a decoding error of a worker's message.
+        """
         scored = tuple(self._function(request, view, budget_tokens))
         for each in scored:
             require_instance(each, (ScoredFragment,), f"{self.name} is to return ScoredFragments")
         return scored
 
     def explain(self) -> str:
-        """The first lines of the function's own docstring."""
+        """Return the first paragraph of the function's docstring, on one line."""
         documented = inspect.getdoc(self._function) or f"The function {self.name}."
         return documented.partition("\n\n")[0].replace("\n", " ")

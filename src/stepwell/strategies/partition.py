@@ -1,4 +1,9 @@
-"""The share of a view that one of several workers looks at."""
+"""Views that are divided among several workers.
+
+A view is divided by the serial numbers of its fragments: worker `part` of `parts` sees each fragment whose serial
+leaves the remainder `part`. A fragment keeps its serial for life, so an update never moves it to another share. Serials
+are dense, so shares have about the same size.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +16,14 @@ from stepwell.errors import InvalidArgument
 from stepwell.strategies.protocol import Changes, SeenFragment, StrategyView
 
 Portion = tuple[int, int]
-"""Which part, of how many."""
+"""The number of a share, counted from 0, and the number of shares."""
 
 
 class ViewShare(Struct, frozen=True):
-    """Every so-many-th fragment of a view, in order of creation.
+    """One of several disjoint shares of a view; together they are the view.
 
-    A strategy whose scores depend on the others takes its statistics from the whole, so that the number of parts does
-    not show in the result.
+    A strategy whose scores depend on other fragments (BM25 does) takes its statistics from `whole`. Then the number of
+    shares does not show in the result.
     """
 
     whole: StrategyView
@@ -48,20 +53,25 @@ class ViewShare(Struct, frozen=True):
         return (fragment for fragment in self.whole if self.has(fragment.row))
 
     def has(self, row: FragmentRow) -> bool:
-        """Whether a fragment of the whole is in this share."""
+        """Return True if a fragment of the whole view is in this share."""
         return row.serial % self.parts == self.part
 
     def rows(self, project: str) -> Sequence[FragmentRow]:
-        """What is known of those fragments of a project that are in this share."""
+        """Return the rows of a project's fragments that are in this share, in order of creation."""
         return [row for row in self.whole.rows(project) if self.has(row)]
 
     def get(self, fragment_id: str, *, project: str | None = None) -> SeenFragment | None:
-        """One fragment, if it is in this share."""
+        """Return one fragment, or None if it does not exist or is in another share."""
         fragment = self.whole.get(fragment_id, project=project)
         return fragment if fragment is not None and self.has(fragment.row) else None
 
     def changes(self, project: str, since: int) -> Changes | None:
-        """What happened to this share. What was deleted and made again may have gone from one share to another."""
+        """Return the changes of this share since a revision, or None if the whole view cannot tell them.
+
+        A fragment that was deleted and created again has another serial, and may have moved to another share. Such a
+        fragment is reported as removed from this one, also if it was in another one before: removing an unknown
+        fragment does nothing.
+        """
         changes = self.whole.changes(project, since)
         if changes is None:
             return None
@@ -71,19 +81,20 @@ class ViewShare(Struct, frozen=True):
 
 
 class _Changes(Struct, frozen=True):
+    """The changes of a share: see `protocol.Changes`."""
+
     stored: Sequence[SeenFragment]
     removed: frozenset[str]
 
 
-def unshared(view: StrategyView) -> tuple[StrategyView, tuple[Portion, ...]]:
-    """The whole that a view is a share of, and which share; a share may have been shared again."""
+def unwrap_shares(view: StrategyView) -> tuple[StrategyView, tuple[Portion, ...]]:
+    """Return the whole view that a view is a share of, and which share it is.
+
+    A share may have been divided again. The result names the innermost share first; a view that is no share has no
+    portions.
+    """
     portions: list[Portion] = []
     while isinstance(view, ViewShare):
         portions.append((view.part, view.parts))
         view = view.whole
     return view, tuple(portions)
-
-
-def in_portions(row: FragmentRow, portions: Sequence[Portion]) -> bool:
-    """Whether a fragment is in the share."""
-    return all(row.serial % parts == part for part, parts in portions)

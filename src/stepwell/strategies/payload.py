@@ -1,4 +1,9 @@
-"""What a client gives to a worker and gets back: the manager carries it, and does not look into it."""
+"""The message that carries a request to a worker, and the one that carries its result back.
+
+The client encodes a `StrategyTask`, the manager stores and forwards it as bytes that it does not decode, and the worker
+answers with an encoded `StrategyResult`. Both are arrays of positional fields: a new field needs a default and goes
+last.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,12 @@ from stepwell.strategies.protocol import ContextRequest, ScoredFragment
 
 
 class ViewAt(Struct, frozen=True, array_like=True):
-    """The view that a strategy has to look at: that of its client, and of the other strategies of the same request."""
+    """The position of the view that a strategy has to look at.
+
+    The client takes it once for a request, so that all strategies and the client itself look at the same revision,
+    however much is stored meanwhile. `catalogues` says where the list of each project's fragments ends in shared
+    memory.
+    """
 
     epoch: str
     revision: int
@@ -18,14 +28,19 @@ class ViewAt(Struct, frozen=True, array_like=True):
 
 
 class Share(Struct, frozen=True, array_like=True):
-    """Which part of how many of a view."""
+    """The number of a share of a view, counted from 0, and the number of shares."""
 
     part: int
     parts: int
 
 
 class StrategyTask(Struct, frozen=True, array_like=True):
-    """A request for one strategy. `shares` are to be merged, in place of looking at anything."""
+    """A request for one strategy.
+
+    There are three kinds. With a `view` and no `share`, the strategy looks at the whole view. With a `share`, it looks
+    at that share. With `shares`, there is no view: the worker merges results that other workers returned for their
+    shares.
+    """
 
     request: ContextRequest
     budget_tokens: int
@@ -35,16 +50,19 @@ class StrategyTask(Struct, frozen=True, array_like=True):
 
 
 class StrategyResult(Struct, frozen=True, array_like=True):
-    """What a strategy would show, the best first, and on which state."""
+    """The fragments that a strategy would show, the best first, and the revision of the view that it looked at.
+
+    `seconds` is the time that the worker spent on it, without the time in the queue.
+    """
 
     strategy: str
     fragments: tuple[ScoredFragment, ...]
     revision: int
     confidence: float
     explanation: str = ""
-    seconds: float = 0.0  # of work
+    seconds: float = 0.0
 
 
 encoder = Encoder()
-work_decoder: Decoder[StrategyTask] = Decoder(StrategyTask)
+task_decoder: Decoder[StrategyTask] = Decoder(StrategyTask)
 result_decoder: Decoder[StrategyResult] = Decoder(StrategyResult)

@@ -1,4 +1,9 @@
-"""How far a strategy is, for whoever waits for it: `report(done, total)`, from anywhere inside `assemble`."""
+"""Progress reports of a strategy to the client that waits for it.
+
+A strategy calls `report(done, total)` from anywhere inside `assemble`, for instance while it builds an index. It does
+not need to know about tasks or connections: the worker installs a listener around the call. The listeners are a global
+of the process, because a worker runs one strategy at a time.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +16,14 @@ _listeners: list[Listener] = []
 
 
 def report(done: int, total: int, note: str = "") -> None:
-    """Say how much is done. Outside a worker nobody hears it."""
+    """Report how much is done, if a listener is installed. Outside a worker the call does nothing."""
     if _listeners:
         _listeners[-1](done, total, note)
 
 
 @contextmanager
-def heard_by(listener: Listener) -> Generator[None]:
-    """Within it, somebody does."""
+def reporting_to(listener: Listener) -> Generator[None]:
+    """Send all reports that are made inside the block to a listener. Blocks nest; the innermost listener hears."""
     _listeners.append(listener)
     try:
         yield

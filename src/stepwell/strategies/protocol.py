@@ -1,7 +1,12 @@
-"""What a strategy is: a function of a request and a view to scored fragments, and nothing else.
+"""The types of a strategy: its request, the view that it looks at, and the scored fragments that it returns.
 
-It runs in a worker process, on the state at one revision, and may keep what it has computed for the next time: a
-worker has one instance of each, and gives it one request at a time. Nothing that it does can hurt anybody else.
+A strategy is a pure function of a request and a view. It runs in a worker process, on the state at one revision. It may
+keep what it has computed for the next request: a worker has one instance of each strategy, and gives it one request at
+a time. Nothing that a strategy does can change the state or reach another worker.
+
+Requests are frozen Structs that check themselves, so a `ContextRequest` that exists is valid, in the program that made
+it and in the worker that decoded it. Views, fragments and strategies are `Protocol`s: `stepwell.View` is a view, and so
+is the in-memory view of a test.
 """
 
 from __future__ import annotations
@@ -26,8 +31,22 @@ _Breadth = Annotated[
         description=f"a breadth is a whole number from 0 to {limits.PAGE_ROWS_MAX}",
     ),
 ]
-_Depth = Annotated[int, Meta(ge=0, le=64, description="a depth is a whole number from 0 to 64")]
-_Budget = Annotated[int, Meta(ge=1, le=2**31, description="a budget is at least one token, and at most 2,147,483,648")]
+_Depth = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=limits.REQUEST_DEPTH_MAX,
+        description=f"a depth is a whole number from 0 to {limits.REQUEST_DEPTH_MAX}",
+    ),
+]
+_Budget = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=limits.REQUEST_TOKENS_MAX,
+        description=f"a budget is at least one token, and at most {limits.REQUEST_TOKENS_MAX:,}",
+    ),
+]
 _Ancestry = Annotated[
     int,
     Meta(
@@ -38,14 +57,14 @@ _Ancestry = Annotated[
 ]
 
 if TYPE_CHECKING:
-    # What may be given; what is there is a tuple.
+    # A caller may pass any sequence; `__post_init__` stores a tuple.
     _Projects = Sequence[str]
     _Focus = Sequence[str]
     _Kinds = Sequence[str]
     _Preferred = Sequence[str]
     _Decisions = Sequence["DecisionSeen"]
 else:
-    # A value inside a tuple is refused with the advice of the whole, which therefore has both.
+    # msgspec refuses an element with the description of the whole tuple. So each description gives the bounds of both.
     _Projects = Annotated[
         tuple[ProjectName, ...],
         Meta(
@@ -92,32 +111,39 @@ _Moment = Annotated[int, Meta(ge=0, description="a moment is in milliseconds sin
 
 @checked
 class DecisionSeen(Struct, frozen=True, array_like=True):
-    """A decision that still stands, of a plan or of one of its ancestors."""
+    """A decision that still stands, of a plan or of one of its ancestors.
+
+    `depth` says how far above the plan it was made: 0 is the plan's own decision, 1 that of its parent.
+    """
 
     decision_id: Identifier
     plan_id: Identifier
     question: Text
     choice: Text
     rationale: Text
-    depth: _Ancestry = 0  # how far above: 0 is the plan's own, 1 its parent's
+    depth: _Ancestry = 0
 
     def __post_init__(self) -> None:
         check(self)
 
     @property
     def text(self) -> str:
-        """All that it says."""
+        """The question, the choice and the rationale, one to a line."""
         return f"{self.question}\n{self.choice}\n{self.rationale}"
 
 
 @checked
 class PlanSeen(Struct, frozen=True, array_like=True):
-    """What a plan brings along to a question: what was decided, and what its parent has seen."""
+    """The part of a plan that goes with a request: its decisions, and the compressed context of its parent.
+
+    The decisions are bounded in number and in characters, because a request has to fit into a task. `bounded` makes a
+    value that fits; the constructor raises `InvalidArgument`.
+    """
 
     plan_id: Identifier
     phase: Label
     decisions: _Decisions = ()
-    skeleton: Text = ""  # the parent's context, compressed
+    skeleton: Text = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.decisions, tuple):
@@ -134,9 +160,10 @@ class PlanSeen(Struct, frozen=True, array_like=True):
 
     @classmethod
     def bounded(cls, plan_id: str, phase: str, decisions: Iterable[DecisionSeen], skeleton: str = "") -> PlanSeen:
-        """With as many decisions as there is room for: the nearest first, and of one plan's the last that was made.
+        """Return a value with as many of the decisions as there is room for.
 
-        They are given in the order of recording, and kept in it.
+        The decisions of nearer plans come first, and of one plan the latest ones. The result keeps the order in which
+        they are given, which is the order of recording.
         """
         given = list(enumerate(decisions))
         kept: list[tuple[int, DecisionSeen]] = []
@@ -152,18 +179,26 @@ class PlanSeen(Struct, frozen=True, array_like=True):
 
 @checked
 class ContextRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody wants to know, and what the answer may cost. Lists are taken for tuples."""
+    """A question to strategies, and the budget of the answer. Any sequence is accepted where a tuple is stored.
+
+    - `focus`: ids or sources to start from.
+    - `kinds`: the kinds of fragments to show; none means all but listings of files.
+    - `breadth`, `depth`: how far the graph strategy follows references and neighbours.
+    - `strategies`: the preferred strategies; none means all that are offered.
+    - `as_of_ms`: the moment that counts as now; None means the latest write that the view has.
+    - `plan`: the plan for which the question is asked.
+    """
 
     projects: _Projects
     query: Text = ""
-    focus: _Focus = ()  # ids or sources to begin at
-    kinds: _Kinds = ()  # none: of every kind
+    focus: _Focus = ()
+    kinds: _Kinds = ()
     breadth: _Breadth = 8
     depth: _Depth = 1
     budget_tokens: _Budget = 4_000
-    strategies: _Preferred = ()  # those that are preferred
-    as_of_ms: _Moment | None = None  # what counts as now; None: when it is asked
-    plan: PlanSeen | None = None  # for whose sake it is asked
+    strategies: _Preferred = ()
+    as_of_ms: _Moment | None = None
+    plan: PlanSeen | None = None
 
     def __post_init__(self) -> None:
         require_instance(self.plan, (PlanSeen, type(None)), "plan is a PlanSeen")
@@ -177,42 +212,67 @@ class ContextRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ScoredFragment(Struct, frozen=True, array_like=True, gc=False):
-    """A fragment that a strategy would show, and how much it thinks of it. Higher is better; only the order counts."""
+    """A fragment that a strategy would show, with its score.
+
+    A higher score is better. The scale is the strategy's own: the fusion of several strategies rescales it. `tokens`
+    and `revision` are those of the body that the strategy saw. `reason` says in a few words why the fragment was
+    chosen.
+    """
 
     project: str
     fragment_id: str
     score: float
     tokens: int
-    revision: int  # of its body
+    revision: int
     reason: str = ""
 
 
 class StrategyView(Protocol):
-    """All fragments of some projects at one revision. `stepwell.View` is one."""
+    """All fragments of some projects at one revision. `stepwell.View` implements it.
+
+    A view is immutable. Rows are in memory; a body is read when it is asked for, and raises `BodyGone` if it was
+    deleted since.
+    """
 
     @property
-    def epoch(self) -> str: ...
+    def epoch(self) -> str:
+        """The name of the state's history. Revisions of different epochs cannot be compared."""
+        ...
+
     @property
     def revision(self) -> int: ...
     @property
     def projects(self) -> tuple[str, ...]: ...
     def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[SeenFragment]: ...
+    def __iter__(self) -> Iterator[SeenFragment]:
+        """Iterate over all fragments, project by project, in order of creation."""
+        ...
+
     def rows(self, project: str) -> Sequence[FragmentRow]:
-        """What is known of a project's fragments, without their bodies, in order of creation."""
+        """Return the rows of a project's fragments, without their bodies, in order of creation."""
         ...
 
     def get(self, fragment_id: str, *, project: str | None = None) -> SeenFragment | None:
-        """One fragment."""
+        """Return one fragment, or None if the view has none of that id.
+
+        `project` may be left out in a view of exactly one project.
+        """
         ...
 
     def changes(self, project: str, since: int) -> Changes | None:
-        """What happened to a project after a revision of this epoch; None if that cannot be told any more."""
+        """Return what changed in a project after a revision of this epoch.
+
+        None means that the view cannot tell, because the revision is too old; the caller then compares all rows.
+        """
         ...
 
 
 class SeenFragment(Protocol):
-    """A fragment in a view."""
+    """A fragment in a view: its row, and its body, which is read on demand.
+
+    `body` raises `BodyGone` if the body was deleted after the view was opened. `text` also raises `UnicodeDecodeError`
+    if the body is not UTF-8.
+    """
 
     @property
     def row(self) -> FragmentRow: ...
@@ -223,7 +283,9 @@ class SeenFragment(Protocol):
 
 
 class Changes(Protocol):
-    """Fragments that are new or different, and the ids of those that are gone."""
+    """The difference between two revisions of a project: fragments that are new or changed, and the ids of deleted
+    ones.
+    """
 
     @property
     def stored(self) -> Sequence[SeenFragment]: ...
@@ -233,42 +295,57 @@ class Changes(Protocol):
 
 @runtime_checkable
 class Strategy(Protocol):
-    """Answers a request with scored fragments."""
+    """A strategy: ranks the fragments of a view for a request.
+
+    `name` is 1 to 64 lower case letters, digits and hyphens. `capabilities` says which parts of a request the strategy
+    looks at, such as "query", "focus" and "plan"; the assembly gives little weight to a strategy that does not look at
+    what is asked.
+    """
 
     name: str
     capabilities: frozenset[str]
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
-        """How much it has to say to this, from 0 to 1."""
+        """Return how much the strategy has to say to this request, from 0 (nothing) to 1."""
         ...
 
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
-        """The fragments that it would show, the best first, in as many tokens or a little more."""
+        """Return the fragments that the strategy would show, the best first.
+
+        They have about `budget_tokens` tokens together. A little more is useful, because other strategies name some of
+        the same fragments: see `ranking.fill_budget`.
+        """
         ...
 
     def explain(self) -> str:
-        """In a sentence or two, what it goes by."""
+        """Return a sentence or two on how the strategy ranks."""
         ...
 
 
 @runtime_checkable
 class Partitioned(Protocol):
-    """What a strategy has, besides, whose work can be shared by several workers."""
+    """The two further methods of a strategy whose work can be divided among several workers.
+
+    The client sends one task for each share to any free worker, and then one task that merges the results.
+    """
 
     def partition(self, view: StrategyView, part: int, parts: int) -> StrategyView:
-        """The share of a view that one worker looks at. Together the shares are the view, and no two overlap."""
+        """Return the share of a view that one worker looks at.
+
+        The shares are disjoint, and together they are the view.
+        """
         ...
 
     def merge(
         self, request: ContextRequest, shares: Sequence[Sequence[ScoredFragment]], budget_tokens: int
     ) -> Sequence[ScoredFragment]:
-        """What all shares come to; the same, however many there are."""
+        """Return the result for the whole view from the results for its shares; the same, however many there are."""
         ...
 
 
 class StrategyInfo(Struct, frozen=True, array_like=True):
-    """What others have to know of a strategy to ask for it."""
+    """The description of a strategy that workers publish, and clients choose by. `capabilities` is sorted."""
 
     name: StrategyName
-    capabilities: tuple[str, ...]  # sorted
-    is_partitioned: bool  # its work can be shared by several workers
+    capabilities: tuple[str, ...]
+    is_partitioned: bool

@@ -1,4 +1,8 @@
-"""How many of its fragments a strategy gives: enough for whoever packs them to have a choice, and no more."""
+"""The rules of ranking that all strategies share: how many fragments a result has, and which rows qualify.
+
+A result has about twice the tokens of the budget. With less, the assembly has no choice when two strategies name the
+same fragment; more would cost time in each later stage and show nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +16,23 @@ from stepwell.domain.tiers.source_outline import is_content
 from stepwell.errors import InvalidArgument
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
 
-RESULTS_MAX: Final = limits.PAGE_ROWS_MAX
-MARGIN: Final = 2  # times the budget: some are left out because another strategy has them, or something fits better
+RESULTS_MAX: Final = limits.PAGE_ROWS_MAX  # fragments of one result
+MARGIN: Final = 2  # times the budget: some fragments are also named by another strategy, or do not fit in the end
 
 Rank = tuple[float | int | str, ...]
+"""A sort key of fragments: the smallest comes first."""
 
 
 def by_score(fragment: ScoredFragment) -> Rank:
-    """The best first; of those that are equally good, by project and id."""
+    """Return the sort key of the usual order: the highest score first, ties by project and id."""
     return -fragment.score, fragment.project, fragment.fragment_id
 
 
-def fill(ranked: Iterable[ScoredFragment], budget_tokens: int) -> tuple[ScoredFragment, ...]:
-    """The beginning of a ranking that has `MARGIN` times the budget, or `RESULTS_MAX` fragments.
+def fill_budget(ranked: Iterable[ScoredFragment], budget_tokens: int) -> tuple[ScoredFragment, ...]:
+    """Return the beginning of a ranking that has `MARGIN` times the budget, or `RESULTS_MAX` fragments.
 
-    What is larger than the budget is given, because there may be a shallower form of it, but fills nothing.
+    A fragment that is larger than the whole budget is included, because the assembly may show a shorter form of it. It
+    does not count, because it may also be left out.
     """
     if budget_tokens < 1:
         raise InvalidArgument(f"a budget is at least one token, not {budget_tokens}")
@@ -41,18 +47,25 @@ def fill(ranked: Iterable[ScoredFragment], budget_tokens: int) -> tuple[ScoredFr
     return tuple(taken)
 
 
-def merged(
+def merge_shares(
     shares: Sequence[Sequence[ScoredFragment]], budget_tokens: int, rank: Callable[[ScoredFragment], Rank]
 ) -> tuple[ScoredFragment, ...]:
-    """What `fill` gives for the whole: of each share, it took as many as it would have taken from the whole."""
-    return fill(sorted(chain.from_iterable(shares), key=rank), budget_tokens)
+    """Return what `fill_budget` returns for the whole view, from the results for its shares.
+
+    The result is exact: each share has at least as many of its best fragments as the result for the whole view takes of
+    it.
+    """
+    return fill_budget(sorted(chain.from_iterable(shares), key=rank), budget_tokens)
 
 
-def asked_for(request: ContextRequest, view: StrategyView) -> list[str]:
-    """The projects of a request that the view has, in the view's order."""
+def requested_projects(request: ContextRequest, view: StrategyView) -> list[str]:
+    """Return the projects of a request that the view has, in the view's order."""
     return [project for project in view.projects if project in request.projects]
 
 
-def is_wanted(request: ContextRequest, row: FragmentRow) -> bool:
-    """Whether a row is of a kind that was asked for. One that stands for a file is shown to whoever names its kind."""
+def has_requested_kind(request: ContextRequest, row: FragmentRow) -> bool:
+    """Return True if a row is of a kind that the request asks for.
+
+    A listing of a file is found only by a request that names its kind: its text repeats names that its parts have, too.
+    """
     return row.kind in request.kinds if request.kinds else is_content(row)

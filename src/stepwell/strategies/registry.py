@@ -1,7 +1,7 @@
-"""Strategies by name: our own, those of installed packages, and those that a program or an operator gives.
+"""Strategies by name: built in, from installed packages, and given by a program or an operator.
 
-Somebody else's package that cannot be loaded costs its own strategy only: what is wrong with it is in `problems`. A
-mistake of the caller, such as a name that is taken, is raised.
+An installed package that cannot be loaded costs its own strategy only: the reason is kept in `problems`, and a client
+that asks for that strategy reads it. A mistake of the caller, such as a name that is taken, is raised.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from stepwell.strategies.builtin.recency import RecencyStrategy
 from stepwell.strategies.builtin.semantic import SemanticStrategy
 from stepwell.strategies.builtin.tiered import TieredStrategy
 from stepwell.strategies.function_strategy import FunctionStrategy, StrategyFunction
-from stepwell.strategies.index.incremental import IndexCache
-from stepwell.strategies.index.index_cache import Indexes
-from stepwell.strategies.index.keyword_hits import Hits
-from stepwell.strategies.index.proximity import Neighbours
-from stepwell.strategies.index.timeline import Timeline
+from stepwell.strategies.index.index_cache import Bm25IndexCache, IndexCache
+from stepwell.strategies.index.keyword_hits import KeywordSearch
+from stepwell.strategies.index.proximity import ProximityIndex
+from stepwell.strategies.index.timeline import TimelineIndex
 from stepwell.strategies.protocol import Partitioned, Strategy, StrategyInfo
 
 GROUP: Final = "stepwell.strategies"
+"""The group of entry points under which packages offer strategies."""
 
 _ADVICE: Final = (
     "give an object with name, capabilities, can_handle, assemble and explain, its class, a function that makes one, "
@@ -41,9 +41,13 @@ _METHODS: Final = ("can_handle", "assemble", "explain")
 
 
 def built_in() -> tuple[Strategy, ...]:
-    """Our own. What several of them need of a project is kept once: a worker gives them one request at a time."""
-    indexes, neighbours, timelines = Indexes(), IndexCache(Neighbours), IndexCache(Timeline)
-    hits = Hits(indexes)
+    """Return the strategies that come with stepwell.
+
+    They share one cache for each kind of index, so that a project is indexed once for all of them. That needs no lock,
+    because a worker gives its strategies one request at a time.
+    """
+    indexes, neighbours, timelines = Bm25IndexCache(), IndexCache(ProximityIndex), IndexCache(TimelineIndex)
+    hits = KeywordSearch(indexes)
     return (
         KeywordStrategy(indexes),
         RecencyStrategy(timelines),
@@ -55,13 +59,16 @@ def built_in() -> tuple[Strategy, ...]:
 
 
 class Registry:
-    """The strategies of a process. A worker asks its own instances."""
+    """The strategies of one process, by name.
+
+    A worker has one registry, with an instance of each strategy that it offers. Only the worker's thread uses it.
+    """
 
     def __init__(self, candidates: Iterable[object] | None = None) -> None:
-        """With the built-in ones, unless others are given."""
+        """Register the built-in strategies, or `candidates` in place of them."""
         self._strategies: dict[str, Strategy] = {}
         self.problems: Final[dict[str, str]] = {}
-        """Of entry points and texts that could not be loaded: the reason."""
+        """The reasons of all entry points and texts that could not be loaded, by name."""
         for candidate in built_in() if candidates is None else candidates:
             self.add(candidate)
 
@@ -75,6 +82,7 @@ class Registry:
         return name in self._strategies
 
     def __getitem__(self, name: str) -> Strategy:
+        """Return a strategy. Raise `NotFound` with the reason, if it is one that could not be loaded."""
         if name not in self._strategies:
             reason = self.problems.get(name)
             known = ", ".join(self) or "none"
@@ -82,12 +90,16 @@ class Registry:
         return self._strategies[name]
 
     def describe(self) -> tuple[StrategyInfo, ...]:
-        """All of them, by name."""
-        return tuple(_described(self[name]) for name in self)
+        """Return the descriptions of all strategies, by name."""
+        return tuple(_info(self[name]) for name in self)
 
     def add(self, candidate: object) -> Strategy:
-        """A strategy, its class, a function that makes one, or a function that is one."""
-        strategy = _strategy(candidate)
+        """Register a strategy and return it.
+
+        The candidate is a strategy, its class, a function without arguments that makes one, or a function of request,
+        view and budget. Raise `InvalidArgument` if it is none of these, if its name is taken, or if there are too many.
+        """
+        strategy = _as_strategy(candidate)
         if strategy.name in self._strategies:
             raise InvalidArgument(f"there is a strategy {strategy.name!r} already: give this one another name")
         if len(self) == limits.STRATEGIES_MAX:
@@ -96,15 +108,23 @@ class Registry:
         return strategy
 
     def load_entry_points(self) -> None:
-        """What installed packages offer, in an order that does not depend on the order of installation."""
+        """Register the strategies of installed packages. A failure becomes a problem.
+
+        The order is that of their names, so that it does not depend on the order of installation which of two equal
+        names wins.
+        """
         for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
             try:
                 self.add(point.load())
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's package may do anything
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - an installed package may raise anything
                 self.problems[point.name] = _reason(error)
 
     def load(self, text: str) -> Strategy | None:
-        """What `module:attribute` names; None if that cannot be imported or made, and then it is a problem."""
+        """Register the strategy that the text `module:attribute` names, and return it.
+
+        Return None, and record a problem, if it cannot be imported or made. Raise `InvalidArgument` if the text or the
+        strategy is malformed.
+        """
         module, colon, path = text.partition(":")
         if not (module and colon and path):
             raise InvalidArgument(f"{text!r} is not 'module:attribute': give for instance 'package.module:MyStrategy'")
@@ -115,12 +135,12 @@ class Registry:
             return self.add(found)
         except InvalidArgument:
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's module may do anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - an operator's module may raise anything
             self.problems[text] = _reason(error)
             return None
 
 
-def _described(strategy: Strategy) -> StrategyInfo:
+def _info(strategy: Strategy) -> StrategyInfo:
     return StrategyInfo(strategy.name, tuple(sorted(strategy.capabilities)), isinstance(strategy, Partitioned))
 
 
@@ -128,29 +148,32 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[: limits.ERROR_CHARS_MAX]
 
 
-def _strategy(candidate: object) -> Strategy:
+def _as_strategy(candidate: object) -> Strategy:
+    """Return the strategy that a candidate is, or makes. Raise `InvalidArgument` if it is none."""
     if not isinstance(candidate, type) and isinstance(candidate, Strategy):
-        return _checked(candidate)
+        return _validated(candidate)
     if _is_strategy_function(candidate):
-        return _checked(FunctionStrategy(candidate))
-    made = _made(candidate)
+        return _validated(FunctionStrategy(candidate))
+    made = _built(candidate)
     if isinstance(made, type) or not isinstance(made, Strategy):
         raise InvalidArgument(f"{candidate!r:.200} is no strategy: {_ADVICE}")
-    return _checked(made)
+    return _validated(made)
 
 
 def _is_strategy_function(candidate: object) -> TypeGuard[StrategyFunction]:
+    """Return True if the candidate can be called with request, view and budget. Raise if it is a coroutine."""
     if inspect.iscoroutinefunction(candidate):
         raise InvalidArgument(f"{candidate!r:.200} is a coroutine: a worker calls a strategy, and does not await it")
-    return not isinstance(candidate, type) and _takes(candidate, 3)
+    return not isinstance(candidate, type) and _accepts_arguments(candidate, 3)
 
 
-def _made(candidate: object) -> object:
-    """What a class or a factory makes."""
-    return cast("Callable[[], object]", candidate)() if _takes(candidate, 0) else None
+def _built(candidate: object) -> object:
+    """Return the object that a class or a factory makes; None if the candidate cannot be called without arguments."""
+    return cast("Callable[[], object]", candidate)() if _accepts_arguments(candidate, 0) else None
 
 
-def _takes(candidate: object, count: int) -> bool:
+def _accepts_arguments(candidate: object, count: int) -> bool:
+    """Return True if the candidate can be called with `count` positional arguments."""
     if not callable(candidate):
         return False
     try:
@@ -160,8 +183,12 @@ def _takes(candidate: object, count: int) -> bool:
     return True
 
 
-def _checked(strategy: Strategy) -> Strategy:
-    """Held to what a type checker would have told its author."""
+def _validated(strategy: Strategy) -> Strategy:
+    """Return a strategy, or raise `InvalidArgument` for mistakes that a type checker would have found.
+
+    The `Protocol` check of `isinstance` looks at names only; an attribute of the wrong type would fail later, in a
+    worker.
+    """
     try:
         msgspec.convert(strategy.name, StrategyName)
         msgspec.convert(strategy.capabilities, frozenset[str])

@@ -11,7 +11,6 @@ from stepwell import limits
 from stepwell.errors import InvalidArgument
 from stepwell.manager import state_owner
 
-_STEPS: Final = 1_000  # about 100 ms
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -48,7 +47,7 @@ class Clock:
         if passed < timedelta(0):
             raise InvalidArgument(f"a clock does not go back: {passed.total_seconds():g} s is less than nothing")
         end_ms = self._passed_ms + round(passed.total_seconds() * 1000)
-        step_ms = max(int(limits.SWEEP_SECONDS * 1000), (end_ms - self._passed_ms) // _STEPS)
+        step_ms = max(int(limits.SWEEP_SECONDS * 1000), (end_ms - self._passed_ms) // limits.CLOCK_STEPS_MAX)
         self._catch_up()  # what has arrived before has happened before
         while True:
             self._passed_ms = min(self._passed_ms + step_ms, end_ms)

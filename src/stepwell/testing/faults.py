@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, get_args
 
+from stepwell import limits
 from stepwell.client.client import Client
 from stepwell.domain.commands import AnyCommand
 from stepwell.errors import InvalidArgument
@@ -26,7 +27,6 @@ Asked = Request | TransactionRequest | PartlyDecodedRequest
 """A message with commands in it."""
 
 _COMMANDS: Final = frozenset(each.__name__ for each in get_args(AnyCommand))
-_WAIT_SECONDS: Final = 10.0  # for what another thread is about to do: more, and the test hangs
 
 
 class FaultKind(enum.Enum):
@@ -76,7 +76,7 @@ class Fault:
         """Whether it has happened as often as it should."""
         return self.hits == len(self._window)
 
-    def wait(self, timeout_s: float = _WAIT_SECONDS) -> None:
+    def wait(self, timeout_s: float = limits.FAULT_WAIT_SECONDS) -> None:
         """Wait until it has happened once, in another thread."""
         if not self._hit.wait(timeout_s):
             raise AssertionError(f"{self} did not happen within {timeout_s:g} s")

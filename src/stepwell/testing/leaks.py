@@ -23,10 +23,7 @@ from typing import NamedTuple
 
 import multiprocess.resource_tracker
 
-SETTLE_SECONDS = 3.0
-"""How long what is ending may take to end: more than the 2 s that a worker may outlive its manager."""
-
-POLL_SECONDS = 0.01
+from stepwell import limits
 
 _TAG = "STEPWELL_LEAK_CHECK"
 _STANDARD_STREAMS = 2
@@ -44,7 +41,7 @@ Snapshot = frozenset[Resource]
 
 
 @contextmanager
-def no_leaks(settle_seconds: float = SETTLE_SECONDS) -> Generator[None]:
+def no_leaks(settle_seconds: float = limits.LEAK_SETTLE_SECONDS) -> Generator[None]:
     """Fail if the block leaves behind what was not there before; an error of the block itself comes first."""
     _start_helpers()
     before = _snapshot()
@@ -86,7 +83,7 @@ def _left_behind(before: Snapshot, settle_seconds: float) -> list[Resource]:
     deadline = time.monotonic() + settle_seconds
     never = threading.Event()
     while (left := _new_since(before)) and time.monotonic() < deadline:
-        never.wait(POLL_SECONDS)
+        never.wait(limits.LEAK_POLL_SECONDS)
     return sorted(left)
 
 

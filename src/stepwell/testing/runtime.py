@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
@@ -41,8 +41,6 @@ from stepwell.transport.address import listen, private_directory
 if TYPE_CHECKING:  # most tests need no strategy, and they take as long to import as all else together
     from stepwell.strategies.registry import Registry
     from stepwell.testing.worker import LocalWorker
-
-_END_SECONDS_MAX: Final = limits.DRAIN_SECONDS_MAX + 5.0
 
 
 class LocalRuntime:
@@ -157,7 +155,7 @@ class LocalRuntime:
 
     def _end(self) -> None:
         self._mailbox.post(lambda: self._loop.stop("closed") if self._loop is not None else None)
-        self._thread.join(_END_SECONDS_MAX)
+        self._thread.join(limits.LOCAL_RUNTIME_END_SECONDS_MAX)
         os.close(self._door)
         if self._thread.is_alive():
             raise RuntimeFault("the manager did not end: it meets no end of what it has to do")

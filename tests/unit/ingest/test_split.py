@@ -10,7 +10,6 @@ import pytest
 from stepwell import limits
 from stepwell.ingest.splitters.languages import LANGUAGES, language_of
 from stepwell.ingest.splitters.lines import Border, Lines, stretches
-from stepwell.ingest.splitters.turns import TURNS_MAX
 from stepwell.ingest.splitters.windows import PART_BYTES_MAX
 from tests.support.ingest import BODY, FILLER, lines, named, parts
 
@@ -306,8 +305,9 @@ def test_lines_of_json_that_are_no_conversation() -> None:
 
 def test_a_conversation_without_end_is_split_by_size() -> None:
     turn = '{"speaker": "A", "text": "x"}\n'
-    assert len(parts("a.jsonl", turn * TURNS_MAX)) == TURNS_MAX
-    assert len(parts("a.jsonl", turn * (TURNS_MAX + 1))) < TURNS_MAX
+    turns_max = limits.INGEST_TURNS_MAX
+    assert len(parts("a.jsonl", turn * turns_max)) == turns_max
+    assert len(parts("a.jsonl", turn * (turns_max + 1))) < turns_max
 
 
 def test_windows() -> None:

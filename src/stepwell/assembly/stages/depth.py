@@ -15,15 +15,13 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
+from stepwell import limits
 from stepwell.assembly.candidate import DepthName, Form
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import Outline
 
 CODE: Final = "code"
 ELLIPSIS: Final = "…"
-LINE_CHARS_MAX: Final = 200  # of a line that stands for more
-SIGNATURE_LINES_MAX: Final = 8  # over which a signature may go
-MEMBERS_MAX: Final = 64
 
 _DEFINITION: Final = re.compile(
     r"^[ \t]*(?:(?:async|export|default|public|private|protected|internal|static|final|abstract|pub(?:\([a-z]+\))?"
@@ -55,7 +53,7 @@ def full(row: FragmentRow, text: str) -> Iterator[Form]:  # noqa: ARG001 - the o
 
 def _summary(row: FragmentRow, text: str) -> str:
     pattern = _DEFINITION if row.kind == CODE else _PARAGRAPH
-    members = list(islice((found[found.lastindex or 0] for found in pattern.finditer(text)), MEMBERS_MAX))
+    members = [found[found.lastindex or 0] for found in islice(pattern.finditer(text), limits.SUMMARY_MEMBERS_MAX)]
     if len(members) < 2:  # noqa: PLR2004 - one member is no more than the signature
         return ""
     return "\n".join([*_cut(members), ELLIPSIS])
@@ -73,7 +71,7 @@ def _code_signature(lines: list[str]) -> list[str]:
     """Up to where the brackets of the definition are closed, and the first line of what documents it."""
     start = next((number for number, line in enumerate(lines) if _DEFINITION.match(line)), 0)
     end, depth = start, 0
-    for end, line in enumerate(lines[start : start + SIGNATURE_LINES_MAX], start):  # noqa: B007 - where it ended counts
+    for end, line in enumerate(lines[start : start + limits.SIGNATURE_LINES_MAX], start):  # noqa: B007 - where it ended counts
         depth += sum(map(line.count, "([{")) - sum(map(line.count, ")]}"))
         if depth <= 0 or line.rstrip().endswith("{"):
             break
@@ -87,13 +85,12 @@ def _listing(row: FragmentRow, text: str) -> str:  # noqa: ARG001 - the others' 
     if not name:
         return ""
     where = f"lines {outline.lines[0]}-{outline.lines[1]}, " if outline.lines else ""
-    return f"- {name[:LINE_CHARS_MAX]} ({where}{row.tokens} tokens)"
+    return f"- {name[: limits.SHORTENED_LINE_CHARS_MAX]} ({where}{row.tokens} tokens)"
 
 
 def _cut(lines: Iterable[str]) -> list[str]:
-    return [
-        line.rstrip() if len(line) <= LINE_CHARS_MAX else line[:LINE_CHARS_MAX].rstrip() + ELLIPSIS for line in lines
-    ]
+    chars_max = limits.SHORTENED_LINE_CHARS_MAX
+    return [line.rstrip() if len(line) <= chars_max else line[:chars_max].rstrip() + ELLIPSIS for line in lines]
 
 
 _SHORTENED: Final[tuple[tuple[DepthName, Callable[[FragmentRow, str], str]], ...]] = (

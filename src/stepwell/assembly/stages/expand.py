@@ -20,25 +20,19 @@ from heapq import nsmallest
 from itertools import islice, pairwise
 from typing import Final
 
+from stepwell import limits
 from stepwell.assembly.candidate import Candidate, Fused
 from stepwell.assembly.inputs import Key
 from stepwell.assembly.texts import read
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.limits import KIB
 from stepwell.strategies.index import terms
 from stepwell.strategies.protocol import ContextRequest, StrategyView
-from stepwell.strategies.ranking import is_wanted
+from stepwell.strategies.ranking import has_requested_kind
 
 REACH_TOKENS: Final = 400.0  # at this distance a hit counts 1/e
 SPREAD: Final = 2.0  # what a hit is worth to what stands right beside it, if it has nothing of what is asked
-JUDGED_MAX: Final = 16  # of the best hits that are looked into for the words of the question
-JUDGED_BYTES: Final = 8 * KIB  # of each
 SPREAD_MIN: Final = 0.05  # if it has all of it: so little that neighbours only fill what is left
 SUPPORT_MIN: Final = 0.05  # of a part that nobody has named, before that counts; with less it is not considered
-ADDED_MAX: Final = 1_000  # parts that nobody has named
-SOURCES_MAX: Final = 128  # that are looked at: those with the best hits
-TERMS_MAX: Final = 128  # of a question
-PARTS_MAX: Final = 10_000  # in them: about 10 ms
 
 Expand = Callable[[ContextRequest, StrategyView, Sequence[Fused]], tuple[Candidate, ...]]
 Sources = Mapping[Key, Sequence[FragmentRow]]
@@ -60,7 +54,7 @@ def nearby(request: ContextRequest, view: StrategyView, fused: Sequence[Fused]) 
                 named.append(Candidate(hit.key, row, hit.relevance, worth, place, hit.votes))
             elif support >= SUPPORT_MIN:
                 added.append(Candidate((project, row.fragment_id), row, 0.0, worth, place, (), near))
-    return (*named, *nsmallest(ADDED_MAX, added, key=_by_support), *map(_alone, hits.values()))
+    return (*named, *nsmallest(limits.EXPAND_ADDED_MAX, added, key=_by_support), *map(_alone, hits.values()))
 
 
 def alone(request: ContextRequest, view: StrategyView, fused: Sequence[Fused]) -> tuple[Candidate, ...]:  # noqa: ARG001 - the others' signature
@@ -79,10 +73,10 @@ def sources(request: ContextRequest, view: StrategyView, fused: Sequence[Fused])
     for project in {project: None for project, _ in best}:
         wanted = {source for of, source in best if of == project}
         for row in [row for row in view.rows(project) if row.source in wanted]:  # of 100,000, most are not
-            if is_wanted(request, row):
+            if has_requested_kind(request, row):
                 found[project, row.source].append(row)
     kept: dict[Key, Sequence[FragmentRow]] = {}
-    room = PARTS_MAX
+    room = limits.EXPAND_PARTS_MAX
     for key, parts in found.items():
         room -= len(parts)
         if room < 0:
@@ -109,20 +103,22 @@ def _best_sources(fused: Sequence[Fused]) -> list[Key]:
         key = each.row.project, each.row.source
         if each.row.source and each.relevance > best.get(key, 0.0):
             best[key] = each.relevance
-    return nsmallest(SOURCES_MAX, best, key=lambda key: (-best[key], key))
+    return nsmallest(limits.EXPAND_SOURCES_MAX, best, key=lambda key: (-best[key], key))
 
 
 def _unanswered(request: ContextRequest, view: StrategyView, fused: Sequence[Fused]) -> float:
     """Which part of the question's words the best hit lacks that has most of them; 0 if nothing is asked in words."""
-    worths = {term: terms.worth(term) for term in islice(terms.distinct(request.query), TERMS_MAX)}
-    best = nsmallest(JUDGED_MAX, fused, key=lambda each: (-each.relevance, each.key))
-    texts = [text for each in best if isinstance(text := read(view, each.row, JUDGED_BYTES), str)]
+    worths = {
+        term: terms.query_weight(term) for term in islice(terms.distinct_terms(request.query), limits.QUERY_TERMS_MAX)
+    }
+    best = nsmallest(limits.EXPAND_JUDGED_MAX, fused, key=lambda each: (-each.relevance, each.key))
+    texts = [text for each in best if isinstance(text := read(view, each.row, limits.EXPAND_JUDGED_BYTES), str)]
     lacking = [_lacking(worths, text) for text in texts] if worths else [0.0]
     return min(lacking, default=1.0)
 
 
 def _lacking(worths: Mapping[str, float], text: str) -> float:
-    has = terms.counted(text)
+    has = terms.term_counts(text)
     return sum(worth for term, worth in worths.items() if term not in has) / sum(worths.values())
 
 

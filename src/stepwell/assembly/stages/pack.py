@@ -13,11 +13,12 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from stepwell import limits
 from stepwell.assembly.candidate import AnswerPiece, Form, Scored
 from stepwell.assembly.inputs import Count, Key
 from stepwell.assembly.render import gap, heading, shown
 from stepwell.assembly.stages.depth import Depth
-from stepwell.assembly.texts import OPENING_BYTES, Unreadable, read
+from stepwell.assembly.texts import Unreadable, read
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import Outline
 from stepwell.strategies.protocol import StrategyView
@@ -27,8 +28,6 @@ BYTES_PER_TOKEN_MAX: Final = 64  # what has more for each token that is left doe
 STRONG: Final = 0.75  # of the best score: what is as good as this and does not fit is shortened at once, if it is large
 LARGE_PART: Final = 4  # what needs more than a quarter of the room is large
 LEAD_PART: Final = 4  # a quarter of the room is for the best hits
-LEADERS_MAX: Final = 100  # of them that are tried
-SHORTENED_MAX: Final = 32  # that are tried at the end, for what is left
 
 NO_ROOM: Final = "there was no room for it"
 SHORTENED: Final = "all of it did not fit"
@@ -79,7 +78,7 @@ def dense(scored: Sequence[Scored], room_tokens: int, kit: PackContext, packed: 
             box.put_shorter(each, room_tokens // LARGE_PART)
     for each in left_out:
         box.put_full(each)
-    for each in left_out[:SHORTENED_MAX]:
+    for each in left_out[: limits.PACK_SHORTENED_MAX]:
         box.put_shorter(each, box.left)
     return Packed(box.placed, box.unreadable)
 
@@ -90,7 +89,7 @@ def _lead(scored: Sequence[Scored], box: _Box, room_tokens: int) -> None:
     So a fusion has the first hits of its members also where there is room for few.
     """
     kept_free = room_tokens - room_tokens // LEAD_PART
-    for each in nsmallest(LEADERS_MAX, scored, key=_by_relevance):
+    for each in nsmallest(limits.PACK_LEADERS_MAX, scored, key=_by_relevance):
         is_huge = each.candidate.row.tokens > room_tokens // 2
         if each.candidate.relevance <= 0 or not (box.put_full(each, kept_free=kept_free) or is_huge):
             break
@@ -164,7 +163,7 @@ class _Box:
         key, row = scored.candidate.key, scored.candidate.row
         if self.left < TOKENS_MIN or key in self.placed or key in self.unreadable:
             return
-        text = read(self._kit.view, row, OPENING_BYTES)
+        text = read(self._kit.view, row, limits.SHORTENED_FROM_BYTES)
         if isinstance(text, Unreadable):
             self.unreadable[key] = text.reason
             return

@@ -15,7 +15,7 @@ from stepwell.domain.tiers.model import FragmentRow
 from stepwell.errors import InvalidArgument
 from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyInfo, StrategyView
-from stepwell.strategies.ranking import is_wanted
+from stepwell.strategies.ranking import has_requested_kind
 
 FALLBACK: Final = "keyword"  # needs nothing but words, and is always there
 PREFERENCE: Final = 0.25  # added to the confidence of a strategy that the request prefers
@@ -95,7 +95,7 @@ def _checked(
             if seen is None:
                 return f"returned {fragment.fragment_id!r:.200}, which does not exist"
             rows[key] = seen.row
-        if is_wanted(request, rows[key]):
+        if has_requested_kind(request, rows[key]):
             wanted.append(fragment)
     return tuple(wanted)
 

@@ -12,8 +12,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from stepwell import limits
 from stepwell.ingest.splitters.languages import Language
-from stepwell.ingest.splitters.lines import LINE_CHARS_MAX, Border, Lines, indent
+from stepwell.ingest.splitters.lines import Border, Lines, indent
 
 _WHOLE_BYTES_MAX: Final = 1_000  # of a class that is one part, members and all
 
@@ -48,7 +49,7 @@ def _found(lines: Lines, language: Language, pattern: re.Pattern[str]) -> Iterat
     inside: list[_Open] = []
     above = 0
     for number, line in enumerate(lines.texts):
-        if len(line) > LINE_CHARS_MAX or (match := pattern.match(line)) is None:
+        if len(line) > limits.INGEST_LINE_CHARS_MAX or (match := pattern.match(line)) is None:
             continue
         column = indent(line)
         while inside and inside[-1].column >= column:

@@ -8,7 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from stepwell.ingest.splitters.lines import LINE_CHARS_MAX, Border, Lines
+from stepwell import limits
+from stepwell.ingest.splitters.lines import Border, Lines
 
 SEPARATOR: Final = " > "
 
@@ -108,7 +109,7 @@ def _marked(lines: Lines, pattern: re.Pattern[str]) -> Iterator[_Heading]:
 def _shown(lines: Lines, number: int) -> str:
     """A line without its end, or nothing if it is too long to be a heading."""
     line = lines.texts[number]
-    return line.rstrip("\r\n") if len(line) <= LINE_CHARS_MAX else ""
+    return line.rstrip("\r\n") if len(line) <= limits.INGEST_LINE_CHARS_MAX else ""
 
 
 def _front_matter(lines: Lines) -> int:

@@ -12,8 +12,6 @@ from typing import Final
 
 from msgspec import Struct
 
-LINE_CHARS_MAX: Final = 300  # a longer one is no definition and no heading, and would keep a pattern busy
-
 _TAB_COLUMNS: Final = 4
 
 

@@ -14,7 +14,6 @@ from typing import Final
 from stepwell import limits
 from stepwell.ingest.splitters.languages import Language
 
-_REF_CHARS_MAX: Final = 200
 _CALL: Final = re.compile(
     r"(?<![\w.$])(?<!def )(?<!fn )(?<!func )(?<!function )([A-Za-z_$][\w$]*(?:(?:\.|::|->)[A-Za-z_$][\w$]*)*)[ \t]*\("
 )
@@ -59,7 +58,9 @@ def of_prose(text: str, source: str) -> tuple[str, ...]:
 
 
 def _bounded(found: Iterable[str]) -> tuple[str, ...]:
-    return tuple(each for each in found if each and len(each) <= _REF_CHARS_MAX)[: limits.OUTLINE_REFS_MAX]
+    return tuple(each for each in found if each and len(each) <= limits.INGEST_REFERENCE_CHARS_MAX)[
+        : limits.OUTLINE_REFS_MAX
+    ]
 
 
 def _imported(text: str, source: str, language: Language) -> Iterator[str]:

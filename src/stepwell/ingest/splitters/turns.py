@@ -7,14 +7,13 @@ from typing import Final, cast
 import msgspec
 from msgspec import Struct
 
+from stepwell import limits
 from stepwell.ingest.splitters.lines import Border, Lines
 
 ENDINGS: Final = (".jsonl", ".ndjson")
-TURNS_MAX: Final = 5_000  # of one file: what has more is split by size
 
 _TEXTS: Final = ("text", "content", "utterance", "message", "body", "value")
 _SPEAKERS: Final = ("speaker", "role", "author", "from", "sender", "user", "name")
-_EXAMINED: Final = 20  # turns, before it is believed to be a conversation
 
 _decoder = msgspec.json.Decoder(dict[str, object])
 
@@ -36,9 +35,10 @@ def borders(lines: Lines) -> list[Border] | None:
         turn = turn_of(line)
         turns += turn is not None
         found.append(Border(number, speaker=turn.speaker if turn else "", is_alone=True))
-        if len(found) > TURNS_MAX or (len(found) == _EXAMINED and 2 * turns < _EXAMINED):
+        is_other = len(found) == limits.INGEST_TURNS_EXAMINED and 2 * turns < limits.INGEST_TURNS_EXAMINED
+        if is_other or len(found) > limits.INGEST_TURNS_MAX:
             return None
-    return found if turns and 2 * turns >= min(len(found), _EXAMINED) else None
+    return found if turns and 2 * turns >= min(len(found), limits.INGEST_TURNS_EXAMINED) else None
 
 
 def turn_of(line: str) -> DialogueTurn | None:

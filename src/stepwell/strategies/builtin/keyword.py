@@ -1,4 +1,9 @@
-"""By the words of the query (BM25): what has most of them, and of the rarer ones, comes first."""
+"""The keyword strategy: fragments that have the words of the query, ranked by BM25.
+
+A fragment that has more of the words, or rarer ones, comes first. The strategy needs no model and no metadata, so it is
+also the fallback when no other strategy has an answer. Its work can be divided among workers: each scores its share
+with the statistics of the whole view.
+"""
 
 from __future__ import annotations
 
@@ -8,83 +13,85 @@ from heapq import merge
 from itertools import islice
 from typing import Final
 
+from stepwell import limits
 from stepwell.domain.tiers.source_outline import FILE_KIND
-from stepwell.strategies.index.bm25 import Bm25Index, Match
-from stepwell.strategies.index.index_cache import Indexes
-from stepwell.strategies.index.terms import asked
-from stepwell.strategies.partition import ViewShare, unshared
+from stepwell.strategies.index.bm25 import Bm25Index, Bm25Match
+from stepwell.strategies.index.index_cache import Bm25IndexCache
+from stepwell.strategies.index.terms import query_terms
+from stepwell.strategies.partition import ViewShare, unwrap_shares
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
-from stepwell.strategies.ranking import RESULTS_MAX, asked_for, by_score, fill, merged
-
-QUERY_TERMS_MAX: Final = 128  # the first ones: the commonest take 80 ms together among 100,000 fragments
-_REASON_TERMS_MAX: Final = 8
+from stepwell.strategies.ranking import RESULTS_MAX, by_score, fill_budget, merge_shares, requested_projects
 
 
 class KeywordStrategy:
-    """Scores by the words that a fragment and the query share.
+    """Scores by the words that a fragment shares with the query.
 
-    All statistics are of the fragment's own project: what another one holds changes no score.
+    All statistics come from the fragment's own project: the contents of another project change no score.
     """
 
     name: str = "keyword"
     capabilities: frozenset[str] = frozenset({"query", "kinds"})
 
-    def __init__(self, indexes: Indexes | None = None) -> None:
-        self._indexes: Final = Indexes() if indexes is None else indexes
+    def __init__(self, indexes: Bm25IndexCache | None = None) -> None:
+        self._indexes: Final = Bm25IndexCache() if indexes is None else indexes
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
-        """Which share of the query's terms occurs, each counted by its weight, in the project that has most."""
-        whole, _ = unshared(view)
-        words = _asked(request)
-        indexes = self._asked_for(request, whole) if words else ()
-        return max((index.share([*words]) for index in indexes), default=0.0)
+        """Return the share of the query's terms that occur, weighted by their rarity, in the best of the projects."""
+        whole, _ = unwrap_shares(view)
+        words = _query_terms(request)
+        indexes = self._requested_indexes(request, whole) if words else ()
+        return max((index.coverage([*words]) for index in indexes), default=0.0)
 
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
-        """What matches, the best first; ties by project and id. As much as `fill` takes."""
-        whole, portions = unshared(view)
-        words = _asked(request)
+        """Return the matching fragments, the best first; ties by project and id."""
+        whole, portions = unwrap_shares(view)
+        words = _query_terms(request)
         matches = [
             index.best([*words], RESULTS_MAX, kinds=request.kinds, portions=portions)
-            for index in (self._asked_for(request, whole) if words else ())
+            for index in (self._requested_indexes(request, whole) if words else ())
         ]
         scored = (map(partial(_scored, words), each) for each in matches)
-        return fill(merge(*scored, key=by_score), budget_tokens)
+        return fill_budget(merge(*scored, key=by_score), budget_tokens)
 
-    def _asked_for(self, request: ContextRequest, view: StrategyView) -> Iterator[Bm25Index]:
-        """Files are listed for whoever asks for that."""
-        for project in asked_for(request, view):
-            yield self._indexes.index(view, project)
+    def _requested_indexes(self, request: ContextRequest, view: StrategyView) -> Iterator[Bm25Index]:
+        """Return the indexes that the request needs: that of listings of files only if it names their kind."""
+        for project in requested_projects(request, view):
+            yield self._indexes.content(view, project)
             if FILE_KIND in request.kinds:
-                yield self._indexes.files(view, project)
+                yield self._indexes.listings(view, project)
 
     def explain(self) -> str:
-        """What it goes by."""
+        """Return the rule in a sentence."""
         return (
             "Looks for the words of the query, and prefers fragments that have more of them, "
             "or rarer ones, or have them in their source or id."
         )
 
     def partition(self, view: StrategyView, part: int, parts: int) -> StrategyView:
-        """Every so-many-th fragment is scored; the statistics stay those of the whole."""
+        """Return one share of a view. The statistics stay those of the whole view."""
         return ViewShare(view, part, parts)
 
     def merge(
         self,
-        request: ContextRequest,  # noqa: ARG002 - the scores have all of it
+        request: ContextRequest,  # noqa: ARG002 - the scores depend on it already
         shares: Sequence[Sequence[ScoredFragment]],
         budget_tokens: int,
     ) -> Sequence[ScoredFragment]:
-        """The best of all shares."""
-        return merged(shares, budget_tokens, by_score)
+        """Return the best fragments of all shares."""
+        return merge_shares(shares, budget_tokens, by_score)
 
 
-def _asked(request: ContextRequest) -> dict[str, str]:
-    return dict(islice(asked(request.query).items(), QUERY_TERMS_MAX))
+def _query_terms(request: ContextRequest) -> dict[str, str]:
+    """Return the first terms of the query, each with the word that it stands for."""
+    return dict(islice(query_terms(request.query).items(), limits.QUERY_TERMS_MAX))
 
 
-def _scored(words: Mapping[str, str], match: Match) -> ScoredFragment:
-    """The reason is the words that were asked for: a term may be half of one."""
-    row, more = match.row, len(match.terms) - _REASON_TERMS_MAX
-    found = ", ".join(words[term] for term in match.terms[:_REASON_TERMS_MAX])
+def _scored(words: Mapping[str, str], match: Bm25Match) -> ScoredFragment:
+    """Return the scored fragment of a match.
+
+    Its reason names the words of the query, because a term may be half of one.
+    """
+    row, more = match.row, len(match.terms) - limits.REASON_WORDS_MAX
+    found = ", ".join(words[term] for term in match.terms[: limits.REASON_WORDS_MAX])
     reason = found + (f" and {more} more" if more > 0 else "")
     return ScoredFragment(row.project, row.fragment_id, match.score, row.tokens, row.revision, reason)

@@ -1,4 +1,9 @@
-"""What the decisions of a plan and of its ancestors speak of: those who carry a plan out have to know it."""
+"""The plan-decision strategy: fragments that the decisions of a plan and of its ancestors mention.
+
+An agent that carries out a plan has to know what was decided. A decision mentions a fragment if it names the fragment,
+its source or a definition in it, or if it shares rare words with it. Decisions of the plan itself count most, and those
+of each ancestor half as much as those of its child.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +14,28 @@ from typing import Final
 
 from msgspec import Struct
 
+from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.strategies.index.incremental import IndexCache
-from stepwell.strategies.index.keyword_hits import Hits
-from stepwell.strategies.index.proximity import Neighbours
+from stepwell.strategies.index.index_cache import IndexCache
+from stepwell.strategies.index.keyword_hits import KeywordSearch
+from stepwell.strategies.index.proximity import ProximityIndex
 from stepwell.strategies.protocol import ContextRequest, DecisionSeen, ScoredFragment, StrategyView
-from stepwell.strategies.ranking import RESULTS_MAX, asked_for, by_score, fill, is_wanted
+from stepwell.strategies.ranking import RESULTS_MAX, by_score, fill_budget, has_requested_kind, requested_projects
 
-DECIDED: Final = 0.6  # its confidence if anything was decided
-NAMED: Final = 1.0  # a fragment that a decision names, by its id or by what it is called
-IN_NAMED_SOURCE: Final = 0.5  # a part of a source that it names
-ALIKE: Final = 0.5  # what has most of its words; the others in proportion
-DECAY: Final = 0.5  # what an ancestor decided counts half as much as what its child did
-GENERATIONS_MAX: Final = 4  # whose words are looked for: those above are as the last of these
-NAMES_MAX: Final = 128  # looked up for each generation: those that its latest decisions mention
-_TERMS_MAX: Final = 16  # of a generation's words, the rarest
-_HITS_MAX: Final = 200
-_PARTS_MAX: Final = 64  # of a source that is named
+CONFIDENCE: Final = 0.6  # if there is any decision
+NAMED: Final = 1.0  # for a fragment whose id or definition a decision names
+IN_NAMED_SOURCE: Final = 0.5  # for a part of a source that a decision names
+SHARES_WORDS: Final = 0.5  # for the fragment that shares most words with the decisions; others in proportion
+DECAY: Final = 0.5  # for each generation between the plan and the ancestor that decided
 
 _QUOTED: Final = re.compile(r"`([^`\n]{1,512})`")
 _TOKEN: Final = re.compile(r"[\w./#:~>-]{2,512}")
 _IS_NAME: Final = re.compile(r"[./#:_~]|[a-z][A-Z]|\d")
-"""What no word of a sentence has: `get` may be a verb, `get_user` is a name."""
+"""A character that no word of a sentence has: `get` may be a verb, `get_user` is a name."""
 
 
-class _Spoken(Struct):
-    """What decisions say of a fragment, in all, and most of all."""
+class _Mentioned(Struct):
+    """A fragment that decisions mention: the sum of all scores, and the reason of the largest."""
 
     row: FragmentRow
     score: float = 0.0
@@ -48,89 +49,100 @@ class _Spoken(Struct):
 
 
 class PlanDecisionStrategy:
-    """Scores by what decisions mention, and by the words that they share with a fragment; nearer plans count more."""
+    """Scores by mentions in decisions, and by the words that decisions share with a fragment.
+
+    Nearer plans count more.
+    """
 
     name: str = "plan-decision"
     capabilities: frozenset[str] = frozenset({"kinds", "plan"})
 
-    def __init__(self, hits: Hits | None = None, neighbours: IndexCache[Neighbours] | None = None) -> None:
-        self._hits: Final = Hits() if hits is None else hits
-        self._neighbours: Final = IndexCache(Neighbours) if neighbours is None else neighbours
+    def __init__(self, hits: KeywordSearch | None = None, neighbours: IndexCache[ProximityIndex] | None = None) -> None:
+        self._hits: Final = KeywordSearch() if hits is None else hits
+        self._neighbours: Final = IndexCache(ProximityIndex) if neighbours is None else neighbours
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
-        """0 without a plan, and where nothing was decided."""
-        return DECIDED if len(view) and request.plan is not None and request.plan.decisions else 0.0
+        """Return 0 for a request without a plan, or a plan without decisions."""
+        return CONFIDENCE if len(view) and request.plan is not None and request.plan.decisions else 0.0
 
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
-        """What is spoken of, the best first; ties by project and id. As much as `fill` takes."""
-        found = [self._scored(request, view, project) for project in asked_for(request, view)]
-        return fill(merge(*found, key=by_score), budget_tokens)
+        """Return the mentioned fragments, the best first; ties by project and id."""
+        found = [self._scored(request, view, project) for project in requested_projects(request, view)]
+        return fill_budget(merge(*found, key=by_score), budget_tokens)
 
     def explain(self) -> str:
-        """What it goes by."""
+        """Return the rule in a sentence."""
         return (
             "Shows what the decisions of the plan and of its ancestors name, or share rare words with; "
             "what a nearer plan decided counts more."
         )
 
     def _scored(self, request: ContextRequest, view: StrategyView, project: str) -> list[ScoredFragment]:
-        spoken: dict[str, _Spoken] = {}
+        """Return the best fragments of one project, the best first."""
+        mentioned: dict[str, _Mentioned] = {}
         for generation, decisions in enumerate(_generations(request)):
             weight = DECAY**generation
             for row, score, reason in self._named(view, project, decisions):
-                spoken.setdefault(row.fragment_id, _Spoken(row)).add(weight * score, reason)
-            for row, score, reason in self._alike(view, project, decisions):
-                spoken.setdefault(row.fragment_id, _Spoken(row)).add(weight * score, reason)
+                mentioned.setdefault(row.fragment_id, _Mentioned(row)).add(weight * score, reason)
+            for row, score, reason in self._sharing_words(view, project, decisions):
+                mentioned.setdefault(row.fragment_id, _Mentioned(row)).add(weight * score, reason)
         scored = (
             ScoredFragment(project, each.row.fragment_id, each.score, each.row.tokens, each.row.revision, each.reason)
-            for each in spoken.values()
-            if is_wanted(request, each.row)
+            for each in mentioned.values()
+            if has_requested_kind(request, each.row)
         )
         return nsmallest(RESULTS_MAX, scored, key=by_score)
 
     def _named(
         self, view: StrategyView, project: str, decisions: Sequence[DecisionSeen]
     ) -> Iterator[tuple[FragmentRow, float, str]]:
-        """Each once, by what names it most exactly."""
-        neighbours = self._neighbours.of(view, project)
+        """Return the fragments that decisions name, each once, with the score of its most exact name.
+
+        An id is more exact than a definition, and a definition more exact than a source.
+        """
+        neighbours = self._neighbours.get(view, project)
         best: dict[int, tuple[float, str]] = {}
         for name, decision in _names(decisions).items():
             slot = neighbours.slot(name)
             parts = [each for source in neighbours.files(name) for each in neighbours.parts(source)]
-            meant = [slot] if slot is not None else [] if parts else neighbours.meant(name)
-            for score, slots in ((IN_NAMED_SOURCE, parts[:_PARTS_MAX]), (NAMED, meant)):
+            meant = [slot] if slot is not None else [] if parts else neighbours.targets_of(name)
+            for score, slots in ((IN_NAMED_SOURCE, parts[: limits.DECISION_PARTS_MAX]), (NAMED, meant)):
                 for each in slots:
                     if score > best.get(each, (0.0, ""))[0]:
                         best[each] = score, f"named by decision {decision.decision_id}"
         for slot, (score, reason) in best.items():
             yield neighbours.at(slot), score, reason
 
-    def _alike(
+    def _sharing_words(
         self, view: StrategyView, project: str, decisions: Sequence[DecisionSeen]
     ) -> Iterator[tuple[FragmentRow, float, str]]:
-        text = "\n".join(each.text for each in reversed(decisions))  # of a long text, the beginning counts
-        hits = self._hits.best_of_rarest(text, view, project, _HITS_MAX, _TERMS_MAX)
+        """Return the fragments that share rare words with the decisions."""
+        text = "\n".join(each.text for each in reversed(decisions))  # the latest first: the search reads the beginning
+        hits = self._hits.best_of_rarest(text, view, project, limits.DECISION_HITS_MAX, limits.DECISION_TERMS_MAX)
         for hit in hits:
             reason = f"decisions of plan {decisions[0].plan_id} have {hit.words}"
-            yield hit.row, ALIKE * hit.score / hits[0].score, reason
+            yield hit.row, SHARES_WORDS * hit.score / hits[0].score, reason
 
 
 def _generations(request: ContextRequest) -> list[list[DecisionSeen]]:
-    """Decisions by how far above the plan they were made, in order of recording; a generation may have none."""
+    """Return the decisions by generation, each in order of recording; a generation may have none."""
     decisions = request.plan.decisions if request.plan else ()
     return [
-        [each for each in decisions if min(each.depth, GENERATIONS_MAX - 1) == generation]
-        for generation in range(GENERATIONS_MAX)
+        [each for each in decisions if min(each.depth, limits.DECISION_GENERATIONS_MAX - 1) == generation]
+        for generation in range(limits.DECISION_GENERATIONS_MAX)
     ]
 
 
 def _names(decisions: Sequence[DecisionSeen]) -> dict[str, DecisionSeen]:
-    """What looks like a name in a text, the latest decisions first: in backticks, or like no word of a sentence."""
+    """Return the texts that look like names, with the decision of each: in backticks, or unlike any word of a sentence.
+
+    The latest decisions come first, because the number of names is bounded.
+    """
     found: dict[str, DecisionSeen] = {}
     for decision in reversed(decisions):
         quoted = _QUOTED.findall(decision.text)
         tokens = (each.strip(".:#>-") for each in _TOKEN.findall(decision.text))
         for name in (*quoted, *(each for each in tokens if _IS_NAME.search(each))):
-            if len(found) < NAMES_MAX:
+            if len(found) < limits.DECISION_NAMES_MAX:
                 found.setdefault(name, decision)
     return found

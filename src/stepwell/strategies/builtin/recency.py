@@ -1,4 +1,8 @@
-"""Newest first. It knows nothing of what is asked, and so it is what remains when nothing is."""
+"""The recency strategy: the fragments that were written last.
+
+It ignores the query. So its confidence is low, and it matters where the request has no query, or where the other
+strategies leave room. Its work can be divided among workers.
+"""
 
 from __future__ import annotations
 
@@ -9,77 +13,83 @@ from typing import Final
 
 import numpy as np
 
-from stepwell.strategies.index.columns import leading
-from stepwell.strategies.index.incremental import IndexCache
-from stepwell.strategies.index.timeline import Timeline
-from stepwell.strategies.partition import Portion, ViewShare, unshared
+from stepwell.strategies.index.columns import smallest
+from stepwell.strategies.index.index_cache import IndexCache
+from stepwell.strategies.index.timeline import TimelineIndex
+from stepwell.strategies.partition import Portion, ViewShare, unwrap_shares
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
-from stepwell.strategies.ranking import RESULTS_MAX, Rank, asked_for, fill, merged
+from stepwell.strategies.ranking import RESULTS_MAX, Rank, fill_budget, merge_shares, requested_projects
 
-HALF_LIFE_MS: Final = 24 * 60 * 60 * 1000  # what is a day old counts half as much as what is new
-AGE_MS_MAX: Final = 1_000 * HALF_LIFE_MS  # what is older is equally old: its score could not be told from 0
-_MOMENT_MS_MAX: Final = 1 << 62  # whoever says that it is later means the end of time
-UNASKED: Final = 0.5  # its confidence if nothing particular is asked
-ASKED: Final = 0.2  # otherwise: that something is new says little about what it is
+HALF_LIFE_MS: Final = 24 * 60 * 60 * 1000  # after a day, a fragment has half of its score
+AGE_MS_MAX: Final = 1_000 * HALF_LIFE_MS  # older fragments count as equally old: a float cannot tell their scores apart
+_MOMENT_MS_MAX: Final = 1 << 62  # a later `as_of_ms` counts as this one, so that ages fit in 64 bits
+CONFIDENCE_WITHOUT_QUERY: Final = 0.5  # for a request without query and focus
+CONFIDENCE_WITH_QUERY: Final = 0.2  # otherwise: the age of a fragment says little about its subject
 
 
 class RecencyStrategy:
-    """Scores by age, which halves the score with each `HALF_LIFE_MS`; of what is equally old, the later revision."""
+    """Scores by age: each `HALF_LIFE_MS` halves the score. Of equally old fragments, the later revision comes first."""
 
     name: str = "recency"
     capabilities: frozenset[str] = frozenset({"time"})
 
-    def __init__(self, timelines: IndexCache[Timeline] | None = None) -> None:
-        self._timelines: Final = IndexCache(Timeline) if timelines is None else timelines
+    def __init__(self, timelines: IndexCache[TimelineIndex] | None = None) -> None:
+        self._timelines: Final = IndexCache(TimelineIndex) if timelines is None else timelines
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
-        """Low, because it does not look at the query; 0 if there is nothing of that kind."""
-        if not any(timeline.has(request) for timeline in self._asked_for(request, unshared(view)[0])):
+        """Return a low confidence, because the strategy ignores the query; 0 if no fragment is of a requested kind."""
+        if not any(
+            timeline.has_requested(request) for timeline in self._requested_timelines(request, unwrap_shares(view)[0])
+        ):
             return 0.0
-        return ASKED if request.query.strip() or request.focus else UNASKED
+        return CONFIDENCE_WITH_QUERY if request.query.strip() or request.focus else CONFIDENCE_WITHOUT_QUERY
 
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
-        """The newest. Without `as_of_ms`, now is when the newest of all that was asked for was written."""
-        whole, portions = unshared(view)
-        timelines = self._asked_for(request, whole)
+        """Return the newest fragments.
+
+        Without `as_of_ms`, now is the latest write in all requested projects. So the result does not depend on a clock,
+        and all shares of a view use the same moment.
+        """
+        whole, portions = unwrap_shares(view)
+        timelines = self._requested_timelines(request, whole)
         now_ms = request.as_of_ms
         if now_ms is None:
             now_ms = max((each.last_written_ms for each in timelines), default=0)
         newest = (_newest(each, request, portions, now_ms) for each in timelines)
-        return fill(merge(*newest, key=_rank), budget_tokens)
+        return fill_budget(merge(*newest, key=_rank), budget_tokens)
 
     def explain(self) -> str:
-        """What it goes by."""
+        """Return the rule in a sentence."""
         return "Prefers what was written last: each day of age halves the score."
 
     def partition(self, view: StrategyView, part: int, parts: int) -> StrategyView:
-        """Every so-many-th fragment."""
+        """Return one share of a view."""
         return ViewShare(view, part, parts)
 
     def merge(
         self,
-        request: ContextRequest,  # noqa: ARG002 - the scores have all of it
+        request: ContextRequest,  # noqa: ARG002 - the scores depend on it already
         shares: Sequence[Sequence[ScoredFragment]],
         budget_tokens: int,
     ) -> Sequence[ScoredFragment]:
-        """The newest of all shares."""
-        return merged(shares, budget_tokens, _rank)
+        """Return the newest fragments of all shares."""
+        return merge_shares(shares, budget_tokens, _rank)
 
-    def _asked_for(self, request: ContextRequest, view: StrategyView) -> list[Timeline]:
-        return [self._timelines.of(view, project) for project in asked_for(request, view)]
+    def _requested_timelines(self, request: ContextRequest, view: StrategyView) -> list[TimelineIndex]:
+        return [self._timelines.get(view, project) for project in requested_projects(request, view)]
 
 
 def _newest(
-    timeline: Timeline, request: ContextRequest, portions: Sequence[Portion], now_ms: int
+    timeline: TimelineIndex, request: ContextRequest, portions: Sequence[Portion], now_ms: int
 ) -> Iterator[ScoredFragment]:
-    """Those of one project. What came after the moment that counts as now is new."""
-    wanted = timeline.wanted(request)
+    """Return the newest fragments of one project. A write after the moment that counts as now has the age 0."""
+    wanted = timeline.requested_slots(request)
     for part, parts in portions:
         wanted &= timeline.serials % parts == part
     slots = np.flatnonzero(wanted)
     ages_ms = np.maximum(0, min(now_ms, _MOMENT_MS_MAX) - timeline.written_ms[slots])
     counted_ms, revisions = np.minimum(ages_ms, AGE_MS_MAX), timeline.revisions[slots]
-    places = leading((counted_ms, -revisions), RESULTS_MAX).tolist()
+    places = smallest((counted_ms, -revisions), RESULTS_MAX).tolist()
     rows = [timeline.at(slot) for slot in slots[places].tolist()]
     ranked = sorted(
         (int(counted_ms[place]), -row.revision, row.fragment_id, int(ages_ms[place]), row)

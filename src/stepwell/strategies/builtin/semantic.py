@@ -1,4 +1,9 @@
-"""By meaning: what says the same in other words. It needs a model, which is an extra."""
+"""The semantic strategy: fragments that mean the same as the query, also in other words.
+
+It needs an optional model, which `pip install 'stepwell[semantic]'` installs. Without the model the strategy has the
+confidence 0 and `explain` says how to install it. The first request of a project computes a vector of each fragment;
+later ones only of changed fragments.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +13,20 @@ from typing import Final
 
 import numpy as np
 
+from stepwell import limits
 from stepwell.strategies.index import embeddings
-from stepwell.strategies.index.columns import leading
-from stepwell.strategies.index.embeddings import Embeddings
-from stepwell.strategies.index.incremental import IndexCache
+from stepwell.strategies.index.columns import smallest
+from stepwell.strategies.index.embeddings import EmbeddingIndex
+from stepwell.strategies.index.index_cache import IndexCache
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
-from stepwell.strategies.ranking import RESULTS_MAX, asked_for, by_score, fill
+from stepwell.strategies.ranking import RESULTS_MAX, by_score, fill_budget, requested_projects
 
-SIMILAR: Final = 0.4  # its confidence: what means the same may still not be what was asked
-FRAGMENTS_MAX: Final = 200_000  # of a view: 20 s to read at first, twice that on a busy machine, of a task's 60
+CONFIDENCE: Final = 0.4  # a similar meaning is weaker evidence than the same words
 _HINT: Final = "It has no model here: install it with `pip install 'stepwell[semantic]'`."
 
 
 class SemanticStrategy:
-    """Scores by the angle between a fragment's vector and that of the query."""
+    """Scores by the cosine of the angle between a fragment's vector and that of the query."""
 
     name: str = "semantic"
     capabilities: frozenset[str] = frozenset({"kinds", "meaning", "query"})
@@ -30,33 +35,38 @@ class SemanticStrategy:
         self._embeddings: Final = IndexCache(_embeddings)
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
-        """0 without a model or a query, and of more than `FRAGMENTS_MAX` fragments."""
-        return SIMILAR if _can_say(request, view) else 0.0
+        """Return 0 without a model or a query, and for a view of more than
+        `limits.SEMANTIC_FRAGMENTS_MAX` fragments.
+        """
+        return CONFIDENCE if _can_answer(request, view) else 0.0
 
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
-        """What means most nearly the same; ties by project and id. As much as `fill` takes."""
-        projects = asked_for(request, view) if _can_say(request, view) else ()
-        found = [_similar(self._embeddings.of(view, project), request) for project in projects]
-        return fill(merge(*found, key=by_score), budget_tokens)
+        """Return the fragments with the most similar meaning; ties by project and id."""
+        projects = requested_projects(request, view) if _can_answer(request, view) else ()
+        found = [_similar(self._embeddings.get(view, project), request) for project in projects]
+        return fill_budget(merge(*found, key=by_score), budget_tokens)
 
     def explain(self) -> str:
-        """What it goes by."""
+        """Return the rule in a sentence, and how to install the model if it is missing."""
         goes_by = "Prefers what means the same as the query, also in other words."
         return goes_by if embeddings.is_installed() else f"{goes_by} {_HINT}"
 
 
-def _embeddings(project: str) -> Embeddings:
-    return Embeddings(project, embeddings.load())
+def _embeddings(project: str) -> EmbeddingIndex:
+    return EmbeddingIndex(project, embeddings.load())
 
 
-def _can_say(request: ContextRequest, view: StrategyView) -> bool:
-    return bool(request.query.strip()) and 0 < len(view) <= FRAGMENTS_MAX and embeddings.is_installed()
+def _can_answer(request: ContextRequest, view: StrategyView) -> bool:
+    """Return True if there is a model, a query, and a view that can be read within a task's deadline."""
+    return bool(request.query.strip()) and 0 < len(view) <= limits.SEMANTIC_FRAGMENTS_MAX and embeddings.is_installed()
 
 
-def _similar(kept: Embeddings, request: ContextRequest) -> Iterator[ScoredFragment]:
-    similarities = kept.similarities(request.query)
-    slots = np.flatnonzero(kept.wanted(request) & (similarities > 0))
-    best = slots[leading((-similarities[slots],), RESULTS_MAX)].tolist()
-    for less, _, row in sorted((-float(similarities[slot]), kept.at(slot).fragment_id, kept.at(slot)) for slot in best):
-        reason = f"similarity {-less:.2f}"
-        yield ScoredFragment(row.project, row.fragment_id, -less, row.tokens, row.revision, reason)
+def _similar(index: EmbeddingIndex, request: ContextRequest) -> Iterator[ScoredFragment]:
+    """Return the most similar fragments of one project, the best first."""
+    similarities = index.similarities(request.query)
+    slots = np.flatnonzero(index.requested_slots(request) & (similarities > 0))
+    best = slots[smallest((-similarities[slots],), RESULTS_MAX)].tolist()
+    ranked = sorted((-float(similarities[slot]), index.at(slot).fragment_id, index.at(slot)) for slot in best)
+    for negated, _, row in ranked:
+        reason = f"similarity {-negated:.2f}"
+        yield ScoredFragment(row.project, row.fragment_id, -negated, row.tokens, row.revision, reason)

@@ -1,4 +1,8 @@
-"""Hot before warm before cold: what is in use, by whoever uses it, is what is being worked on."""
+"""The tiered strategy: hot fragments before warm ones before cold ones.
+
+A fragment is hot because a client has stored or used it lately, so the hot tier is what is being worked on. Within a
+tier, the words of the query decide or, without a query, the time of arrival in the tier.
+"""
 
 from __future__ import annotations
 
@@ -9,62 +13,68 @@ from typing import Final
 import numpy as np
 
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.strategies.index.columns import leading
-from stepwell.strategies.index.incremental import IndexCache
-from stepwell.strategies.index.keyword_hits import Hits
-from stepwell.strategies.index.timeline import TIER_RANKS, Timeline
+from stepwell.strategies.index.columns import smallest
+from stepwell.strategies.index.index_cache import IndexCache
+from stepwell.strategies.index.keyword_hits import KeywordSearch
+from stepwell.strategies.index.timeline import TIER_RANKS, TimelineIndex
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
-from stepwell.strategies.ranking import RESULTS_MAX, asked_for, fill
+from stepwell.strategies.ranking import RESULTS_MAX, fill_budget, requested_projects
 
-UNASKED: Final = 0.4  # its confidence if nothing particular is asked
-ASKED: Final = 0.15  # otherwise: where something lies says little about what it is
+CONFIDENCE_WITHOUT_QUERY: Final = 0.4  # for a request without query and focus
+CONFIDENCE_WITH_QUERY: Final = 0.15  # otherwise: the tier of a fragment says little about its subject
 
-_MOMENT_BITS: Final = 60  # of a key whose highest bits are the tier: more milliseconds than there ever will be
+_MOMENT_BITS: Final = 60  # of a sort key whose highest bits are the tier: more milliseconds than any clock will show
 _Ranked = tuple[int, float | int, int, str, str, FragmentRow]
-"""The tier, then what goes before within it, then the later revision, then project and id."""
+"""A sort key and its row: tier, precedence within the tier, negated revision, project and id."""
 
 
 class TieredStrategy:
-    """Goes by the tier; within one by the query's words or, without a query, by how late something came there.
+    """Scores by tier; within a tier by the query's words or, without a query, by the time of arrival.
 
-    With a query, only what has some of its words is shown, of each project the `RESULTS_MAX` best.
+    With a query, only fragments that have some of its words are shown, of each project the `RESULTS_MAX` best.
     """
 
     name: str = "tiered"
     capabilities: frozenset[str] = frozenset({"kinds", "tiers"})
 
-    def __init__(self, hits: Hits | None = None, timelines: IndexCache[Timeline] | None = None) -> None:
-        self._hits: Final = Hits() if hits is None else hits
-        self._timelines: Final = IndexCache(Timeline) if timelines is None else timelines
+    def __init__(self, hits: KeywordSearch | None = None, timelines: IndexCache[TimelineIndex] | None = None) -> None:
+        self._hits: Final = KeywordSearch() if hits is None else hits
+        self._timelines: Final = IndexCache(TimelineIndex) if timelines is None else timelines
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
-        """Low, and lower if something is asked; 0 if there is nothing of that kind."""
-        if not any(self._timelines.of(view, project).has(request) for project in asked_for(request, view)):
+        """Return a low confidence, because the strategy does not rank by the query; 0 if no fragment is of a requested
+        kind.
+        """
+        if not any(
+            self._timelines.get(view, project).has_requested(request) for project in requested_projects(request, view)
+        ):
             return 0.0
-        return ASKED if request.query.strip() or request.focus else UNASKED
+        return CONFIDENCE_WITH_QUERY if request.query.strip() or request.focus else CONFIDENCE_WITHOUT_QUERY
 
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
-        """What is hot first. As much as `fill` takes."""
-        ranked = self._matching if request.query.strip() else self._placed
-        found = merge(*(ranked(request, view, project) for project in asked_for(request, view)))
-        return fill(map(_scored, found), budget_tokens)
+        """Return the fragments of the hot tier first."""
+        ranked = self._ranked_by_words if request.query.strip() else self._ranked_by_arrival
+        found = merge(*(ranked(request, view, project) for project in requested_projects(request, view)))
+        return fill_budget(map(_scored, found), budget_tokens)
 
     def explain(self) -> str:
-        """What it goes by."""
+        """Return the rule in a sentence."""
         return (
             "Shows what is hot before what is warm before what is cold; within a tier what has most of the query's "
             "words or, without a query, what came there last."
         )
 
-    def _matching(self, request: ContextRequest, view: StrategyView, project: str) -> list[_Ranked]:
+    def _ranked_by_words(self, request: ContextRequest, view: StrategyView, project: str) -> list[_Ranked]:
+        """Return the best keyword hits of one project, in order of tier and score."""
         hits = self._hits.best(request.query, view, project, RESULTS_MAX, kinds=request.kinds)
         return sorted(_ranked(hit.row, -hit.score) for hit in hits)
 
-    def _placed(self, request: ContextRequest, view: StrategyView, project: str) -> Iterator[_Ranked]:
-        timeline = self._timelines.of(view, project)
-        slots = np.flatnonzero(timeline.wanted(request))
+    def _ranked_by_arrival(self, request: ContextRequest, view: StrategyView, project: str) -> Iterator[_Ranked]:
+        """Return the fragments of one project, in order of tier and arrival."""
+        timeline = self._timelines.get(view, project)
+        slots = np.flatnonzero(timeline.requested_slots(request))
         tiers, placed_ms = timeline.tiers[slots], timeline.placed_ms[slots]
-        places = leading(((tiers << _MOMENT_BITS) - placed_ms, -timeline.revisions[slots]), RESULTS_MAX)
+        places = smallest(((tiers << _MOMENT_BITS) - placed_ms, -timeline.revisions[slots]), RESULTS_MAX)
         rows = [timeline.at(slot) for slot in slots[places].tolist()]
         return iter(sorted(_ranked(row, -row.placed_at_ms) for row in rows))
 
@@ -74,7 +84,7 @@ def _ranked(row: FragmentRow, precedence: float) -> _Ranked:
 
 
 def _scored(ranked: _Ranked) -> ScoredFragment:
-    """More for each tier than anything within one can be."""
+    """Return the scored fragment. A tier adds 1, and the precedence within it less than 0.5, so tiers never overlap."""
     tier, precedence, *_, row = ranked
     within = -precedence / (1 - precedence)
     score = len(TIER_RANKS) - tier + within / 2

@@ -1,11 +1,12 @@
-"""Which fragments of a project have a term, how often, and what that is worth (BM25).
+"""The word index of one project: which fragments have a term, how often, and their BM25 scores.
 
-Every fragment has a slot, and every term its postings: the slots that have it, each with a count. A changed fragment
-gets another slot. The old one is only marked dead: that takes no time, and how many have a term is counted when it is
-asked. When most slots are dead, all are numbered anew.
+Each fragment has a slot, and each term has postings: the slots that have it, each with a count. A changed fragment gets
+a new slot, and the old slot is only marked dead. That takes no time, because document frequencies are counted at query
+time, among the slots that are alive. When most slots are dead, all are numbered anew.
 
-What is indexed is told by the digests of the rows. So an index can be brought to any view, also to an older one, and
-after an update that failed in the middle; in each case it scores as one that was made for that view, to the last bit.
+A row's digest and names tell what is indexed of a fragment. So an index can be brought to any view, also to an older
+one, and after an update that failed in the middle. It then scores as an index that was built for that view, to the last
+bit.
 """
 
 from __future__ import annotations
@@ -22,42 +23,43 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import Outline, is_content, part_prefix
-from stepwell.limits import MIB
 from stepwell.strategies.index.incremental import IncrementalIndex
 from stepwell.strategies.index.postings import Mask, Occurrences, Postings, PostingsBatch, Slots
-from stepwell.strategies.index.terms import pieces, worth
+from stepwell.strategies.index.terms import pieces, query_weight
 from stepwell.strategies.partition import Portion
 from stepwell.strategies.protocol import SeenFragment
 
-K1: Final = 1.5  # how much the second occurrence of a term counts
-B: Final = 0.75  # how much a long fragment has to have more of them
-BODY_BYTES_INDEXED_MAX: Final = MIB  # of a longer body, its beginning: what follows seldom has other terms
-BATCH_PIECES: Final = 1 << 20  # that are read before they become postings: some tens of megabytes
-DEAD_SLOTS_MAX: Final = 1_000  # besides as many as there are fragments
+# The two usual parameters of BM25, at their usual values.
+K1: Final = 1.5  # how much further occurrences of a term count: with 0, not at all
+B: Final = 0.75  # how much the length of a fragment counts: with 0, not at all
 
 
 class Weights(Struct, frozen=True):
-    """How much a term counts in each field: as if the field had been written as many times; 0 leaves it out.
+    """The weight of a term in each field, as if the field were repeated so many times; 0 leaves a field out.
 
-    Whoever names a file or a fragment says what it is about; in a body a word may just occur. But how long a fragment
-    is, is told by its body: what all the parts of a file have in common tells nothing about one of them.
+    The name of a file or of a fragment says what it is about, while a word may just occur in a body. But the length of
+    a fragment is that of its body alone: all parts of a file have its name, so that name tells nothing about one of
+    them. `fragment_id` counts nothing for a part of a file, because its id repeats its source and name.
     """
 
     source: int = 3
-    fragment_id: int = 3  # of a part of a file, whose id is made of source and name, nothing
+    fragment_id: int = 3
     name: int = 3
     speaker: int = 2
     body: int = 1
 
 
-Asked = tuple[tuple[str, ...], tuple[str, ...], tuple[Portion, ...]]
-Scored = tuple[NDArray[np.float64], dict[str, Slots]]
+ScoreQuery = tuple[tuple[str, ...], tuple[str, ...], tuple[Portion, ...]]
+"""The terms, kinds and portions of a query."""
+ScoreArrays = tuple[NDArray[np.float64], dict[str, Slots]]
+"""The score of each slot, and for each term the slots that have it."""
 
 
-class Match(Struct, frozen=True):
-    """A fragment that has some of the terms."""
+class Bm25Match(Struct, frozen=True):
+    """A fragment that has some of the terms, its score, and the terms that it has."""
 
     row: FragmentRow
     score: float
@@ -65,17 +67,23 @@ class Match(Struct, frozen=True):
 
 
 class Bm25Index(IncrementalIndex):
-    """The terms of one project's fragments, at one revision; of those that are wanted in it."""
+    """The terms of one project's fragments, at one revision; of those fragments that `is_indexed` accepts.
 
-    def __init__(self, project: str, weights: Weights, is_wanted: Callable[[FragmentRow], bool] = is_content) -> None:
+    `_slots` maps the ids of live fragments to slots. The parallel arrays have one element for each slot, dead ones
+    included; `_alive` says which are live. A query computes with whole arrays, never with one fragment at a time.
+    """
+
+    def __init__(self, project: str, weights: Weights, is_indexed: Callable[[FragmentRow], bool] = is_content) -> None:
         super().__init__(project)
         self._weights: Final = weights
-        self._is_wanted: Final = is_wanted
+        self._is_indexed: Final = is_indexed
         self._total_length = 0
-        """Of those that are alive."""
+        """The number of terms in the bodies of all live slots, for the mean length."""
         self._kinds: dict[str, int] = {}
+        """A code for each kind, for the array of kinds."""
         self._postings: Final = Postings()
-        self._last: tuple[Asked, Scored] | None = None
+        self._last_scores: tuple[ScoreQuery, ScoreArrays] | None = None
+        """The last query and its scores: several strategies ask the same of one view."""
         # For each slot:
         self._rows: list[FragmentRow] = []
         self._kind_codes = array("I")
@@ -84,38 +92,46 @@ class Bm25Index(IncrementalIndex):
         self._alive = bytearray()
 
     def row(self, fragment_id: str) -> FragmentRow | None:
-        """What is known of a fragment."""
+        """Return the indexed row of a fragment, or None."""
         slot = self._slots.get(fragment_id)
         return None if slot is None else self._rows[slot]
 
     def _update(self, stored: Iterable[SeenFragment], removed: Iterable[str], expected: int) -> None:
-        self._last = None
+        """Remove some fragments, and index others, in batches that bound the memory for their pieces.
+
+        A fragment with the same terms as before, which only moved to another tier, say, keeps its slot.
+        """
+        self._last_scores = None
         for fragment_id in removed:
             self._remove(fragment_id)
         batch, rows = self._postings.batch(), list[FragmentRow]()
-        for fragment in self._reported(stored, expected):
+        for fragment in self._with_progress(stored, expected):
             row = fragment.row
             slot = self._slots.get(row.fragment_id)
-            if not self._is_wanted(row):
+            if not self._is_indexed(row):
                 self._remove(row.fragment_id)
             elif slot is not None and _have_same_terms(self._rows[slot], row):
-                self._describe(slot, row)
+                self._set_row(slot, row)
             else:
-                batch.add(pieces(_text(fragment.body)) * self._weights.body, _names(row, self._weights))
+                batch.add(pieces(_indexed_text(fragment.body)) * self._weights.body, _name_pieces(row, self._weights))
                 rows.append(row)
-            if len(batch) >= BATCH_PIECES:
-                self._put(batch, rows)
+            if len(batch) >= limits.INDEX_BATCH_PIECES:
+                self._add_batch(batch, rows)
                 batch, rows = self._postings.batch(), []
-        self._put(batch, rows)
-        self._postings.forget()
-        if len(self._rows) > 2 * len(self._slots) + DEAD_SLOTS_MAX:
+        self._add_batch(batch, rows)
+        self._postings.forget_pieces()
+        if len(self._rows) > 2 * len(self._slots) + limits.INDEX_DEAD_SLOTS_MAX:
             self._compact()
 
-    def _put(self, batch: PostingsBatch, rows: Sequence[FragmentRow]) -> None:
-        """Slots come first, and are alive only when all of it is there: what failed in the middle is dead."""
+    def _add_batch(self, batch: PostingsBatch, rows: Sequence[FragmentRow]) -> None:
+        """Give the fragments of a batch new slots, and add their postings.
+
+        A slot comes to life only when its postings are there. An error in the middle leaves dead slots, which the next
+        compaction removes, and no fragment with half of its terms.
+        """
         first = len(self._rows)
         for row in rows:
-            self._make_slot(row)
+            self._append_slot(row)
         run, lengths = batch.run(first)
         self._postings.add(run)
         for slot, (row, length) in enumerate(zip(rows, lengths.tolist(), strict=True), first):
@@ -125,26 +141,29 @@ class Bm25Index(IncrementalIndex):
             self._slots[row.fragment_id] = slot
             self._alive[slot] = True
 
-    def _make_slot(self, row: FragmentRow) -> None:
+    def _append_slot(self, row: FragmentRow) -> None:
+        """Append a dead slot for a row."""
         self._rows.append(row)
         self._kind_codes.append(0)
         self._serials.append(0)
         self._lengths.append(0)
         self._alive.append(False)
-        self._describe(len(self._rows) - 1, row)
+        self._set_row(len(self._rows) - 1, row)
 
-    def _describe(self, slot: int, row: FragmentRow) -> None:
+    def _set_row(self, slot: int, row: FragmentRow) -> None:
         self._rows[slot] = row
         self._kind_codes[slot] = self._kinds.setdefault(row.kind, len(self._kinds))
         self._serials[slot] = row.serial
 
     def _remove(self, fragment_id: str) -> None:
+        """Mark the slot of a fragment as dead. Its postings stay until the next compaction."""
         slot = self._slots.pop(fragment_id, None)
         if slot is not None:
             self._alive[slot] = False
             self._total_length -= self._lengths[slot]
 
     def _compact(self) -> None:
+        """Drop all dead slots, and number the others anew, in their order."""
         alive = np.array(self._alive, dtype=np.bool_)
         self._postings.renumber(alive)
         kept = np.flatnonzero(alive).tolist()
@@ -157,25 +176,25 @@ class Bm25Index(IncrementalIndex):
         self._alive = bytearray(b"\1" * len(self._rows))
 
     def _find(self, terms: Iterable[str]) -> list[Occurrences]:
-        """Where each of the terms is, among what is alive."""
+        """Return the postings of each term among the live slots."""
         found = self._postings.find(terms)
         if len(self._slots) == len(self._rows):
             return found
         alive = np.array(self._alive, dtype=np.bool_)
-        return [_among(occurrences, alive) for occurrences in found]
+        return [_masked(occurrences, alive) for occurrences in found]
 
     def frequencies(self, terms: Iterable[str]) -> list[int]:
-        """How many fragments have each of the terms."""
+        """Return how many fragments have each of the terms."""
         return [len(slots) for slots, _ in self._find(terms)]
 
     def weight(self, frequency: int) -> float:
-        """What a term is worth that so many fragments have: less, the more there are."""
+        """Return the inverse document frequency of a term that so many fragments have: rarer terms weigh more."""
         return math.log(1 + (len(self) - frequency + 0.5) / (frequency + 0.5))
 
-    def share(self, terms: Sequence[str]) -> float:
-        """Which part of the terms occurs, each counted by what it is worth; 0 of none."""
+    def coverage(self, terms: Sequence[str]) -> float:
+        """Return the share of the terms that occur, each weighted by its rarity; 0 for no terms."""
         weighted = [
-            (worth(term) * self.weight(frequency), frequency)
+            (query_weight(term) * self.weight(frequency), frequency)
             for term, frequency in zip(terms, self.frequencies(terms), strict=True)
         ]
         everything = sum(weight for weight, _ in weighted)
@@ -183,33 +202,35 @@ class Bm25Index(IncrementalIndex):
 
     def best(
         self, terms: Sequence[str], limit: int, *, kinds: Sequence[str] = (), portions: Sequence[Portion] = ()
-    ) -> Iterator[Match]:
-        """The fragments of some kinds, or of a share, that have most of the terms; ties by id.
+    ) -> Iterator[Bm25Match]:
+        """Return the fragments with the highest scores, of some kinds or of a share; ties by id.
 
-        More than one is made only for whoever takes it, before the index changes. The last scores are kept: several
-        strategies ask the same.
+        The matches are made lazily, so the caller has to take them before the index changes.
         """
-        asked = tuple(terms), tuple(kinds), tuple(portions)
-        if self._last is None or self._last[0] != asked:
-            self._last = asked, self._scored(*asked)
-        scores, found = self._last[1]
+        query = tuple(terms), tuple(kinds), tuple(portions)
+        if self._last_scores is None or self._last_scores[0] != query:
+            self._last_scores = query, self._scored(*query)
+        scores, found = self._last_scores[1]
         top = [(-float(scores[slot]), self._rows[slot].fragment_id, slot) for slot in _highest(scores, limit)]
         return self._matches(sorted(top)[:limit], found)
 
-    def _scored(self, terms: Sequence[str], kinds: Sequence[str], portions: Sequence[Portion]) -> Scored:
-        """The score of each slot, and the slots that have each of the terms."""
+    def _scored(self, terms: Sequence[str], kinds: Sequence[str], portions: Sequence[Portion]) -> ScoreArrays:
+        """Return the score of each slot, and the slots that have each of the terms.
+
+        Document frequencies are those of all live slots. Kinds and portions only choose the slots that are scored.
+        """
         wanted, norms = self._wanted(kinds, portions), self._norms()
         scores = np.zeros(len(self._rows))
         found: dict[str, Slots] = {}
         for term, occurrences in zip(terms, self._find(terms), strict=True):
-            weight = self.weight(len(occurrences[0])) * worth(term)
-            slots, counts = occurrences if wanted is None else _among(occurrences, wanted)
+            weight = self.weight(len(occurrences[0])) * query_weight(term)
+            slots, counts = occurrences if wanted is None else _masked(occurrences, wanted)
             scores[slots] += weight * (counts / (counts + norms.take(slots)))
             found[term] = slots
         return scores, found
 
     def _wanted(self, kinds: Sequence[str], portions: Sequence[Portion]) -> Mask | None:
-        """None: all of them."""
+        """Return a mask of the slots of some kinds and portions; None stands for all slots."""
         if not kinds and not portions:
             return None
         wanted = np.ones(len(self._rows), dtype=np.bool_)
@@ -221,19 +242,20 @@ class Bm25Index(IncrementalIndex):
         return wanted
 
     def _norms(self) -> NDArray[np.float64]:
-        """What a count is set against: for a long fragment it is more."""
+        """Return the BM25 length norm of each slot: the larger, the longer the fragment."""
         mean_length = self._total_length / len(self) if self._total_length else 1.0
         return K1 * (1 - B + B * (np.array(self._lengths, dtype=np.float64) / mean_length))
 
-    def _matches(self, top: list[tuple[float, str, int]], found: dict[str, Slots]) -> Iterator[Match]:
+    def _matches(self, top: list[tuple[float, str, int]], found: dict[str, Slots]) -> Iterator[Bm25Match]:
+        """Yield the matches of the top slots, each with the terms that it has."""
         slots = np.array([slot for _, _, slot in top], dtype=np.int32)
-        has = {term: _is_in(slots, where) for term, where in found.items()}
+        has = {term: _contains(slots, where) for term, where in found.items()}
         for place, (score, _, slot) in enumerate(top):
-            yield Match(self._rows[slot], -score, tuple(term for term in found if has[term][place]))
+            yield Bm25Match(self._rows[slot], -score, tuple(term for term in found if has[term][place]))
 
 
 def _have_same_terms(before: FragmentRow, after: FragmentRow) -> bool:
-    """Whether only its tier, say, is another."""
+    """Return True if two rows of a fragment have the same indexed terms; the tier may differ."""
     return (
         before.digest == after.digest
         and before.source == after.source
@@ -246,8 +268,8 @@ def _labels(row: FragmentRow) -> tuple[str, str]:
     return outline.name, outline.speaker
 
 
-def _names(row: FragmentRow, weights: Weights) -> list[bytes]:
-    """The pieces of everything but the body."""
+def _name_pieces(row: FragmentRow, weights: Weights) -> list[bytes]:
+    """Return the weighted pieces of all fields but the body."""
     name, speaker = _labels(row) if row.metadata else ("", "")
     is_part = row.fragment_id.startswith(_prefix(row.source))
     weighted = (
@@ -262,9 +284,9 @@ def _names(row: FragmentRow, weights: Weights) -> list[bytes]:
 _prefix: Final = lru_cache(maxsize=1_000)(part_prefix)
 
 
-def _text(body: memoryview) -> bytes:
-    """The beginning of a body; nothing of one that is not UTF-8 there."""
-    text = bytes(body[:BODY_BYTES_INDEXED_MAX])
+def _indexed_text(body: memoryview) -> bytes:
+    """Return the beginning of a body, up to a whole character; nothing if it is not UTF-8."""
+    text = bytes(body[: limits.INDEXED_BODY_BYTES_MAX])
     if text.isascii():
         return text
     try:
@@ -273,20 +295,21 @@ def _text(body: memoryview) -> bytes:
         return b""
 
 
-def _among(occurrences: Occurrences, mask: Mask) -> Occurrences:
+def _masked(occurrences: Occurrences, mask: Mask) -> Occurrences:
+    """Return the occurrences whose slots are in the mask."""
     slots, counts = occurrences
     is_among = mask[slots]
     return slots[is_among], counts[is_among]
 
 
 def _highest(scores: NDArray[np.float64], limit: int) -> list[int]:
-    """The slots of the highest scores above 0; more than `limit` if the last of them are equal."""
+    """Return the slots of the highest scores above 0; more than `limit` if the last of them are equal."""
     if np.count_nonzero(scores) <= limit:
         return np.flatnonzero(scores).tolist()
     return np.flatnonzero(scores >= np.partition(scores, -limit)[-limit]).tolist()
 
 
-def _is_in(slots: Slots, ascending: Slots) -> list[bool]:
-    """Which of some slots are in a term's."""
+def _contains(slots: Slots, ascending: Slots) -> list[bool]:
+    """Return, for each of some slots, whether it is among the ascending slots of a term."""
     places = np.searchsorted(ascending, slots)
     return (ascending.take(places, mode="clip") == slots).tolist() if len(ascending) else [False] * len(slots)

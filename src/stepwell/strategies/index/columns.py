@@ -1,4 +1,8 @@
-"""Fragments in slots, with numbers in columns beside them, so that a question looks at all of them at once."""
+"""Fragments in slots with numpy columns beside them, so that a query computes with all fragments at once.
+
+A column is an array with one number for each slot. It grows by doubling. A free slot has `UNUSED` in the column of
+kinds, so that no query selects it.
+"""
 
 from __future__ import annotations
 
@@ -22,40 +26,46 @@ SLOTS_MIN: Final = 1_024
 UNUSED: Final = -1
 
 
-class Columns(SlotIndex):
-    """What kind each fragment is of. Others have more columns."""
+class ColumnIndex(SlotIndex):
+    """An index with one column: the kind of each fragment. Subclasses add further columns.
+
+    Kinds have numeric codes. A code is never reused, so that a stale code in a free slot cannot match a new kind.
+    """
 
     def __init__(self, project: str) -> None:
         super().__init__(project)
         self._kinds: dict[str, int] = {}
-        """The codes of those that there are. None is given twice."""
-        self._kinds_met = 0
+        """The codes of the kinds that occur."""
+        self._next_code = 0
         self._counts: Counter[str] = Counter()
         self._codes: Ints = np.full(SLOTS_MIN, UNUSED, dtype=np.int64)
 
-    def has(self, request: ContextRequest) -> bool:
-        """Whether there is anything of the kinds that are asked for."""
-        return bool(self._wanted_kinds(request))
+    def has_requested(self, request: ContextRequest) -> bool:
+        """Return True if a fragment is of one of the requested kinds."""
+        return bool(self._requested_kinds(request))
 
-    def _wanted_kinds(self, request: ContextRequest) -> list[str]:
-        """What stands for a whole file is shown only to who names its kind."""
+    def _requested_kinds(self, request: ContextRequest) -> list[str]:
+        """Return the requested kinds that occur.
+
+        Listings of files are included only if the request names their kind.
+        """
         return [kind for kind in self._kinds if (kind in request.kinds if request.kinds else kind != FILE_KIND)]
 
-    def wanted(self, request: ContextRequest) -> Mask:
-        """Which slots are of the kinds that are asked for."""
-        codes = [self._kinds[kind] for kind in self._wanted_kinds(request)]
+    def requested_slots(self, request: ContextRequest) -> Mask:
+        """Return a mask of the slots whose fragments are of the requested kinds."""
+        codes = [self._kinds[kind] for kind in self._requested_kinds(request)]
         return np.isin(self._codes[: len(self._rows)], codes)
 
-    def _put(self, slot: int, fragment: SeenFragment) -> None:
+    def _fill_slot(self, slot: int, fragment: SeenFragment) -> None:
         kind = fragment.row.kind
-        self._codes = grown(self._codes, slot)
+        self._codes = with_room_for(self._codes, slot)
         if kind not in self._kinds:
-            self._kinds[kind] = self._kinds_met
-            self._kinds_met += 1
+            self._kinds[kind] = self._next_code
+            self._next_code += 1
         self._counts[kind] += 1
         self._codes[slot] = self._kinds[kind]
 
-    def _clear(self, slot: int) -> None:
+    def _clear_slot(self, slot: int) -> None:
         kind = self.at(slot).kind
         self._counts[kind] -= 1
         if not self._counts[kind]:
@@ -63,13 +73,17 @@ class Columns(SlotIndex):
         self._codes[slot] = UNUSED
 
 
-def grown(column: NDArray[S], slot: int) -> NDArray[S]:
-    """A column that has room for a slot: twice as long if it had none."""
+def with_room_for(column: NDArray[S], slot: int) -> NDArray[S]:
+    """Return a column that has a slot: the same one, or a copy of twice the length."""
     return column if slot < len(column) else np.concatenate((column, np.zeros_like(column)))
 
 
-def leading(keys: Sequence[Ints | Floats], limit: int) -> Ints:
-    """Where the smallest are, by the first key and then by the others; more than `limit` if the last are equal."""
+def smallest(keys: Sequence[Ints | Floats], limit: int) -> Ints:
+    """Return the places of the `limit` smallest elements, by the first key and then by the others, in order.
+
+    More than `limit` places are returned if the last of them are equal in all keys: the caller breaks the tie by id. A
+    partition by the first key comes first, because sorting all of a large project would take most of the time.
+    """
     first = keys[0]
     near: Ints = np.arange(len(first))
     if len(first) > limit:

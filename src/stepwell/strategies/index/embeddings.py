@@ -1,9 +1,11 @@
-"""Texts as vectors, and those of a project side by side: what means the same points in the same direction.
+"""The meaning of texts as vectors, and the vectors of one project's fragments.
 
-The model (`wordllama`) has a vector for each token, and the mean of its tokens' vectors is a text's. Here a text is cut
-into words first, whose vectors are remembered: that is more than twice as fast, and the vector of a text depends on
-nothing but the text. It is kept in whole numbers from -127 to 127, whose products and sums are exact: the same
-fragments get the same scores, to the last bit, wherever they stand.
+The model (`wordllama`) has a vector for each token; the vector of a text is the mean of its tokens' vectors. Here a
+text is cut into words first, and the vectors of words are cached. That is more than twice as fast, and the vector of a
+text depends on nothing but the text.
+
+A vector is stored in whole numbers from -127 to 127. Their products and sums are exact, so the same fragments get the
+same scores, to the last bit, whatever their slots and neighbours are.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from numpy.typing import NDArray
 from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import Outline, is_content
-from stepwell.strategies.index.columns import SLOTS_MIN, Columns, Floats, grown
+from stepwell.strategies.index.columns import SLOTS_MIN, ColumnIndex, Floats, with_room_for
 from stepwell.strategies.protocol import SeenFragment
 
 if TYPE_CHECKING:
@@ -32,46 +34,53 @@ if TYPE_CHECKING:
 
 MODEL: Final = "wordllama"
 DIMENSIONS: Final = 256
-TEXT_BYTES_MAX: Final = 4_096  # of a body, its beginning: the mean of more is a mean of everything
-WORDS_REMEMBERED_MAX: Final = 1 << 15  # 32 MB: few words are most of every text
 _WORD: Final = re.compile(r"\w{1,64}")
 _LARGEST: Final = 127
 
 Vector = NDArray[np.int8]
 Vectors = NDArray[np.int8]
 Embed = Callable[[str], Vector]
+"""A function from a text to its vector."""
 
 
 def is_installed() -> bool:
-    """Whether there is a model, without loading it."""
+    """Return True if the model's package is installed. The model is not loaded."""
     return importlib.util.find_spec(MODEL) is not None
 
 
 @functools.cache
 def load() -> Embed:
-    """The model, which comes with its package: nothing is downloaded. It takes up to 110 MB and half a second, once."""
-    return Words(_model()).embed
+    """Return the embedding function of the model, which is loaded once in a process.
+
+    The model comes with its package: nothing is downloaded. Loading takes up to 110 MB and half a second.
+    """
+    return WordEmbedder(_model()).embed
 
 
-class Words:
-    """The words that were met last, with their vectors."""
+class WordEmbedder:
+    """The vectors of the words that were met last, and of texts made of them.
 
-    def __init__(self, model: WordLlamaInference, words_max: int = WORDS_REMEMBERED_MAX) -> None:
+    The cache has a fixed number of rows. When it has no room for the words of a text, it is emptied: that is simpler
+    than evicting single words, and rare, because few words are most of every text. Only one thread uses it.
+    """
+
+    def __init__(self, model: WordLlamaInference, words_max: int = limits.EMBEDDED_WORDS_REMEMBERED_MAX) -> None:
         assert model.embedding.shape[1] == DIMENSIONS
-        assert words_max >= TEXT_BYTES_MAX + limits.OUTLINE_NAME_CHARS_MAX, "the words of one text have room"
+        assert words_max >= limits.EMBEDDED_BYTES_MAX + limits.OUTLINE_NAME_CHARS_MAX, "the words of one text have room"
         self._model: Final = model
         self._numbers: dict[str, int] = {}
         self._vectors: Final = np.empty((words_max, DIMENSIONS), dtype=np.float32)
 
     def embed(self, text: str) -> Vector:
-        """The direction of a text; of one without words, nowhere."""
+        """Return the quantized vector of a text; zeros for a text without words."""
         words = _WORD.findall(text)
         if len(self._numbers) + len(words) > len(self._vectors):
             self._numbers.clear()
         numbers = [self._numbers[word] if word in self._numbers else self._number(word) for word in words]
-        return _whole(np.add.reduce(self._vectors[numbers], axis=0, dtype=np.float32))
+        return _quantized(np.add.reduce(self._vectors[numbers], axis=0, dtype=np.float32))
 
     def _number(self, word: str) -> int:
+        """Return the row of a new word in the cache."""
         number = len(self._numbers)
         tokens = self._model.tokenizer.encode(word, add_special_tokens=False).ids
         self._vectors[number] = np.add.reduce(self._model.embedding[tokens], axis=0, dtype=np.float32)
@@ -80,7 +89,11 @@ class Words:
 
 
 def _model() -> WordLlamaInference:
-    """Its package sends every library's messages to standard error, unless somebody has a say there already."""
+    """Load the model without letting it configure logging.
+
+    Its package calls `logging.basicConfig`, which would send every library's messages to standard error. A root logger
+    that has a handler is left as it is, so it gets one for the time of the import.
+    """
     root, silent = logging.getLogger(), logging.NullHandler()
     root.addHandler(silent)
     try:
@@ -91,13 +104,13 @@ def _model() -> WordLlamaInference:
         root.removeHandler(silent)
 
 
-def _whole(vector: NDArray[np.float32]) -> Vector:
-    """The same direction, as well as whole numbers can tell."""
+def _quantized(vector: NDArray[np.float32]) -> Vector:
+    """Return a vector of whole numbers with nearly the same direction."""
     largest = np.abs(vector).max()
     return np.rint(vector * (_LARGEST / largest)).astype(np.int8) if largest else np.zeros(DIMENSIONS, dtype=np.int8)
 
 
-class Embeddings(Columns):
+class EmbeddingIndex(ColumnIndex):
     """The vectors of one project's fragments: 256 bytes each."""
 
     def __init__(self, project: str, embed: Embed) -> None:
@@ -105,23 +118,23 @@ class Embeddings(Columns):
         self._embed: Final = embed
         self._vectors: Vectors = np.zeros((SLOTS_MIN, DIMENSIONS), dtype=np.int8)
         self._lengths: Floats = np.zeros(SLOTS_MIN, dtype=np.float64)
-        """0 where there is no text that the model has words for."""
+        """The Euclidean length of each vector; 0 if the text has no word that the model knows."""
 
     def similarities(self, text: str) -> Floats:
-        """The cosine of the angle to a text, by slot in use; 0 where there is nothing to compare."""
+        """Return the cosine of the angle to a text for each slot; 0 if either has no words."""
         query = self._embed(text)
         lengths = self._lengths[: len(self._rows)] * _length(query)
         products: Floats = np.einsum("ij,j->i", self._vectors[: len(self._rows)], query, dtype=np.int32)
         return products / np.where(lengths > 0, lengths, np.inf)
 
-    def _describes(self, slot: int, row: FragmentRow) -> bool:
+    def _is_unaffected_by(self, slot: int, row: FragmentRow) -> bool:
         before = self.at(slot)
         return before.kind == row.kind and before.digest == row.digest and _name(before) == _name(row)
 
-    def _put(self, slot: int, fragment: SeenFragment) -> None:
+    def _fill_slot(self, slot: int, fragment: SeenFragment) -> None:
         vector = self._embed(_text(fragment))
-        super()._put(slot, fragment)
-        self._vectors, self._lengths = grown(self._vectors, slot), grown(self._lengths, slot)
+        super()._fill_slot(slot, fragment)
+        self._vectors, self._lengths = with_room_for(self._vectors, slot), with_room_for(self._lengths, slot)
         self._vectors[slot], self._lengths[slot] = vector, _length(vector)
 
 
@@ -134,12 +147,15 @@ def _name(row: FragmentRow) -> str:
 
 
 def _text(fragment: SeenFragment) -> str:
-    """What it is called, and the beginning of its body; nothing of one that is not UTF-8, or stands for a file."""
+    """Return the text that stands for a fragment: its name, and the beginning of its body.
+
+    A listing of a file and a body that is not UTF-8 have none, and so are similar to nothing.
+    """
     if not is_content(fragment.row):
         return ""
-    body = fragment.body
+    body, bytes_max = fragment.body, limits.EMBEDDED_BYTES_MAX
     try:
-        text = codecs.utf_8_decode(body[:TEXT_BYTES_MAX], "strict", len(body) <= TEXT_BYTES_MAX)[0]
+        text = codecs.utf_8_decode(body[:bytes_max], "strict", len(body) <= bytes_max)[0]
     except UnicodeDecodeError:
         return ""
     return f"{_name(fragment.row)}\n{text}"

@@ -1,95 +1,105 @@
-"""What a strategy keeps of a project between questions, brought to any view by what changed.
+"""Indexes that follow a project from view to view.
 
-What is kept of a fragment is told by its row. So it can be brought to any view, also to an older one, and after an
-update that failed in the middle; in each case it says the same as what was made for that view.
+A row tells everything that an index keeps of a fragment (the digest stands for the body). So an index can compare its
+own rows with those of any view, and bring itself to that view: a newer one, an older one, or any one after an update
+that failed in the middle. The result is the same as that of an index built for the view.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Generic, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Final
 
-from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.strategies import progress
 from stepwell.strategies.protocol import Changes, SeenFragment, StrategyView
 
-PROJECTS_MAX: Final = limits.PROJECTS_PER_SESSION_MAX  # that are followed, those that were asked for last
-_REPORTED_EVERY: Final = 250  # fragments
+_PROGRESS_FRAGMENTS: Final = 250  # between two progress reports: some milliseconds
 
 
 class IncrementalIndex(ABC):
-    """Something about the fragments of one project, at one revision."""
+    """An index of one project's fragments, at one revision.
+
+    The cache of a worker owns it, and one thread uses it. Subclasses implement `_update`, which has to leave an index
+    that can be compared with any view, also if it raises.
+    """
 
     def __init__(self, project: str) -> None:
         self.project: Final = project
         self._at: tuple[str, int] | None = None
-        """The epoch and revision that it has; None while it is being changed, and if that failed."""
+        """The epoch and revision of the index; None during an update, and after one that failed."""
         self._slots: dict[str, int] = {}
-        """Where it keeps what it has of each fragment."""
+        """The slot of each fragment, by id: its place in the arrays of the index."""
 
     def __len__(self) -> int:
         return len(self._slots)
 
     @abstractmethod
     def row(self, fragment_id: str) -> FragmentRow | None:
-        """What is known of a fragment."""
+        """Return the row that the index has of a fragment, or None."""
 
     def catch_up(self, view: StrategyView) -> None:
-        """Follow to a view: by what changed, if it can be told, or by comparing all rows."""
+        """Bring the index to a view: by the changes, if the view can tell them, or by comparing all rows.
+
+        Raise the error of reading a body (`BodyGone`); the next call then compares all rows.
+        """
         if self._at == (view.epoch, view.revision):
             return
         changes = self._changes(view)
         self._at = None
         if changes is None:
-            self._compare(view)
+            self._update_by_comparing(view)
         else:
             self._update(changes.stored, changes.removed, len(changes.stored))
         self._at = (view.epoch, view.revision)
 
     def _changes(self, view: StrategyView) -> Changes | None:
+        """Return the changes from the index's revision to the view's; None if they cannot be told."""
         if self._at is None:
             return None
         epoch, revision = self._at
         is_earlier = epoch == view.epoch and revision < view.revision
         return view.changes(self.project, revision) if is_earlier else None
 
-    def _compare(self, view: StrategyView) -> None:
+    def _update_by_comparing(self, view: StrategyView) -> None:
+        """Update all fragments whose rows differ from those of the view."""
         rows = view.rows(self.project)
         gone = self._slots.keys() - {row.fragment_id for row in rows}
         different = (row.fragment_id for row in rows if self.row(row.fragment_id) != row)
         found = (view.get(fragment_id, project=self.project) for fragment_id in different)
         self._update((fragment for fragment in found if fragment is not None), gone, len(rows))
 
-    def _reported(self, stored: Iterable[SeenFragment], expected: int) -> Iterator[SeenFragment]:
-        """The same, for whoever watches them being read."""
+    def _with_progress(self, stored: Iterable[SeenFragment], expected: int) -> Iterator[SeenFragment]:
+        """Yield the same fragments, and report the progress of reading them."""
         for done, fragment in enumerate(stored):
-            if done % _REPORTED_EVERY == 0:
+            if done % _PROGRESS_FRAGMENTS == 0:
                 progress.report(done, expected, f"reading {self.project}")
             yield fragment
 
     @abstractmethod
     def _update(self, stored: Iterable[SeenFragment], removed: Iterable[str], expected: int) -> None:
-        """Take what is new or different, of which there are at most so many, and forget what is gone."""
+        """Remove fragments, and add or replace others, of which there are at most `expected`."""
 
 
 class SlotIndex(IncrementalIndex):
-    """Each fragment has a slot, to keep there whatever one likes; that of one that is gone is used again."""
+    """An index in which each fragment has one slot, which a later fragment uses again.
+
+    Subclasses keep their data of a fragment by its slot: `_fill_slot` writes it and `_clear_slot` removes it.
+    """
 
     def __init__(self, project: str) -> None:
         super().__init__(project)
         self._rows: list[FragmentRow | None] = []
-        self._free: list[int] = []
+        self._free_slots: list[int] = []
 
     def row(self, fragment_id: str) -> FragmentRow | None:
-        """What is known of a fragment."""
+        """Return the row that the index has of a fragment, or None."""
         slot = self._slots.get(fragment_id)
         return None if slot is None else self._rows[slot]
 
     def at(self, slot: int) -> FragmentRow:
-        """The row of a slot that is in use."""
+        """Return the row of a slot in use."""
         row = self._rows[slot]
         assert row is not None
         return row
@@ -97,20 +107,21 @@ class SlotIndex(IncrementalIndex):
     def _update(self, stored: Iterable[SeenFragment], removed: Iterable[str], expected: int) -> None:
         for fragment_id in removed:
             self._remove(fragment_id)
-        for fragment in self._reported(stored, expected):
+        for fragment in self._with_progress(stored, expected):
             self._store(fragment)
 
     def _store(self, fragment: SeenFragment) -> None:
+        """Add a fragment, or replace it; do nothing but keep the new row if the data of its slot stay the same."""
         row = fragment.row
         slot = self._slots.get(row.fragment_id)
-        if slot is not None and self._describes(slot, row):
+        if slot is not None and self._is_unaffected_by(slot, row):
             self._rows[slot] = row
             return
         self._remove(row.fragment_id)
-        slot = self._free[-1] if self._free else len(self._rows)
-        self._put(slot, fragment)  # may fail to read the body: nothing refers to the slot yet
-        if self._free:
-            self._rows[self._free.pop()] = row
+        slot = self._free_slots[-1] if self._free_slots else len(self._rows)
+        self._fill_slot(slot, fragment)  # may raise `BodyGone`: no fragment refers to the slot yet
+        if self._free_slots:
+            self._rows[self._free_slots.pop()] = row
         else:
             self._rows.append(row)
         self._slots[row.fragment_id] = slot
@@ -118,44 +129,18 @@ class SlotIndex(IncrementalIndex):
     def _remove(self, fragment_id: str) -> None:
         slot = self._slots.pop(fragment_id, None)
         if slot is not None:
-            self._clear(slot)
+            self._clear_slot(slot)
             self._rows[slot] = None
-            self._free.append(slot)
+            self._free_slots.append(slot)
 
-    def _describes(self, slot: int, row: FragmentRow) -> bool:
-        """Whether all that is kept in a slot is the same for a newer row of the same fragment."""
+    def _is_unaffected_by(self, slot: int, row: FragmentRow) -> bool:
+        """Return True if the data in a slot are the same for a newer row of the same fragment."""
         return self._rows[slot] == row
 
     @abstractmethod
-    def _put(self, slot: int, fragment: SeenFragment) -> None:
-        """Keep what is needed of a fragment. What can fail comes first."""
+    def _fill_slot(self, slot: int, fragment: SeenFragment) -> None:
+        """Write the data of a fragment. Reading the body comes first, so that a failure leaves the slot as it was."""
 
     @abstractmethod
-    def _clear(self, slot: int) -> None:
-        """Forget it. Its row is still there."""
-
-
-F = TypeVar("F", bound=IncrementalIndex)
-
-
-class IndexCache(Generic[F]):
-    """One for each project that is asked for; strategies that need the same share them."""
-
-    def __init__(self, make: Callable[[str], F], projects_max: int = PROJECTS_MAX) -> None:
-        self._make: Final = make
-        self._projects_max: Final = projects_max
-        self._followers: OrderedDict[str, F] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._followers)
-
-    def of(self, view: StrategyView, project: str) -> F:
-        """That of a project, as of a view; the one that was not asked for the longest makes room."""
-        follower = self._followers.get(project)
-        if follower is None:
-            follower = self._followers[project] = self._make(project)
-        self._followers.move_to_end(project)
-        if len(self._followers) > self._projects_max:
-            self._followers.popitem(last=False)
-        follower.catch_up(view)
-        return follower
+    def _clear_slot(self, slot: int) -> None:
+        """Remove the data of a slot. Its row is still there."""

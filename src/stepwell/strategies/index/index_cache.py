@@ -1,44 +1,83 @@
-"""The indexes that a worker keeps, one for each project: whoever looks for words there shares them."""
+"""The caches of indexes that a worker process keeps between two requests.
+
+Building an index reads every body of a project; bringing an index to a newer view reads only the bodies that changed.
+A worker therefore keeps one index for each project and kind of index. Strategies that need the same index share one
+cache: `registry.built_in` passes it to their constructors.
+
+A cache belongs to one worker process. It has no lock, because a worker gives its strategies one request at a time. It
+is bounded by the number of projects, and the project that was used least recently makes room for the next one.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
 
+from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import is_content
 from stepwell.strategies.index.bm25 import Bm25Index, Weights
-from stepwell.strategies.index.incremental import PROJECTS_MAX, IndexCache
+from stepwell.strategies.index.incremental import IncrementalIndex
 from stepwell.strategies.protocol import StrategyView
 
-INDEXES_MAX: Final = PROJECTS_MAX
-"""Projects of which a worker keeps the index, those that were asked for last: no request has more.
-
-An index takes about 1.1 kB for a fragment of 100 words.
-"""
+I = TypeVar("I", bound=IncrementalIndex)  # noqa: E741 - the usual name of an index
 
 
-class Indexes:
-    """The index of a project, as of a view.
+class IndexCache(Generic[I]):
+    """One index of a kind for each of the projects that were used last.
 
-    Listings of files have one of their own: whoever does not ask for them is not told of them, and a word is worth
-    what it is worth among the others.
+    `build` makes the empty index of a project. An index that leaves the cache is built anew when its project is used
+    again; the result is the same, because an index depends on nothing but the view.
     """
 
-    def __init__(self, weights: Weights | None = None, indexes_max: int = INDEXES_MAX) -> None:
+    def __init__(self, build: Callable[[str], I], projects_max: int = limits.INDEXED_PROJECTS_MAX) -> None:
+        self._build: Final = build
+        self._projects_max: Final = projects_max
+        self._indexes: OrderedDict[str, I] = OrderedDict()
+        """By project, the one that was used least recently first."""
+
+    def __len__(self) -> int:
+        return len(self._indexes)
+
+    def get(self, view: StrategyView, project: str) -> I:
+        """Return the index of a project, brought to the state of a view.
+
+        It is valid until the next call: then it may follow another view. An error while a body is read leaves an
+        index that the next call repairs.
+        """
+        index = self._indexes.get(project)
+        if index is None:
+            index = self._indexes[project] = self._build(project)
+        self._indexes.move_to_end(project)
+        if len(self._indexes) > self._projects_max:
+            self._indexes.popitem(last=False)
+        index.catch_up(view)
+        return index
+
+
+class Bm25IndexCache:
+    """The word indexes of projects: for each project one of its content, and one of its listings of files.
+
+    A listing of a file has an index of its own because only a request that names its kind may see it, and because the
+    weight of a word is its frequency among the fragments that compete with each other.
+    """
+
+    def __init__(self, weights: Weights | None = None, projects_max: int = limits.INDEXED_PROJECTS_MAX) -> None:
         given = Weights() if weights is None else weights
-        self._content = IndexCache(lambda project: Bm25Index(project, given), indexes_max)
-        self._listings = IndexCache(lambda project: Bm25Index(project, given, _is_listing), indexes_max)
+        self._content = IndexCache(lambda project: Bm25Index(project, given), projects_max)
+        self._listings = IndexCache(lambda project: Bm25Index(project, given, _is_listing), projects_max)
 
     def __len__(self) -> int:
         return len(self._content) + len(self._listings)
 
-    def index(self, view: StrategyView, project: str) -> Bm25Index:
-        """Of everything but listings."""
-        return self._content.of(view, project)
+    def content(self, view: StrategyView, project: str) -> Bm25Index:
+        """Return the index of all fragments of a project but its listings of files."""
+        return self._content.get(view, project)
 
-    def files(self, view: StrategyView, project: str) -> Bm25Index:
-        """Of listings."""
-        return self._listings.of(view, project)
+    def listings(self, view: StrategyView, project: str) -> Bm25Index:
+        """Return the index of a project's listings of files."""
+        return self._listings.get(view, project)
 
 
 def _is_listing(row: FragmentRow) -> bool:

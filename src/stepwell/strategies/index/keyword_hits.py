@@ -1,4 +1,8 @@
-"""The best hits of a text's words, for strategies that begin there: they share the indexes of whoever has them."""
+"""The search for the fragments that share most words with a text, for strategies that start from such fragments.
+
+The graph, tiered and plan-decision strategies use it. It shares the word indexes of the keyword strategy, so each
+project is indexed once.
+"""
 
 from __future__ import annotations
 
@@ -8,62 +12,69 @@ from typing import Final
 
 from msgspec import Struct
 
+from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.strategies.builtin.keyword import QUERY_TERMS_MAX
 from stepwell.strategies.index.bm25 import Bm25Index
-from stepwell.strategies.index.index_cache import Indexes
-from stepwell.strategies.index.terms import asked, worth
+from stepwell.strategies.index.index_cache import Bm25IndexCache
+from stepwell.strategies.index.terms import query_terms, query_weight
 from stepwell.strategies.protocol import StrategyView
 
-RAREST_OF_MAX: Final = 48  # terms of a long text, the first, of which the rarest are looked for
-_CHARS_PER_TERM: Final = 32  # at the most, one with another: no more of a text is looked at
-_WORDS_MAX: Final = 8  # that are told
+_CHARS_PER_TERM: Final = 32  # on average, at most: only so much of a text is split into words
 
 
-class Hit(Struct, frozen=True, gc=False):
-    """A fragment that has some of the words."""
+class KeywordHit(Struct, frozen=True, gc=False):
+    """A fragment that has some of the words. `words_by_term` has the word of the text for each term."""
 
     row: FragmentRow
     score: float
     terms: tuple[str, ...]
-    asked: Mapping[str, str]
+    words_by_term: Mapping[str, str]
 
     @property
     def words(self) -> str:
-        """The first of them, as they were asked for."""
-        return ", ".join(self.asked[term] for term in self.terms[:_WORDS_MAX])
+        """The first words that it has, as the text spells them."""
+        return ", ".join(self.words_by_term[term] for term in self.terms[: limits.REASON_WORDS_MAX])
 
 
-class Hits:
-    """Of one project at a time: what another one holds changes nothing."""
+class KeywordSearch:
+    """Searches the word indexes, one project at a time: the contents of another project change nothing."""
 
-    def __init__(self, indexes: Indexes | None = None) -> None:
-        self._indexes: Final = Indexes() if indexes is None else indexes
+    def __init__(self, indexes: Bm25IndexCache | None = None) -> None:
+        self._indexes: Final = Bm25IndexCache() if indexes is None else indexes
 
-    def best(self, text: str, view: StrategyView, project: str, limit: int, *, kinds: Sequence[str] = ()) -> list[Hit]:
-        """What has most of the words of a text, the best first; ties by id."""
-        words = _words(text, QUERY_TERMS_MAX)
-        return _hits(self._indexes.index(view, project), words, [*words], limit, kinds)
+    def best(
+        self, text: str, view: StrategyView, project: str, limit: int, *, kinds: Sequence[str] = ()
+    ) -> list[KeywordHit]:
+        """Return the fragments with most of the words of a text, the best first; ties by id."""
+        words = _first_terms(text, limits.QUERY_TERMS_MAX)
+        return _hits(self._indexes.content(view, project), words, [*words], limit, kinds)
 
-    def best_of_rarest(self, text: str, view: StrategyView, project: str, limit: int, terms_max: int) -> list[Hit]:
-        """The same by the rarest words only: of a long text they say what it is about, and take less time."""
-        index, words = self._indexes.index(view, project), _words(text, RAREST_OF_MAX)
+    def best_of_rarest(
+        self, text: str, view: StrategyView, project: str, limit: int, terms_max: int
+    ) -> list[KeywordHit]:
+        """Return the best hits of the rarest words of a text.
+
+        The rare words of a long text say what it is about, and a search for few rare words is quick.
+        """
+        index, words = self._indexes.content(view, project), _first_terms(text, limits.RAREST_TERMS_EXAMINED_MAX)
         frequencies = dict(zip(words, index.frequencies(words), strict=True))
-        telling = [term for term in words if frequencies[term] and worth(term) == 1]
-        rarest = sorted(telling, key=lambda term: (frequencies[term], term))
+        candidates = [term for term in words if frequencies[term] and query_weight(term) == 1]
+        rarest = sorted(candidates, key=lambda term: (frequencies[term], term))
         return _hits(index, words, rarest[:terms_max], limit, ())
 
     def confidence(self, text: str, view: StrategyView, project: str) -> float:
-        """Which share of the words occurs, each counted by its weight."""
-        words = _words(text, QUERY_TERMS_MAX)
-        return self._indexes.index(view, project).share([*words]) if words else 0.0
+        """Return the share of the words of a text that occur, each weighted by its rarity."""
+        words = _first_terms(text, limits.QUERY_TERMS_MAX)
+        return self._indexes.content(view, project).coverage([*words]) if words else 0.0
 
 
-def _words(text: str, terms_max: int) -> dict[str, str]:
-    """The first terms of a text, each with the word that it stands for."""
-    return dict(islice(asked(text[: terms_max * _CHARS_PER_TERM]).items(), terms_max))
+def _first_terms(text: str, terms_max: int) -> dict[str, str]:
+    """Return the first terms of a text, each with the word that it stands for."""
+    return dict(islice(query_terms(text[: terms_max * _CHARS_PER_TERM]).items(), terms_max))
 
 
-def _hits(index: Bm25Index, words: dict[str, str], terms: Sequence[str], limit: int, kinds: Sequence[str]) -> list[Hit]:
+def _hits(
+    index: Bm25Index, words: dict[str, str], terms: Sequence[str], limit: int, kinds: Sequence[str]
+) -> list[KeywordHit]:
     matches = index.best(terms, limit, kinds=kinds) if terms else ()
-    return [Hit(match.row, match.score, match.terms, words) for match in matches]
+    return [KeywordHit(match.row, match.score, match.terms, words) for match in matches]

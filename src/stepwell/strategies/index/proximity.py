@@ -1,7 +1,8 @@
-"""What is near to what in a project: the parts of a source in their order, and what refers to what.
+"""Nearness of the fragments of a project: the order of a source's parts, and references between fragments.
 
-Kept are the order of each source, and who is called or says which word. What a reference means is found out when
-somebody follows it, so that a fragment that comes or goes changes its own entries and nobody else's.
+The index has the order of each source's parts, and dicts from words to the fragments that are named by them or refer to
+them. References are texts, and they are resolved at query time. So a fragment that is stored or deleted changes its own
+entries only, although it may change what the references of others mean.
 """
 
 from __future__ import annotations
@@ -21,103 +22,117 @@ from stepwell.strategies.index.references import (
     PathReference,
     is_module,
     last_word,
-    meaning,
     names,
+    parse_reference,
     slug,
     stems,
 )
 from stepwell.strategies.protocol import SeenFragment
 
 HALF_TOKENS: Final = 200
-"""From middle to middle of two parts: then one is worth half as much to the other. Their own size counts no more than
-that, because the next one is the next one, however long."""
-TOGETHER: Final = {"turn": 1.0}
-APART: Final = 0.3
-"""What stands beside something is worth to it, by its kind: a turn is nothing without those before and after it, a
-definition is made to be read alone."""
-FAR_TOKENS: Final = 6 * HALF_TOKENS  # in between: then they have nothing to do with each other
-PLACES_PER_BREADTH: Final = 4  # to each side: what stands beside it is nearer than what it refers to
-REFERS: Final = 0.5  # what a fragment refers to is worth half of it, if it is clear what that is
-REFERRED: Final = 0.3  # who refers to it: there may be many, and it does not need them
-TARGETS_MAX: Final = 4  # a name that more have means none of them
-REFERRERS_MAX: Final = 32  # a word that more say is no reference to anything in particular
+"""The distance, in tokens from middle to middle of two parts, at which one is worth half as much to the other.
+
+Their own sizes count at most this much, because the next part is the next part, however long it is.
+"""
+CLOSENESS_BY_KIND: Final = {"turn": 1.0}
+"""The weight of adjacent parts by kind: a turn of a conversation needs the turns before and after it."""
+CLOSENESS: Final = 0.3
+"""The weight of adjacent parts of any other kind: a definition is written to be read alone."""
+FAR_TOKENS: Final = 6 * HALF_TOKENS  # between two parts: beyond it, their weight would be below 2 %
+PLACES_PER_BREADTH: Final = 4  # parts to each side: adjacent parts are nearer than references
+REFERENCE_WEIGHT: Final = 0.5  # of a fragment that is referred to, if the reference is unambiguous
+REFERRER_WEIGHT: Final = (
+    0.3  # of a fragment that refers to this one: there may be many, and this one does not need them
+)
+TARGETS_MAX: Final = 4  # a reference with more targets is ambiguous, and has none
+REFERRERS_MAX: Final = 32  # a word in more references is a common word, and says nothing
 
 K = TypeVar("K", str, tuple[str, ...])
 M = TypeVar("M", int, str)
 
 Place = tuple[int, int, int]
-"""The order in its source, the serial, the slot."""
-_UNORDERED: Final = 1 << 40  # behind those that have an order
+"""The sort key of a part in its source: the declared order, the serial, the slot."""
+_UNORDERED: Final = 1 << 40  # the order of a part without one: behind all others
 
 
 class Neighbour(Struct, frozen=True, gc=False):
-    """A fragment that is near to another one, what that is worth, and why."""
+    """A fragment near to another one: its slot, its weight, and the reason.
+
+    `to` is the slot of the other one. `places` is how many parts it stands after the other one (before it, if
+    negative), and 0 for a reference, whose `reason` is a text.
+    """
 
     slot: int
     weight: float
-    to: int  # the slot of the other one
+    to: int
     reason: str = ""
-    places: int = 0  # how many after it; before it, if negative
+    places: int = 0
 
 
-class Neighbours(SlotIndex):
-    """Of one project's fragments. It takes about 0.8 kB for each that has ten references."""
+class ProximityIndex(SlotIndex):
+    """The order, names and references of one project's fragments. About 0.8 kB for a fragment with ten references.
+
+    A listing of a file has a row here but no entries: its parts stand for it.
+    """
 
     def __init__(self, project: str) -> None:
         super().__init__(project)
-        self._places: dict[str, list[Place]] = {}
-        """By source."""
-        self._stems: dict[str, set[str]] = {}
-        """Sources by their last word."""
-        self._called: dict[tuple[str, ...], set[int]] = {}
-        """Slots by their names, and by the last words of these, whatever they are in."""
-        self._saying: dict[str, set[int]] = {}
-        """Slots by the last words of their references."""
-        self._near = 0
-        """How many have others in their source, and how many refer to anything."""
-        self._content = 0
-        """How many do not stand for a file."""
+        self._by_source: dict[str, list[Place]] = {}
+        """The parts of each source, in order."""
+        self._by_stem: dict[str, set[str]] = {}
+        """The sources with each last word of a path."""
+        self._by_name: dict[tuple[str, ...], set[int]] = {}
+        """The slots of each full name, and of each last word of a name (as `_last_word_key`)."""
+        self._by_reference_word: dict[str, set[int]] = {}
+        """The slots that refer to something with each last word."""
+        self._linked_count = 0
+        """The number of fragments with others in their source, plus the number of fragments with references."""
+        self._content_count = 0
+        """The number of fragments that are no listings of files."""
 
     @property
-    def linked(self) -> float:
-        """About which share of the fragments is near to anything."""
-        return min(1.0, self._near / self._content) if self._content else 0.0
+    def linked_share(self) -> float:
+        """The approximate share of fragments that are near to any other."""
+        return min(1.0, self._linked_count / self._content_count) if self._content_count else 0.0
 
     def slot(self, fragment_id: str) -> int | None:
-        """Where a fragment is, unless it stands for a file."""
+        """Return the slot of a fragment; None if there is none, or if it is a listing of a file."""
         slot = self._slots.get(fragment_id)
         return slot if slot is not None and is_content(self.at(slot)) else None
 
     def parts(self, source: str) -> list[int]:
-        """The slots of a source, in its order."""
-        return [slot for *_, slot in self._places.get(source, ())]
+        """Return the slots of a source's parts, in order."""
+        return [slot for *_, slot in self._by_source.get(source, ())]
 
     def files(self, name: str) -> list[str]:
-        """The source of that name or, if there is none, those whose path ends in it."""
-        if name in self._places:
+        """Return the source of that name or, if there is none, all sources whose paths end in it."""
+        if name in self._by_source:
             return [name]
-        match meaning(name):
+        match parse_reference(name):
             case PathReference(path=path, anchor=""):
-                alike = self._stems.get(stems(path)[0], ())
+                alike = self._by_stem.get(stems(path)[0], ())
                 return sorted(source for source in alike if f"/{source}".endswith(f"/{path}"))
             case _:
                 return []
 
     def _beginning(self, source: str) -> list[int]:
-        return [slot for *_, slot in self._places.get(source, ())[:1]]
+        return [slot for *_, slot in self._by_source.get(source, ())[:1]]
 
-    def around(self, slot: int, breadth: int) -> list[Neighbour]:
-        """What is near: beside it, and the `breadth` best that it refers to or that refer to it."""
+    def neighbours_of(self, slot: int, breadth: int) -> list[Neighbour]:
+        """Return the parts beside a fragment, and the `breadth` best of its references and referrers.
+
+        A fragment that is near for several reasons is returned once, with the largest weight.
+        """
         found: dict[int, Neighbour] = {}
         related = sorted(self._related(slot), key=lambda each: (-each.weight, self.at(each.slot).fragment_id))
-        for each in (*self._beside(slot, PLACES_PER_BREADTH * breadth), *related[:breadth]):
+        for each in (*self._adjacent(slot, PLACES_PER_BREADTH * breadth), *related[:breadth]):
             known = found.get(each.slot)
             if each.slot != slot and (known is None or each.weight > known.weight):
                 found[each.slot] = each
         return list(found.values())
 
     def reason(self, neighbour: Neighbour) -> str:
-        """Why it is one, in a few words."""
+        """Return why a fragment is a neighbour, in a few words."""
         other = self.at(neighbour.to)
         if neighbour.reason:
             return f"{neighbour.reason} {other.fragment_id}"
@@ -126,11 +141,12 @@ class Neighbours(SlotIndex):
         where = "after" if neighbour.places > 0 else "before"
         return f"{count} {what}{'s' if count > 1 else ''} {where} {other.fragment_id}"
 
-    def _beside(self, slot: int, places_max: int) -> Iterator[Neighbour]:
+    def _adjacent(self, slot: int, places_max: int) -> Iterator[Neighbour]:
+        """Yield the parts after and before a fragment in its source, with weights that fall with the distance."""
         row = self.at(slot)
-        places = self._places.get(row.source, [])
+        places = self._by_source.get(row.source, [])
         middle = bisect_left(places, _place(row, slot))
-        closeness = TOGETHER.get(row.kind, APART)
+        closeness = CLOSENESS_BY_KIND.get(row.kind, CLOSENESS)
         for step in (1, -1):
             between = 0
             for at in range(1, places_max + 1):
@@ -145,77 +161,91 @@ class Neighbours(SlotIndex):
                 between += tokens
 
     def _related(self, slot: int) -> Iterator[Neighbour]:
+        """Yield the targets of a fragment's references, and the fragments that refer to it.
+
+        A reference with several targets is divided among them.
+        """
         row = self.at(slot)
         for ref in Outline.of(row.metadata).refs:
-            targets = self.meant(ref)
+            targets = self.targets_of(ref)
             for target in targets:
-                yield Neighbour(target, REFERS / len(targets), slot, "referred to by")
+                yield Neighbour(target, REFERENCE_WEIGHT / len(targets), slot, "referred to by")
         for referrer, ref in self._referrers(slot):
-            targets = self.meant(ref)
+            targets = self.targets_of(ref)
             if slot in targets:
-                yield Neighbour(referrer, REFERRED / len(targets), slot, "refers to")
+                yield Neighbour(referrer, REFERRER_WEIGHT / len(targets), slot, "refers to")
 
     def _referrers(self, slot: int) -> Iterator[tuple[int, str]]:
-        """Who says a word that this one is called by, and in which reference."""
+        """Yield the fragments that mention a name of this one, each with the reference that does so.
+
+        The beginning of a file is also found by the name of the file.
+        """
         row = self.at(slot)
         words = {name[-1] for name in names(Outline.of(row.metadata).name)}
         if row.source and self._beginning(row.source) == [slot]:
             words.update(stems(row.source))
         for word in sorted(words):
-            saying = self._saying.get(word, ())
+            saying = self._by_reference_word.get(word, ())
             for referrer in saying if len(saying) <= REFERRERS_MAX else ():
                 for ref in Outline.of(self.at(referrer).metadata).refs:
                     if last_word(ref) == word:
                         yield referrer, ref
 
-    def meant(self, ref: str) -> list[int]:
-        """The fragments that a reference means, in any order; none if that is not clear.
+    def targets_of(self, ref: str) -> list[int]:
+        """Return the slots that a reference means, in any order; none if it is ambiguous.
 
-        A file is meant by its beginning.
+        A reference to a file means its first part. A dotted name is looked up as a name in a module, then as a name
+        anywhere, then as a module.
         """
         found: list[int]
-        match meaning(ref):
+        match parse_reference(ref):
             case PathReference(path=path, anchor=anchor):
                 found = self._in_file(path, anchor)
             case DottedReference(parts=parts):
-                found = self._in_module(parts) or self._named(parts) or self._modules(parts)
+                found = self._in_module(parts) or self._parts_anywhere(parts) or self._modules(parts)
         return found if len(found) <= TARGETS_MAX else []
 
     def _in_file(self, path: str, anchor: str) -> list[int]:
+        """Return the parts under the heading that the anchor names; without one, the first part of the file."""
         files = self.files(path)
         parts = [slot for source in files for slot in self.parts(source)] if anchor else []
         titled = [slot for slot in parts if _is_titled(self.at(slot), anchor)]
         return titled or [slot for source in files for slot in self._beginning(source)]
 
     def _in_module(self, parts: tuple[str, ...]) -> list[int]:
-        """A name in a module: the longest module that there is, and in it the name, or else its last word."""
+        """Return the parts that a dotted name means as a name in a module.
+
+        The longest module that exists wins; in it, the full name is tried before its last word.
+        """
         for length in range(len(parts) - 1, 0, -1):
-            for name in (parts[length:], _anywhere(parts)):
-                found = [slot for source in self._sources(parts[:length]) for slot in self._inside(source, name)]
+            for name in (parts[length:], _last_word_key(parts)):
+                found = [slot for source in self._sources(parts[:length]) for slot in self._parts_named(source, name)]
                 if found:
                     return found
         return []
 
-    def _inside(self, source: str, name: tuple[str, ...]) -> list[int]:
-        """The parts of a source that are called so; looked for among whichever are fewer."""
-        called, places = self._called.get(name, set[int]()), self._places[source]
+    def _parts_named(self, source: str, name: tuple[str, ...]) -> list[int]:
+        """Return the parts of a source that have a name. The smaller of both sets is searched."""
+        called, places = self._by_name.get(name, set[int]()), self._by_source[source]
         if len(called) <= len(places):
             return [slot for slot in called if self.at(slot).source == source]
         return [slot for *_, slot in places if slot in called]
 
-    def _named(self, parts: tuple[str, ...]) -> list[int]:
-        """By all of the name, or else by its last word."""
-        called = self._called.get(parts) or self._called.get(_anywhere(parts), set[int]())
+    def _parts_anywhere(self, parts: tuple[str, ...]) -> list[int]:
+        """Return the parts of any source with the full name or, if there are none, with its last word."""
+        called = self._by_name.get(parts) or self._by_name.get(_last_word_key(parts), set[int]())
         return [*called] if len(called) <= TARGETS_MAX else []
 
     def _modules(self, parts: tuple[str, ...]) -> list[int]:
+        """Return the first part of each module that a dotted name means."""
         return [slot for source in self._sources(parts) for slot in self._beginning(source)]
 
     def _sources(self, parts: tuple[str, ...]) -> set[str]:
-        candidates = self._stems.get(parts[-1], ()) if parts else ()
+        """Return the sources that are modules of a dotted name."""
+        candidates = self._by_stem.get(parts[-1], ()) if parts else ()
         return {source for source in candidates if is_module(source, parts)}
 
-    def _describes(self, slot: int, row: FragmentRow) -> bool:
+    def _is_unaffected_by(self, slot: int, row: FragmentRow) -> bool:
         before = self.at(slot)
         return (before.source, before.kind, before.serial, before.metadata) == (
             row.source,
@@ -224,45 +254,45 @@ class Neighbours(SlotIndex):
             row.metadata,
         )
 
-    def _put(self, slot: int, fragment: SeenFragment) -> None:
+    def _fill_slot(self, slot: int, fragment: SeenFragment) -> None:
         row = fragment.row
         if not is_content(row):
             return
         outline = Outline.of(row.metadata)
-        self._content += 1
+        self._content_count += 1
         if row.source or outline.order is not None:
-            places = self._places.setdefault(row.source, [])
+            places = self._by_source.setdefault(row.source, [])
             for word in () if places else stems(row.source):
-                self._stems.setdefault(word, set()).add(row.source)
+                self._by_stem.setdefault(word, set()).add(row.source)
             insort(places, _place(row, slot))
-            self._near += _linking(len(places))
-        self._near += bool(outline.refs)
+            self._linked_count += _newly_linked(len(places))
+        self._linked_count += bool(outline.refs)
         for name in names(outline.name):
-            for known_as in (name, _anywhere(name)):
-                self._called.setdefault(known_as, set()).add(slot)
+            for known_as in (name, _last_word_key(name)):
+                self._by_name.setdefault(known_as, set()).add(slot)
         for ref in outline.refs:
-            self._saying.setdefault(last_word(ref), set()).add(slot)
+            self._by_reference_word.setdefault(last_word(ref), set()).add(slot)
 
-    def _clear(self, slot: int) -> None:
+    def _clear_slot(self, slot: int) -> None:
         row = self.at(slot)
         if not is_content(row):
             return
         outline = Outline.of(row.metadata)
-        self._content -= 1
+        self._content_count -= 1
         if row.source or outline.order is not None:
-            places = self._places[row.source]
-            self._near -= _linking(len(places))
+            places = self._by_source[row.source]
+            self._linked_count -= _newly_linked(len(places))
             del places[bisect_left(places, _place(row, slot))]
             if not places:
-                del self._places[row.source]
+                del self._by_source[row.source]
                 for word in stems(row.source):
-                    _discard(self._stems, word, row.source)
-        self._near -= bool(outline.refs)
+                    _discard(self._by_stem, word, row.source)
+        self._linked_count -= bool(outline.refs)
         for name in names(outline.name):
-            for known_as in (name, _anywhere(name)):
-                _discard(self._called, known_as, slot)
+            for known_as in (name, _last_word_key(name)):
+                _discard(self._by_name, known_as, slot)
         for ref in outline.refs:
-            _discard(self._saying, last_word(ref), slot)
+            _discard(self._by_reference_word, last_word(ref), slot)
 
 
 def _place(row: FragmentRow, slot: int) -> Place:
@@ -274,8 +304,8 @@ def _names(row: FragmentRow) -> list[tuple[str, ...]]:
     return names(Outline.of(row.metadata).name)
 
 
-def _anywhere(name: tuple[str, ...]) -> tuple[str, ...]:
-    """Its last word, told apart from a name that is no longer than that."""
+def _last_word_key(name: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the key of a name's last word. It differs from the key of a name that has only that word."""
     return ("", *name[-1:])
 
 
@@ -283,13 +313,16 @@ def _is_titled(row: FragmentRow, anchor: str) -> bool:
     return any(slug(name[-1]) == anchor.lower() for name in _names(row))
 
 
-def _linking(parts: int) -> int:
-    """How many more are beside another one, if a source has so many parts now and had one less."""
+def _newly_linked(parts: int) -> int:
+    """Return how many more parts have a neighbour when a source grows to so many parts.
+
+    The first part has none. The second part links both; each further part links itself.
+    """
     return {1: 0, 2: 2}.get(parts, 1)
 
 
 def _discard(members: dict[K, set[M]], key: K, member: M) -> None:
-    """A set that becomes empty goes with it."""
+    """Remove a member from the set of a key, and the set if it becomes empty."""
     found = members.get(key)
     if found is not None:
         found.discard(member)

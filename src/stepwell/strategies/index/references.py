@@ -1,8 +1,9 @@
-"""What a reference may mean: a name, a module, a path; and the one word by which it is looked up.
+"""The syntax of references: a name, a module, or a path, and the last word by which a reference is looked up.
 
-References are texts that nobody has resolved: `Index.catch_up`, `stepwell.strategies.ranking`, `docs/design.md#layout`.
-Each has a last word, and so has whatever it could mean. Things are kept by that word, and compared whole when somebody
-asks. Nothing here depends on what else there is.
+References are texts such as `Index.catch_up`, `stepwell.strategies.ranking` and `docs/design.md#layout`; a splitter
+wrote them down and nothing resolved them. Each has a last word, and so has each thing that it could mean. An index
+stores things by that word and compares the whole reference at query time. The functions here are pure: they do not
+depend on which fragments exist.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Final
 from msgspec import Struct
 
 _SEPARATORS: Final = re.compile(r"::|->|\\")
-_STANDING_FOR_DIRECTORIES: Final = frozenset(
+_DIRECTORY_FILES: Final = frozenset(
     {"__init__.py", "index.html", "index.js", "index.jsx", "index.md", "index.ts", "index.tsx", "mod.rs", "README.md"}
 )
-"""What the name of its directory means, too."""
+"""Files that the name of their directory means, too."""
 _KNOWN_ENDINGS: Final = """
     c cc cfg cpp cs css go h hpp html ini java js json jsonl jsx kt markdown md php proto py pyi rb rs rst sh sql swift
     toml ts tsx txt xml yaml yml
@@ -27,23 +28,23 @@ _NAMES: Final = ", "
 
 
 class PathReference(Struct, frozen=True):
-    """A file from the root, and perhaps a place in it."""
+    """A reference to a file by its path from the root, and perhaps to an anchor in it."""
 
     path: str
     anchor: str
 
 
 class DottedReference(Struct, frozen=True):
-    """A name, a module, or a name in a module."""
+    """A reference to a name, a module, or a name in a module."""
 
     parts: tuple[str, ...]
 
 
-Meaning = PathReference | DottedReference
+Reference = PathReference | DottedReference
 
 
-def meaning(ref: str) -> Meaning:
-    """What a reference looks like."""
+def parse_reference(ref: str) -> Reference:
+    """Return the reference that a text looks like: a path, if it has a slash or a known file ending."""
     text = ref.strip()
     path, _, anchor = text.partition("#")
     if "/" in path or path.rpartition(".")[2].lower() in _ENDINGS:
@@ -52,8 +53,8 @@ def meaning(ref: str) -> Meaning:
 
 
 def last_word(ref: str) -> str:
-    """By which a reference is looked up; nothing if it has none."""
-    match meaning(ref):
+    """Return the word by which a reference is looked up; empty if it has none."""
+    match parse_reference(ref):
         case PathReference(path=path):
             return stems(path)[0]
         case DottedReference(parts=parts):
@@ -61,18 +62,20 @@ def last_word(ref: str) -> str:
 
 
 def stems(source: str) -> list[str]:
-    """The last words of a path: its name without its ending, and its directory's if it stands for that."""
+    """Return the last words of a path: its file name without the ending, and its directory if the
+    file stands for that.
+    """
     *directories, name = source.split("/")
-    return [_without_ending(name), *(directories[-1:] if name in _STANDING_FOR_DIRECTORIES else [])]
+    return [_without_ending(name), *(directories[-1:] if name in _DIRECTORY_FILES else [])]
 
 
 def names(text: str) -> list[tuple[str, ...]]:
-    """What a part is called: `Index.catch_up, helper` are two names; of headings, the last is its own."""
+    """Return the names of a part: `Index.catch_up, helper` are two; of nested headings, only the innermost counts."""
     if HEADINGS in text:
         return [(text.rpartition(HEADINGS)[2],)]
     found: list[tuple[str, ...]] = []
     for each in text.split(_NAMES) if text else ():
-        match meaning(each):
+        match parse_reference(each):
             case DottedReference(parts=parts):
                 found += [parts] if parts else []
             case PathReference(path=path):
@@ -81,14 +84,14 @@ def names(text: str) -> list[tuple[str, ...]]:
 
 
 def is_module(source: str, parts: tuple[str, ...]) -> bool:
-    """Whether a path ends in a dotted name: `stepwell.limits` is `src/stepwell/limits.py`."""
+    """Return True if a path ends in a dotted name: `stepwell.limits` is `src/stepwell/limits.py`."""
     *directories, name = source.split("/")
-    paths = [[*directories, _without_ending(name)], *([directories] if name in _STANDING_FOR_DIRECTORIES else [])]
+    paths = [[*directories, _without_ending(name)], *([directories] if name in _DIRECTORY_FILES else [])]
     return any(tuple(path[-len(parts) :]) == parts for path in paths)
 
 
 def slug(title: str) -> str:
-    """A heading as links write it."""
+    """Return a heading as links to it are written."""
     return re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-")
 
 

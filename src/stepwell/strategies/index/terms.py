@@ -1,12 +1,12 @@
-"""The words of code and prose by which a fragment is found, the same for what is stored and what is asked.
+"""The terms by which a fragment is found: words of code and prose, the same for bodies and for queries.
 
-An identifier is found whole and by its parts: `getUserName` is found by itself, and by `get`, `user` and `name`.
-Everything is lower case, numbers are words, and what looks the same is the same (NFKC). An English word is found in all
-its forms: `parsed` by `parsing`. Chinese and Japanese put no space between words: a run of their characters is found by
-its pairs.
+An identifier is found whole and by its parts: `getUserName` is found by itself, and by `get`, `user` and `name`. All
+terms are lower case, numbers are words, and characters that look the same are the same (NFKC). An English word is found
+in all its forms: `parsed` by `parsing`. Chinese and Japanese have no spaces between words, so a run of their characters
+is found by its pairs.
 
-A text is cut into pieces at the signs of ASCII that are in no word. Most pieces have been seen before, and cost no more
-than being found again.
+A text is first cut into pieces at the ASCII characters that are in no word. Most pieces have been seen before, and the
+terms of a known piece are one dict lookup.
 """
 
 from __future__ import annotations
@@ -20,42 +20,45 @@ from typing import Final
 
 import Stemmer
 
-WORDS_REMEMBERED_MAX: Final = 1 << 15  # with their terms: few words are most of every text
-STOP_WORD_WORTH: Final = 0.1
-"""What a stop word is worth beside another of the same frequency.
+from stepwell import limits
 
-It decides little more than between fragments that the other words leave equal: a question is not about it.
+STOP_WORD_WEIGHT: Final = 0.1
+"""The weight of a stop word in a query, beside another word of the same frequency.
+
+It is small, because a question is not about its stop words. It is not 0, so that they decide between fragments that the
+other words leave equal, and so that a query of stop words only finds something.
 """
 
-_WORD_CHARS_MAX: Final = 64  # what is longer, such as a key in base64, is taken for several words
-_PIECE_BYTES_REMEMBERED_MAX: Final = 128  # a longer one does not come again
+_WORD_CHARS_MAX: Final = 64  # a longer word, such as a key in base64, is cut into several
+_PIECE_BYTES_REMEMBERED_MAX: Final = 128  # a longer piece is unlikely to come again
 
 _IN_WORDS: Final = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_") | frozenset(
     range(128, 256)
 )
 _SPACED: Final = bytes(byte if byte in _IN_WORDS else ord(" ") for byte in range(256))
 
-# A mark belongs to the word that it stands in, but is no "\w"; of the scripts that need them, all but the full stop is.
+# A combining mark belongs to the word that it stands in, but "\w" does not match it. So the pattern has the marks of
+# the scripts that need them, and leaves out their full stops.
 _CHARACTER: Final = r"[\w\u0300-\u036f\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u109f]"
 _WORD: Final = re.compile(rf"{_CHARACTER}{{1,{_WORD_CHARS_MAX}}}")
 _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]+")
 _ASCII_PART: Final = re.compile(r"[A-Z]+(?![a-z])[^A-Z_]*|[A-Z]?[^A-Z_]+")
 
-_stem: Final = Stemmer.Stemmer("english", 0).stemWord  # 0: it need not remember words as well
+_stem: Final = Stemmer.Stemmer("english", 0).stemWord  # 0: no cache of its own, because `_stemmed` has one
 
 
 def pieces(text: bytes) -> list[bytes]:
-    """A text in UTF-8, cut into what can be looked up at once."""
+    """Cut a text in UTF-8 into pieces, at all ASCII characters that are in no word."""
     return text.translate(_SPACED).split()
 
 
 def terms_of(piece: bytes) -> tuple[str, ...]:
-    """The terms of a piece. Each counts once in a word: a name of one part does not count twice."""
-    return _remembered(piece) if len(piece) <= _PIECE_BYTES_REMEMBERED_MAX else _terms(piece)
+    """Return the terms of a piece. Each counts once in a word: a name of one part does not count twice."""
+    return _cached_terms(piece) if len(piece) <= _PIECE_BYTES_REMEMBERED_MAX else _terms(piece)
 
 
-def counted(text: str) -> dict[str, int]:
-    """How often each term is in a text."""
+def term_counts(text: str) -> dict[str, int]:
+    """Return how often each term occurs in a text."""
     counts: dict[str, int] = {}
     for piece in _pieces(text):
         for term in terms_of(piece):
@@ -63,8 +66,8 @@ def counted(text: str) -> dict[str, int]:
     return counts
 
 
-def asked(text: str) -> dict[str, str]:
-    """The terms of a text, in the order in which they come, each with the word that it stands for."""
+def query_terms(text: str) -> dict[str, str]:
+    """Return the terms of a text in order of occurrence, each with the word that it stands for."""
     found: dict[str, str] = {}
     for word in chain.from_iterable(map(_words, _pieces(text))):
         for name in _names(word):
@@ -72,14 +75,14 @@ def asked(text: str) -> dict[str, str]:
     return found
 
 
-def distinct(text: str) -> Iterator[str]:
-    """The terms of a text, each once, in the order in which they come."""
-    return iter(asked(text))
+def distinct_terms(text: str) -> Iterator[str]:
+    """Iterate over the terms of a text, each once, in order of occurrence."""
+    return iter(query_terms(text))
 
 
-def worth(term: str) -> float:
-    """How much a term counts in a question."""
-    return STOP_WORD_WORTH if term in _STOP_TERMS else 1.0
+def query_weight(term: str) -> float:
+    """Return how much a term counts in a query: less than 1 for a stop word."""
+    return STOP_WORD_WEIGHT if term in _STOP_TERMS else 1.0
 
 
 def _pieces(text: str) -> list[bytes]:
@@ -87,15 +90,17 @@ def _pieces(text: str) -> list[bytes]:
 
 
 def _terms(piece: bytes) -> tuple[str, ...]:
+    """Return the terms of a piece without the cache. A lower case ASCII word, the usual case, needs no pattern."""
     if piece.isalnum() and len(piece) <= _WORD_CHARS_MAX and piece == piece.lower():
         return (_stemmed(piece.decode()),)
     return tuple(term for word in _words(piece) for term in dict.fromkeys(map(_stemmed, _names(word))))
 
 
-_remembered: Final = functools.lru_cache(maxsize=WORDS_REMEMBERED_MAX)(_terms)
+_cached_terms: Final = functools.lru_cache(maxsize=limits.TERM_WORDS_REMEMBERED_MAX)(_terms)
 
 
 def _words(piece: bytes) -> list[str]:
+    """Return the words of a piece. Pieces are cut at ASCII characters only; other separators are found here."""
     text = piece.decode()
     if text.isascii() and len(text) <= _WORD_CHARS_MAX:
         return [text]
@@ -103,18 +108,19 @@ def _words(piece: bytes) -> list[str]:
 
 
 def _names(word: str) -> list[str]:
-    """A word and its parts."""
+    """Return a word and its parts, in lower case."""
     return [word.lower(), *_parts(word)] if word.strip("_") else []
 
 
 def _parts(name: str) -> list[str]:
-    """The parts of a name in snake or camel case: `parseHTTPHeader2` is `parse`, `HTTP` and `Header2`."""
+    """Return the parts of a name in snake or camel case: `parseHTTPHeader2` has `parse`, `HTTP` and `Header2`."""
     if name.isascii():
         return [part.lower() for part in _ASCII_PART.findall(name)]
     return [hump.lower() for part in name.split("_") for hump in _humps(part) if hump]
 
 
 def _humps(name: str) -> Iterator[str]:
+    """Yield the parts of a name in camel case that is not ASCII; a run without spaces is cut into pairs."""
     if run := _UNSPACED.search(name):
         yield from _humps(name[: run.start()])
         yield from _pairs(run.group())
@@ -130,15 +136,16 @@ def _humps(name: str) -> Iterator[str]:
 
 
 def _pairs(run: str) -> Iterator[str]:
+    """Yield the overlapping pairs of characters of a run."""
     if len(run) == 1:
         yield run
     for at in range(len(run) - 1):
         yield run[at : at + 2]
 
 
-@functools.lru_cache(maxsize=WORDS_REMEMBERED_MAX)
+@functools.lru_cache(maxsize=limits.TERM_WORDS_REMEMBERED_MAX)
 def _stemmed(name: str) -> str:
-    """A word without its ending; a name that is not only letters is a name, and has none."""
+    """Return the stem of an English word. A name that has other characters than letters is not stemmed."""
     return _stem(name) if name.isascii() and name.isalpha() else name
 
 
@@ -151,6 +158,6 @@ _STOP_WORDS: Final = """
     while who whom whose why will with would you your yours yourself yourselves
     d ll m re s t ve
 """
-"""What most questions have, whatever they are about; the last are what an apostrophe leaves."""
+"""Words that most questions have, whatever they are about. The last line is what an apostrophe leaves."""
 
-_STOP_TERMS: Final = frozenset(distinct(_STOP_WORDS))
+_STOP_TERMS: Final = frozenset(distinct_terms(_STOP_WORDS))

@@ -1,4 +1,8 @@
-"""When the fragments of a project were written and where they lie: what is newest is found at a glance."""
+"""The times of the fragments of a project, and their tiers, in columns.
+
+The recency and tiered strategies share it. It finds the newest fragments of a project of 100,000 by a few operations on
+whole arrays.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,16 @@ from typing import Final
 import numpy as np
 
 from stepwell.domain.tiers.model import FragmentRow, Tier
-from stepwell.strategies.index.columns import SLOTS_MIN, UNUSED, Columns, Ints, grown
+from stepwell.strategies.index.columns import SLOTS_MIN, UNUSED, ColumnIndex, Ints, with_room_for
 from stepwell.strategies.protocol import SeenFragment
 
 TIER_RANKS: Final = {Tier.HOT: 0, Tier.WARM: 1, Tier.COLD: 2}
+"""The order of tiers, as numbers."""
 
 
 class _Column(IntEnum):
+    """The columns of the array, in the order of `_row_columns`."""
+
     TIER = 0
     PLACED_MS = 1
     CREATED_MS = 2
@@ -22,14 +29,14 @@ class _Column(IntEnum):
     SERIAL = 4
 
 
-class Timeline(Columns):
-    """The moments of a project's fragments."""
+class TimelineIndex(ColumnIndex):
+    """The tier, times, revision and serial of each of a project's fragments."""
 
     def __init__(self, project: str) -> None:
         super().__init__(project)
-        self._moments: Ints = np.zeros((SLOTS_MIN, len(_Column)), dtype=np.int64)
+        self._columns: Ints = np.zeros((SLOTS_MIN, len(_Column)), dtype=np.int64)
         self._written: Ints | None = None
-        """When each slot was written; None if that has to be found out."""
+        """The time of the last write by slot; None if it has to be computed again."""
 
     @property
     def tiers(self) -> Ints:
@@ -38,26 +45,26 @@ class Timeline(Columns):
 
     @property
     def placed_ms(self) -> Ints:
-        """When each came into its tier, by slot."""
+        """The time of arrival in the tier, by slot."""
         return self._column(_Column.PLACED_MS)
 
     @property
     def revisions(self) -> Ints:
-        """Of the bodies, by slot."""
+        """The revisions of the bodies, by slot."""
         return self._column(_Column.REVISION)
 
     @property
     def serials(self) -> Ints:
-        """By slot."""
+        """The serial numbers, by slot."""
         return self._column(_Column.SERIAL)
 
     @property
     def written_ms(self) -> Ints:
-        """When each was last written, by slot, as well as a row can tell.
+        """The time of the last write by slot, as exactly as a row can tell.
 
-        What is hot is as new as its arrival there: it was written then, or is in use. Any other arrival may be a
-        demotion, which is no news. But revisions are in order of time, so that a body is not older than any fragment
-        whose body has an earlier revision.
+        A row has no such time, so it is derived. A hot fragment was written or used when it arrived in its tier. Any
+        other arrival may be a demotion, which is no write. But revisions are in order of time, so a body is not older
+        than any fragment whose body has an earlier revision.
         """
         if self._written is None:
             order = np.lexsort((self.serials, self.revisions))
@@ -68,29 +75,29 @@ class Timeline(Columns):
 
     @property
     def last_written_ms(self) -> int:
-        """When the newest of all was, whatever its kind; 0 if there is none."""
+        """The time of the latest write of any fragment; 0 if there is none."""
         return int(self.written_ms.max(initial=0))
 
     def _column(self, column: _Column) -> Ints:
-        return self._moments[: len(self._rows), column]
+        return self._columns[: len(self._rows), column]
 
-    def _describes(self, slot: int, row: FragmentRow) -> bool:
+    def _is_unaffected_by(self, slot: int, row: FragmentRow) -> bool:
         before = self.at(slot)
-        return before.kind == row.kind and _moments(before) == _moments(row)
+        return before.kind == row.kind and _row_columns(before) == _row_columns(row)
 
-    def _put(self, slot: int, fragment: SeenFragment) -> None:
-        super()._put(slot, fragment)
-        self._moments = grown(self._moments, slot)
-        self._moments[slot] = _moments(fragment.row)
+    def _fill_slot(self, slot: int, fragment: SeenFragment) -> None:
+        super()._fill_slot(slot, fragment)
+        self._columns = with_room_for(self._columns, slot)
+        self._columns[slot] = _row_columns(fragment.row)
         self._written = None
 
-    def _clear(self, slot: int) -> None:
-        """As if it had never been written."""
-        super()._clear(slot)
-        self._moments[slot] = UNUSED
+    def _clear_slot(self, slot: int) -> None:
+        """Clear all columns, so that a free slot has no part in `written_ms`."""
+        super()._clear_slot(slot)
+        self._columns[slot] = UNUSED
         self._written = None
 
 
-def _moments(row: FragmentRow) -> tuple[int, int, int, int, int]:
+def _row_columns(row: FragmentRow) -> tuple[int, int, int, int, int]:
     """In the order of the columns."""
     return TIER_RANKS[row.tier], row.placed_at_ms, row.created_at_ms, row.revision, row.serial

@@ -2,8 +2,9 @@
 
 import pytest
 
+from stepwell import limits
 from stepwell.assembly.candidate import DEPTHS
-from stepwell.assembly.stages.depth import LINE_CHARS_MAX, deepest, full
+from stepwell.assembly.stages.depth import deepest, full
 from stepwell.domain.tiers.source_outline import Outline
 from tests.support.assembly import stored
 from tests.support.strategy_views import Store
@@ -72,7 +73,7 @@ def test_prose() -> None:
 
 def test_a_long_line_is_cut() -> None:
     found = forms("word " * 500, "turn")
-    assert len(found["signature"]) <= LINE_CHARS_MAX + 3
+    assert len(found["signature"]) <= limits.SHORTENED_LINE_CHARS_MAX + 3
     assert found["signature"].endswith("… …")
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from stepwell import limits
 from stepwell.assembly.candidate import Candidate, Fused, Vote
 from stepwell.assembly.stages import expand
 from stepwell.assembly.stages.expand import alone, nearby
@@ -98,11 +99,11 @@ def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(30):
         stored(store, f"f{number}", f"body {number}", source=f"s{number // 10}", outline=turn(number % 10))
     hits = {"f5": 1.0, "f15": 0.9, "f25": 0.8}
-    monkeypatch.setattr(expand, "PARTS_MAX", 20)
+    monkeypatch.setattr(limits, "EXPAND_PARTS_MAX", 20)
     assert {name for name in around(store.view(), hits) if name.startswith("f2") and len(name) == 3} == {"f25"}
-    monkeypatch.setattr(expand, "ADDED_MAX", 2)
+    monkeypatch.setattr(limits, "EXPAND_ADDED_MAX", 2)
     assert around(store.view(), hits).keys() == {*hits, "f4", "f6"}
-    monkeypatch.setattr(expand, "SOURCES_MAX", 0)
+    monkeypatch.setattr(limits, "EXPAND_SOURCES_MAX", 0)
     assert around(store.view(), hits).keys() == hits.keys()
 
 

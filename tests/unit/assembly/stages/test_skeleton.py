@@ -1,7 +1,6 @@
 """Skeleton: what was decided above a plan, and what its parent has seen, small enough to be carried along."""
 
-from stepwell.assembly.candidate import AnswerPiece
-from stepwell.assembly.stages.skeleton import SHARE, decisions_first, none, skeleton_of
+from stepwell.assembly.stages.skeleton import SHARE, decisions_first, none
 from stepwell.strategies.protocol import DecisionSeen, PlanSeen
 from tests.support.assembly import answer, count, meeting, request, result
 
@@ -41,15 +40,3 @@ def test_in_an_answer() -> None:
     assert count(plan) <= SHARE * 400 + 20
     assert rest
     assert answer(meeting().view(), asked=request(plan=PLAN)).text.startswith("### Plan\n")
-
-
-def test_of_an_answer() -> None:
-    """A line for each source and piece, as many as there is room for."""
-    pieces = [
-        AnswerPiece("p", "a", "a.py", "code", 0, (1, 9), "", "full", "def f():\n    return 1"),
-        AnswerPiece("p", "b", "a.py", "code", 1, None, "", "full", "x" * 500),
-    ]
-    whole = skeleton_of(pieces, 1_000, count)
-    assert whole.splitlines() == ["a.py:", "- 1-9 def f():", "- " + "x" * 120]
-    assert skeleton_of(pieces, 12, count) == "a.py:\n- 1-9 def f():"
-    assert skeleton_of([], 100, count) == ""

@@ -3,17 +3,18 @@
 import pytest
 from msgspec.structs import replace
 
-from stepwell.strategies.builtin.graph import SEEDS_MAX, GraphStrategy
-from stepwell.strategies.index.incremental import IndexCache
+from stepwell import limits
+from stepwell.strategies.builtin.graph import GraphStrategy
+from stepwell.strategies.index.index_cache import IndexCache
 from stepwell.strategies.index.proximity import (
-    APART,
+    CLOSENESS,
     FAR_TOKENS,
     HALF_TOKENS,
-    REFERRED,
+    REFERENCE_WEIGHT,
+    REFERRER_WEIGHT,
     REFERRERS_MAX,
-    REFERS,
     TARGETS_MAX,
-    Neighbours,
+    ProximityIndex,
 )
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, Strategy
 from tests.support.strategy_views import Store, ask, found, ids
@@ -87,7 +88,7 @@ def test_what_is_no_turn_is_less_near(graph: GraphStrategy) -> None:
     store = Store()
     for order in range(2):
         part(store, f"a.py#{order}", order=order, source="a.py")
-    assert found(graph, focus("a.py#0"), store.view(), 10_000)[1].score == APART / 2
+    assert found(graph, focus("a.py#0"), store.view(), 10_000)[1].score == CLOSENESS / 2
 
 
 def test_breadth_and_depth(graph: GraphStrategy) -> None:
@@ -129,11 +130,11 @@ def test_names(graph: GraphStrategy, ref: str) -> None:
     part(store, "other", name="Index.best")
     results = found(graph, focus("user"), store.view(), 10_000)
     assert ids(results) == ["user", "src/stepwell/index.py#1"]
-    assert [each.score for each in results] == [1.0, REFERS]
+    assert [each.score for each in results] == [1.0, REFERENCE_WEIGHT]
     assert results[1].reason == "referred to by user"
     back = found(graph, focus("src/stepwell/index.py#1"), store.view(), 10_000)
     assert ids(back) == ["src/stepwell/index.py#1", "user"]
-    assert back[1].score == REFERRED
+    assert back[1].score == REFERRER_WEIGHT
     assert back[1].reason == "refers to src/stepwell/index.py#1"
 
 
@@ -174,7 +175,7 @@ def test_a_name_that_many_have_means_none_of_them(graph: GraphStrategy) -> None:
     for number in range(TARGETS_MAX):
         part(store, f"class{number}", name=f"Class{number}.get")
     results = found(graph, focus("user"), store.view(), 100_000)
-    assert [each.score for each in results[1:]] == [REFERS / TARGETS_MAX] * TARGETS_MAX
+    assert [each.score for each in results[1:]] == [REFERENCE_WEIGHT / TARGETS_MAX] * TARGETS_MAX
     part(store, "one more", name="get")
     assert ids(found(graph, focus("user"), store.view(), 100_000)) == ["user", "one more"], "its whole name"
     part(store, "another", name="Other.get")
@@ -254,23 +255,23 @@ def test_confidence(graph: GraphStrategy) -> None:
 
 def test_at_most_so_many_seeds(graph: GraphStrategy) -> None:
     store = Store()
-    for number in range(SEEDS_MAX + 5):
+    for number in range(limits.GRAPH_SEEDS_MAX + 5):
         store.store(f"id{number:02}", "word " * (number + 1))
-    assert len(found(graph, ask("word"), store.view(), 10_000)) == SEEDS_MAX
+    assert len(found(graph, ask("word"), store.view(), 10_000)) == limits.GRAPH_SEEDS_MAX
 
 
 def test_nothing_is_left_of_what_is_gone() -> None:
-    store, following = Store(), IndexCache(Neighbours)
+    store, following = Store(), IndexCache(ProximityIndex)
     part(store, "a", "b", "x.y", name="one, two.three", source="src/a.py")
     part(store, "b", source="src/a.py", order=1)
     store.store("file:src/a.py", source="src/a.py", kind="file")
-    neighbours = following.of(store.view(), "p")
+    neighbours = following.get(store.view(), "p")
     for fragment_id in ("a", "file:src/a.py", "b"):
         store.delete(fragment_id)
         neighbours.catch_up(store.view())
-    kept = (neighbours._places, neighbours._stems, neighbours._called, neighbours._saying)
+    kept = (neighbours._by_source, neighbours._by_stem, neighbours._by_name, neighbours._by_reference_word)
     assert not any(kept)
-    assert (neighbours._near, neighbours._content, neighbours.linked) == (0, 0, 0.0)
+    assert (neighbours._linked_count, neighbours._content_count, neighbours.linked_share) == (0, 0, 0.0)
 
 
 def test_its_interface(graph: GraphStrategy) -> None:

@@ -4,12 +4,12 @@ import bm25s
 import pytest
 
 import stepwell as sw
+from stepwell import limits
 from stepwell.errors import BodyGone
-from stepwell.strategies.builtin.keyword import QUERY_TERMS_MAX, KeywordStrategy
-from stepwell.strategies.index import bm25 as index_module
+from stepwell.strategies.builtin.keyword import KeywordStrategy
 from stepwell.strategies.index.bm25 import K1, B, Weights
-from stepwell.strategies.index.index_cache import Indexes
-from stepwell.strategies.index.terms import counted
+from stepwell.strategies.index.index_cache import Bm25IndexCache
+from stepwell.strategies.index.terms import term_counts
 from stepwell.strategies.protocol import Partitioned, Strategy
 from tests.support.seeds import seeded
 from tests.support.strategy_views import MemoryView, Store, ask, found, ids
@@ -58,7 +58,7 @@ def test_names_count_more_than_bodies(keyword: KeywordStrategy) -> None:
     store.store("b", "filler " * 7, source="session.py")
     store.store("session", "filler " * 7, source="y.py")
     assert ids(found(keyword, ask("session"), store.view())) == ["b", "session", "a"]
-    assert ids(found(KeywordStrategy(Indexes(EQUAL)), ask("session"), store.view()))[0] == "a"
+    assert ids(found(KeywordStrategy(Bm25IndexCache(EQUAL)), ask("session"), store.view()))[0] == "a"
 
 
 def test_names_and_speakers(keyword: KeywordStrategy) -> None:
@@ -187,7 +187,7 @@ def test_not_text(keyword: KeywordStrategy) -> None:
 
 def test_the_beginning_of_a_long_body(keyword: KeywordStrategy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the beginning counts, also if it ends in the middle of a character."""
-    monkeypatch.setattr(index_module, "BODY_BYTES_INDEXED_MAX", 8)
+    monkeypatch.setattr(limits, "INDEXED_BODY_BYTES_MAX", 8)
     store = Store()
     store.store("a", "begin 日end")
     assert ids(found(keyword, ask("begin"), store.view())) == ["a"]
@@ -232,7 +232,7 @@ def test_a_long_query(keyword: KeywordStrategy) -> None:
     """Its first words count."""
     store = Store()
     store.store("a", "last")
-    words = [f"w{number}" for number in range(QUERY_TERMS_MAX)]
+    words = [f"w{number}" for number in range(limits.QUERY_TERMS_MAX)]
     assert found(keyword, ask(" ".join([*words, "last"])), store.view()) == ()
     assert ids(found(keyword, ask(" ".join([*words[1:], "last"])), store.view())) == ["a"]
 
@@ -339,14 +339,14 @@ def test_a_body_that_is_gone(keyword: KeywordStrategy) -> None:
 
 def test_dead_slots_are_given_back(keyword: KeywordStrategy, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often a fragment is replaced, what is kept is bounded by what is there, and scores the same."""
-    monkeypatch.setattr(index_module, "DEAD_SLOTS_MAX", 2)
+    monkeypatch.setattr(limits, "INDEX_DEAD_SLOTS_MAX", 2)
     store = library()
     request = ask("password user")
     for number in range(20):
         store.store("mail", f"unique{number} password", kind=f"kind{number}")
         view = store.view()
         assert found(keyword, request, view) == found(KeywordStrategy(), request, view)
-    kept = keyword._indexes.index(store.view(), "p")
+    kept = keyword._indexes.content(store.view(), "p")
     assert len(kept._rows) <= 2 * len(kept) + 2
     assert sum("unique" in term for term in kept._postings.terms) < 8
     assert len(kept._kinds) < 8
@@ -354,7 +354,7 @@ def test_dead_slots_are_given_back(keyword: KeywordStrategy, monkeypatch: pytest
 
 def test_only_so_many_projects_are_kept() -> None:
     """The one that was not asked for the longest goes."""
-    indexes = Indexes(indexes_max=2)
+    indexes = Bm25IndexCache(projects_max=2)
     keyword = KeywordStrategy(indexes)
     store = Store()
     for project in "abc":
@@ -362,7 +362,7 @@ def test_only_so_many_projects_are_kept() -> None:
     view = store.view("a", "b", "c")
     for project in "abac":
         assert found(keyword, ask("word", project), view)
-    assert [*indexes._content._followers] == ["a", "c"]
+    assert [*indexes._content._indexes] == ["a", "c"]
     assert len(found(keyword, ask("word", "a", "b", "c"), view)) == 3
     assert len(indexes) == 2
 
@@ -399,7 +399,7 @@ def test_the_same_as_bm25s(seed: int) -> None:
     oracle = bm25s.BM25(method="lucene", k1=K1, b=B, dtype="float64")
     oracle.index(documents, show_progress=False)
     expected = {seen.row.fragment_id: score for seen, score in zip(view, oracle.get_scores(query), strict=True)}
-    results = found(KeywordStrategy(Indexes(BODIES)), ask(" ".join(query)), view, 1_000)
+    results = found(KeywordStrategy(Bm25IndexCache(BODIES)), ask(" ".join(query)), view, 1_000)
     assert {each.fragment_id: each.score for each in results} == pytest.approx(
         {fragment_id: score for fragment_id, score in expected.items() if score > 0}, abs=1e-9
     )
@@ -407,7 +407,7 @@ def test_the_same_as_bm25s(seed: int) -> None:
 
 
 def _terms(text: str) -> list[str]:
-    return [term for term, count in counted(text).items() for _ in range(count)]
+    return [term for term, count in term_counts(text).items() for _ in range(count)]
 
 
 def test_weights_are_repetitions() -> None:
@@ -417,9 +417,9 @@ def test_weights_are_repetitions() -> None:
         store.store("a", "red green", source="red " * times)
         store.store("b", "green blue", source="green " * times)
     request = ask("red green")
-    tripled = found(KeywordStrategy(Indexes(Weights(source=3, fragment_id=1))), request, weighted.view())
-    assert tripled == found(KeywordStrategy(Indexes(EQUAL)), request, written.view())
-    doubled = found(KeywordStrategy(Indexes(Weights(source=2, fragment_id=2, body=2))), request, weighted.view())
+    tripled = found(KeywordStrategy(Bm25IndexCache(Weights(source=3, fragment_id=1))), request, weighted.view())
+    assert tripled == found(KeywordStrategy(Bm25IndexCache(EQUAL)), request, written.view())
+    doubled = found(KeywordStrategy(Bm25IndexCache(Weights(source=2, fragment_id=2, body=2))), request, weighted.view())
     assert ids(doubled) == ids(tripled)
     assert doubled != tripled
 

@@ -4,11 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from stepwell.strategies.builtin.plan_decision import (
-    ALIKE,
+    CONFIDENCE,
     DECAY,
-    DECIDED,
     IN_NAMED_SOURCE,
     NAMED,
+    SHARES_WORDS,
     PlanDecisionStrategy,
 )
 from stepwell.strategies.protocol import ContextRequest, DecisionSeen, PlanSeen, Strategy
@@ -59,14 +59,14 @@ def test_sources(strategy: PlanDecisionStrategy, text: str) -> None:
     """All parts of a source that is named, also by the end of its path."""
     results = found(strategy, decided((text, 0)), code().view())
     assert len(results) == 3
-    assert all(IN_NAMED_SOURCE <= each.score <= IN_NAMED_SOURCE + ALIKE for each in results)
+    assert all(IN_NAMED_SOURCE <= each.score <= IN_NAMED_SOURCE + SHARES_WORDS for each in results)
 
 
 def test_words(strategy: PlanDecisionStrategy) -> None:
     """What has the rare words of a decision, without being named."""
     (only,) = found(strategy, decided(("how are budgets kept", 0)), code().view())
     assert only.fragment_id == "note"
-    assert only.score == ALIKE
+    assert only.score == SHARES_WORDS
     assert only.reason == "decisions of plan P0 have budgets"
 
 
@@ -77,7 +77,7 @@ def test_nearer_plans_count_more(strategy: PlanDecisionStrategy) -> None:
     for depth in (0, 1, 2):
         request = decided(("`helper` it is", depth))
         scores.append(found(strategy, request, store.view())[0].score)
-    assert scores == [(NAMED + ALIKE) * DECAY**depth for depth in (0, 1, 2)]
+    assert scores == [(NAMED + SHARES_WORDS) * DECAY**depth for depth in (0, 1, 2)]
     both = decided(("`helper` it is", 1), ("`helper` it is", 0))
     assert found(strategy, both, store.view())[0].score == scores[0] + scores[1]
     assert found(strategy, decided(("`helper`", 5)), store.view())[0].reason == "named by decision D0"
@@ -95,7 +95,7 @@ def test_kinds(strategy: PlanDecisionStrategy) -> None:
 def test_confidence(strategy: PlanDecisionStrategy) -> None:
     """Nothing to say without a plan, without decisions, and where there is nothing."""
     view = code().view()
-    assert strategy.can_handle(decided(("anything", 0)), view) == DECIDED
+    assert strategy.can_handle(decided(("anything", 0)), view) == CONFIDENCE
     assert strategy.can_handle(ask("query"), view) == 0
     assert strategy.can_handle(replace(ask(), plan=PlanSeen("P", "execute")), view) == 0
     assert strategy.can_handle(decided(("anything", 0)), Store().view()) == 0

@@ -3,7 +3,12 @@
 import pytest
 
 import stepwell as sw
-from stepwell.strategies.builtin.recency import ASKED, HALF_LIFE_MS, UNASKED, RecencyStrategy
+from stepwell.strategies.builtin.recency import (
+    CONFIDENCE_WITH_QUERY,
+    CONFIDENCE_WITHOUT_QUERY,
+    HALF_LIFE_MS,
+    RecencyStrategy,
+)
 from stepwell.strategies.protocol import Partitioned, Strategy
 from tests.support.strategy_views import Store, ask, found, ids
 
@@ -74,8 +79,8 @@ def test_kinds_and_projects(recency: RecencyStrategy) -> None:
 def test_confidence(recency: RecencyStrategy) -> None:
     """It is what remains if nothing is asked; where there is nothing, it has nothing to say."""
     view = week().view()
-    assert recency.can_handle(ask(), view) == UNASKED
-    assert recency.can_handle(ask("words"), view) == ASKED
+    assert recency.can_handle(ask(), view) == CONFIDENCE_WITHOUT_QUERY
+    assert recency.can_handle(ask("words"), view) == CONFIDENCE_WITH_QUERY
     assert recency.can_handle(ask(kinds=["none"]), view) == 0
     assert recency.can_handle(ask(), Store().view()) == 0
     assert found(recency, ask(), Store().view()) == ()

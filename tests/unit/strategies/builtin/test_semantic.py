@@ -6,11 +6,11 @@ import logging
 import numpy as np
 import pytest
 
+from stepwell import limits
 from stepwell.errors import BodyGone
-from stepwell.strategies.builtin import semantic
-from stepwell.strategies.builtin.semantic import SIMILAR, SemanticStrategy
+from stepwell.strategies.builtin.semantic import CONFIDENCE, SemanticStrategy
 from stepwell.strategies.index import embeddings
-from stepwell.strategies.index.embeddings import DIMENSIONS, TEXT_BYTES_MAX, Embeddings, Words, load
+from stepwell.strategies.index.embeddings import DIMENSIONS, EmbeddingIndex, WordEmbedder, load
 from stepwell.strategies.protocol import Strategy
 from tests.support.strategy_views import Store, ask, found, ids
 
@@ -60,7 +60,7 @@ def test_as_the_model_does() -> None:
 
 def test_a_vector_depends_on_its_text_alone() -> None:
     """Not on what was met before, nor on what had to be forgotten for it."""
-    small = Words(embeddings._model(), TEXT_BYTES_MAX + 256)
+    small = WordEmbedder(embeddings._model(), limits.EMBEDDED_BYTES_MAX + 256)
     texts = [f"{text} {number}" for number in range(50) for text in TEXTS.values()]
     lengthy = " ".join(f"word{number}" for number in range(2_000))
     first = [small.embed(text) for text in texts]
@@ -68,7 +68,7 @@ def test_a_vector_depends_on_its_text_alone() -> None:
         small.embed(lengthy)
     again = [small.embed(text) for text in reversed(texts)]
     assert np.array_equal(first, again[::-1])
-    assert len(small._numbers) <= TEXT_BYTES_MAX + 256
+    assert len(small._numbers) <= limits.EMBEDDED_BYTES_MAX + 256
 
 
 def test_kinds_and_files(strategy: SemanticStrategy) -> None:
@@ -93,14 +93,14 @@ def test_what_has_no_words(strategy: SemanticStrategy) -> None:
     store = library()
     store.store("empty", "")
     store.store("binary", b"\xff cat")
-    store.store("cut", ("x" * (TEXT_BYTES_MAX - 1)).encode() + "é cat".encode())
+    store.store("cut", ("x" * (limits.EMBEDDED_BYTES_MAX - 1)).encode() + "é cat".encode())
     assert {"empty", "binary"}.isdisjoint(ids(found(strategy, ask("a cat"), store.view())))
     assert found(strategy, ask("?!"), store.view()) == ()
 
 
 def test_names_count() -> None:
     """A part is found by what it is called, also if its body does not say it; another name is another vector."""
-    store, kept = Store(), Embeddings("p", load())
+    store, kept = Store(), EmbeddingIndex("p", load())
     store.store("a", "return 1", metadata={"name": "Budget"})
     kept.catch_up(store.view())
     before = kept.similarities("budget")[0]
@@ -123,10 +123,10 @@ def test_only_what_changed_is_read(strategy: SemanticStrategy) -> None:
 def test_confidence(strategy: SemanticStrategy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing to say without a query, and where there is nothing or too much."""
     view = library().view()
-    assert strategy.can_handle(ask("a cat"), view) == SIMILAR
+    assert strategy.can_handle(ask("a cat"), view) == CONFIDENCE
     assert strategy.can_handle(ask(" "), view) == 0
     assert strategy.can_handle(ask("a cat"), Store().view()) == 0
-    monkeypatch.setattr(semantic, "FRAGMENTS_MAX", 2)
+    monkeypatch.setattr(limits, "SEMANTIC_FRAGMENTS_MAX", 2)
     assert strategy.can_handle(ask("a cat"), view) == 0
     assert found(strategy, ask("a cat"), view) == ()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepwell.strategies.builtin.tiered import ASKED, UNASKED, TieredStrategy
+from stepwell.strategies.builtin.tiered import CONFIDENCE_WITH_QUERY, CONFIDENCE_WITHOUT_QUERY, TieredStrategy
 from stepwell.strategies.protocol import Strategy
 from tests.support.strategy_views import Store, ask, found, ids
 
@@ -60,8 +60,8 @@ def test_kinds_and_files(tiered: TieredStrategy) -> None:
 
 def test_confidence(tiered: TieredStrategy) -> None:
     view = shelves().view()
-    assert tiered.can_handle(ask(), view) == UNASKED
-    assert tiered.can_handle(ask("words"), view) == ASKED
+    assert tiered.can_handle(ask(), view) == CONFIDENCE_WITHOUT_QUERY
+    assert tiered.can_handle(ask("words"), view) == CONFIDENCE_WITH_QUERY
     assert tiered.can_handle(ask(kinds=["none"]), view) == 0
     assert tiered.can_handle(ask(), Store().view()) == 0
 

@@ -3,8 +3,9 @@
 import pytest
 
 from stepwell.errors import BodyGone
-from stepwell.strategies.index.columns import SLOTS_MIN, Columns, leading
-from stepwell.strategies.index.incremental import IndexCache, SlotIndex
+from stepwell.strategies.index.columns import SLOTS_MIN, ColumnIndex, smallest
+from stepwell.strategies.index.incremental import SlotIndex
+from stepwell.strategies.index.index_cache import IndexCache
 from stepwell.strategies.protocol import SeenFragment
 from tests.support.strategy_views import Store, ask
 
@@ -17,11 +18,11 @@ class Reader(SlotIndex):
         self.bodies: dict[int, str] = {}
         self.read = 0
 
-    def _put(self, slot: int, fragment: SeenFragment) -> None:
+    def _fill_slot(self, slot: int, fragment: SeenFragment) -> None:
         self.bodies[slot] = fragment.text
         self.read += 1
 
-    def _clear(self, slot: int) -> None:
+    def _clear_slot(self, slot: int) -> None:
         del self.bodies[slot]
 
     @property
@@ -102,43 +103,43 @@ def test_only_so_many_projects_are_followed() -> None:
         store.store("x", project, project=project)
     view = store.view("a", "b", "c")
     following = IndexCache(Reader, projects_max=2)
-    first = following.of(view, "a")
+    first = following.get(view, "a")
     for project in "bac":
-        assert following.of(view, project).known == {"x": project}
+        assert following.get(view, project).known == {"x": project}
     assert len(following) == 2
-    assert following.of(view, "a") is first
+    assert following.get(view, "a") is first
 
 
 def test_kinds_are_forgotten_with_the_last_of_them() -> None:
-    store, columns = Store(), Columns("p")
+    store, columns = Store(), ColumnIndex("p")
     for number in range(50):
         store.store("a", str(number), kind=f"kind{number}")
         columns.catch_up(store.view())
     assert len(columns._kinds) == len(columns._counts) == 1
-    assert columns.has(ask(kinds=["kind49"]))
-    assert not columns.has(ask(kinds=["kind48"]))
-    assert columns.wanted(ask()).tolist() == [True]
+    assert columns.has_requested(ask(kinds=["kind49"]))
+    assert not columns.has_requested(ask(kinds=["kind48"]))
+    assert columns.requested_slots(ask()).tolist() == [True]
 
 
 def test_columns_grow() -> None:
-    store, columns = Store(), Columns("p")
+    store, columns = Store(), ColumnIndex("p")
     view = store.view()
     for number in range(SLOTS_MIN + 1):
         view = store.view() if number == SLOTS_MIN - 1 else view
         store.store(f"id{number}", kind="odd" if number % 2 else "even")
     for each in (view, store.view()):
         columns.catch_up(each)
-    assert columns.wanted(ask(kinds=["odd"])).sum() == SLOTS_MIN // 2
-    assert columns.wanted(ask()).sum() == SLOTS_MIN + 1
+    assert columns.requested_slots(ask(kinds=["odd"])).sum() == SLOTS_MIN // 2
+    assert columns.requested_slots(ask()).sum() == SLOTS_MIN + 1
 
 
 def test_leading() -> None:
     """The smallest by one key and then another; the last ones with all that are equal to them."""
-    columns = Columns("p")
+    columns = ColumnIndex("p")
     first, second = columns._codes[:6].copy(), columns._codes[:6].copy()
     first[:], second[:] = [2, 1, 1, 1, 0, 2], [0, 5, 4, 4, 9, 1]
-    assert leading((first, second), 1).tolist() == [4]
-    assert leading((first, second), 2).tolist() == [4, 2, 3]
-    assert leading((first, second), 4).tolist() == [4, 2, 3, 1]
-    assert leading((first, second), 10).tolist() == [4, 2, 3, 1, 0, 5]
-    assert leading((first[:0], second[:0]), 1).tolist() == []
+    assert smallest((first, second), 1).tolist() == [4]
+    assert smallest((first, second), 2).tolist() == [4, 2, 3]
+    assert smallest((first, second), 4).tolist() == [4, 2, 3, 1]
+    assert smallest((first, second), 10).tolist() == [4, 2, 3, 1, 0, 5]
+    assert smallest((first[:0], second[:0]), 1).tolist() == []

@@ -7,8 +7,8 @@ from stepwell.strategies.index.references import (
     PathReference,
     is_module,
     last_word,
-    meaning,
     names,
+    parse_reference,
     slug,
     stems,
 )
@@ -32,7 +32,7 @@ from stepwell.strategies.index.references import (
 )
 def test_what_it_looks_like(ref: str, meant: PathReference | DottedReference, word: str) -> None:
     """A path has a slash or an ending that files have; anything else is a name."""
-    assert meaning(ref) == meant
+    assert parse_reference(ref) == meant
     assert last_word(ref) == word
 
 

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.strategies.index.terms import STOP_WORD_WORTH, _humps, _parts, asked, counted, distinct, worth
+from stepwell.strategies.index.terms import (
+    STOP_WORD_WEIGHT,
+    _humps,
+    _parts,
+    distinct_terms,
+    query_terms,
+    query_weight,
+    term_counts,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,24 +42,24 @@ from stepwell.strategies.index.terms import STOP_WORD_WORTH, _humps, _parts, ask
 )
 def test_words_and_their_parts(text: str, terms: list[str]) -> None:
     """An identifier is found whole and by its parts, in every script, in lower case."""
-    assert list(distinct(text)) == terms
-    assert list(counted(text)) == terms
+    assert list(distinct_terms(text)) == terms
+    assert list(term_counts(text)) == terms
 
 
 def test_what_looks_the_same_is_the_same() -> None:
-    assert list(distinct("cafe\u0301")) == list(distinct("caf\u00e9"))
-    assert list(distinct("\ufb01le")) == list(distinct("file"))
+    assert list(distinct_terms("cafe\u0301")) == list(distinct_terms("caf\u00e9"))
+    assert list(distinct_terms("\ufb01le")) == list(distinct_terms("file"))
 
 
 def test_all_forms_of_a_word() -> None:
     """An English word is found by its stem; what is not only letters is a name, and stays as it is."""
-    assert [*distinct("parse parses parsed parsing")] == ["pars"]
-    assert [*distinct("user_names sha256s naïves")] == ["user_names", "user", "name", "sha256s", "naïves"]
+    assert [*distinct_terms("parse parses parsed parsing")] == ["pars"]
+    assert [*distinct_terms("user_names sha256s naïves")] == ["user_names", "user", "name", "sha256s", "naïves"]
 
 
 def test_what_was_asked() -> None:
     """A term is half a word: whoever wants to read it gets the word that was asked for."""
-    assert asked("Parsing the getUsers()") == {
+    assert query_terms("Parsing the getUsers()") == {
         "pars": "parsing",
         "the": "the",
         "getus": "getusers",
@@ -62,8 +70,13 @@ def test_what_was_asked() -> None:
 
 def test_stop_words() -> None:
     """In a question they count little, in any form of theirs."""
-    assert {worth(term) for term in distinct("What did they say about having the others'?")} == {STOP_WORD_WORTH, 1}
-    assert [term for term in distinct("What's been said about the Group's budget") if worth(term) == 1] == [
+    assert {query_weight(term) for term in distinct_terms("What did they say about having the others'?")} == {
+        STOP_WORD_WEIGHT,
+        1,
+    }
+    assert [
+        term for term in distinct_terms("What's been said about the Group's budget") if query_weight(term) == 1
+    ] == [
         "said",
         "group",
         "budget",
@@ -72,7 +85,7 @@ def test_stop_words() -> None:
 
 def test_counts() -> None:
     """A part counts wherever it occurs, alone or in a name; a name of one part counts once."""
-    assert counted("user getUser user_id User") == {
+    assert term_counts("user getUser user_id User") == {
         "user": 4,
         "getus": 1,
         "get": 1,
@@ -83,7 +96,7 @@ def test_counts() -> None:
 
 def test_a_long_run_is_several_words() -> None:
     """No term is longer than 64 characters, and nothing is lost."""
-    assert counted("1" * 1_000) == {"1" * 64: 15, "1" * 40: 1}
+    assert term_counts("1" * 1_000) == {"1" * 64: 15, "1" * 40: 1}
 
 
 @given(st.text(st.sampled_from("aAbB12_"), max_size=12))
@@ -95,5 +108,5 @@ def test_one_rule_for_all_scripts(name: str) -> None:
 @given(st.text(), st.text())
 def test_a_text_is_the_sum_of_its_pieces(one: str, other: str) -> None:
     """So that pieces can be remembered."""
-    together = Counter(counted(f"{one} {other}"))
-    assert together == Counter(counted(one)) + Counter(counted(other))
+    together = Counter(term_counts(f"{one} {other}"))
+    assert together == Counter(term_counts(one)) + Counter(term_counts(other))
