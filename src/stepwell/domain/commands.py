@@ -7,13 +7,12 @@ creates arrive inside it, so that deciding needs no randomness.
 from stepwell.domain.changesets.commands import ChangesetRead, ChangesetWrite
 from stepwell.domain.command_roots import Command, Ephemeral, EphemeralInternal, Internal, Read, Write
 from stepwell.domain.plans.commands import PlanRead, PlanWrite
-from stepwell.domain.plans.subplan_commands import SubplanWrite
 from stepwell.domain.receipts.commands import ReceiptRead, ReceiptWrite
 from stepwell.domain.tasks.commands import TaskFleeting, TaskRead
 from stepwell.domain.tiers.commands import TierRead, TierWrite
 
 AnyRead = TierRead | PlanRead | ChangesetRead | ReceiptRead | TaskRead
-AnyWrite = TierWrite | PlanWrite | SubplanWrite | ChangesetWrite | ReceiptWrite
+AnyWrite = TierWrite | PlanWrite | ChangesetWrite | ReceiptWrite
 AnyCommand = AnyRead | AnyWrite | TaskFleeting
 
 __all__ = [

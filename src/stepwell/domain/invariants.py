@@ -12,8 +12,8 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.domain.bounded_types import canonical
-from stepwell.domain.changesets.mode import check_mode
 from stepwell.domain.changesets.model import ChangesetState, derive_operation
+from stepwell.domain.changesets.paths import check_mode
 from stepwell.domain.plans.lifecycle import POSITIONS, TERMINAL
 from stepwell.domain.plans.model import Phase, PlanState, Position
 from stepwell.domain.plans.validations import missing

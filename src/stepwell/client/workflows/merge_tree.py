@@ -23,9 +23,9 @@ from itertools import pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from stepwell.domain.changesets.mode import DIRECTORY, NOTHING
 from stepwell.domain.changesets.model import Content, is_same
 from stepwell.domain.changesets.net_changes import NetChange
+from stepwell.domain.changesets.paths import DIRECTORY, NOTHING
 from stepwell.domain.plans.merge import TOOL
 from stepwell.domain.plans.model import MergeStrategy
 from stepwell.domain.tiers.body_refs import digest_of

@@ -9,7 +9,7 @@ from msgspec import Meta
 from stepwell import limits
 from stepwell.domain import replies
 from stepwell.domain.bounded_types import Body, Cursor, Identifier, Label, PageLimit, Positive, RawDigest, UploadNumber
-from stepwell.domain.changesets.mode import Mode
+from stepwell.domain.changesets.paths import Mode
 from stepwell.domain.command_roots import Read, Write
 
 PathText = Annotated[

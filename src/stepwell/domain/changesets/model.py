@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from stepwell import limits
 from stepwell.domain.bounded_types import Label
-from stepwell.domain.changesets.mode import Mode, check_mode
-from stepwell.domain.changesets.paths import problem_with
+from stepwell.domain.changesets.paths import Mode, check_mode, problem_with
 from stepwell.domain.checks import check, checked, require_instance, utf8
 from stepwell.domain.tiers.body_refs import Digest, Held, digest_of
 from stepwell.domain.tiers.tier import Tier

@@ -14,8 +14,8 @@ from operator import attrgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from stepwell.domain.changesets.mode import DIRECTORY, NOTHING
 from stepwell.domain.changesets.model import Content, EntryRow, is_same
+from stepwell.domain.changesets.paths import DIRECTORY, NOTHING
 from stepwell.errors import BrokenChain
 
 

@@ -13,7 +13,6 @@ from stepwell.domain.changesets.commands import (
     RecordChange,
     StartChangeset,
 )
-from stepwell.domain.changesets.mode import check_mode
 from stepwell.domain.changesets.model import (
     Changeset,
     ChangesetState,
@@ -24,6 +23,7 @@ from stepwell.domain.changesets.model import (
     derive_operation,
 )
 from stepwell.domain.changesets.net_changes import NetChange, in_order, net_changes
+from stepwell.domain.changesets.paths import check_mode
 from stepwell.domain.paging import cursor_number, take
 from stepwell.domain.plans.leases import find_plan, require_lease
 from stepwell.domain.plans.model import Phase, Plan

@@ -14,10 +14,9 @@ from stepwell.domain.changesets.model import Content
 from stepwell.domain.changesets.rules import net_of
 from stepwell.domain.plans.commands import CompleteApply, ConstrainApply, RollBackPlan
 from stepwell.domain.plans.decisions import superseded
-from stepwell.domain.plans.ending import Applied, Constrained, RolledBack
 from stepwell.domain.plans.leases import find_plan
 from stepwell.domain.plans.lifecycle import PlanEvent
-from stepwell.domain.plans.model import Plan, PlanState
+from stepwell.domain.plans.model import Applied, Constrained, Plan, PlanState, RolledBack
 from stepwell.domain.plans.transitions import held, moved, require_version, transition
 from stepwell.domain.plans.validations import check_results, missing
 from stepwell.domain.replies import PlanFound

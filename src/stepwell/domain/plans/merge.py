@@ -13,14 +13,14 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from stepwell import limits
-from stepwell.domain.changesets.mode import check_mode
 from stepwell.domain.changesets.model import ChangesetState, Content, is_same
 from stepwell.domain.changesets.net_changes import NetChange
+from stepwell.domain.changesets.paths import check_mode
 from stepwell.domain.changesets.rules import counting, held_content, net_of, new_changeset, new_entry, require_executing
+from stepwell.domain.plans.commands import ConflictFound, RecordMerge, ResolveConflict
 from stepwell.domain.plans.conflicts import ConflictState, Merge, MergeConflict, Resolution
 from stepwell.domain.plans.model import MergeStrategy, Plan, Subplans
 from stepwell.domain.plans.plan_tree import children, has_executed, require_children_finished
-from stepwell.domain.plans.subplan_commands import ConflictFound, RecordMerge, ResolveConflict
 from stepwell.domain.replies import PlanFound
 from stepwell.domain.state import State
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, decides

@@ -12,8 +12,7 @@ from stepwell import limits
 from stepwell.domain.bounded_types import Identifier, Label, ProjectName, Text
 from stepwell.domain.checks import check, checked, require_instance
 from stepwell.domain.plans.conflicts import Merge, MergeConflict
-from stepwell.domain.plans.ending import Applied, Constrained, RolledBack
-from stepwell.domain.plans.validations import Validation
+from stepwell.domain.plans.validations import Validation, ValidationResult
 from stepwell.errors import InvalidArgument
 
 ArgumentValue = str | int | float | bool
@@ -223,6 +222,36 @@ class PhaseTimes(Struct, frozen=True, array_like=True):
     ended_at_ms: int | None = None
 
 
+class Applied(Struct, frozen=True, array_like=True):
+    """What a plan changed is in the tree, and proven to be there."""
+
+    at_ms: int
+    attempt: int
+    session_id: str
+    paths: int
+    root: str  # as it was given: where it is depends on the process that gave it
+    validations: tuple[ValidationResult, ...] = ()
+
+
+class Constrained(Struct, frozen=True, array_like=True):
+    """Nothing of a plan is in the tree, because of a validation. Kept until another apply ends."""
+
+    at_ms: int
+    attempt: int
+    session_id: str
+    reason: str
+    validations: tuple[ValidationResult, ...] = ()
+
+
+class RolledBack(Struct, frozen=True, array_like=True):
+    """What a plan had changed is as it was before."""
+
+    at_ms: int
+    session_id: str
+    reason: str
+    paths: int
+
+
 class Plan(Struct, frozen=True, array_like=True):
     """An action used on projects, and all that happened to it. Immutable: each change is a new value."""
 
@@ -267,11 +296,6 @@ class Plan(Struct, frozen=True, array_like=True):
     @property
     def position(self) -> Position:
         return Position(self.phase, self.state)
-
-    @property
-    def rolled_back_at_ms(self) -> int | None:
-        """When what it had changed was undone; None: it was not."""
-        return self.rolled_back.at_ms if self.rolled_back else None
 
     @property
     def open_conflicts(self) -> tuple[MergeConflict, ...]:

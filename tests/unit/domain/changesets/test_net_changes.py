@@ -6,9 +6,9 @@ from itertools import count
 
 import pytest
 
-from stepwell.domain.changesets.mode import DIRECTORY, EXECUTABLE, LINK, REGULAR
 from stepwell.domain.changesets.model import Content, EntryRow, Operation
 from stepwell.domain.changesets.net_changes import NetChange, in_order, net_changes
+from stepwell.domain.changesets.paths import DIRECTORY, EXECUTABLE, LINK, REGULAR
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import BrokenChain, Conflict
 from tests.support.domain.world import World

@@ -13,14 +13,18 @@ from stepwell.domain.plans.commands import (
     CancelPlan,
     CompleteApply,
     CompletePhase,
+    ConflictFound,
     ConstrainApply,
     DeclareSubplans,
     EndSession,
     ExpireLeases,
     FailPhase,
     GetPlan,
+    ProceedPlan,
     RecordDecision,
+    RecordMerge,
     RenewLease,
+    ResolveConflict,
     RetryPlan,
     RevertPlan,
     RollBackPlan,
@@ -30,7 +34,6 @@ from stepwell.domain.plans.commands import (
 )
 from stepwell.domain.plans.conflicts import Resolution
 from stepwell.domain.plans.model import Lease, Phase, PlanState, ProjectLink
-from stepwell.domain.plans.subplan_commands import ConflictFound, ProceedPlan, RecordMerge, ResolveConflict
 from stepwell.domain.replies import PlanFound, Reply
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import Busy, LeaseLost, NotFound, PlanNotReady

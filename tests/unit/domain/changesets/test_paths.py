@@ -4,8 +4,8 @@ import stat
 
 import pytest
 
-from stepwell.domain.changesets.mode import DIRECTORY, EXECUTABLE, LINK, NOTHING, REGULAR, check_mode, git_mode
 from stepwell.domain.changesets.model import Change, Content, Operation, derive_operation, is_same
+from stepwell.domain.changesets.paths import DIRECTORY, EXECUTABLE, LINK, NOTHING, REGULAR, check_mode, git_mode
 from stepwell.domain.tiers.body_refs import Digest, digest_of
 from stepwell.errors import InvalidArgument
 

@@ -12,12 +12,13 @@ from stepwell.domain.plans.commands import (
     EndSession,
     ExpireLeases,
     FailPhase,
+    ProceedPlan,
     RetryPlan,
     RevertPlan,
+    StartReady,
     SubplanSpec,
 )
 from stepwell.domain.plans.model import Phase, PlanState, Position, ProjectLink, SubplanMode
-from stepwell.domain.plans.subplan_commands import ProceedPlan, StartReady
 from stepwell.domain.replies import ReadyStarted
 from stepwell.errors import Busy, LeaseLost, NotFound, PlanNotReady
 from tests.support.domain.world import NOON_MS, World
