@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from stepwell import limits
 from stepwell.domain.bounded_types import Label
-from stepwell.domain.changesets.paths import Mode, check_mode, problem_with
+from stepwell.domain.changesets.paths import Mode, check_mode, path_problem
 from stepwell.domain.checks import check, checked, require_instance, utf8
 from stepwell.domain.tiers.body_refs import Digest, Held, digest_of
 from stepwell.domain.tiers.tier import Tier
@@ -58,13 +58,13 @@ class Change(Struct, frozen=True, kw_only=True):
                 utf8(path, name)
         for name in ("before", "after"):
             _check_content(name, getattr(self, name))
-        before, after = _side(self.before, self.before_mode), _side(self.after, self.after_mode)
+        before, after = _content_of(self.before, self.before_mode), _content_of(self.after, self.after_mode)
         for name, mode, side in (("before", self.before_mode, before), ("after", self.after_mode, after)):
             check_mode(mode, side.digest if side else None, name)
         derive_operation(before, after, self.path, self.source_path)
 
 
-def _side(content: bytes | Digest | None, mode: int | None) -> Content | None:
+def _content_of(content: bytes | Digest | None, mode: int | None) -> Content | None:
     if content is None:
         return None
     digest = content.value if isinstance(content, Digest) else digest_of(content)
@@ -79,7 +79,7 @@ def _check_content(name: str, content: object) -> None:
 
 def check_path(path: str) -> None:
     """Refuse a path that is not relative and normalised: no '..', no '.', no '//', not absolute."""
-    problem = problem_with(path)
+    problem = path_problem(path)
     if problem is None and unicodedata.normalize("NFC", path) != path:
         problem = "is not in Unicode's normal form C"
     if problem:

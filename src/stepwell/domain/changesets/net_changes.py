@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from stepwell.domain.changesets.model import Content, EntryRow, is_same
-from stepwell.domain.changesets.paths import DIRECTORY, NOTHING
+from stepwell.domain.changesets.paths import DIRECTORY, EMPTY_DIGEST
 from stepwell.errors import BrokenChain
 
 
@@ -37,7 +37,7 @@ class NetChange(Struct, frozen=True, array_like=True, gc=False):
         return NetChange(self.path, self.after, self.before)
 
 
-def in_order(changesets: Sequence[Sequence[EntryRow]]) -> list[EntryRow]:
+def in_recording_order(changesets: Sequence[Sequence[EntryRow]]) -> list[EntryRow]:
     """The entries of changesets in the order of recording: those of two that were open together are interleaved."""
     entries = list(chain.from_iterable(changesets))
     if len(changesets) > 1:
@@ -55,11 +55,11 @@ def net_changes(entries: Iterable[EntryRow], *, only: str | None = None) -> dict
     for entry in entries:
         path = entry.path
         if path in first or entry.source_path is not None:
-            chains.follow(entry)
+            chains.add(entry)
         else:  # most paths are changed once, and a plan may have very many
             first[path] = before = entry.before
             after = entry.after
-            last[path] = after if before is None or before.mode is None else _kept(before, after)
+            last[path] = after if before is None or before.mode is None else _with_found_mode(before, after)
     broken = [path for path in chains.broken if only in {None, path}]
     if broken:
         paths = sorted(broken)
@@ -81,17 +81,17 @@ class _Chains:
         self.last: dict[str, Content | None] = {}
         self.broken: set[str] = set()
 
-    def follow(self, entry: EntryRow) -> None:
+    def add(self, entry: EntryRow) -> None:
         """Add a link to the chain of its path, and of the path that it moves from."""
         if entry.source_path is None:
-            found = self._found(entry.path, entry.before)
+            found = self._content_at(entry.path, entry.before)
         else:
-            found = self._found(entry.source_path, entry.before)
+            found = self._content_at(entry.source_path, entry.before)
             self.last[entry.source_path] = None
-            self._found(entry.path, None)
-        self.last[entry.path] = _kept(found, entry.after)
+            self._content_at(entry.path, None)
+        self.last[entry.path] = _with_found_mode(found, entry.after)
 
-    def _found(self, path: str, before: Content | None) -> Content | None:
+    def _content_at(self, path: str, before: Content | None) -> Content | None:
         """What is at a path, from whoever left it and whoever found it."""
         if path not in self.first:
             self.first[path] = before
@@ -99,10 +99,10 @@ class _Chains:
         left = self.last[path]
         if not is_same(left, before):
             self.broken.add(path)
-        return _known(left, before)
+        return _combined(left, before)
 
 
-def _known(left: Content | None, found: Content | None) -> Content | None:
+def _combined(left: Content | None, found: Content | None) -> Content | None:
     """The same content, with whatever is known of it from either side."""
     if left is None or found is None or ((left.held or not found.held) and left.mode is not None):
         return left
@@ -110,10 +110,10 @@ def _known(left: Content | None, found: Content | None) -> Content | None:
     return replace(held, mode=found.mode if left.mode is None else left.mode)
 
 
-def _kept(found: Content | None, after: Content | None) -> Content | None:
+def _with_found_mode(found: Content | None, after: Content | None) -> Content | None:
     """What is there after a change. Whoever does not know the mode keeps the one that was found, if it can have it."""
     if found is None or after is None or after.mode is not None or found.mode is None:
         return after
-    if found.mode == DIRECTORY and after.digest != NOTHING:
+    if found.mode == DIRECTORY and after.digest != EMPTY_DIGEST:
         return after
     return replace(after, mode=found.mode)

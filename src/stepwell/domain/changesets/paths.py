@@ -12,7 +12,7 @@ from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import InvalidArgument
 
 
-def problem_with(path: str) -> str | None:
+def path_problem(path: str) -> str | None:
     """Why a path is none that leads to somewhere below a root, and in one spelling only; None if it is."""
     if not path or len(path) > limits.PATH_CHARS_MAX:
         return f"has {len(path)} characters, 1 to {limits.PATH_CHARS_MAX} are allowed"
@@ -32,7 +32,7 @@ EXECUTABLE: Final = stat.S_IFREG | 0o755
 LINK: Final = stat.S_IFLNK
 DIRECTORY: Final = stat.S_IFDIR
 
-NOTHING: Final = digest_of(b"")
+EMPTY_DIGEST: Final = digest_of(b"")
 """What is in an empty directory."""
 
 Mode = Annotated[
@@ -56,7 +56,7 @@ def check_mode(mode: int | None, digest: bytes | None, what: str) -> None:
             f"{what}_mode is {mode:#o}: give 0o100000 with permissions (stat.S_IFREG | 0o644), "
             "0o120000 for a link or 0o040000 for an empty directory"
         )
-    if mode == DIRECTORY and digest != NOTHING:
+    if mode == DIRECTORY and digest != EMPTY_DIGEST:
         raise InvalidArgument(f"{what} is a directory by its mode, and has content: a directory's is b''")
 
 

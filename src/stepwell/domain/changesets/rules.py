@@ -22,7 +22,7 @@ from stepwell.domain.changesets.model import (
     check_path,
     derive_operation,
 )
-from stepwell.domain.changesets.net_changes import NetChange, in_order, net_changes
+from stepwell.domain.changesets.net_changes import NetChange, in_recording_order, net_changes
 from stepwell.domain.changesets.paths import check_mode
 from stepwell.domain.paging import cursor_number, take
 from stepwell.domain.plans.leases import find_plan, require_lease
@@ -61,12 +61,12 @@ def start_changeset(state: State, command: StartChangeset, origin: Origin) -> Ve
 def record_change(state: State, command: RecordChange, origin: Origin) -> Verdict:
     """Record into the named changeset, or the context's most recent one: found and used in one step."""
     plan = require_executing(state, command.plan_id, command.lease, origin)
-    changeset = _recordable(state, command, plan)
+    changeset = _target_changeset(state, command, plan)
     check_path(command.path)
     if command.source_path is not None:
         check_path(command.source_path)
-    before = _content(command.before, command.before_digest, command.before_mode, "before", origin)
-    after = _content(command.after, command.after_digest, command.after_mode, "after", origin)
+    before = _given_content(command.before, command.before_digest, command.before_mode, "before", origin)
+    after = _given_content(command.after, command.after_digest, command.after_mode, "after", origin)
     entry = new_entry(
         state,
         changeset,
@@ -94,13 +94,13 @@ def end_changeset(state: State, command: EndChangeset, origin: Origin) -> Verdic
     changeset = _open_changeset(state, command.changeset_id, plan, command.context_id)
     how = ChangesetState.ABORTED if command.abort else ChangesetState.CLOSED
     done = replace(changeset, state=how, ended_at_ms=origin.now_ms)
-    return Verdict(ChangesetFound(done), (RowChanged(changeset, done), _popped(state, changeset)))
+    return Verdict(ChangesetFound(done), (RowChanged(changeset, done), _remove_from_context(state, changeset)))
 
 
 @decides(GetChangeset)
 def get_changeset(state: State, command: GetChangeset, origin: Origin) -> Verdict:
     """One changeset by id, open or not."""
-    return Verdict(ChangesetFound(_find(state, command.changeset_id, origin)))
+    return Verdict(ChangesetFound(_find_changeset(state, command.changeset_id, origin)))
 
 
 @decides(ListChangesets)
@@ -116,16 +116,16 @@ def list_changesets(state: State, command: ListChangesets, origin: Origin) -> Ve
 @decides(ListEntries)
 def list_entries(state: State, command: ListEntries, origin: Origin) -> Verdict:
     """A changeset's entries in order of recording."""
-    changeset = _find(state, command.changeset_id, origin)
+    changeset = _find_changeset(state, command.changeset_id, origin)
     start = cursor_number(command.cursor)
     entries = state.entries.of(changeset.changeset_id)[start : start + command.limit + 1]
     page, cursor = take(entries, command.limit, lambda entry: str(entry.seq), weigh=lambda _: 8 * limits.KIB)
     return Verdict(EntryPage(page, cursor, command.with_bodies))
 
 
-def ended(state: State, plan: Plan, how: ChangesetState, now_ms: int) -> list[AnyChange]:
+def end_open_changesets(state: State, plan: Plan, how: ChangesetState, now_ms: int) -> list[AnyChange]:
     """End whatever a plan still has open, and with it the contexts that own it: they are the plan's alone."""
-    still_open = _open_of(state, plan)
+    still_open = _open_changesets(state, plan)
     owners = dict.fromkeys(changeset.context_id for changeset in still_open)
     return [
         *(RowChanged(each, replace(each, state=how, ended_at_ms=now_ms)) for each in still_open),
@@ -133,9 +133,9 @@ def ended(state: State, plan: Plan, how: ChangesetState, now_ms: int) -> list[An
     ]
 
 
-def require_none_open(state: State, plan: Plan) -> None:
+def require_no_open_changeset(state: State, plan: Plan) -> None:
     """Refuse to complete a plan that is still recording."""
-    if still_open := _open_of(state, plan):
+    if still_open := _open_changesets(state, plan):
         raise PlanNotReady(
             f"plan {plan.plan_id!r} has {len(still_open)} open changesets, the first is "
             f"{still_open[0].changeset_id!r}: close or abort them",
@@ -143,7 +143,7 @@ def require_none_open(state: State, plan: Plan) -> None:
         )
 
 
-def counting(state: State, plan: Plan, attempt: int | None) -> list[Changeset]:
+def closed_changesets(state: State, plan: Plan, attempt: int | None) -> list[Changeset]:
     """The changesets that count of an attempt: its closed ones, in order of starting, if there is anything in them."""
     changesets = (state.changesets.rows[changeset_id] for changeset_id in plan.changeset_ids)
     return [
@@ -153,10 +153,10 @@ def counting(state: State, plan: Plan, attempt: int | None) -> list[Changeset]:
     ]
 
 
-def net_of(state: State, plan: Plan, attempt: int | None, *, only: str | None = None) -> dict[str, NetChange]:
+def net_changes_of(state: State, plan: Plan, attempt: int | None, *, only: str | None = None) -> dict[str, NetChange]:
     """What the changesets of an attempt come to, for each path or for one."""
-    counted = [state.entries.of(each.changeset_id) for each in counting(state, plan, attempt)]
-    return net_changes(in_order(counted), only=only)
+    counted = [state.entries.of(each.changeset_id) for each in closed_changesets(state, plan, attempt)]
+    return net_changes(in_recording_order(counted), only=only)
 
 
 def new_changeset(state: State, plan: Plan, changeset_id: str, context_id: str, origin: Origin) -> Changeset:
@@ -208,12 +208,12 @@ def new_entry(
     return entry
 
 
-def _open_of(state: State, plan: Plan) -> list[Changeset]:
+def _open_changesets(state: State, plan: Plan) -> list[Changeset]:
     changesets = (state.changesets.rows[changeset_id] for changeset_id in plan.changeset_ids)
     return [each for each in changesets if each.state is ChangesetState.OPEN]
 
 
-def _popped(state: State, changeset: Changeset) -> AnyChange:
+def _remove_from_context(state: State, changeset: Changeset) -> AnyChange:
     """Take a changeset off its context's stack, wherever it is in there."""
     context = state.contexts.rows[changeset.context_id]
     active = tuple(each for each in context.active if each != changeset.changeset_id)
@@ -238,7 +238,7 @@ def _context(state: State, context_id: str, plan: Plan) -> ContextRow | None:
     return context
 
 
-def _recordable(state: State, command: RecordChange, plan: Plan) -> Changeset:
+def _target_changeset(state: State, command: RecordChange, plan: Plan) -> Changeset:
     if command.changeset_id is not None:
         return _open_changeset(state, command.changeset_id, plan, command.context_id)
     context = _context(state, command.context_id, plan)
@@ -258,14 +258,14 @@ def _open_changeset(state: State, changeset_id: str, plan: Plan, context_id: str
     return changeset
 
 
-def _find(state: State, changeset_id: str, origin: Origin) -> Changeset:
+def _find_changeset(state: State, changeset_id: str, origin: Origin) -> Changeset:
     changeset = state.changesets.get(changeset_id)
     if changeset is None or not origin.sees(state.plans.rows[changeset.plan_id].projects):
         raise NotFound(f"there is no changeset {changeset_id!r} in this session's projects", changeset_id=changeset_id)
     return changeset
 
 
-def _content(
+def _given_content(
     body: bytes | int | None, digest: bytes | None, mode: int | None, what: str, origin: Origin
 ) -> Content | None:
     """One side of a change: bytes that we keep, inline or uploaded, or only their digest."""

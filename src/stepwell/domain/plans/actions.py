@@ -14,7 +14,7 @@ from stepwell.domain.paging import take
 from stepwell.domain.patterns import matcher
 from stepwell.domain.plans.commands import ArchiveAction, CreateAction, GetAction, ListActions
 from stepwell.domain.plans.model import Action, ActionState, Argument, ArgumentType, ArgumentValue
-from stepwell.domain.plans.validations import joined
+from stepwell.domain.plans.validations import join_validations
 from stepwell.domain.replies import ActionFound, ActionPage, ActionSummary
 from stepwell.domain.state import State
 from stepwell.domain.verdict import Origin, RowChanged, Verdict, decides
@@ -56,7 +56,7 @@ def create_action(state: State, command: CreateAction, origin: Origin) -> Verdic
         uses=0,
         created_at_ms=origin.now_ms,
         revision=state.revision + 1,
-        validations=joined((), command.validations),
+        validations=join_validations((), command.validations),
     )
     return Verdict(ActionFound(action), (RowChanged(None, action),))
 

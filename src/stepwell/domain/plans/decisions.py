@@ -61,7 +61,7 @@ def list_decisions(state: State, command: ListDecisions, origin: Origin) -> Verd
     return Verdict(DecisionPage(tuple(decision for _, decision in page), cursor))
 
 
-def superseded(state: State, plan: Plan, now_ms: int, *, entirely: bool = False) -> list[AnyChange]:
+def supersede_decisions(state: State, plan: Plan, now_ms: int, *, entirely: bool = False) -> list[AnyChange]:
     """Mark what was decided after the last checkpoint, when a plan goes back to it; or everything."""
     kept = plan.decision_ids.index(plan.last_checkpoint_id) + 1 if plan.last_checkpoint_id and not entirely else 0
     later = (state.decisions.rows[decision_id] for decision_id in plan.decision_ids[kept:])

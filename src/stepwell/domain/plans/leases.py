@@ -17,7 +17,7 @@ def find_plan(state: State, plan_id: str, origin: Origin) -> Plan:
     return plan
 
 
-def grant(state: State, plan: Plan, origin: Origin, lease_ms: int) -> Lease:
+def grant_lease(state: State, plan: Plan, origin: Origin, lease_ms: int) -> Lease:
     """A new lease. Its token is the revision that grants it, or larger: on one plan, tokens only grow."""
     if len(state.plans.by_session.get(origin.session_id, ())) >= limits.LEASES_PER_SESSION_MAX:
         raise Busy(f"this session holds {limits.LEASES_PER_SESSION_MAX} leases already: finish some plans first")

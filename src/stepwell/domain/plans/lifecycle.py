@@ -84,7 +84,7 @@ REVERSION: Table = {
 
 _APPLIED = Position(Phase.APPLY, PlanState.APPLIED)
 
-UNDOING: Table = {(PlanEvent.ROLL_BACK_PLAN, _APPLIED): _APPLIED}
+ROLLBACK: Table = {(PlanEvent.ROLL_BACK_PLAN, _APPLIED): _APPLIED}
 """What was applied is undone. It was applied all the same: the plan is over, and stays where it is."""
 
-LEGAL: Table = {**PROGRESS, **RETRY, **REVERSION, **UNDOING}
+LEGAL: Table = {**PROGRESS, **RETRY, **REVERSION, **ROLLBACK}

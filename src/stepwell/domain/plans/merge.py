@@ -16,7 +16,14 @@ from stepwell import limits
 from stepwell.domain.changesets.model import ChangesetState, Content, is_same
 from stepwell.domain.changesets.net_changes import NetChange
 from stepwell.domain.changesets.paths import check_mode
-from stepwell.domain.changesets.rules import counting, held_content, net_of, new_changeset, new_entry, require_executing
+from stepwell.domain.changesets.rules import (
+    closed_changesets,
+    held_content,
+    net_changes_of,
+    new_changeset,
+    new_entry,
+    require_executing,
+)
 from stepwell.domain.plans.commands import ConflictFound, RecordMerge, ResolveConflict
 from stepwell.domain.plans.conflicts import ConflictState, Merge, MergeConflict, Resolution
 from stepwell.domain.plans.model import MergeStrategy, Plan, Subplans
@@ -34,7 +41,7 @@ from stepwell.errors import (
     StepTooLarge,
 )
 
-TOOL = "merge"
+MERGE_TOOL = "merge"
 """Who made the change that resolves a conflict."""
 
 
@@ -54,7 +61,7 @@ def record_merge(state: State, command: RecordMerge, origin: Origin) -> Verdict:
             "that were merged: read them again, and merge them in declared order"
         )
     _require_closed(state, plan, command.changeset_id)
-    conflicts = _conflicts(state, plan, plan.subplans, executed, command.conflicts)
+    conflicts = _merge_conflicts(state, plan, plan.subplans, executed, command.conflicts)
     merge = Merge(origin.now_ms, plan.attempt, command.children, command.changeset_id)
     after = replace(plan, merged=merge, conflicts=conflicts)
     return Verdict(PlanFound(after), (RowChanged(plan, after),))
@@ -65,10 +72,10 @@ def resolve_conflict(state: State, command: ResolveConflict, origin: Origin) -> 
     """Choose for the first open conflict of a path; what that changes is a closed changeset of its own."""
     plan = require_executing(state, command.plan_id, command.lease, origin)
     index, conflict = _first_open(plan, command.path, command.alias)
-    there = net_of(state, plan, plan.attempt, only=command.path).get(command.path)
-    current = there.after if there else conflict.ours
-    chosen = _chosen(command, conflict, current, origin)
-    done = replace(
+    merged_so_far = net_changes_of(state, plan, plan.attempt, only=command.path).get(command.path)
+    current = merged_so_far.after if merged_so_far else conflict.ours
+    chosen = _chosen_content(command, conflict, current, origin)
+    resolved = replace(
         conflict,
         ours=current,
         state=ConflictState.RESOLVED,
@@ -77,12 +84,12 @@ def resolve_conflict(state: State, command: ResolveConflict, origin: Origin) -> 
         resolved_at_ms=origin.now_ms,
     )
     # What is chosen is what the next child of this path is held against.
-    behind = (replace(each, ours=chosen) if each.path == done.path else each for each in plan.conflicts[index + 1 :])
-    after = replace(plan, conflicts=(*plan.conflicts[:index], done, *behind))
+    later = (replace(each, ours=chosen) if each.path == resolved.path else each for each in plan.conflicts[index + 1 :])
+    after = replace(plan, conflicts=(*plan.conflicts[:index], resolved, *later))
     if is_same(current, chosen):
         return Verdict(PlanFound(after), (RowChanged(plan, after),))
     after = replace(after, changeset_ids=(*plan.changeset_ids, command.changeset_id))
-    recorded = _recorded(state, plan, command, NetChange(command.path, current, chosen), origin)
+    recorded = _resolution_changeset(state, plan, command, NetChange(command.path, current, chosen), origin)
     bodies = {chosen.digest: command.body} if chosen and isinstance(command.body, bytes) else {}
     return Verdict(PlanFound(after), (*recorded, RowChanged(plan, after)), bodies=bodies)
 
@@ -104,7 +111,7 @@ def require_merged(state: State, plan: Plan) -> None:
     if plan.merged is not None:
         return
     for child in children(state, plan):
-        if has_executed(child) and counting(state, child, child.executed_attempt):
+        if has_executed(child) and closed_changesets(state, child, child.executed_attempt):
             raise PlanNotReady(
                 f"what child {child.plan_id!r} changed is not merged: merge the children first", plan_id=child.plan_id
             )
@@ -123,7 +130,7 @@ def _require_closed(state: State, plan: Plan, changeset_id: str | None) -> None:
         raise PlanNotReady(f"changeset {changeset_id!r} is {changeset.state}: close it first")
 
 
-def _conflicts(
+def _merge_conflicts(
     state: State, plan: Plan, subplans: Subplans, executed: dict[str, Plan], found: Sequence[ConflictFound]
 ) -> tuple[MergeConflict, ...]:
     """The conflicts with their contents, which the entries of the plan and its children have."""
@@ -138,11 +145,11 @@ def _conflicts(
         )
     if subplans.merge is MergeStrategy.LAST_WINS:
         raise InvalidArgument("with merge='last_wins' there are no conflicts: the later child's content is taken")
-    _check_found(executed, found)
+    _check_conflict_order(executed, found)
     concerned = {each.plan_id: executed[each.plan_id] for each in found}
-    _require_step(state, plan, concerned.values())
-    ours = net_of(state, plan, plan.attempt)
-    theirs = {plan_id: net_of(state, child, child.executed_attempt) for plan_id, child in concerned.items()}
+    _require_bounded_work(state, plan, concerned.values())
+    ours = net_changes_of(state, plan, plan.attempt)
+    theirs = {plan_id: net_changes_of(state, child, child.executed_attempt) for plan_id, child in concerned.items()}
     aliases = {child.plan_id: child.alias for child in subplans.children}
     return tuple(
         _conflict(each, aliases[each.plan_id], ours.get(each.path), theirs[each.plan_id].get(each.path))
@@ -150,7 +157,7 @@ def _conflicts(
     )
 
 
-def _check_found(executed: dict[str, Plan], found: Sequence[ConflictFound]) -> None:
+def _check_conflict_order(executed: dict[str, Plan], found: Sequence[ConflictFound]) -> None:
     """Refuse conflicts with nobody, twice or out of order."""
     places = {plan_id: place for place, plan_id in enumerate(executed)}
     for each in found:
@@ -161,11 +168,11 @@ def _check_found(executed: dict[str, Plan], found: Sequence[ConflictFound]) -> N
         raise InvalidArgument("give each conflict once, in the declared order of the children")
 
 
-def _require_step(state: State, plan: Plan, concerned: Iterable[Plan]) -> None:
+def _require_bounded_work(state: State, plan: Plan, concerned: Iterable[Plan]) -> None:
     """Refuse what would hold the loop."""
-    entries = sum(each.entry_count for each in counting(state, plan, plan.attempt))
+    entries = sum(each.entry_count for each in closed_changesets(state, plan, plan.attempt))
     for child in concerned:
-        entries += sum(each.entry_count for each in counting(state, child, child.executed_attempt))
+        entries += sum(each.entry_count for each in closed_changesets(state, child, child.executed_attempt))
     if entries > limits.ENTRIES_PER_PLAN_MAX:
         raise StepTooLarge(
             f"the plans that are in conflict have {entries} entries, at most {limits.ENTRIES_PER_PLAN_MAX} can be "
@@ -176,8 +183,8 @@ def _require_step(state: State, plan: Plan, concerned: Iterable[Plan]) -> None:
 def _conflict(found: ConflictFound, alias: str, ours: NetChange | None, theirs: NetChange | None) -> MergeConflict:
     if theirs is None:
         raise InvalidArgument(f"child {alias!r} did not change {found.path!r}, so there is no conflict with it")
-    there = ours.after if ours else theirs.before
-    conflict = MergeConflict(found.path, found.plan_id, alias, theirs.before, there, theirs.after)
+    merged_so_far = ours.after if ours else theirs.before
+    conflict = MergeConflict(found.path, found.plan_id, alias, theirs.before, merged_so_far, theirs.after)
     for side in (conflict.base, conflict.ours, conflict.theirs):
         if side is not None and not side.held:
             raise InvalidArgument(
@@ -199,7 +206,7 @@ def _first_open(plan: Plan, path: str, alias: str | None) -> tuple[int, MergeCon
     raise NotFound(f"plan {plan.plan_id!r} has no open conflict at {path!r}", path=path)
 
 
-def _chosen(
+def _chosen_content(
     command: ResolveConflict, conflict: MergeConflict, current: Content | None, origin: Origin
 ) -> Content | None:
     if (command.resolution is Resolution.BODY) != (command.body is not None):
@@ -215,7 +222,7 @@ def _chosen(
     return content
 
 
-def _recorded(
+def _resolution_changeset(
     state: State, plan: Plan, command: ResolveConflict, change: NetChange, origin: Origin
 ) -> tuple[AnyChange, ...]:
     """A changeset with the one change, closed as soon as it was opened."""
@@ -228,7 +235,7 @@ def _recorded(
         source_path=None,
         before=change.before,
         after=change.after,
-        tool=TOOL,
+        tool=MERGE_TOOL,
     )
     closed = replace(opened, state=ChangesetState.CLOSED, entry_count=1, ended_at_ms=origin.now_ms)
     return RowChanged(None, opened), RowChanged(None, entry), RowChanged(opened, closed)

@@ -10,13 +10,13 @@ from stepwell import limits
 from stepwell.domain.plans.actions import bind, render, usable_action
 from stepwell.domain.plans.lifecycle import START
 from stepwell.domain.plans.model import ArgumentValue, Invariant, PhaseTimes, Plan, ProjectLink
-from stepwell.domain.plans.validations import Validation, joined
+from stepwell.domain.plans.validations import Validation, join_validations
 from stepwell.domain.state import State
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged
 from stepwell.errors import AlreadyExists, Busy, InvalidArgument
 
 
-def draft(
+def new_plan(
     state: State,
     origin: Origin,
     *,
@@ -61,7 +61,7 @@ def draft(
         phase=START.phase,
         state=START.state,
         times={str(START.phase): PhaseTimes(queued_at_ms=origin.now_ms)},
-        validations=joined(action.validations, validations),
+        validations=join_validations(action.validations, validations),
         retries_left=retries,
     )
     return (RowChanged(action, replace(action, uses=action.uses + 1)), RowChanged(None, plan)), plan

@@ -12,9 +12,9 @@ from stepwell.domain.state import State
 from stepwell.errors import InvalidArgument, PlanNotReady
 
 _FINISHED = Position(Phase.EXECUTE, PlanState.COMPLETE)  # what it changed is merged into its parent
-_WAITING = Position(Phase.STRATEGIZE, PlanState.QUEUED)
-_BETWEEN = Position(Phase.STRATEGIZE, PlanState.COMPLETE)  # it has a strategy, and nobody who executes it
-_AGAIN = Position(Phase.EXECUTE, PlanState.QUEUED)
+_NEW = Position(Phase.STRATEGIZE, PlanState.QUEUED)
+_STRATEGIZED = Position(Phase.STRATEGIZE, PlanState.COMPLETE)  # it has a strategy, and nobody who executes it
+_REQUEUED = Position(Phase.EXECUTE, PlanState.QUEUED)
 _EXECUTING = Position(Phase.EXECUTE, PlanState.PROCESSING)
 
 
@@ -42,18 +42,18 @@ def has_executed(plan: Plan) -> bool:
 
 def is_running(plan: Plan) -> bool:
     """Whether a child takes one of its parent's places: begun, and neither finished nor failed for good."""
-    return plan.position != _WAITING and plan.state is not PlanState.ERRORED and not is_finished(plan)
+    return plan.position != _NEW and plan.state is not PlanState.ERRORED and not is_finished(plan)
 
 
-class _Floor(NamedTuple):
+class _Occupancy(NamedTuple):
     """How many of a parent's places are taken, and on how many children somebody works."""
 
     running: int
     leased: int
 
 
-def _floor(family: list[Plan]) -> _Floor:
-    return _Floor(sum(map(is_running, family)), sum(each.lease is not None for each in family))
+def _occupancy(siblings: list[Plan]) -> _Occupancy:
+    return _Occupancy(sum(map(is_running, siblings)), sum(each.lease is not None for each in siblings))
 
 
 def require_turn(state: State, plan: Plan) -> None:
@@ -65,39 +65,39 @@ def require_turn(state: State, plan: Plan) -> None:
         raise PlanNotReady(f"its parent {parent.plan_id!r} was reverted and disowned it: cancel it")
     if plan.phase is Phase.STRATEGIZE:
         require_parent_executing(state, plan)
-    _require_turn(state, parent.subplans, plan, plan.phase, _floor(children(state, parent)))
+    _require_turn(state, parent.subplans, plan, plan.phase, _occupancy(children(state, parent)))
 
 
-def _require_turn(state: State, subplans: Subplans, plan: Plan, phase: Phase, floor: _Floor) -> None:
+def _require_turn(state: State, subplans: Subplans, plan: Plan, phase: Phase, occupancy: _Occupancy) -> None:
     """Whether a child's phase may start, whatever its parent does meanwhile."""
     is_first = phase is Phase.STRATEGIZE
     if subplans.mode is SubplanMode.SEQUENTIAL:
         if is_first:
-            _require_finished(state, _before(subplans.children, plan), "it comes after")
+            _require_finished(state, _earlier_siblings(subplans.children, plan), "it comes after")
         return
     if is_first and subplans.mode is SubplanMode.DEPENDENCY_ORDERED:
-        _require_executed(state, _needed(subplans.children, plan))
+        _require_executed(state, _dependencies(subplans.children, plan))
     # Who executes has had its place since it began, unless it failed in between and others took it.
-    taken = floor.running if is_first else floor.leased
+    taken = occupancy.running if is_first else occupancy.leased
     if taken >= subplans.max_parallel:
         raise PlanNotReady(f"{taken} of its siblings are running already, which is max_parallel")
 
 
-def ready(state: State, parent: Plan) -> Iterator[Plan]:
+def ready_children(state: State, parent: Plan) -> Iterator[Plan]:
     """The children, in declared order, that can be begun or gone on with as soon as the parent executes."""
-    family = children(state, parent)
-    floor = _floor(family)
-    for child in family:
-        if parent.subplans and child.position in {_WAITING, _BETWEEN, _AGAIN}:
-            phase = Phase.STRATEGIZE if child.position == _WAITING else Phase.EXECUTE
+    siblings = children(state, parent)
+    occupancy = _occupancy(siblings)
+    for child in siblings:
+        if parent.subplans and child.position in {_NEW, _STRATEGIZED, _REQUEUED}:
+            phase = Phase.STRATEGIZE if child.position == _NEW else Phase.EXECUTE
             with contextlib.suppress(PlanNotReady):
-                _require_turn(state, parent.subplans, child, phase, floor)
+                _require_turn(state, parent.subplans, child, phase, occupancy)
                 yield child
 
 
 def can_begin(parent: Plan, child: Plan) -> bool:
     """Whether the parent lets it: only what has begun goes on without one that executes."""
-    return child.position != _WAITING or parent.position == _EXECUTING
+    return child.position != _NEW or parent.position == _EXECUTING
 
 
 def is_over(state: State, parent: Plan) -> bool:
@@ -107,7 +107,7 @@ def is_over(state: State, parent: Plan) -> bool:
     if parent.subplans is None:  # they are yet to be declared
         return False
     at_work = any(child.lease for child in children(state, parent))
-    return not at_work and next(ready(state, parent), None) is None
+    return not at_work and next(ready_children(state, parent), None) is None
 
 
 def require_parent_executing(state: State, plan: Plan) -> None:
@@ -155,12 +155,12 @@ def check_order(specs: tuple[Child, ...], mode: SubplanMode) -> None:
         waiting = {alias: needs for alias, needs in waiting.items() if alias not in free}
 
 
-def _before(siblings: tuple[Child, ...], plan: Plan) -> list[str]:
+def _earlier_siblings(siblings: tuple[Child, ...], plan: Plan) -> list[str]:
     ids = [sibling.plan_id for sibling in siblings]
     return ids[: ids.index(plan.plan_id)]
 
 
-def _needed(siblings: tuple[Child, ...], plan: Plan) -> list[str]:
+def _dependencies(siblings: tuple[Child, ...], plan: Plan) -> list[str]:
     ids = {sibling.alias: sibling.plan_id for sibling in siblings}
     own = next(sibling for sibling in siblings if sibling.plan_id == plan.plan_id)
     return [ids[alias] for alias in own.depends_on]

@@ -19,7 +19,7 @@ from stepwell.domain.replies import PlansForgotten
 from stepwell.domain.state import State
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, decides
 
-Possession = EntryRow | Changeset | Decision
+OwnedRow = EntryRow | Changeset | Decision
 """What a plan has. Contexts are not among it: they own open changesets, and an idle plan has none."""
 
 
@@ -28,20 +28,22 @@ def forget_plans(state: State, command: ForgetPlans, _origin: Origin) -> Verdict
     """As many trees as fit in a step, or a part of one that fits in none."""
     changes: list[AnyChange] = []
     forgotten: list[str] = []
-    for root_plan_id in _due(state, command):
+    for root_plan_id in _due_roots(state, command):
         plans = state.plans.tree(root_plan_id)
         if any(plan.lease for plan in plans):  # whoever works below it is not left without a plan
             continue
-        if len(changes) + sum(_rows(state, plan) for plan in plans) > limits.FORGOTTEN_ROWS_PER_STEP_MAX:
-            return Verdict(PlansForgotten(tuple(forgotten), more=True), tuple(changes or _thinned(state, plans)))
+        if len(changes) + sum(_row_count(state, plan) for plan in plans) > limits.FORGOTTEN_ROWS_PER_STEP_MAX:
+            return Verdict(
+                PlansForgotten(tuple(forgotten), more=True), tuple(changes or _partial_removal(state, plans))
+            )
         for plan in plans:
-            changes += (RowChanged(row, None) for row in _possessions(state, plan))
+            changes += (RowChanged(row, None) for row in _owned_rows(state, plan))
             changes.append(RowChanged(plan, None))
             forgotten.append(plan.plan_id)
     return Verdict(PlansForgotten(tuple(forgotten)), tuple(changes))
 
 
-def _due(state: State, command: ForgetPlans) -> Iterator[str]:
+def _due_roots(state: State, command: ForgetPlans) -> Iterator[str]:
     """The roots that are too old or too many, in order of their end."""
     surplus = len(state.plans.by_end) - command.keep
     for position, (ended_at_ms, plan_id) in enumerate(state.plans.by_end):
@@ -50,12 +52,12 @@ def _due(state: State, command: ForgetPlans) -> Iterator[str]:
         yield plan_id
 
 
-def _rows(state: State, plan: Plan) -> int:
+def _row_count(state: State, plan: Plan) -> int:
     """How many rows a plan is, itself included."""
     return 1 + len(plan.changeset_ids) + len(plan.decision_ids) + state.entries.by_plan.get(plan.plan_id, 0)
 
 
-def _possessions(state: State, plan: Plan) -> Iterator[Possession]:
+def _owned_rows(state: State, plan: Plan) -> Iterator[OwnedRow]:
     """All that a plan has, the last of each kind first: whatever is left after some of it is sound."""
     for changeset_id in reversed(plan.changeset_ids):
         yield from reversed(state.entries.of(changeset_id))
@@ -64,25 +66,25 @@ def _possessions(state: State, plan: Plan) -> Iterator[Possession]:
         yield state.decisions.rows[decision_id]
 
 
-def _thinned(state: State, plans: list[Plan]) -> list[AnyChange]:
+def _partial_removal(state: State, plans: list[Plan]) -> list[AnyChange]:
     """A step's worth of what the plans of a tree have."""
     changes: list[AnyChange] = []
     for plan in plans:
         room = limits.FORGOTTEN_ROWS_PER_STEP_MAX - len(changes) - 2  # for what is left of a changeset and the plan
-        if going := list(islice(_possessions(state, plan), max(0, room))):
-            changes += (RowChanged(row, None) for row in going)
-            changes += _left(state, plan, going)
+        if removed := list(islice(_owned_rows(state, plan), max(0, room))):
+            changes += (RowChanged(row, None) for row in removed)
+            changes += _updated_owners(state, plan, removed)
     return changes
 
 
-def _left(state: State, plan: Plan, going: list[Possession]) -> Iterator[AnyChange]:
+def _updated_owners(state: State, plan: Plan, removed: list[OwnedRow]) -> Iterator[AnyChange]:
     """The rows that say how much a plan has, when it has these no longer."""
-    last = going[-1]
+    last = removed[-1]
     if isinstance(last, EntryRow):
         changeset = state.changesets.rows[last.changeset_id]
         yield RowChanged(changeset, replace(changeset, entry_count=last.seq - 1))
-    changesets = sum(isinstance(row, Changeset) for row in going)
-    decisions = sum(isinstance(row, Decision) for row in going)
+    changesets = sum(isinstance(row, Changeset) for row in removed)
+    decisions = sum(isinstance(row, Decision) for row in removed)
     if changesets or decisions:
         decision_ids = plan.decision_ids[: len(plan.decision_ids) - decisions]
         yield RowChanged(

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.changesets.model import ChangesetState
-from stepwell.domain.changesets.rules import ended, require_none_open
+from stepwell.domain.changesets.rules import end_open_changesets, require_no_open_changeset
 from stepwell.domain.paging import take
 from stepwell.domain.plans.commands import (
     AdvancePlan,
@@ -26,12 +26,12 @@ from stepwell.domain.plans.commands import (
     StartPhase,
     UseAction,
 )
-from stepwell.domain.plans.decisions import superseded
+from stepwell.domain.plans.decisions import supersede_decisions
 from stepwell.domain.plans.leases import find_plan, require_lease
 from stepwell.domain.plans.lifecycle import PlanEvent
 from stepwell.domain.plans.merge import require_merged, require_resolved
 from stepwell.domain.plans.model import Phase, Plan
-from stepwell.domain.plans.plan_creation import draft
+from stepwell.domain.plans.plan_creation import new_plan
 from stepwell.domain.plans.plan_tree import (
     require_children_finished,
     require_parent_executing,
@@ -39,15 +39,15 @@ from stepwell.domain.plans.plan_tree import (
     require_unmerged,
 )
 from stepwell.domain.plans.transitions import (
-    cancelled,
-    children_cancelled,
-    held,
-    lost,
-    moved,
+    cancel_children,
+    cancel_siblings,
+    cancel_tree,
+    lose_lease,
+    plan_verdict,
+    require_held_plan,
     require_version,
-    siblings_cancelled,
-    started,
-    steps_taken,
+    start_under_lease,
+    step_changes,
     transition,
 )
 from stepwell.domain.replies import LeasesKept, PlanFound, PlanPage, PlanSummary, SessionEnded
@@ -61,7 +61,7 @@ _ADVANCE = {Phase.EXECUTE: PlanEvent.EXECUTE_PLAN, Phase.APPLY: PlanEvent.APPLY_
 @decides(UseAction)
 def use_action(state: State, command: UseAction, origin: Origin) -> Verdict:
     """Make a plan: strategize/queued."""
-    changes, plan = draft(
+    changes, plan = new_plan(
         state,
         origin,
         plan_id=command.plan_id,
@@ -105,9 +105,9 @@ def start_phase(state: State, command: StartPhase, origin: Origin) -> Verdict:
     require_version(plan, command.expected_version)
     if plan.phase is not command.phase:
         transition(plan, PlanEvent(f"start_{command.phase}"), origin.now_ms)  # which says what is legal instead
-    begun = started(state, plan, origin, command.lease_ms)
+    begun = start_under_lease(state, plan, origin, command.lease_ms)
     require_turn(state, plan)
-    return moved(plan, begun)
+    return plan_verdict(plan, begun)
 
 
 @decides(CompletePhase)
@@ -115,27 +115,27 @@ def complete_phase(state: State, command: CompletePhase, origin: Origin) -> Verd
     """Strategize or execute is done, its children and changesets too."""
     if command.phase is Phase.APPLY:
         raise InvalidArgument("completing apply needs proof: use complete_apply(plan_id, proof=...)")
-    plan = held(state, command.plan_id, command.lease, command.expected_version, origin)
+    plan = require_held_plan(state, command.plan_id, command.lease, command.expected_version, origin)
     completed = transition(plan, PlanEvent(f"complete_{command.phase}"), origin.now_ms)
     if command.phase is Phase.EXECUTE:
         require_children_finished(state, plan)
-        require_none_open(state, plan)
+        require_no_open_changeset(state, plan)
         require_merged(state, plan)
         completed = replace(completed, executed_attempt=plan.attempt)
-    return moved(plan, completed)
+    return plan_verdict(plan, completed)
 
 
 @decides(FailPhase)
 def fail_phase(state: State, command: FailPhase, origin: Origin) -> Verdict:
     """The error is appended; `retry_plan`, `revert_plan` and `cancel_plan` lead out. A child may have retries left."""
-    plan = held(state, command.plan_id, command.lease, command.expected_version, origin)
+    plan = require_held_plan(state, command.plan_id, command.lease, command.expected_version, origin)
     failed = transition(plan, PlanEvent(f"fail_{command.phase}"), origin.now_ms, error=command.error)
-    aborted = ended(state, plan, ChangesetState.ABORTED, origin.now_ms)
+    aborted = end_open_changesets(state, plan, ChangesetState.ABORTED, origin.now_ms)
     if not plan.retries_left or plan.attempt >= limits.ATTEMPTS_MAX:
-        return moved(plan, failed, *aborted, *siblings_cancelled(state, plan, origin))
+        return plan_verdict(plan, failed, *aborted, *cancel_siblings(state, plan, origin))
     retried = transition(failed, PlanEvent.RETRY_PLAN, origin.now_ms)
     retried = replace(retried, retries_left=plan.retries_left - 1)
-    return Verdict(PlanFound(retried), (*steps_taken([plan, failed, retried]), *aborted))
+    return Verdict(PlanFound(retried), (*step_changes([plan, failed, retried]), *aborted))
 
 
 @decides(AdvancePlan)
@@ -149,7 +149,7 @@ def advance_plan(state: State, command: AdvancePlan, origin: Origin) -> Verdict:
     if event is PlanEvent.APPLY_PLAN and plan.parent_plan_id is not None:
         raise PlanNotReady(f"plan {plan.plan_id!r} is a child: what it changed is applied with its parent")
     require_resolved(plan)
-    return moved(plan, transition(plan, event, origin.now_ms))
+    return plan_verdict(plan, transition(plan, event, origin.now_ms))
 
 
 @decides(RenewLease)
@@ -159,7 +159,7 @@ def renew_lease(state: State, command: RenewLease, origin: Origin) -> Verdict:
     lease = require_lease(plan, command.lease, origin)
     later = max(lease.expires_at_ms, origin.now_ms + command.lease_ms)
     renewed = transition(plan, PlanEvent.RENEW_LEASE, origin.now_ms, lease=replace(lease, expires_at_ms=later))
-    return moved(plan, replace(renewed, version=plan.version))  # a heartbeat makes nobody stale
+    return plan_verdict(plan, replace(renewed, version=plan.version))  # a heartbeat makes nobody stale
 
 
 @decides(RetryPlan)
@@ -170,7 +170,7 @@ def retry_plan(state: State, command: RetryPlan, origin: Origin) -> Verdict:
     retried = transition(plan, PlanEvent.RETRY_PLAN, origin.now_ms)
     if plan.attempt >= limits.ATTEMPTS_MAX:
         raise PlanNotReady(f"plan {plan.plan_id!r} had {plan.attempt} attempts: revert or cancel it")
-    return moved(plan, retried)
+    return plan_verdict(plan, retried)
 
 
 @decides(RevertPlan)
@@ -183,12 +183,12 @@ def revert_plan(state: State, command: RevertPlan, origin: Origin) -> Verdict:
     require_unmerged(state, plan)
     if plan.reversion_count >= limits.REVERSIONS_MAX:
         raise PlanNotReady(f"plan {plan.plan_id!r} was reverted {plan.reversion_count} times: cancel it")
-    return moved(
+    return plan_verdict(
         plan,
         replace(reverted, executed_attempt=None, subplans=None),
-        *superseded(state, plan, origin.now_ms),
-        *ended(state, plan, ChangesetState.ABORTED, origin.now_ms),
-        *children_cancelled(state, plan, origin, f"parent {plan.plan_id} was reverted"),
+        *supersede_decisions(state, plan, origin.now_ms),
+        *end_open_changesets(state, plan, ChangesetState.ABORTED, origin.now_ms),
+        *cancel_children(state, plan, origin, f"parent {plan.plan_id} was reverted"),
     )
 
 
@@ -199,7 +199,7 @@ def cancel_plan(state: State, command: CancelPlan, origin: Origin) -> Verdict:
     require_version(plan, command.expected_version)
     transition(plan, PlanEvent.CANCEL_PLAN, origin.now_ms)
     require_unmerged(state, plan)
-    changes = cancelled(state, plan, origin, command.reason)
+    changes = cancel_tree(state, plan, origin, command.reason)
     after = changes[0].after
     assert isinstance(after, Plan)
     return Verdict(PlanFound(after), tuple(changes))
@@ -209,14 +209,14 @@ def cancel_plan(state: State, command: CancelPlan, origin: Origin) -> Verdict:
 def end_session(state: State, command: EndSession, origin: Origin) -> Verdict:
     """Its owner is gone, and with it every lease that it held."""
     plans = state.plans.leased_to(command.session_id)
-    return _all_lost(state, plans, origin, f"session {command.session_id} ended")
+    return _lose_leases(state, plans, origin, f"session {command.session_id} ended")
 
 
 @decides(KeepLeases)
 def keep_leases(state: State, command: KeepLeases, _origin: Origin) -> Verdict:
     """Whoever holds one had no chance to renew it. Nothing else about the plan changes, nor its version."""
-    held = state.plans.by_expiry.irange((command.held_at_ms + 1, ""), (command.until_ms, ""))
-    plans = [state.plans.rows[plan_id] for _, plan_id in held]
+    expiring = state.plans.by_expiry.irange((command.held_at_ms + 1, ""), (command.until_ms, ""))
+    plans = [state.plans.rows[plan_id] for _, plan_id in expiring]
     changes: list[AnyChange] = []
     for plan in plans:
         assert plan.lease is not None
@@ -228,11 +228,11 @@ def keep_leases(state: State, command: KeepLeases, _origin: Origin) -> Verdict:
 def expire_leases(state: State, _command: ExpireLeases, origin: Origin) -> Verdict:
     """Nobody renewed them in time. A bounded number at once; the manager asks again while there are more."""
     plans = islice(state.plans.expired(origin.now_ms), limits.EXPIRIES_PER_STEP_MAX)
-    return _all_lost(state, list(plans), origin, "it expired")
+    return _lose_leases(state, list(plans), origin, "it expired")
 
 
-def _all_lost(state: State, plans: list[Plan], origin: Origin, why: str) -> Verdict:
-    changes: list[AnyChange] = [change for plan in plans for change in lost(state, plan, origin, why)]
+def _lose_leases(state: State, plans: list[Plan], origin: Origin, why: str) -> Verdict:
+    changes: list[AnyChange] = [change for plan in plans for change in lose_lease(state, plan, origin, why)]
     return Verdict(SessionEnded(tuple(plan.plan_id for plan in plans)), tuple(changes))
 
 

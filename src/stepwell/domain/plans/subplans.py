@@ -9,9 +9,15 @@ from stepwell.domain.plans.commands import DeclareSubplans, ProceedPlan, StartRe
 from stepwell.domain.plans.leases import find_plan, require_lease
 from stepwell.domain.plans.lifecycle import PlanEvent
 from stepwell.domain.plans.model import Action, Child, Phase, Plan, PlanState, Subplans
-from stepwell.domain.plans.plan_creation import draft
-from stepwell.domain.plans.plan_tree import can_begin, check_order, children, is_over, ready
-from stepwell.domain.plans.transitions import brought_to_execute, held, started, steps_taken, transition
+from stepwell.domain.plans.plan_creation import new_plan
+from stepwell.domain.plans.plan_tree import can_begin, check_order, children, is_over, ready_children
+from stepwell.domain.plans.transitions import (
+    require_held_plan,
+    start_under_lease,
+    step_changes,
+    steps_to_execute,
+    transition,
+)
 from stepwell.domain.replies import PlanFound, ReadyStarted
 from stepwell.domain.state import State
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, decides
@@ -27,16 +33,16 @@ def declare_subplans(state: State, command: DeclareSubplans, origin: Origin) -> 
         raise PlanNotReady(f"plan {plan.plan_id!r} is {plan.position}: children are declared while it executes")
     if plan.subplans is not None:
         raise AlreadyExists(f"plan {plan.plan_id!r} has its children already", plan_id=plan.plan_id)
-    family = tuple(Child(spec.plan_id, spec.alias, spec.depends_on) for spec in command.children)
-    check_order(family, command.mode)
+    declared = tuple(Child(spec.plan_id, spec.alias, spec.depends_on) for spec in command.children)
+    check_order(declared, command.mode)
     _require_size(state, plan, command.children)
     grown = replace(
         plan,
         subplans=Subplans(
-            command.mode, command.max_parallel, command.fail_fast, command.merge, family, command.retries
+            command.mode, command.max_parallel, command.fail_fast, command.merge, declared, command.retries
         ),
     )
-    changes = (RowChanged(plan, grown), *_births(state, plan, command, origin))
+    changes = (RowChanged(plan, grown), *_new_children(state, plan, command, origin))
     return Verdict(PlanFound(grown), changes)
 
 
@@ -45,28 +51,28 @@ def start_ready(state: State, command: StartReady, origin: Origin) -> Verdict:
     """Found and started in one step. Who finds nothing learns whether there will be something."""
     parent = find_plan(state, command.plan_id, origin)
     errored = tuple(child.plan_id for child in children(state, parent) if child.state is PlanState.ERRORED)
-    for child in ready(state, parent):
+    for child in ready_children(state, parent):
         if can_begin(parent, child) and origin.sees(child.projects):
-            steps = _begun(state, child, command, origin)
-            return Verdict(ReadyStarted(steps[-1], is_over=False, errored=errored), steps_taken(steps))
+            steps = _start_steps(state, child, command, origin)
+            return Verdict(ReadyStarted(steps[-1], is_over=False, errored=errored), step_changes(steps))
     return Verdict(ReadyStarted(None, is_over(state, parent), errored))
 
 
 @decides(ProceedPlan)
 def proceed_plan(state: State, command: ProceedPlan, origin: Origin) -> Verdict:
     """From strategize to execute, as three transitions that nobody comes between."""
-    plan = held(state, command.plan_id, command.lease, command.expected_version, origin)
+    plan = require_held_plan(state, command.plan_id, command.lease, command.expected_version, origin)
     transition(plan, PlanEvent.COMPLETE_STRATEGIZE, origin.now_ms)
-    steps = brought_to_execute(state, plan, origin, command.lease_ms)
-    return Verdict(PlanFound(steps[-1]), steps_taken(steps))
+    steps = steps_to_execute(state, plan, origin, command.lease_ms)
+    return Verdict(PlanFound(steps[-1]), step_changes(steps))
 
 
-def _births(state: State, plan: Plan, command: DeclareSubplans, origin: Origin) -> list[AnyChange]:
+def _new_children(state: State, plan: Plan, command: DeclareSubplans, origin: Origin) -> list[AnyChange]:
     """The new plans; several uses of one action become one change of its row."""
     actions: dict[str, RowChanged[Action]] = {}
-    births: list[AnyChange] = []
+    created: list[AnyChange] = []
     for spec in command.children:
-        (use, birth), _ = draft(
+        (use, creation), _ = new_plan(
             state,
             origin,
             plan_id=spec.plan_id,
@@ -78,12 +84,12 @@ def _births(state: State, plan: Plan, command: DeclareSubplans, origin: Origin) 
         )
         assert isinstance(use.before, Action)
         before = use.before
-        uses = sum(isinstance(each.after, Plan) and each.after.action_name == before.name for each in births) + 1
+        uses = sum(isinstance(each.after, Plan) and each.after.action_name == before.name for each in created) + 1
         if uses > 1 and not before.reusable:
             raise ActionUnavailable(f"action {before.name!r} is not reusable: only one child can use it")
         actions[before.name] = RowChanged(before, replace(before, uses=before.uses + uses))
-        births.append(birth)
-    return [*actions.values(), *births]
+        created.append(creation)
+    return [*actions.values(), *created]
 
 
 def _require_size(state: State, plan: Plan, specs: tuple[SubplanSpec, ...]) -> None:
@@ -101,11 +107,11 @@ def _require_size(state: State, plan: Plan, specs: tuple[SubplanSpec, ...]) -> N
         raise PlanNotReady(f"this tree would have {size} plans, at most {limits.PLANS_PER_TREE_MAX} are allowed")
 
 
-def _begun(state: State, child: Plan, command: StartReady, origin: Origin) -> list[Plan]:
+def _start_steps(state: State, child: Plan, command: StartReady, origin: Origin) -> list[Plan]:
     """The steps by which a child becomes the caller's. One with a strategy, and nobody at it, goes on to execute."""
     if child.state is PlanState.COMPLETE:
-        return brought_to_execute(state, child, origin, command.lease_ms)
-    steps = [child, started(state, child, origin, command.lease_ms)]
+        return steps_to_execute(state, child, origin, command.lease_ms)
+    steps = [child, start_under_lease(state, child, origin, command.lease_ms)]
     if command.straight and child.phase is Phase.STRATEGIZE:
-        steps += brought_to_execute(state, steps[-1], origin, command.lease_ms)[1:]
+        steps += steps_to_execute(state, steps[-1], origin, command.lease_ms)[1:]
     return steps

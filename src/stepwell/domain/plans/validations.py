@@ -91,7 +91,7 @@ class ValidationResult(Struct, frozen=True, array_like=True):
         return self.exit_code == 0 and not self.timed_out
 
 
-def joined(declared: tuple[Validation, ...], added: tuple[Validation, ...]) -> tuple[Validation, ...]:
+def join_validations(declared: tuple[Validation, ...], added: tuple[Validation, ...]) -> tuple[Validation, ...]:
     """An action's validations and then a plan's own, each under a name of its own."""
     validations = (*declared, *added)
     names = Counter(each.name for each in validations)
@@ -112,7 +112,7 @@ def check_results(declared: tuple[Validation, ...], results: tuple[ValidationRes
         raise InvalidArgument("a validation has two results: give the one that counts")
 
 
-def missing(declared: tuple[Validation, ...], results: Iterable[ValidationResult]) -> list[str]:
+def not_passed(declared: tuple[Validation, ...], results: Iterable[ValidationResult]) -> list[str]:
     """The required validations that have not passed, in declared order."""
     passed = {each.name for each in results if each.passed}
     return [each.name for each in declared if each.required and each.name not in passed]
