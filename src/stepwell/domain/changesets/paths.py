@@ -1,4 +1,9 @@
-"""Paths inside a tree: relative and normalised, wherever they come from."""
+"""Paths and modes of the files in a tree: the checks that the manager and the code that walks trees share.
+
+A path is relative to a root and has one spelling. An entry of a tree is a regular file; a symbolic link, whose content
+is its target; or an empty directory, whose content is empty. A mode is the number that `stat` and git use. Only the
+permissions of files are recorded, without set-user-id and similar bits, because applying a change must not grant them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,10 @@ from stepwell.errors import InvalidArgument
 
 
 def path_problem(path: str) -> str | None:
-    """Why a path is none that leads to somewhere below a root, and in one spelling only; None if it is."""
+    """Return the reason why a path is not valid, or None if it is.
+
+    A valid path cannot leave its root and has only one spelling: not absolute, no `..`, no `.`, no empty part, no NUL.
+    """
     if not path or len(path) > limits.PATH_CHARS_MAX:
         return f"has {len(path)} characters, 1 to {limits.PATH_CHARS_MAX} are allowed"
     if path.startswith("/"):
@@ -27,13 +35,18 @@ def path_problem(path: str) -> str | None:
 
 
 PERMISSIONS: Final = 0o777
+"""The bits of a mode that are permissions."""
 REGULAR: Final = stat.S_IFREG | 0o644
+"""A file that its owner may read and write and others may read: the mode of a file whose mode is not known."""
 EXECUTABLE: Final = stat.S_IFREG | 0o755
+"""Like `REGULAR`, and executable."""
 LINK: Final = stat.S_IFLNK
+"""A symbolic link. It has no permissions of its own."""
 DIRECTORY: Final = stat.S_IFDIR
+"""An empty directory. It is recorded without permissions."""
 
 EMPTY_DIGEST: Final = digest_of(b"")
-"""What is in an empty directory."""
+"""The digest of an empty content, which is the content of an empty directory."""
 
 Mode = Annotated[
     int,
@@ -43,10 +56,11 @@ Mode = Annotated[
         description="a mode is 0o100000 with permissions, 0o120000 for a link or 0o040000 for a directory",
     ),
 ]
+"""A file mode as a number. `check_mode` checks which numbers are allowed."""
 
 
 def check_mode(mode: int | None, digest: bytes | None, what: str) -> None:
-    """Refuse a mode that no leaf with this content has. None: not known."""
+    """Raise `InvalidArgument` if no entry of a tree with this content can have the mode. None means "not known"."""
     if mode is None:
         return
     if digest is None:
@@ -61,7 +75,7 @@ def check_mode(mode: int | None, digest: bytes | None, what: str) -> None:
 
 
 def git_mode(mode: int | None) -> int:
-    """The mode that git would keep: of a file's permissions, only whether its owner may execute it."""
+    """Return the mode that git stores: of a file's permissions it keeps only whether the owner may execute it."""
     if mode is None:
         return REGULAR
     if stat.S_ISREG(mode):

@@ -1,4 +1,8 @@
-"""Making a plan of an action: the one place where plans begin."""
+"""Creation of plans: the one function that makes a plan from an action.
+
+`UseAction` creates a plan without a parent, `DeclareSubplans` creates children. Both use `new_plan`, so that scope,
+bounds, arguments and inheritance are checked in one place.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +33,20 @@ def new_plan(
     retries: int = 0,
     parent: Plan | None = None,
 ) -> tuple[tuple[AnyChange, ...], Plan]:
-    """A new plan, and the use that it makes of its action."""
+    """Return the new plan, and the changes that create it: the action's count of uses, and the plan.
+
+    A child inherits the invariants of its parent and is read-only if its parent is. Texts are rendered with the
+    arguments once, here; a later change of the action cannot exist, because actions are immutable apart from their
+    state and uses. Raise `OutOfScope`, `AlreadyExists`, `Busy`, `ActionUnavailable`, `NotFound` or `InvalidArgument` if
+    the plan cannot be created.
+    """
     origin.require(link.project for link in links)
     if len({link.project for link in links}) < len(links):
         raise InvalidArgument("a project is named twice")
     if state.plans.get(plan_id):
         raise AlreadyExists(f"plan {plan_id!r} exists already", plan_id=plan_id)
     if len(state.plans) >= limits.PLANS_MAX:
-        raise Busy(f"there are {limits.PLANS_MAX} plans already: end some, and they are forgotten after a while")
+        raise Busy(f"there are {limits.PLANS_MAX} plans already: end some, and the manager deletes them after a while")
     action = usable_action(state, action_name)
     bound = bind(action, arguments)
     plan = Plan(

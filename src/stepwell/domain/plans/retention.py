@@ -1,7 +1,9 @@
-"""Forgetting the plans that are over: whole trees, those that ended first before others, a bounded step at a time.
+"""Retention: delete trees of plans that are over, oldest end first, in steps of bounded size.
 
-A tree that is larger than a step loses what its plans have, the last first, over as many steps as that takes. The
-plans themselves go together, in the last of them: no step leaves a parent without its child.
+A tree is deleted as a whole. If it has more rows than fit into a step, the first steps delete rows that its plans own
+(entries, changesets, decisions), the newest first, and the last step deletes the plans together. No step leaves a
+parent without its child, or a changeset whose count of entries is wrong, so every intermediate state is consistent and
+survives a restart of the manager.
 """
 
 from __future__ import annotations
@@ -20,17 +22,23 @@ from stepwell.domain.state import State
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, decides
 
 OwnedRow = EntryRow | Changeset | Decision
-"""What a plan has. Contexts are not among it: they own open changesets, and an idle plan has none."""
+"""A row that belongs to a plan and is deleted with it.
+
+Execution contexts are not among them: they exist while a changeset is open, and a plan without a lease has no open one.
+"""
 
 
 @decides(ForgetPlans)
 def forget_plans(state: State, command: ForgetPlans, _origin: Origin) -> Verdict:
-    """As many trees as fit in a step, or a part of one that fits in none."""
+    """Delete as many trees as fit into a step, or a part of one tree that does not fit into any step.
+
+    The reply says whether more is left, so that the manager repeats the command between other requests.
+    """
     changes: list[AnyChange] = []
     forgotten: list[str] = []
     for root_plan_id in _due_roots(state, command):
         plans = state.plans.tree(root_plan_id)
-        if any(plan.lease for plan in plans):  # whoever works below it is not left without a plan
+        if any(plan.lease for plan in plans):  # never delete a plan while a session works on it
             continue
         if len(changes) + sum(_row_count(state, plan) for plan in plans) > limits.FORGOTTEN_ROWS_PER_STEP_MAX:
             return Verdict(
@@ -44,7 +52,9 @@ def forget_plans(state: State, command: ForgetPlans, _origin: Origin) -> Verdict
 
 
 def _due_roots(state: State, command: ForgetPlans) -> Iterator[str]:
-    """The roots that are too old or too many, in order of their end."""
+    """Iterate over the roots that ended too long ago, or that are more than the number to keep, in order of
+    their end.
+    """
     surplus = len(state.plans.by_end) - command.keep
     for position, (ended_at_ms, plan_id) in enumerate(state.plans.by_end):
         if position >= surplus and ended_at_ms >= command.before_ms:
@@ -53,12 +63,16 @@ def _due_roots(state: State, command: ForgetPlans) -> Iterator[str]:
 
 
 def _row_count(state: State, plan: Plan) -> int:
-    """How many rows a plan is, itself included."""
+    """Return the number of rows that deleting the plan deletes, including the plan itself."""
     return 1 + len(plan.changeset_ids) + len(plan.decision_ids) + state.entries.by_plan.get(plan.plan_id, 0)
 
 
 def _owned_rows(state: State, plan: Plan) -> Iterator[OwnedRow]:
-    """All that a plan has, the last of each kind first: whatever is left after some of it is sound."""
+    """Iterate over the rows that the plan owns, the newest of each kind first.
+
+    A prefix of this order can be deleted alone: every entry goes before its changeset, and what remains is a valid,
+    shorter history of the plan.
+    """
     for changeset_id in reversed(plan.changeset_ids):
         yield from reversed(state.entries.of(changeset_id))
         yield state.changesets.rows[changeset_id]
@@ -67,10 +81,10 @@ def _owned_rows(state: State, plan: Plan) -> Iterator[OwnedRow]:
 
 
 def _partial_removal(state: State, plans: list[Plan]) -> list[AnyChange]:
-    """A step's worth of what the plans of a tree have."""
+    """Return one step's worth of deletions of rows that the plans of a tree own."""
     changes: list[AnyChange] = []
     for plan in plans:
-        room = limits.FORGOTTEN_ROWS_PER_STEP_MAX - len(changes) - 2  # for what is left of a changeset and the plan
+        room = limits.FORGOTTEN_ROWS_PER_STEP_MAX - len(changes) - 2  # two updates: a changeset and the plan
         if removed := list(islice(_owned_rows(state, plan), max(0, room))):
             changes += (RowChanged(row, None) for row in removed)
             changes += _updated_owners(state, plan, removed)
@@ -78,7 +92,7 @@ def _partial_removal(state: State, plans: list[Plan]) -> list[AnyChange]:
 
 
 def _updated_owners(state: State, plan: Plan, removed: list[OwnedRow]) -> Iterator[AnyChange]:
-    """The rows that say how much a plan has, when it has these no longer."""
+    """Return the updates of the rows that count or list the removed rows: the last changeset, and the plan."""
     last = removed[-1]
     if isinstance(last, EntryRow):
         changeset = state.changesets.rows[last.changeset_id]

@@ -1,4 +1,9 @@
-"""The rules of plans. Each function decides one command; the tables in `lifecycle` say what is legal."""
+"""The rules of plans: one function decides each command on a plan's phases and leases.
+
+Each function first finds the plan and checks the caller's right to change it (scope, lease, expected version), then
+calls `transition`, which refuses what the tables of `lifecycle` do not allow, and then collects the changes of other
+rows that follow. A function raises or returns a verdict; it never changes the state itself.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +61,12 @@ from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, deci
 from stepwell.errors import InvalidArgument, PlanNotReady
 
 _ADVANCE = {Phase.EXECUTE: PlanEvent.EXECUTE_PLAN, Phase.APPLY: PlanEvent.APPLY_PLAN}
+"""The event that queues each phase which a plan can advance to."""
 
 
 @decides(UseAction)
 def use_action(state: State, command: UseAction, origin: Origin) -> Verdict:
-    """Make a plan: strategize/queued."""
+    """Create a plan from an action. It starts as strategize/queued."""
     changes, plan = new_plan(
         state,
         origin,
@@ -76,13 +82,13 @@ def use_action(state: State, command: UseAction, origin: Origin) -> Verdict:
 
 @decides(GetPlan)
 def get_plan(state: State, command: GetPlan, origin: Origin) -> Verdict:
-    """One plan by id."""
+    """Return one plan."""
     return Verdict(PlanFound(find_plan(state, command.plan_id, origin)))
 
 
 @decides(ListPlans)
 def list_plans(state: State, command: ListPlans, origin: Origin) -> Verdict:
-    """Plans of which the session may see every project."""
+    """Return a page of the plans of which the session may see every project, filtered by the fields that are given."""
     page, cursor = take(
         state.plans.after(command.cursor),
         command.limit,
@@ -100,11 +106,12 @@ def list_plans(state: State, command: ListPlans, origin: Origin) -> Verdict:
 
 @decides(StartPhase)
 def start_phase(state: State, command: StartPhase, origin: Origin) -> Verdict:
-    """Of all who call, the first takes the lease; the others find the plan processing."""
+    """Take the lease on a queued plan. The first of several callers gets it; the others find the plan processing."""
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
     if plan.phase is not command.phase:
-        transition(plan, PlanEvent(f"start_{command.phase}"), origin.now_ms)  # which says what is legal instead
+        # No plan can start another phase than its present one. This raises, and lists the legal events.
+        transition(plan, PlanEvent(f"start_{command.phase}"), origin.now_ms)
     begun = start_under_lease(state, plan, origin, command.lease_ms)
     require_turn(state, plan)
     return plan_verdict(plan, begun)
@@ -112,7 +119,7 @@ def start_phase(state: State, command: StartPhase, origin: Origin) -> Verdict:
 
 @decides(CompletePhase)
 def complete_phase(state: State, command: CompletePhase, origin: Origin) -> Verdict:
-    """Strategize or execute is done, its children and changesets too."""
+    """Complete strategize or execute. Execute needs finished and merged children, and no open changeset."""
     if command.phase is Phase.APPLY:
         raise InvalidArgument("completing apply needs proof: use complete_apply(plan_id, proof=...)")
     plan = require_held_plan(state, command.plan_id, command.lease, command.expected_version, origin)
@@ -127,7 +134,11 @@ def complete_phase(state: State, command: CompletePhase, origin: Origin) -> Verd
 
 @decides(FailPhase)
 def fail_phase(state: State, command: FailPhase, origin: Origin) -> Verdict:
-    """The error is appended; `retry_plan`, `revert_plan` and `cancel_plan` lead out. A child may have retries left."""
+    """End a phase with an error, which is appended to the plan's errors.
+
+    A child with retries left is queued again in the same step. Otherwise the plan stays errored until `retry_plan`,
+    `revert_plan` or `cancel_plan`, and with `fail_fast` its unfinished siblings are cancelled.
+    """
     plan = require_held_plan(state, command.plan_id, command.lease, command.expected_version, origin)
     failed = transition(plan, PlanEvent(f"fail_{command.phase}"), origin.now_ms, error=command.error)
     aborted = end_open_changesets(state, plan, ChangesetState.ABORTED, origin.now_ms)
@@ -140,7 +151,10 @@ def fail_phase(state: State, command: FailPhase, origin: Origin) -> Verdict:
 
 @decides(AdvancePlan)
 def advance_plan(state: State, command: AdvancePlan, origin: Origin) -> Verdict:
-    """Queue execute or apply, once what comes before it is complete."""
+    """Queue execute or apply, once the phase before it is complete.
+
+    A child is never applied alone: its changes are part of its parent's.
+    """
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
     event = _ADVANCE.get(command.phase)
@@ -154,17 +168,18 @@ def advance_plan(state: State, command: AdvancePlan, origin: Origin) -> Verdict:
 
 @decides(RenewLease)
 def renew_lease(state: State, command: RenewLease, origin: Origin) -> Verdict:
-    """The same token, for longer. A shorter lease than the present one is no renewal."""
+    """Extend the lease under the same token. A renewal never shortens it."""
     plan = find_plan(state, command.plan_id, origin)
     lease = require_lease(plan, command.lease, origin)
     later = max(lease.expires_at_ms, origin.now_ms + command.lease_ms)
     renewed = transition(plan, PlanEvent.RENEW_LEASE, origin.now_ms, lease=replace(lease, expires_at_ms=later))
-    return plan_verdict(plan, replace(renewed, version=plan.version))  # a heartbeat makes nobody stale
+    # A heartbeat must not make the version stale that other callers have read.
+    return plan_verdict(plan, replace(renewed, version=plan.version))
 
 
 @decides(RetryPlan)
 def retry_plan(state: State, command: RetryPlan, origin: Origin) -> Verdict:
-    """An errored phase once more, as another attempt."""
+    """Queue an errored phase again, as another attempt. The number of attempts is bounded."""
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
     retried = transition(plan, PlanEvent.RETRY_PLAN, origin.now_ms)
@@ -175,7 +190,10 @@ def retry_plan(state: State, command: RetryPlan, origin: Origin) -> Verdict:
 
 @decides(RevertPlan)
 def revert_plan(state: State, command: RevertPlan, origin: Origin) -> Verdict:
-    """Back to strategize: later decisions are superseded, children cancelled, open changesets aborted."""
+    """Send a plan back to strategize: later decisions are superseded, children cancelled, open changesets aborted.
+
+    The number of reversions is bounded, so that a plan that never succeeds ends up with an operator.
+    """
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
     reverted = transition(plan, PlanEvent.REVERT_PLAN, origin.now_ms, error=f"reverted: {command.reason}")
@@ -194,9 +212,10 @@ def revert_plan(state: State, command: RevertPlan, origin: Origin) -> Verdict:
 
 @decides(CancelPlan)
 def cancel_plan(state: State, command: CancelPlan, origin: Origin) -> Verdict:
-    """For good, with everybody below it. Changesets stay readable."""
+    """End a plan and all its descendants for good. Their changesets stay readable."""
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
+    # `cancel_tree` skips plans that have ended. For the named plan itself that is a refusal, which this raises.
     transition(plan, PlanEvent.CANCEL_PLAN, origin.now_ms)
     require_unmerged(state, plan)
     changes = cancel_tree(state, plan, origin, command.reason)
@@ -207,14 +226,17 @@ def cancel_plan(state: State, command: CancelPlan, origin: Origin) -> Verdict:
 
 @decides(EndSession)
 def end_session(state: State, command: EndSession, origin: Origin) -> Verdict:
-    """Its owner is gone, and with it every lease that it held."""
+    """Take back every lease of a session that has ended."""
     plans = state.plans.leased_to(command.session_id)
     return _lose_leases(state, plans, origin, f"session {command.session_id} ended")
 
 
 @decides(KeepLeases)
 def keep_leases(state: State, command: KeepLeases, _origin: Origin) -> Verdict:
-    """Whoever holds one had no chance to renew it. Nothing else about the plan changes, nor its version."""
+    """Extend the leases that were held at `held_at_ms` to `until_ms`, after a time in which no manager was running.
+
+    Their holders could not renew them. Nothing else about the plans changes, not even the version.
+    """
     expiring = state.plans.by_expiry.irange((command.held_at_ms + 1, ""), (command.until_ms, ""))
     plans = [state.plans.rows[plan_id] for _, plan_id in expiring]
     changes: list[AnyChange] = []
@@ -226,12 +248,16 @@ def keep_leases(state: State, command: KeepLeases, _origin: Origin) -> Verdict:
 
 @decides(ExpireLeases)
 def expire_leases(state: State, _command: ExpireLeases, origin: Origin) -> Verdict:
-    """Nobody renewed them in time. A bounded number at once; the manager asks again while there are more."""
+    """Take back leases that were not renewed in time.
+
+    The number for each step is bounded. The manager repeats the command while more are left.
+    """
     plans = islice(state.plans.expired(origin.now_ms), limits.EXPIRIES_PER_STEP_MAX)
     return _lose_leases(state, list(plans), origin, "it expired")
 
 
 def _lose_leases(state: State, plans: list[Plan], origin: Origin, why: str) -> Verdict:
+    """Return the verdict that takes back the leases of the plans, with the ids of the plans in the reply."""
     changes: list[AnyChange] = [change for plan in plans for change in lose_lease(state, plan, origin, why)]
     return Verdict(SessionEnded(tuple(plan.plan_id for plan in plans)), tuple(changes))
 

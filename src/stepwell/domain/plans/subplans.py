@@ -1,4 +1,8 @@
-"""Declaring children: all of them at once, in the order in which they will merge."""
+"""The rules of subplans: declare children, and let agents start them.
+
+All children are declared at once, in the order in which they will be merged. Any number of agents then ask for a child
+that is ready. Finding a child and taking its lease is one step, so no two agents get the same child.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,9 @@ from stepwell.errors import ActionUnavailable, AlreadyExists, Busy, InvalidArgum
 
 @decides(DeclareSubplans)
 def declare_subplans(state: State, command: DeclareSubplans, origin: Origin) -> Verdict:
-    """Make the children of an executing plan. Once: a second declaration is refused."""
+    """Create the children of an executing plan. A second declaration in the same attempt is refused. Needs the
+    lease.
+    """
     plan = find_plan(state, command.plan_id, origin)
     require_lease(plan, command.lease, origin)
     if plan.phase is not Phase.EXECUTE:
@@ -48,7 +54,11 @@ def declare_subplans(state: State, command: DeclareSubplans, origin: Origin) -> 
 
 @decides(StartReady)
 def start_ready(state: State, command: StartReady, origin: Origin) -> Verdict:
-    """Found and started in one step. Who finds nothing learns whether there will be something."""
+    """Take the lease on the first ready child that the session may see, and return the child.
+
+    If no child is ready, the reply says whether one can become ready later (`is_over` is false) and which children have
+    failed, so that the agent knows whether to wait.
+    """
     parent = find_plan(state, command.plan_id, origin)
     errored = tuple(child.plan_id for child in children(state, parent) if child.state is PlanState.ERRORED)
     for child in ready_children(state, parent):
@@ -60,7 +70,10 @@ def start_ready(state: State, command: StartReady, origin: Origin) -> Verdict:
 
 @decides(ProceedPlan)
 def proceed_plan(state: State, command: ProceedPlan, origin: Origin) -> Verdict:
-    """From strategize to execute, as three transitions that nobody comes between."""
+    """Complete strategize, queue execute and start it, as three transitions in one step.
+
+    In separate requests, another session could take the lease after the second one.
+    """
     plan = require_held_plan(state, command.plan_id, command.lease, command.expected_version, origin)
     transition(plan, PlanEvent.COMPLETE_STRATEGIZE, origin.now_ms)
     steps = steps_to_execute(state, plan, origin, command.lease_ms)
@@ -68,7 +81,11 @@ def proceed_plan(state: State, command: ProceedPlan, origin: Origin) -> Verdict:
 
 
 def _new_children(state: State, plan: Plan, command: DeclareSubplans, origin: Origin) -> list[AnyChange]:
-    """The new plans; several uses of one action become one change of its row."""
+    """Return the changes that create the children and count the uses of their actions.
+
+    `new_plan` reads the state before this command, so it sees the same count of uses for each child. The uses of one
+    action are therefore summed here, into one change of its row.
+    """
     actions: dict[str, RowChanged[Action]] = {}
     created: list[AnyChange] = []
     for spec in command.children:
@@ -93,6 +110,7 @@ def _new_children(state: State, plan: Plan, command: DeclareSubplans, origin: Or
 
 
 def _require_size(state: State, plan: Plan, specs: tuple[SubplanSpec, ...]) -> None:
+    """Raise if the new children have the same id, or if the tree would become too deep or too large."""
     if len({spec.plan_id for spec in specs}) < len(specs):
         raise InvalidArgument("two children have the same plan_id")
     if plan.depth >= limits.SUBPLAN_DEPTH_MAX:
@@ -100,7 +118,7 @@ def _require_size(state: State, plan: Plan, specs: tuple[SubplanSpec, ...]) -> N
     if len(state.plans) + len(specs) > limits.PLANS_MAX:
         raise Busy(
             f"there would be more than the {limits.PLANS_MAX} plans that are allowed: "
-            "end some, and they are forgotten after a while"
+            "end some, and the manager deletes them after a while"
         )
     size = len(state.plans.by_root[plan.root_plan_id]) + len(specs)
     if size > limits.PLANS_PER_TREE_MAX:
@@ -108,7 +126,12 @@ def _require_size(state: State, plan: Plan, specs: tuple[SubplanSpec, ...]) -> N
 
 
 def _start_steps(state: State, child: Plan, command: StartReady, origin: Origin) -> list[Plan]:
-    """The steps by which a child becomes the caller's. One with a strategy, and nobody at it, goes on to execute."""
+    """Return the child's values on its way to being processed under a lease of the caller; the child itself comes
+    first.
+
+    A child that has completed strategize goes on to execute, and so does a new child if the caller asked for
+    `straight`.
+    """
     if child.state is PlanState.COMPLETE:
         return steps_to_execute(state, child, origin, command.lease_ms)
     steps = [child, start_under_lease(state, child, origin, command.lease_ms)]

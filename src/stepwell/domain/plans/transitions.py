@@ -1,4 +1,9 @@
-"""What happens to a plan: one function takes it through the tables, and the steps that take others along."""
+"""Transitions of a plan: the one function that applies the tables of `lifecycle`, and steps that affect several plans.
+
+`transition` is pure: it returns a new `Plan` or raises. The other functions build the list of `RowChanged` values of a
+step. Cancelling a plan cancels its descendants and closes their changesets; losing a lease aborts the open changesets
+of the plan. Each list is applied as a whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,7 @@ from stepwell.errors import Conflict, PlanNotReady
 
 
 def require_version(plan: Plan, expected: int | None) -> None:
-    """Compare and set: the plan is still the one that the caller saw."""
+    """Raise `Conflict` if the caller expects another version of the plan (compare and set). None expects nothing."""
     if expected is not None and expected != plan.version:
         raise Conflict(
             f"plan {plan.plan_id!r} is {plan.position} at version {plan.version}, not {expected}: read it again",
@@ -33,7 +38,12 @@ def require_version(plan: Plan, expected: int | None) -> None:
 def transition(
     plan: Plan, event: PlanEvent, now_ms: int, *, lease: Lease | None = None, error: str | None = None
 ) -> Plan:
-    """The plan after an event, or a refusal that says what is legal instead."""
+    """Return the plan after an event.
+
+    `lease` is the lease that the plan has afterwards; every transition without one ends the present lease. `error` is
+    appended to the plan's errors. Raise `PlanNotReady` if the event is not legal at the plan's position; the message
+    lists the events that are.
+    """
     target = LEGAL.get((event, plan.position))
     if target is None:
         legal = sorted(str(each) for each, at in LEGAL if at == plan.position)
@@ -45,7 +55,7 @@ def transition(
             state=str(plan.state),
         )
     is_new_attempt = (event, plan.position) in RETRY or (event, plan.position) in REVERSION
-    # What was merged is merged no longer when a plan executes once more.
+    # A merge belongs to one attempt at execute. If the plan is going to execute again, its children are merged again.
     is_executed_again = is_new_attempt and (plan.phase is Phase.EXECUTE or target.phase is Phase.STRATEGIZE)
     fault = PlanFault(now_ms, plan.phase, plan.attempt, error) if error is not None else None
     return replace(
@@ -65,7 +75,7 @@ def transition(
 
 
 def require_held_plan(state: State, plan_id: str, lease: int | None, expected: int | None, origin: Origin) -> Plan:
-    """The plan, if the caller holds its lease and saw its latest version."""
+    """Return the plan if the caller holds its lease and saw its latest version; raise otherwise."""
     plan = find_plan(state, plan_id, origin)
     require_lease(plan, lease, origin)
     require_version(plan, expected)
@@ -73,19 +83,23 @@ def require_held_plan(state: State, plan_id: str, lease: int | None, expected: i
 
 
 def plan_verdict(before: Plan, after: Plan, *others: AnyChange) -> Verdict:
-    """The verdict that a plan is another now, and what that takes along."""
+    """Return the verdict of a command that changes one plan and, as a consequence, other rows."""
     return Verdict(PlanFound(after), (RowChanged(before, after), *others))
 
 
 def start_under_lease(state: State, plan: Plan, origin: Origin, lease_ms: int) -> Plan:
-    """A queued plan, processing under a lease of the caller's."""
+    """Return the queued plan as processing, under a new lease of the caller."""
     return transition(
         plan, PlanEvent(f"start_{plan.phase}"), origin.now_ms, lease=grant_lease(state, plan, origin, lease_ms)
     )
 
 
 def steps_to_execute(state: State, plan: Plan, origin: Origin, lease_ms: int) -> list[Plan]:
-    """The steps from strategize, at work or complete, to execute under a lease of the caller's; the plan first."""
+    """Return the plan's values on its way from strategize to execute under a lease of the caller; the plan itself comes
+    first.
+
+    The plan's strategize phase is either processing, and is completed first, or complete.
+    """
     steps = [plan]
     if plan.state is PlanState.PROCESSING:
         steps.append(transition(steps[-1], PlanEvent.COMPLETE_STRATEGIZE, origin.now_ms))
@@ -95,21 +109,30 @@ def steps_to_execute(state: State, plan: Plan, origin: Origin, lease_ms: int) ->
 
 
 def step_changes(steps: list[Plan]) -> tuple[AnyChange, ...]:
-    """Each step as a change of its own, so that whoever watches is told of each."""
+    """Return one change for each pair of neighbouring values, so that watchers are told of each transition."""
     return tuple(RowChanged(before, after) for before, after in pairwise(steps))
 
 
 def lose_lease(state: State, plan: Plan, origin: Origin, why: str) -> list[AnyChange]:
-    """The lease of a plan is over: queued again, as another attempt, its open changesets aborted."""
+    """Return the changes of taking back a plan's lease: it is queued as another attempt, its open changesets are
+    aborted.
+
+    A plan that has reached the maximum number of attempts becomes `errored` instead. It has probably killed the
+    processes that worked on it, and queueing it again would kill more. An operator has to decide.
+    """
     event = PlanEvent.LOSE_LEASE
-    if plan.attempt >= limits.ATTEMPTS_MAX:  # it kills whoever works on it; somebody has to look
+    if plan.attempt >= limits.ATTEMPTS_MAX:
         event = PlanEvent(f"fail_{plan.phase}")
     after = transition(plan, event, origin.now_ms, error=f"lease lost: {why}")
     return [RowChanged(plan, after), *end_open_changesets(state, plan, ChangesetState.ABORTED, origin.now_ms)]
 
 
 def cancel_tree(state: State, plan: Plan, origin: Origin, reason: str) -> list[AnyChange]:
-    """End a plan and everybody below it. What they changed stays readable, in closed changesets."""
+    """Return the changes of cancelling a plan and its descendants, except those that have ended already.
+
+    Open changesets are closed, not aborted, so that the changes stay readable. They are never applied, because the
+    plans are over.
+    """
     changes: list[AnyChange] = []
     for each in (plan, *descendants(state, plan)):
         if each.position not in TERMINAL:
@@ -122,7 +145,7 @@ def cancel_tree(state: State, plan: Plan, origin: Origin, reason: str) -> list[A
 
 
 def cancel_children(state: State, plan: Plan, origin: Origin, reason: str) -> list[AnyChange]:
-    """End whatever is below a plan and not finished."""
+    """Return the changes of cancelling every unfinished child of a plan, with its descendants."""
     return [
         change
         for child in children(state, plan)
@@ -132,7 +155,7 @@ def cancel_children(state: State, plan: Plan, origin: Origin, reason: str) -> li
 
 
 def cancel_siblings(state: State, plan: Plan, origin: Origin) -> list[AnyChange]:
-    """With `fail_fast`, the first child that fails takes its unfinished siblings along."""
+    """Return the changes of cancelling a failed child's unfinished siblings, if the parent declared `fail_fast`."""
     parent = state.plans.get(plan.parent_plan_id) if plan.parent_plan_id else None
     if parent is None or parent.subplans is None or not parent.subplans.fail_fast:
         return []
@@ -146,6 +169,7 @@ def cancel_siblings(state: State, plan: Plan, origin: Origin) -> list[AnyChange]
 
 
 def _with_phase_times(times: Mapping[str, PhaseTimes], target: Position, now_ms: int) -> dict[str, PhaseTimes]:
+    """Return the times with the target's phase stamped. Queueing a phase clears its earlier start and end."""
     stamp = times.get(target.phase, PhaseTimes())
     match target.state:
         case PlanState.QUEUED:
