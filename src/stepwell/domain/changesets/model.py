@@ -182,7 +182,10 @@ class EntryRow(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Changeset(Struct, frozen=True, array_like=True):
-    """A group of entries that one execution context of a plan recorded in one attempt, and that count together."""
+    """A group of entries that one execution context of a plan recorded in one attempt, and that count together.
+
+    `entry_count` is also the `seq` of the last entry. `ended_at_ms` is None while the changeset is open.
+    """
 
     changeset_id: str
     plan_id: str

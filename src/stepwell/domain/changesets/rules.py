@@ -49,7 +49,11 @@ from stepwell.errors import (
 
 @decides(StartChangeset)
 def start_changeset(state: State, command: StartChangeset, origin: Origin) -> Verdict:
-    """Open a changeset and push it on the stack of its context."""
+    """Open a changeset and push it on the stack of its context.
+
+    The number of changesets of a plan and of open ones in a context is bounded; past either bound the command is
+    `Busy`.
+    """
     plan = require_executing(state, command.plan_id, command.lease, origin)
     changeset = new_changeset(state, plan, command.changeset_id, command.context_id, origin)
     context = _context(state, command.context_id, plan)
@@ -200,8 +204,10 @@ def new_entry(
     after: Content | None,
     tool: str,
 ) -> EntryRow:
-    """Return the next entry of a changeset. Raise if the plan has too many entries or there is no room for the
-    bodies.
+    """Return the next entry of a changeset. Raise if the plan has too many entries or there is no room for the bodies.
+
+    `ordinal` is taken from the number of entries that the plan has. Entries of one plan are only deleted together with
+    the plan, from the newest on, so the number never repeats while the plan can record.
     """
     recorded = state.entries.by_plan.get(changeset.plan_id, 0)
     if recorded >= limits.ENTRIES_PER_PLAN_MAX:
@@ -239,7 +245,10 @@ def _remove_from_context(state: State, changeset: Changeset) -> AnyChange:
 
 
 def require_executing(state: State, plan_id: str, lease: int | None, origin: Origin) -> Plan:
-    """Return the plan if it executes, the caller holds its lease, and it is not read-only; raise otherwise."""
+    """Return the plan if it executes, the caller holds its lease, and it is not read-only; raise otherwise.
+
+    This is the check of every command that records changes, including those that record a merge.
+    """
     plan = find_plan(state, plan_id, origin)
     require_lease(plan, lease, origin)
     if plan.phase is not Phase.EXECUTE:
@@ -258,8 +267,10 @@ def _context(state: State, context_id: str, plan: Plan) -> ContextRow | None:
 
 
 def _target_changeset(state: State, command: RecordChange, plan: Plan) -> Changeset:
-    """Return the open changeset that the change goes to. Raise `NoActiveChangeset` if none is named and none is
-    open.
+    """Return the open changeset that the change goes to. Raise `NoActiveChangeset` if none is named and none is open.
+
+    A named changeset has to belong to the caller's context. A caller therefore cannot write into another's changeset by
+    mistake, even though both hold the same lease.
     """
     if command.changeset_id is not None:
         return _open_changeset(state, command.changeset_id, plan, command.context_id)

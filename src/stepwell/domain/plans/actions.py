@@ -61,6 +61,7 @@ def create_action(state: State, command: CreateAction, origin: Origin) -> Verdic
         state=ActionState.AVAILABLE,
         uses=0,
         created_at_ms=origin.now_ms,
+        # The command gets the next revision if it is accepted.
         revision=state.revision + 1,
         validations=join_validations((), command.validations),
     )

@@ -146,7 +146,7 @@ class UseAction(Write[replies.PlanFound], frozen=True):
 
 
 class GetPlan(Read[replies.PlanFound], frozen=True):
-    """Read one plan of the session's projects."""
+    """Read one plan. A plan with a project outside the session's scope does not exist for the session."""
 
     plan_id: Identifier
 
@@ -163,7 +163,10 @@ class ListPlans(Read[replies.PlanPage], frozen=True):
 
 
 class StartPhase(Write[replies.PlanFound], frozen=True):
-    """Start the queued phase of a plan and take the lease on the plan."""
+    """Start the queued phase of a plan and take the lease on the plan.
+
+    Naming the phase protects a caller that has not noticed that the plan has moved on.
+    """
 
     plan_id: Identifier
     phase: Phase
@@ -172,8 +175,9 @@ class StartPhase(Write[replies.PlanFound], frozen=True):
 
 
 class CompletePhase(Write[replies.PlanFound], frozen=True):
-    """Complete the strategize or the execute phase. The apply phase needs a proof and has its own command,
-    `CompleteApply`.
+    """Complete the strategize or the execute phase and give the lease back.
+
+    The apply phase needs a proof and has its own command, `CompleteApply`.
     """
 
     plan_id: Identifier
@@ -246,7 +250,10 @@ class RetryPlan(Write[replies.PlanFound], frozen=True):
 
 
 class RevertPlan(Write[replies.PlanFound], frozen=True):
-    """Send a plan back to strategize. The number of reversions of a plan is bounded."""
+    """Send a plan back to strategize. The number of reversions of a plan is bounded.
+
+    The changes that the plan recorded until then no longer count; its children are cancelled.
+    """
 
     plan_id: Identifier
     reason: Sentence
@@ -281,7 +288,11 @@ class SubplanSpec(Struct, frozen=True, array_like=True):
 
 
 class DeclareSubplans(Write[replies.PlanFound], frozen=True):
-    """Create the children of a plan that is executing, all at once."""
+    """Create the children of a plan that is executing, all at once.
+
+    `max_parallel` bounds the children that run at the same time. `retries` is the number of times that each failed
+    child is queued again. With `fail_fast` the first failed child cancels the others.
+    """
 
     plan_id: Identifier
     lease: Positive | None
@@ -409,7 +420,7 @@ class KeepLeases(Internal[replies.LeasesKept], frozen=True):
 
 
 class ExpireLeases(Internal[replies.SessionEnded], frozen=True):
-    """Take back the leases that have expired."""
+    """Take back the leases that have expired. The manager issues it when the first of them is due."""
 
 
 class ForgetPlans(Internal[replies.PlansForgotten], frozen=True):

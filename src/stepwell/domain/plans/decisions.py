@@ -21,7 +21,11 @@ from stepwell.errors import AlreadyExists, Busy, NotFound
 
 @decides(RecordDecision)
 def record_decision(state: State, command: RecordDecision, origin: Origin) -> Verdict:
-    """Add a decision below its parent decision, or as a root if it names none. Needs the plan's lease."""
+    """Add a decision below its parent decision, or as a root if it names none. Needs the plan's lease.
+
+    The phase and the attempt of the plan are stored with the decision, so that a reader can tell decisions of an
+    abandoned attempt from the present ones.
+    """
     plan = find_plan(state, command.plan_id, origin)
     require_lease(plan, command.lease, origin)
     if state.decisions.get(command.decision_id):
@@ -63,6 +67,7 @@ def list_decisions(state: State, command: ListDecisions, origin: Origin) -> Verd
         ((number, state.decisions.rows[decision_id]) for number, decision_id in numbered),
         command.limit,
         lambda pair: str(pair[0]),
+        # A character is at most four bytes in UTF-8.
         weigh=lambda pair: 4 * (len(pair[1].question) + len(pair[1].choice) + len(pair[1].rationale)),
     )
     return Verdict(DecisionPage(tuple(decision for _, decision in page), cursor))

@@ -151,7 +151,8 @@ def _merge_conflicts(
     """Return the conflicts that the caller found, with their contents from the recorded entries.
 
     The caller sends only paths and children. Its own copies of the contents are not trusted, so that a conflict can
-    only name bodies that are stored.
+    only name bodies that are stored. With `fail_on_conflict` any conflict refuses the merge; with `last_wins` there are
+    none, so a caller that reports one has made a mistake.
     """
     if not found:
         return ()

@@ -64,6 +64,7 @@ def new_plan(
             *(Invariant(text, "action") for text in action.invariants),
             *(Invariant(text, "plan") for text in invariants),
         ),
+        # A plan is read-only if its action, all of its projects or its parent are. It can then record no changes.
         read_only=action.read_only
         or all(link.read_only for link in links)
         or (parent is not None and parent.read_only),

@@ -88,7 +88,10 @@ def get_plan(state: State, command: GetPlan, origin: Origin) -> Verdict:
 
 @decides(ListPlans)
 def list_plans(state: State, command: ListPlans, origin: Origin) -> Verdict:
-    """Return a page of the plans of which the session may see every project, filtered by the fields that are given."""
+    """Return a page of the plans of which the session may see every project, filtered by the fields that are given.
+
+    A page examines a bounded number of rows. It can have fewer plans than the limit, and still a cursor.
+    """
     page, cursor = take(
         state.plans.after(command.cursor),
         command.limit,
@@ -106,7 +109,10 @@ def list_plans(state: State, command: ListPlans, origin: Origin) -> Verdict:
 
 @decides(StartPhase)
 def start_phase(state: State, command: StartPhase, origin: Origin) -> Verdict:
-    """Take the lease on a queued plan. The first of several callers gets it; the others find the plan processing."""
+    """Take the lease on a queued plan. The first of several callers gets it; the others find the plan processing.
+
+    A child also waits for its turn among its siblings (`require_turn`).
+    """
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
     if plan.phase is not command.phase:
@@ -119,7 +125,11 @@ def start_phase(state: State, command: StartPhase, origin: Origin) -> Verdict:
 
 @decides(CompletePhase)
 def complete_phase(state: State, command: CompletePhase, origin: Origin) -> Verdict:
-    """Complete strategize or execute. Execute needs finished and merged children, and no open changeset."""
+    """Complete strategize or execute. Execute needs finished and merged children, and no open changeset.
+
+    The attempt that completes execute becomes `executed_attempt`: from then on its closed changesets are the plan's
+    result, and those of earlier attempts are history.
+    """
     if command.phase is Phase.APPLY:
         raise InvalidArgument("completing apply needs proof: use complete_apply(plan_id, proof=...)")
     plan = require_held_plan(state, command.plan_id, command.lease, command.expected_version, origin)
@@ -197,6 +207,8 @@ def revert_plan(state: State, command: RevertPlan, origin: Origin) -> Verdict:
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
     reverted = transition(plan, PlanEvent.REVERT_PLAN, origin.now_ms, error=f"reverted: {command.reason}")
+    # The reversion of a child changes the parent's result. Both checks come after `transition`, whose message is about
+    # the plan itself and therefore more useful.
     require_parent_executing(state, plan)
     require_unmerged(state, plan)
     if plan.reversion_count >= limits.REVERSIONS_MAX:
@@ -212,7 +224,10 @@ def revert_plan(state: State, command: RevertPlan, origin: Origin) -> Verdict:
 
 @decides(CancelPlan)
 def cancel_plan(state: State, command: CancelPlan, origin: Origin) -> Verdict:
-    """End a plan and all its descendants for good. Their changesets stay readable."""
+    """End a plan and all its descendants for good. Their changesets stay readable.
+
+    A child whose changes are merged cannot be cancelled alone, because the parent's result contains them.
+    """
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
     # `cancel_tree` skips plans that have ended. For the named plan itself that is a refusal, which this raises.
