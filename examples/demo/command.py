@@ -22,9 +22,9 @@ from examples.demo.proof import Proof, verify
 from examples.demo.report import report, report_json
 from stepwell import limits
 from stepwell.cli.command_line import run_guarded
-from stepwell.cli.common.addresses import add_address, resolve
+from stepwell.cli.common.addresses import add_address, resolve_address
 from stepwell.cli.common.exit_codes import INTERRUPTED
-from stepwell.cli.common.output import results
+from stepwell.cli.common.output import result_console
 from stepwell.client.client import Client, connect
 from stepwell.domain.plans.model import Plan
 from stepwell.domain.tiers.model import TierBudget
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         report_json(job, runtime, dicts)
     else:
-        report(results(), job, runtime, dicts)
+        report(result_console(), job, runtime, dicts)
     return 0 if runtime.holds else 1
 
 
@@ -112,7 +112,7 @@ def _reader(client: Client) -> Generator[list[int]]:
 def _manager(address: str | None) -> Generator[Client]:
     """A client of the manager that was named, or of one that lasts as long as the block."""
     if address is not None:
-        with connect(resolve(address)) as client:
+        with connect(resolve_address(address)) as client:
             yield client
         return
     with interrupts_deferred():

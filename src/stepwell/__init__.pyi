@@ -47,12 +47,13 @@ from .domain.events import (
     SubplansMerged,
 )
 from .domain.plans.conflicts import ConflictState, Merge, MergeConflict, Resolution
-from .domain.plans.ending import Applied, Constrained, RolledBack
 from .domain.plans.model import (
     Action,
     ActionState,
+    Applied,
     Argument,
     ArgumentType,
+    Constrained,
     Decision,
     Lease,
     MergeStrategy,
@@ -60,6 +61,7 @@ from .domain.plans.model import (
     Plan,
     PlanState,
     ProjectLink,
+    RolledBack,
     SubplanMode,
 )
 from .domain.plans.validations import Validation, ValidationResult

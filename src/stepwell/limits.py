@@ -98,7 +98,11 @@ PATTERN_MEMORY_BYTES_MAX: Final = 256 * KIB  # a pattern that needs more is refu
 # Plans.
 ACTIONS_MAX: Final = 100_000
 PLANS_MAX: Final = 100_000
+NAME_CHARS_MAX: Final = 200  # of an action or an actor, before it is made canonical
 ARGUMENTS_MAX: Final = 64
+INVARIANTS_MAX: Final = 64  # of an action and of a plan, each: every child inherits them
+PROJECTS_PER_PLAN_MAX: Final = 64  # as many as a session can have in its scope
+DEPENDENCIES_MAX: Final = 64  # of a child on its siblings
 TEXT_CHARS_MAX: Final = 64_000
 TRANSACTION_CHANGES_MAX: Final = 10_000  # rows that one transaction may change: about 50 ms of the loop
 REVERSIONS_MAX: Final = 3
@@ -212,6 +216,8 @@ CHANGESETS_PER_PLAN_MAX: Final = 1_000
 ENTRIES_PER_PLAN_MAX: Final = 100_000  # a proof covers all of them in one step: about 100 ms of the loop
 ACTIVE_PER_CONTEXT_MAX: Final = 64
 PATH_CHARS_MAX: Final = 4_096
+PATH_CHARS_SHOWN: Final = 200  # of a path that a message quotes
+PATHS_LISTED_MAX: Final = 100  # in the details of a refusal: the message counts the others
 
 # Receipts.
 RECEIPTS_MAX: Final = 1_000  # then the oldest makes way: a receipt explains an answer that somebody still remembers

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from stepwell.domain.changesets.commands import EndChangeset, RecordChange, StartChangeset
-from stepwell.domain.changesets.rules import net_of
+from stepwell.domain.changesets.rules import net_changes_of
 from stepwell.domain.commands import Command, Write
 from stepwell.domain.plans.commands import (
     AdvancePlan,
@@ -180,7 +180,7 @@ class Stacks:
             if body is not None
         }
         try:
-            net = net_of(state, plan, plan.attempt)
+            net = net_changes_of(state, plan, plan.attempt)
         except BrokenChain as error:
             return error.details["paths"]
         return {

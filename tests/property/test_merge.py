@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell.client.workflows.merge_tree import TreeMerge
-from stepwell.domain.changesets.mode import DIRECTORY
 from stepwell.domain.changesets.model import Content, is_same
 from stepwell.domain.changesets.net_changes import NetChange
+from stepwell.domain.changesets.paths import DIRECTORY
 from stepwell.domain.plans.model import MergeStrategy
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.trees.entry import ancestors_of

@@ -21,17 +21,20 @@ from stepwell.domain.plans.commands import (
     ExpireLeases,
     FailPhase,
     ForgetPlans,
+    ProceedPlan,
+    RecordMerge,
     RenewLease,
+    ResolveConflict,
     RetryPlan,
     RevertPlan,
     RollBackPlan,
     StartPhase,
+    StartReady,
     SubplanSpec,
     UseAction,
 )
 from stepwell.domain.plans.conflicts import Resolution
 from stepwell.domain.plans.model import Phase, ProjectLink, SubplanMode
-from stepwell.domain.plans.subplan_commands import ProceedPlan, RecordMerge, ResolveConflict, StartReady
 from stepwell.domain.replies import PlansForgotten, ReadyStarted, Reply
 from stepwell.domain.state import State
 from stepwell.domain.verdict import Origin

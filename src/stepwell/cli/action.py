@@ -10,10 +10,10 @@ from rich import box
 from rich.table import Table
 
 from stepwell import limits
-from stepwell.cli.common.addresses import resolve
-from stepwell.cli.common.json_values import plain
-from stepwell.cli.common.output import print_error, print_result, results, say_json
-from stepwell.cli.common.subcommand import Verb, add_verbs, run_verb
+from stepwell.cli.common.addresses import resolve_address
+from stepwell.cli.common.json_values import to_json_value
+from stepwell.cli.common.output import print_error, print_json, print_result, result_console
+from stepwell.cli.common.subcommand import Subcommand, add_subcommands, run_subcommand
 from stepwell.cli.common.validations import add_validations, validations_of
 from stepwell.client.client import Client, connect
 from stepwell.domain.plans.model import Argument
@@ -26,11 +26,11 @@ _DONE: Final = "all validations pass"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_verbs(parser, {"create": _CREATE, "list": _LIST})
+    add_subcommands(parser, {"create": _CREATE, "list": _LIST})
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return run_verb(arguments)
+    return run_subcommand(arguments)
 
 
 def _add_create(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
 
 
 def _create(arguments: argparse.Namespace) -> int:
-    with connect(resolve(arguments.address)) as client:
+    with connect(resolve_address(arguments.address)) as client:
         action = client.plans.create_action(
             arguments.name,
             description=arguments.description or arguments.name,
@@ -65,7 +65,7 @@ def _create(arguments: argparse.Namespace) -> int:
             validations=validations_of(arguments.validate),
         )
     if arguments.json:
-        say_json({"action": plain(action)})
+        print_json({"action": to_json_value(action)})
     else:
         print_result(f"created {action.name}: use it with `stepwell plan new {action.name} --project NAME`")
     return 0
@@ -81,12 +81,12 @@ def _add_nothing(_parser: argparse.ArgumentParser) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    with connect(resolve(arguments.address)) as client:
+    with connect(resolve_address(arguments.address)) as client:
         found = [*_found(client)]
     if arguments.json:
-        say_json({"actions": plain(found)})
+        print_json({"actions": to_json_value(found)})
     elif found:
-        results().print(_table(found))
+        result_console().print(_table(found))
     else:
         print_error("there are no actions: make one with `stepwell action create NAME`")
     return 0
@@ -113,13 +113,13 @@ def _table(found: list[ActionSummary]) -> Table:
     return table
 
 
-_CREATE: Final = Verb(
+_CREATE: Final = Subcommand(
     "Create an action; a name that exists is refused",
     _add_create,
     _create,
     "`action`, with the fields of `stepwell.Action` by name",
 )
-_LIST: Final = Verb(
+_LIST: Final = Subcommand(
     "List actions by name",
     _add_nothing,
     _list,

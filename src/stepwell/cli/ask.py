@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from stepwell.cli.common import progress_bar
-from stepwell.cli.common.addresses import add_address, resolve
-from stepwell.cli.common.output import print_error, results
+from stepwell.cli.common.addresses import add_address, resolve_address
+from stepwell.cli.common.output import print_error, result_console
 from stepwell.client.client import connect
 from stepwell.client.workflows.strategy_executor import DefaultStrategyExecutor, Execution
 from stepwell.errors import InvalidArgument
@@ -40,21 +40,24 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.project:
         raise InvalidArgument("name a project: give --project NAME")
     request = ContextRequest(projects=arguments.project, query=arguments.question, budget_tokens=arguments.budget)
-    with connect(resolve(arguments.address), arguments.project) as client, progress_bar.strategies() as on_progress:
+    with (
+        connect(resolve_address(arguments.address), arguments.project) as client,
+        progress_bar.strategy_bars() as on_progress,
+    ):
         execution = DefaultStrategyExecutor(client).execute(
             request, arguments.strategies, deadline_s=arguments.deadline, on_progress=on_progress
         )
     if arguments.json:
-        sys.stdout.write(f"{msgspec.json.encode(_facts(execution)).decode()}\n")
+        sys.stdout.write(f"{msgspec.json.encode(_json_object(execution)).decode()}\n")
     else:
         for name, result in execution.results.items():
-            results().print(_table(name, result))
+            result_console().print(_table(name, result))
     for name, error in execution.failures.items():
         print_error(f"{name}: {error.message}")
     return 0 if execution.results else 1
 
 
-def _facts(execution: Execution) -> dict[str, object]:
+def _json_object(execution: Execution) -> dict[str, object]:
     return {
         "epoch": execution.epoch,
         "revision": execution.revision,

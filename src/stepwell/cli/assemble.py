@@ -17,7 +17,7 @@ from stepwell.assembly.components import named
 from stepwell.assembly.receipt import Receipt
 from stepwell.cli.common import progress_bar
 from stepwell.cli.common.output import print_error
-from stepwell.cli.common.source import Source, add_place, opened, place_of
+from stepwell.cli.common.source import Source, add_source, open_source, source_of
 from stepwell.client.client import Client
 from stepwell.client.workflows.ingest import IngestReport
 from stepwell.domain.tiers.source_outline import FILE_KIND
@@ -32,7 +32,7 @@ _ENTRIES: Final = 100  # of a receipt that are shown; --json has all
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("question")
-    add_place(parser)
+    add_source(parser)
     parser.add_argument("--budget", type=int, default=8_000, metavar="TOKENS", help="(default: %(default)s)")
     parser.add_argument("--focus", nargs="+", default=[], metavar="SOURCE", help="paths or ids to begin at")
     parser.add_argument("--kinds", nargs="+", default=[], metavar="KIND", help="such as code, markdown, text, turn")
@@ -46,9 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 1 if every strategy failed."""
-    place = place_of(arguments)
+    source = source_of(arguments)
     request = ContextRequest(
-        projects=[place.project],
+        projects=[source.project],
         query=arguments.question,
         focus=arguments.focus,
         kinds=arguments.kinds,
@@ -57,31 +57,31 @@ def run(arguments: argparse.Namespace) -> int:
     components = dict(map(_component, arguments.component))
     named(components)  # or say now, before anything is started, that there is no such thing
     try:
-        with opened(place) as client:
-            answer = _ask(client, place, request, components, arguments)
+        with open_source(source) as client:
+            answer = _ingest_and_assemble(client, source, request, components, arguments)
     except (OutcomeUnknown, RuntimeLost) as error:
-        if place.address is not None:
+        if source.address is not None:
             raise
         print_error(f"{error.message}. Once more, and nothing is kept for the next time")
-        with opened(place, is_kept=False) as client:
-            answer = _ask(client, place, request, components, arguments)
+        with open_source(source, use_cache=False) as client:
+            answer = _ingest_and_assemble(client, source, request, components, arguments)
     if arguments.json:
-        sys.stdout.write(f"{msgspec.json.encode(_facts(answer, is_explained=arguments.explain)).decode()}\n")
+        sys.stdout.write(f"{msgspec.json.encode(_json_object(answer, with_receipt=arguments.explain)).decode()}\n")
     else:
-        _print(answer, is_explained=arguments.explain)
-    _complain_of_missing(answer)
+        _print(answer, with_receipt=arguments.explain)
+    _report_failures(answer)
     return 1 if len(answer.failures) == len(answer.strategies) else 0
 
 
-def _ask(
-    client: Client, place: Source, request: ContextRequest, components: dict[str, str], arguments: argparse.Namespace
+def _ingest_and_assemble(
+    client: Client, source: Source, request: ContextRequest, components: dict[str, str], arguments: argparse.Namespace
 ) -> Answer:
     """After reading what there is to read."""
-    if place.path is not None:
-        with progress_bar.reading() as on_reading:
-            report = client.ingest(place.path, on_progress=on_reading)
-        _complain_of_skipped(report)
-    with progress_bar.strategies() as on_progress:
+    if source.path is not None:
+        with progress_bar.count_bar() as on_reading:
+            report = client.ingest(source.path, on_progress=on_reading)
+        _report_skipped(report)
+    with progress_bar.strategy_bars() as on_progress:
         answer = client.assemble(
             request,
             plan_id=arguments.plan,
@@ -90,18 +90,18 @@ def _ask(
             components=components,
             on_progress=on_progress,
         )
-    _complain_of_unknown(client, request, answer)
+    _report_unknown_names(client, request, answer)
     return answer
 
 
-def _complain_of_skipped(report: IngestReport) -> None:
+def _report_skipped(report: IngestReport) -> None:
     for source, reason in [*report.skipped.items()][:_SKIPPED]:
         print_error(f"left out {source}: {reason}")
     if report.skipped_count > _SKIPPED:
         print_error(f"left out {report.skipped_count - _SKIPPED:,} more")
 
 
-def _complain_of_unknown(client: Client, request: ContextRequest, answer: Answer) -> None:
+def _report_unknown_names(client: Client, request: ContextRequest, answer: Answer) -> None:
     """What was named and is not there: nobody looks for it among what was found instead."""
     if answer.fragments and not request.kinds and not request.focus:
         return
@@ -120,7 +120,7 @@ def _complain_of_unknown(client: Client, request: ContextRequest, answer: Answer
             print_error(f"nothing is called {focus!r}: give a path as the answer names it, or a fragment's id")
 
 
-def _complain_of_missing(answer: Answer) -> None:
+def _report_failures(answer: Answer) -> None:
     """Why there is less than there could be; or nothing, though nobody failed."""
     for failure in answer.failures:
         print_error(f"{failure.strategy}: {failure.message}")
@@ -138,18 +138,18 @@ def _component(text: str) -> tuple[str, str]:
     return stage, name
 
 
-def _facts(answer: Answer, *, is_explained: bool) -> dict[str, object]:
-    facts = msgspec.structs.asdict(answer)
-    if not is_explained:
-        del facts["receipt"]
-    return facts
+def _json_object(answer: Answer, *, with_receipt: bool) -> dict[str, object]:
+    found = msgspec.structs.asdict(answer)
+    if not with_receipt:
+        del found["receipt"]
+    return found
 
 
-def _print(answer: Answer, *, is_explained: bool) -> None:
+def _print(answer: Answer, *, with_receipt: bool) -> None:
     """The context to stdout; how it came about to the terminal, if there is one."""
     sys.stdout.write(f"{answer.text}\n" if answer.text else "")
-    if is_explained:
-        sys.stdout.write(f"\n{_explained(answer.receipt)}\n")
+    if with_receipt:
+        sys.stdout.write(f"\n{_receipt_table(answer.receipt)}\n")
     console = Console(stderr=True, highlight=False)
     if console.is_terminal:
         console.print(_table(answer))
@@ -172,14 +172,14 @@ def _table(answer: Answer) -> Table:
     return table
 
 
-def _explained(receipt: Receipt) -> str:
+def _receipt_table(receipt: Receipt) -> str:
     """The best candidates and what became of them, as a Markdown table."""
     lines = ["| rank | fragment | tokens | score | by strategy | what became of it |", "|---|---|---|---|---|---|"]
     for rank, entry in enumerate(receipt.entries[:_ENTRIES], 1):
         votes = ", ".join(f"{vote.strategy} {vote.rank}" for vote in entry.votes) or f"near {entry.near}"
         name = entry.fragment_id.replace("|", "\\|")
-        fate = f"{entry.decision}: {entry.reason}".replace("|", "\\|")
-        lines.append(f"| {rank} | {name} | {entry.tokens} | {entry.scores.total:.3f} | {votes} | {fate} |")
+        outcome = f"{entry.decision}: {entry.reason}".replace("|", "\\|")
+        lines.append(f"| {rank} | {name} | {entry.tokens} | {entry.scores.total:.3f} | {votes} | {outcome} |")
     if len(receipt.entries) > _ENTRIES:
         lines.append(f"\n{len(receipt.entries) - _ENTRIES:,} more: --json --explain has all of them")
     return "\n".join(lines)

@@ -7,7 +7,7 @@ import time
 from typing import Final
 
 from stepwell.cli.common.output import print_result
-from stepwell.cli.common.state_directory import add_data_dir, directory
+from stepwell.cli.common.state_directory import add_data_dir, directory_path
 from stepwell.storage.backup import back_up
 
 SUMMARY: Final = "Copy a data directory, consistently, while its manager goes on"
@@ -15,7 +15,10 @@ SUMMARY: Final = "Copy a data directory, consistently, while its manager goes on
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "target", metavar="TARGET", type=directory, help="the new directory, for `stepwell serve --data-dir TARGET`"
+        "target",
+        metavar="TARGET",
+        type=directory_path,
+        help="the new directory, for `stepwell serve --data-dir TARGET`",
     )
     add_data_dir(parser)
 

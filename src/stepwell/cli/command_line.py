@@ -15,7 +15,7 @@ from importlib import metadata
 from stepwell.cli import action, ask, assemble, backup, diff, doctor, ingest, plan, serve, status, why, workers
 from stepwell.cli import eval as evaluation
 from stepwell.cli.common.exit_codes import FAILED, MISUSED, OUTPUT_CLOSED
-from stepwell.cli.common.output import give_up_stdout, print_error
+from stepwell.cli.common.output import discard_stdout, print_error
 from stepwell.errors import InvalidArgument, StepwellError
 
 
@@ -36,11 +36,11 @@ def run_guarded(parser: argparse.ArgumentParser, argv: Sequence[str] | None = No
         print_error(error.message)
         return MISUSED if isinstance(error, InvalidArgument) else FAILED
     except BrokenPipeError:
-        give_up_stdout()
+        discard_stdout()
         return OUTPUT_CLOSED
     except OSError as error:  # stdout is a file on a disk that is full, say
         print_error(f"the result cannot be written: {error.strerror or error}")
-        give_up_stdout()
+        discard_stdout()
         return FAILED
     return code
 

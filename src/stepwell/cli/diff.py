@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from stepwell.assembly.explain import diff
-from stepwell.cli.common.source import add_place, opened, place_of
-from stepwell.cli.why import latest
+from stepwell.cli.common.source import add_source, open_source, source_of
+from stepwell.cli.why import latest_receipts
 from stepwell.errors import InvalidArgument
 
 SUMMARY: Final = "Say what is different between two answers, and why"
@@ -18,15 +18,15 @@ SUMMARY: Final = "Say what is different between two answers, and why"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("receipts", metavar="RECEIPT", nargs="*", help="two ids (default: of the last two answers)")
-    add_place(parser, is_option=True)
+    add_source(parser, is_option=True)
     parser.add_argument("--json", action="store_true", help="one JSON object, for machines")
 
 
 def run(arguments: argparse.Namespace) -> int:
     if len(arguments.receipts) not in {0, 2}:
         raise InvalidArgument("give two receipts, or none for those of the last two answers")
-    with opened(place_of(arguments), workers=0) as client:
-        before, after = (client.receipt(each) for each in arguments.receipts or reversed(latest(client, 2)))
+    with open_source(source_of(arguments), workers=0) as client:
+        before, after = (client.receipt(each) for each in arguments.receipts or reversed(latest_receipts(client, 2)))
     found = diff(before, after)
     sys.stdout.write(f"{msgspec.json.encode(found).decode() if arguments.json else found}\n")
     return 0

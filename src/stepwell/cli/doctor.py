@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from stepwell.cli.common.output import results
+from stepwell.cli.common.output import result_console
 from stepwell.cli.common.state_directory import add_data_dir
 from stepwell.client.session.tokens import counter
 from stepwell.errors import InvalidArgument
@@ -39,15 +39,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0, healthy; 1, there are problems."""
-    report = examine(arguments.data_dir, _counting)
+    report = examine(arguments.data_dir, _token_counter)
     if arguments.json:
-        sys.stdout.write(f"{msgspec.json.encode(_facts(report)).decode()}\n")
+        sys.stdout.write(f"{msgspec.json.encode(_json_object(report)).decode()}\n")
     else:
-        _print(report, results())
+        _print(report, result_console())
     return 0 if report.is_healthy else 1
 
 
-def _counting(encoding: str) -> Callable[[bytes], int] | None:
+def _token_counter(encoding: str) -> Callable[[bytes], int] | None:
     try:
         found = counter(encoding)
     except InvalidArgument:
@@ -55,7 +55,7 @@ def _counting(encoding: str) -> Callable[[bytes], int] | None:
     return found.count if found.encoding == encoding else None
 
 
-def _facts(report: CheckReport) -> dict[str, object]:
+def _json_object(report: CheckReport) -> dict[str, object]:
     return {
         "directory": report.directory,
         "schema": report.schema,

@@ -18,8 +18,8 @@ from rich.text import Text
 from stepwell.assembly.components import ALONE
 from stepwell.assembly.evaluation import Data, Document, EvaluationQuestion, Recall, mean, parse, recall
 from stepwell.cli.common import progress_bar
-from stepwell.cli.common.output import print_error, results
-from stepwell.cli.workers import count
+from stepwell.cli.common.output import print_error, result_console
+from stepwell.cli.workers import worker_count
 from stepwell.client.api.views import View
 from stepwell.client.client import Client
 from stepwell.domain.tiers.model import Fragment
@@ -44,7 +44,7 @@ same. A strategy alone is what it ranks highest; the fusion is what `stepwell as
 """
 
 
-class _Measured(Struct, frozen=True):
+class _Measurement(Struct, frozen=True):
     """The recall of each way of asking, at each budget."""
 
     recalls: Mapping[str, Mapping[int, Recall]]
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budgets", type=_budgets, default=(512, 1024, 2048, 4096), metavar="N,N", help="(default: 512,1024,2048,4096)"
     )
     parser.add_argument("--strategies", nargs="+", metavar="NAME", help="(default: all that there are)")
-    parser.add_argument("--workers", type=count, metavar="N", help="(default: one for each core)")
+    parser.add_argument("--workers", type=worker_count, metavar="N", help="(default: one for each core)")
     parser.add_argument("--json", action="store_true", help="one JSON object, for machines")
 
 
@@ -67,13 +67,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit code 1 if a strategy failed."""
     data = _read(arguments.data)
     with Runtime.start(workers=arguments.workers) as runtime, runtime.client() as client:
-        names = _names(client, arguments.strategies)
+        names = _strategy_names(client, arguments.strategies)
         client.tiers.store_many(map(_fragment, _documents(data)))
-        measured = _measured(client, data, names, arguments.budgets)
+        measured = _measure(client, data, names, arguments.budgets)
     if arguments.json:
-        sys.stdout.write(f"{msgspec.json.encode(_facts(data, measured)).decode()}\n")
+        sys.stdout.write(f"{msgspec.json.encode(_json_object(data, measured)).decode()}\n")
     else:
-        results().print(_table(data, measured))
+        result_console().print(_table(data, measured))
     for name, message in measured.failures.items():
         print_error(f"{name}: {message}")
     return 1 if measured.failures else 0
@@ -100,7 +100,7 @@ def _read(path: Path) -> Data:
         raise InvalidArgument(f"{path}: {error.message}") from None
 
 
-def _names(client: Client, given: Sequence[str] | None) -> tuple[str, ...]:
+def _strategy_names(client: Client, given: Sequence[str] | None) -> tuple[str, ...]:
     offered = tuple(sorted(each.name for each in client.strategies.list().offers))
     for name in given or ():
         if name not in offered:
@@ -126,22 +126,22 @@ def _fragment(placed: tuple[int, Document]) -> Fragment:
     )
 
 
-def _measured(client: Client, data: Data, names: Sequence[str], budgets: Sequence[int]) -> _Measured:
+def _measure(client: Client, data: Data, names: Sequence[str], budgets: Sequence[int]) -> _Measurement:
     """Several questions are under way at once, so that no worker waits for us."""
     found: dict[str, dict[int, list[Recall]]] = {name: {each: [] for each in budgets} for name in (*names, FUSION)}
     failures: dict[str, str] = {}
-    asking = _Asking(client, names, budgets)
-    with progress_bar.reading("asking") as advance, ThreadPoolExecutor(max_workers=4) as threads:
-        for done, answers in enumerate(threads.map(asking.ask, data.questions), 1):
+    evaluator = _Evaluator(client, names, budgets)
+    with progress_bar.count_bar("asking") as advance, ThreadPoolExecutor(max_workers=4) as threads:
+        for done, answers in enumerate(threads.map(evaluator.ask, data.questions), 1):
             advance(done, len(data.questions), "")
             for (name, budget), (recalled, failed) in answers.items():
                 found[name][budget].append(recalled)
                 failures.update(failed)
     recalls = {name: {budget: mean(each) for budget, each in by_budget.items()} for name, by_budget in found.items()}
-    return _Measured(recalls, dict(sorted(failures.items())))
+    return _Measurement(recalls, dict(sorted(failures.items())))
 
 
-class _Way(Struct, frozen=True):
+class _QueryMode(Struct, frozen=True):
     """A way of asking: which strategies, and by which pipeline."""
 
     name: str
@@ -149,12 +149,15 @@ class _Way(Struct, frozen=True):
     components: Mapping[str, str]
 
 
-class _Asking:
+class _Evaluator:
     """Asks each question in every way."""
 
     def __init__(self, client: Client, names: Sequence[str], budgets: Sequence[int]) -> None:
         self._client: Final = client
-        self._ways: Final = [*(_Way(name, (name,), ALONE) for name in names), _Way(FUSION, tuple(names), {})]
+        self._modes: Final = [
+            *(_QueryMode(name, (name,), ALONE) for name in names),
+            _QueryMode(FUSION, tuple(names), {}),
+        ]
         self._budgets: Final = budgets
 
     def ask(self, question: EvaluationQuestion) -> dict[tuple[str, int], tuple[Recall, dict[str, str]]]:
@@ -162,14 +165,14 @@ class _Asking:
         view = self._client.view([question.project])
         tokens = _tokens(view, question)
         found: dict[tuple[str, int], tuple[Recall, dict[str, str]]] = {}
-        for way in self._ways:
+        for mode in self._modes:
             for budget in self._budgets:
                 request = ContextRequest(projects=[question.project], query=question.query, budget_tokens=budget)
                 answer = self._client.assemble(
-                    request, strategies=way.strategies, view=view, components=way.components, keep_receipt=False
+                    request, strategies=mode.strategies, view=view, components=mode.components, keep_receipt=False
                 )
                 failed = {each.strategy: each.message for each in answer.failures}
-                found[way.name, budget] = recall(answer, question.evidence, tokens), failed
+                found[mode.name, budget] = recall(answer, question.evidence, tokens), failed
         return found
 
 
@@ -178,7 +181,7 @@ def _tokens(view: View, question: EvaluationQuestion) -> dict[str, int]:
     return {each: fragment.row.tokens for each, fragment in found.items() if fragment is not None}
 
 
-def _facts(data: Data, measured: _Measured) -> dict[str, object]:
+def _json_object(data: Data, measured: _Measurement) -> dict[str, object]:
     return {
         "projects": len(data.documents),
         "documents": sum(map(len, data.documents.values())),
@@ -191,7 +194,7 @@ def _facts(data: Data, measured: _Measured) -> dict[str, object]:
     }
 
 
-def _table(data: Data, measured: _Measured) -> Table:
+def _table(data: Data, measured: _Measurement) -> Table:
     documents = sum(map(len, data.documents.values()))
     table = Table(
         title=f"% of evidence found, by tokens (by count): {len(data.questions):,} questions, {documents:,} documents",

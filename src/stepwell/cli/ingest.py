@@ -12,9 +12,9 @@ import msgspec
 
 from stepwell import limits
 from stepwell.cli.common import progress_bar
-from stepwell.cli.common.addresses import add_address, resolve
+from stepwell.cli.common.addresses import add_address, resolve_address
 from stepwell.cli.common.output import print_error, print_result
-from stepwell.cli.common.source import root_of
+from stepwell.cli.common.source import source_root
 from stepwell.client.api.views import View
 from stepwell.client.client import Client, connect
 from stepwell.client.workflows.ingest import IngestReport
@@ -36,16 +36,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     path = Path(arguments.path).absolute()
-    project: str = arguments.project or project_name(root_of(path))
-    with connect(resolve(arguments.address), [project]) as client:
+    project: str = arguments.project or project_name(source_root(path))
+    with connect(resolve_address(arguments.address), [project]) as client:
         if arguments.watch:
             return _watch(client, path, as_json=arguments.json)
-        _tell(_ingest(client, path), as_json=arguments.json)
+        _print_report(_ingest(client, path), as_json=arguments.json)
     return 0
 
 
 def _ingest(client: Client, path: Path) -> IngestReport:
-    with progress_bar.reading() as on_progress:
+    with progress_bar.count_bar() as on_progress:
         return client.ingest(path, on_progress=on_progress)
 
 
@@ -61,7 +61,7 @@ def _watch(client: Client, path: Path, *, as_json: bool) -> int:
                 report = _ingest(client, path)
                 is_news = is_first or report.is_changed
                 if is_news:
-                    _tell(report, as_json=as_json)
+                    _print_report(report, as_json=as_json)
                 is_first = False
                 if is_news or seen is None:
                     seen = client.view()  # held, so that the next look at the rows is at what has changed since
@@ -76,7 +76,7 @@ def _watch(client: Client, path: Path, *, as_json: bool) -> int:
         return 0
 
 
-def _tell(report: IngestReport, *, as_json: bool) -> None:
+def _print_report(report: IngestReport, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(f"{msgspec.json.encode(report).decode()}\n")
         sys.stdout.flush()

@@ -7,10 +7,10 @@ import contextlib
 from typing import Final
 
 from stepwell import limits
-from stepwell.cli.common.addresses import resolve
+from stepwell.cli.common.addresses import resolve_address
 from stepwell.cli.common.output import print_error, print_result
-from stepwell.cli.common.state_directory import directory
-from stepwell.cli.workers import cores, count
+from stepwell.cli.common.state_directory import directory_path
+from stepwell.cli.workers import usable_cores, worker_count
 from stepwell.client.session.tokens import ENCODINGS
 from stepwell.errors import InvalidArgument, StoreFailed
 from stepwell.manager.process import STORE_FAILED, Settings
@@ -38,15 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--workers",
-        type=lambda text: 0 if text == "0" else count(text),
+        type=lambda text: 0 if text == "0" else worker_count(text),
         metavar="N",
-        default=cores(),
+        default=usable_cores(),
         help="processes that run strategies; 0 is none (default: %(default)s, one for each core)",
     )
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
-        type=directory,
+        type=directory_path,
         help="keep the state there, across managers (default: in memory alone)",
     )
     parser.add_argument(
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InvalidArgument("--durability is that of a data directory: give --data-dir DIR too, or leave it out")
     given = {name: getattr(arguments, name) for name in _BUDGET}
     settings = Settings(
-        address=resolve(arguments.address),
+        address=resolve_address(arguments.address),
         budget=None,
         budget_changes={name: value for name, value in given.items() if value is not None},
         encoding=arguments.encoding,
@@ -87,13 +87,13 @@ def run(arguments: argparse.Namespace) -> int:
     pool = PoolSettings(address=settings.address, workers=arguments.workers, log_level=settings.log_level)
     with contextlib.ExitStack() as stack:
 
-        def ready() -> None:
+        def on_ready() -> None:
             _announce(settings)
             if pool.workers:  # they connect like everybody else, once the loop turns
                 stack.callback(Crew(pool, is_awaited=False).close)
 
         try:
-            serve_until_stopped(settings, ready)
+            serve_until_stopped(settings, on_ready)
         except StoreFailed as error:
             print_error(error.message)
             return STORE_FAILED

@@ -12,8 +12,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from stepwell.cli.common.addresses import add_address, resolve
-from stepwell.cli.common.output import results
+from stepwell.cli.common.addresses import add_address, resolve_address
+from stepwell.cli.common.output import result_console
 from stepwell.client.client import connect
 from stepwell.domain.replies import StrategiesFound
 from stepwell.domain.tiers.table import Usage
@@ -35,20 +35,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    address = resolve(arguments.address)
+    address = resolve_address(arguments.address)
     with connect(address) as client:
         status, pool = client.status(), client.strategies.list()
     if arguments.json:
-        sys.stdout.write(f"{msgspec.json.encode(_facts(address, status) | _work(pool)).decode()}\n")
+        sys.stdout.write(f"{msgspec.json.encode(_manager_object(address, status) | _pool_object(pool)).decode()}\n")
         return 0
-    console = results()
+    console = result_console()
     console.print(_manager(address, status, pool))
     console.print(_tiers(status))
     console.print(_memory(status))
     return 0
 
 
-def _facts(address: str, status: Status) -> dict[str, object]:
+def _manager_object(address: str, status: Status) -> dict[str, object]:
     metrics = status.metrics
     return {
         "address": address,
@@ -70,7 +70,7 @@ def _facts(address: str, status: Status) -> dict[str, object]:
     }
 
 
-def _work(pool: StrategiesFound) -> dict[str, object]:
+def _pool_object(pool: StrategiesFound) -> dict[str, object]:
     return {
         "workers": [worker.pid for worker in pool.workers],
         "tasks": {"leased": pool.leased, "queued": pool.queued},

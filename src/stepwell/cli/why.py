@@ -8,7 +8,7 @@ from typing import Final
 
 from stepwell.assembly.explain import why
 from stepwell.assembly.receipt import ReceiptEntry
-from stepwell.cli.common.source import add_place, opened, place_of
+from stepwell.cli.common.source import add_source, open_source, source_of
 from stepwell.client.client import Client
 from stepwell.errors import NotFound
 
@@ -17,20 +17,20 @@ SUMMARY: Final = "Say what became of a fragment in an answer, and why"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("fragment", metavar="FRAGMENT", help="its id, or a source, or SOURCE:LINE")
-    add_place(parser)
+    add_source(parser)
     parser.add_argument("--receipt", metavar="ID", help="of the answer (default: of the last one)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with opened(place_of(arguments), workers=0) as client:
-        receipt = client.receipt(arguments.receipt or latest(client, 1)[0])
-    meant = {entry.fragment_id: None for entry in receipt.entries if _is_meant(entry, arguments.fragment)}
-    for fragment_id in meant or [arguments.fragment]:
+    with open_source(source_of(arguments), workers=0) as client:
+        receipt = client.receipt(arguments.receipt or latest_receipts(client, 1)[0])
+    matching = {entry.fragment_id: None for entry in receipt.entries if _matches(entry, arguments.fragment)}
+    for fragment_id in matching or [arguments.fragment]:
         sys.stdout.write(f"{why(receipt, fragment_id)}\n")
     return 0
 
 
-def latest(client: Client, count: int) -> list[str]:
+def latest_receipts(client: Client, count: int) -> list[str]:
     """The ids of the last receipts, the newest first."""
     found = [each.receipt_id for each in client.receipts.list(limit=count).receipts]
     if len(found) < count:
@@ -38,7 +38,7 @@ def latest(client: Client, count: int) -> list[str]:
     return found
 
 
-def _is_meant(entry: ReceiptEntry, given: str) -> bool:
+def _matches(entry: ReceiptEntry, given: str) -> bool:
     if given in {entry.fragment_id, entry.source}:
         return True
     source, _, line = given.rpartition(":")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from stepwell import limits
-from stepwell.cli.common.addresses import resolve
+from stepwell.cli.common.addresses import resolve_address
 from stepwell.cli.common.output import print_error
 from stepwell.pool.supervisor import PoolSettings, PoolStatus, Supervisor
 from stepwell.telemetry import LogLevel
@@ -27,14 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--connect", metavar="ADDRESS", help="path of the manager's socket (default: this user's own)")
     parser.add_argument(
         "--workers",
-        type=count,
+        type=worker_count,
         metavar="N",
-        default=cores(),
+        default=usable_cores(),
         help="processes (default: %(default)s, one for each core)",
     )
     parser.add_argument(
         "--max-memory",
-        type=memory,
+        type=memory_size,
         metavar="BYTES",
         help="of data for each, such as 512M; a strategy that needs more fails",
     )
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     level = LogLevel(arguments.log_level)
     line = _StatusLine()
     settings = PoolSettings(
-        address=resolve(arguments.connect),
+        address=resolve_address(arguments.connect),
         workers=arguments.workers,
         strategies=tuple(arguments.strategies),
         max_memory_bytes=arguments.max_memory,
@@ -69,19 +69,19 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def cores() -> int:
+def usable_cores() -> int:
     """That this process may use."""
     return len(os.sched_getaffinity(0))
 
 
-def count(text: str) -> int:
+def worker_count(text: str) -> int:
     """A number of workers."""
     if not text.isdecimal() or not 1 <= int(text) <= limits.WORKERS_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {limits.WORKERS_MAX}")
     return int(text)
 
 
-def memory(text: str) -> int:
+def memory_size(text: str) -> int:
     """Bytes, with or without a unit."""
     match = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", text, re.IGNORECASE)
     if match is None:

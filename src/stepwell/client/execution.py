@@ -29,7 +29,7 @@ from stepwell.domain.changesets.commands import (
     StartChangeset,
 )
 from stepwell.domain.changesets.model import Change, Changeset, ChangesetState, EntryRow, Operation
-from stepwell.domain.changesets.net_changes import NetChange, in_order, net_changes
+from stepwell.domain.changesets.net_changes import NetChange, in_recording_order, net_changes
 from stepwell.domain.checks import require_instance
 from stepwell.domain.plans.commands import GetPlan
 from stepwell.domain.plans.model import Plan
@@ -204,7 +204,7 @@ class PlanExecutionContext(ChangesetCalls, BlockingService):
         plan = self.session.perform(Call(GetPlan(self.plan_id), lambda answered: answered.reply.plan))
         attempt = plan.attempt if plan.executed_attempt is None else plan.executed_attempt
         counted = [each for each in self.changesets() if (each.state, each.attempt) == (ChangesetState.CLOSED, attempt)]
-        return in_order([[*self.entries(each.changeset_id)] for each in counted])
+        return in_recording_order([[*self.entries(each.changeset_id)] for each in counted])
 
     def of(self, plan_id: str, lease: int | None = None) -> PlanExecutionContext:
         """Another context in the same session, of a child, say, to read what was recorded there."""

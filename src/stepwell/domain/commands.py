@@ -8,13 +8,12 @@ Ids that a command creates arrive inside it, so that deciding needs no randomnes
 from stepwell.domain.changesets.commands import ChangesetRead, ChangesetWrite
 from stepwell.domain.command_roots import Command, Ephemeral, EphemeralInternal, Internal, Read, Write
 from stepwell.domain.plans.commands import PlanRead, PlanWrite
-from stepwell.domain.plans.subplan_commands import SubplanWrite
 from stepwell.domain.receipts.commands import ReceiptRead, ReceiptWrite
 from stepwell.domain.tasks.commands import TaskEphemeral, TaskRead
 from stepwell.domain.tiers.commands import TierRead, TierWrite
 
 AnyRead = TierRead | PlanRead | ChangesetRead | ReceiptRead | TaskRead
-AnyWrite = TierWrite | PlanWrite | SubplanWrite | ChangesetWrite | ReceiptWrite
+AnyWrite = TierWrite | PlanWrite | ChangesetWrite | ReceiptWrite
 AnyCommand = AnyRead | AnyWrite | TaskEphemeral
 
 __all__ = [

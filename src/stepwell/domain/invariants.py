@@ -12,11 +12,11 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.domain.bounded_types import canonical
-from stepwell.domain.changesets.mode import check_mode
 from stepwell.domain.changesets.model import ChangesetState, derive_operation
+from stepwell.domain.changesets.paths import check_mode
 from stepwell.domain.plans.lifecycle import POSITIONS, TERMINAL
 from stepwell.domain.plans.model import Phase, PlanState, Position
-from stepwell.domain.plans.validations import missing
+from stepwell.domain.plans.validations import not_passed
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.model import Tier
@@ -332,7 +332,7 @@ def endings_agree_with_positions(state: State) -> Iterator[str]:
     """Who was applied is applied, with every required validation; only what was applied is rolled back."""
     for plan in state.plans:
         at = plan.state
-        if plan.applied and (at is not PlanState.APPLIED or missing(plan.validations, plan.applied.validations)):
+        if plan.applied and (at is not PlanState.APPLIED or not_passed(plan.validations, plan.applied.validations)):
             yield f"{plan.plan_id} is {plan.position}, and was applied"
         if plan.rolled_back and at is not PlanState.APPLIED:
             yield f"{plan.plan_id} is {plan.position}, and was rolled back"

@@ -26,7 +26,7 @@ from msgspec import Struct, field
 from stepwell import limits
 from stepwell.domain.changesets import rules as changeset_rules
 from stepwell.domain.commands import Command, Ephemeral, EphemeralInternal, Write
-from stepwell.domain.plans import actions, decisions, merge, ready, retention, subplans
+from stepwell.domain.plans import actions, decisions, merge, retention, subplans
 from stepwell.domain.plans import apply as plan_apply
 from stepwell.domain.plans import rules as plan_rules
 from stepwell.domain.receipts import rules as receipt_rules
@@ -47,7 +47,6 @@ RULES = (
     decisions,
     merge,
     plan_rules,
-    ready,
     receipt_rules,
     retention,
     subplans,

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from stepwell.domain.changesets.paths import problem_with
+from stepwell.domain.changesets.paths import path_problem
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import EscapesRoot, InvalidArgument
 
@@ -97,7 +97,7 @@ def check_target(path: str) -> None:
 
 
 def _problem(path: str) -> str | None:
-    if problem := problem_with(path):
+    if problem := path_problem(path):
         return problem
     try:
         os.fsencode(path)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import stepwell as sw
-from stepwell.cli.common.embedded import cache_of
+from stepwell.cli.common.embedded import cache_directory
 from stepwell.cli.main import main
 from tests.support.processes import kill
 
@@ -124,7 +124,7 @@ def test_running_manager(runtime: sw.Runtime, tree: Path, capsys: pytest.Capture
     assert capsys.readouterr().out == first
     assert main(["why", "README.md", *connected]) == 0
     assert "is in the answer" in capsys.readouterr().out
-    assert not cache_of(tree).exists()
+    assert not cache_directory(tree).exists()
 
 
 def test_explained(runtime: sw.Runtime, tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,7 +167,7 @@ def test_what_is_kept_is_damaged(tree: Path, capsys: pytest.CaptureFixture[str])
     """It is only a cache: it is made anew, and that is said."""
     assert main(["assemble", "water", str(tree), *QUICK]) == 0
     first = capsys.readouterr().out
-    (cache_of(tree) / "state" / "stepwell.sqlite").write_bytes(b"SQLite format 3\x00 but not really" * 100)
+    (cache_directory(tree) / "state" / "stepwell.sqlite").write_bytes(b"SQLite format 3\x00 but not really" * 100)
     assert main(["assemble", "water", str(tree), *QUICK]) == 0
     told = capsys.readouterr()
     assert told.out == first
@@ -192,7 +192,7 @@ def test_what_is_kept_breaks_in_the_middle(
 
     def ingest_after_an_accident(client: sw.Client, path: Path, **options: Any) -> sw.IngestReport:  # noqa: ANN401
         if not killed:
-            for file in (cache_of(tree) / "state").glob("stepwell.sqlite*"):
+            for file in (cache_directory(tree) / "state").glob("stepwell.sqlite*"):
                 file.write_bytes(b"SQLite format 3\x00 but not really" * 100)
             killed.append(client.status().pid)
             kill(killed[0])
@@ -207,7 +207,7 @@ def test_what_is_kept_breaks_in_the_middle(
 
 def test_two_at_once(tree: Path) -> None:
     """One waits for the other."""
-    directory = cache_of(tree)
+    directory = cache_directory(tree)
     directory.mkdir(parents=True)
     command = [sys.executable, "-m", "stepwell", "assemble", "water", str(tree), *QUICK]
     descriptor = os.open(directory / "command.lock", os.O_RDWR | os.O_CREAT, 0o600)

@@ -11,8 +11,8 @@ import pytest
 
 import stepwell as sw
 from stepwell.cli import status
-from stepwell.cli.common.addresses import default_address, resolve
-from stepwell.cli.common.output import escape_terminal, in_line, print_error
+from stepwell.cli.common.addresses import default_address, resolve_address
+from stepwell.cli.common.output import escape_line, escape_terminal, print_error
 from stepwell.cli.main import main
 from tests.support.cli.processes import COMMAND
 
@@ -145,7 +145,7 @@ def test_help_has_exit_codes_and_keys(command: str, codes: tuple[str, ...], caps
 def test_what_a_terminal_is_shown() -> None:
     """Control characters, and those that turn a line around, are spelled out; lines stay lines, but not in a name."""
     assert escape_terminal("a\x1b[2J\r\n\tb\x7f\x9b\u202e\ud800é") == "a\\x1b[2J\\x0d\n\tb\\x7f\\x9b\\u202e\\ud800é"
-    assert in_line("a\nb\tc") == "a\\nb\\tc"
+    assert escape_line("a\nb\tc") == "a\\nb\\tc"
 
 
 def test_an_unread_result_is_no_traceback() -> None:
@@ -163,7 +163,7 @@ def test_an_unread_result_is_no_traceback() -> None:
 def test_the_default_address_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the runtime directory if there is one, else in the temporary directory under the user's number."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert resolve(None) == str(tmp_path / "stepwell" / "manager.sock")
+    assert resolve_address(None) == str(tmp_path / "stepwell" / "manager.sock")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "missing"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("os.getuid", lambda: 4711)
@@ -183,4 +183,4 @@ def test_somebody_elses_directory_is_refused(tmp_path: Path, monkeypatch: pytest
 def test_a_relative_address_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is printed has to hold in whatever directory it is pasted."""
     monkeypatch.chdir(tmp_path)
-    assert resolve("a.sock") == str(tmp_path / "a.sock")
+    assert resolve_address("a.sock") == str(tmp_path / "a.sock")

@@ -234,7 +234,7 @@ def test_applied_and_rolled_back(client: sw.Client, context: sw.PlanExecutionCon
     with pytest.raises(sw.NotProven):
         plans.roll_back(plan_id, proof=proof)
     undone = plans.roll_back(plan_id, "not what we wanted", proof={"a": sw.Digest.of(b"1"), "b": None})
-    assert undone.rolled_back_at_ms is not None
+    assert undone.rolled_back is not None
     assert plans.roll_back(plan_id, "again", proof={}) == undone
     assert [each.plan_id for each in plans.list_plans(rolled_back=True).plans] == [plan_id]
 

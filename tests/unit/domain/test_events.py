@@ -18,22 +18,25 @@ from stepwell.domain.plans.commands import (
     ArchiveAction,
     CancelPlan,
     CompleteApply,
+    ConflictFound,
     DeclareSubplans,
     EndSession,
     FailPhase,
     ForgetPlans,
     RecordDecision,
+    RecordMerge,
     RenewLease,
+    ResolveConflict,
     RetryPlan,
     RevertPlan,
     RollBackPlan,
     StartPhase,
+    StartReady,
     SubplanSpec,
     UseAction,
 )
 from stepwell.domain.plans.conflicts import Resolution
 from stepwell.domain.plans.model import Phase, PlanState, ProjectLink, SubplanMode
-from stepwell.domain.plans.subplan_commands import ConflictFound, RecordMerge, ResolveConflict, StartReady
 from stepwell.domain.receipts.commands import StoreReceipt
 from stepwell.domain.replies import KeptRow, Reply
 from stepwell.domain.tiers.body_refs import digest_of

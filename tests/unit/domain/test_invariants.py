@@ -13,14 +13,14 @@ from stepwell.domain.plans.commands import (
     AdvancePlan,
     CancelPlan,
     CompleteApply,
+    ConflictFound,
     CreateAction,
     RecordDecision,
+    RecordMerge,
     RollBackPlan,
     UseAction,
 )
-from stepwell.domain.plans.ending import Applied, Constrained
-from stepwell.domain.plans.model import Action, Child, Decision, Lease, Phase, Plan, PlanState
-from stepwell.domain.plans.subplan_commands import ConflictFound, RecordMerge
+from stepwell.domain.plans.model import Action, Applied, Child, Constrained, Decision, Lease, Phase, Plan, PlanState
 from stepwell.domain.plans.validations import Validation, ValidationResult
 from stepwell.domain.receipts.commands import StoreReceipt
 from stepwell.domain.state import State

@@ -14,13 +14,14 @@ from msgspec.structs import replace
 from stepwell.domain.changesets.model import Changeset, ChangesetState, Content, ContextRow, EntryRow, Operation
 from stepwell.domain.plans.commands import CreateAction, UseAction
 from stepwell.domain.plans.conflicts import ConflictState, Merge, MergeConflict, Resolution
-from stepwell.domain.plans.ending import Applied, Constrained, RolledBack
 from stepwell.domain.plans.model import (
     Action,
     ActionState,
+    Applied,
     Argument,
     ArgumentType,
     Child,
+    Constrained,
     Decision,
     Invariant,
     Lease,
@@ -31,6 +32,7 @@ from stepwell.domain.plans.model import (
     PlanFault,
     PlanState,
     ProjectLink,
+    RolledBack,
     SubplanMode,
     Subplans,
 )

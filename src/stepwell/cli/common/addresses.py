@@ -15,7 +15,7 @@ def add_address(parser: argparse.ArgumentParser, help_: str = "path of the manag
     parser.add_argument("--connect", "--address", dest="address", metavar="SOCKET", help=help_)
 
 
-def resolve(given: str | None) -> str:
+def resolve_address(given: str | None) -> str:
     """The address given, as one that holds in every directory; or this user's own."""
     return str(Path(given).absolute()) if given else str(default_address())
 

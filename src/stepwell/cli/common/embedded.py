@@ -26,35 +26,37 @@ _LOCK: Final = "command.lock"
 _STATE: Final = "state"
 
 
-def cache_of(root: Path) -> Path:
+def cache_directory(root: Path) -> Path:
     """The directory in the user's cache that is for one directory of theirs."""
     real = root.resolve()
     digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
     name = "".join(each if each.isalnum() else "-" for each in real.name)[:40]
-    return _caches() / f"{name}-{digest}"
+    return _cache_root() / f"{name}-{digest}"
 
 
-def _caches() -> Path:
+def _cache_root() -> Path:
     given = os.environ.get("XDG_CACHE_HOME")
-    caches = Path(given) if given and Path(given).is_absolute() else Path.home() / ".cache"
-    return caches / "stepwell"
+    cache_root = Path(given) if given and Path(given).is_absolute() else Path.home() / ".cache"
+    return cache_root / "stepwell"
 
 
 @contextmanager
-def embedded(root: Path, project: str, *, workers: int | None = None, is_kept: bool = True) -> Generator[Client]:
+def embedded_client(
+    root: Path, project: str, *, workers: int | None = None, use_cache: bool = True
+) -> Generator[Client]:
     """A client of a runtime that knows of a directory what it knew the last time, and ends with the block."""
     with ExitStack() as stack:
-        found = _kept(cache_of(root), workers, stack) if is_kept else _start(None, workers)
+        found = _start_with_cache(cache_directory(root), workers, stack) if use_cache else _start(None, workers)
         runtime = stack.enter_context(found)
         yield stack.enter_context(runtime.client([project]))
 
 
-def _kept(directory: Path, workers: int | None, stack: ExitStack) -> Runtime:
+def _start_with_cache(directory: Path, workers: int | None, stack: ExitStack) -> Runtime:
     """With what was kept; or with nothing, where it cannot be used; or, where nothing can be kept, without."""
     state = directory / _STATE
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        stack.enter_context(_alone(directory))
+        stack.enter_context(_exclusive_lock(directory))
         try:
             return _start(state, workers)
         except (StartFailed, StoreDamaged) as error:
@@ -69,7 +71,7 @@ def _kept(directory: Path, workers: int | None, stack: ExitStack) -> Runtime:
 
 
 @contextmanager
-def _alone(directory: Path) -> Generator[None]:
+def _exclusive_lock(directory: Path) -> Generator[None]:
     """One command at a time: another one on the same directory waits."""
     descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -9,14 +9,14 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 
-def plain(value: object) -> object:
+def to_json_value(value: object) -> object:
     """The same, as `json.dumps` takes it."""
     if isinstance(value, Struct):
-        return {name: plain(each) for name, each in asdict(value).items()}
+        return {name: to_json_value(each) for name, each in asdict(value).items()}
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, tuple | list):
-        return [plain(each) for each in cast("Sequence[object]", value)]
+        return [to_json_value(each) for each in cast("Sequence[object]", value)]
     if isinstance(value, dict):
-        return {name: plain(each) for name, each in cast("Mapping[str, object]", value).items()}
+        return {name: to_json_value(each) for name, each in cast("Mapping[str, object]", value).items()}
     return value

@@ -21,7 +21,7 @@ from stepwell.client.workflows.strategy_executor import OnStrategyProgress
 
 
 @contextmanager
-def reading(what: str = "reading") -> Generator[OnProgress]:
+def count_bar(what: str = "reading") -> Generator[OnProgress]:
     """How many files were read, or whatever else is counted."""
     with _progress(MofNCompleteColumn(), TimeRemainingColumn()) as progress:
         bar = progress.add_task(what, total=None)
@@ -29,7 +29,7 @@ def reading(what: str = "reading") -> Generator[OnProgress]:
 
 
 @contextmanager
-def strategies() -> Generator[OnStrategyProgress]:
+def strategy_bars() -> Generator[OnStrategyProgress]:
     """A bar for each strategy that says how far it is."""
     with _progress(TextColumn("{task.completed:,} of {task.total:,.0f}")) as progress:
         bars: dict[str, TaskID] = {}

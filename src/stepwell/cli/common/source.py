@@ -9,14 +9,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from stepwell.cli.common.addresses import add_address, resolve
-from stepwell.cli.common.embedded import embedded
+from stepwell.cli.common.addresses import add_address, resolve_address
+from stepwell.cli.common.embedded import embedded_client
 from stepwell.client.client import Client, connect
 from stepwell.errors import InvalidArgument
 from stepwell.ingest.inventory import project_name
 
 
-def add_place(parser: argparse.ArgumentParser, *, is_option: bool = False) -> None:
+def add_source(parser: argparse.ArgumentParser, *, is_option: bool = False) -> None:
     help_ = "a directory, or one file (default: this directory)"
     if is_option:
         parser.add_argument("--path", metavar="PATH", help=help_)
@@ -26,7 +26,7 @@ def add_place(parser: argparse.ArgumentParser, *, is_option: bool = False) -> No
     parser.add_argument("--project", metavar="NAME", help="(default: as the directory is named)")
 
 
-def root_of(path: Path) -> Path:
+def source_root(path: Path) -> Path:
     """The directory that is read: a file's is the one that it is in."""
     try:
         found = path.resolve(strict=True)
@@ -44,21 +44,21 @@ class Source(Struct, frozen=True):
     address: str | None  # of a manager that is running
 
 
-def place_of(arguments: argparse.Namespace) -> Source:
+def source_of(arguments: argparse.Namespace) -> Source:
     """Where the arguments say, or in this directory."""
     is_named = arguments.address is not None and arguments.project is not None and arguments.path is None
     path = None if is_named else Path(arguments.path or ".").absolute()
-    name = arguments.project or project_name(root_of(path or Path()))
-    address = None if arguments.address is None else resolve(arguments.address)
+    name = arguments.project or project_name(source_root(path or Path()))
+    address = None if arguments.address is None else resolve_address(arguments.address)
     return Source(name, path, (path or Path()).resolve(), address)
 
 
 @contextmanager
-def opened(place: Source, *, workers: int | None = None, is_kept: bool = True) -> Generator[Client]:
+def open_source(source: Source, *, workers: int | None = None, use_cache: bool = True) -> Generator[Client]:
     """A client that sees that one project. A manager of its own keeps what it knows, unless it cannot."""
-    if place.address is not None:
-        with connect(place.address, [place.project]) as client:
+    if source.address is not None:
+        with connect(source.address, [source.project]) as client:
             yield client
         return
-    with embedded(place.root, place.project, workers=workers, is_kept=is_kept) as client:
+    with embedded_client(source.root, source.project, workers=workers, use_cache=use_cache) as client:
         yield client

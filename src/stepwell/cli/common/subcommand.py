@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from stepwell.cli.common.addresses import add_address
 from stepwell.cli.common.exit_codes import CONFLICTING, FAILED, MISUSED
-from stepwell.cli.common.output import in_line, print_error, say_json
+from stepwell.cli.common.output import escape_line, print_error, print_json
 from stepwell.errors import Conflict, InvalidArgument, MergeConflicts, StepwellError
 
 EXIT_CODES: Final = (
@@ -19,7 +19,7 @@ EXIT_CODES: Final = (
 JSON_HELP: Final = "one JSON object, for machines"
 
 
-class Verb(NamedTuple):
+class Subcommand(NamedTuple):
     """What `stepwell COMMAND VERB` does."""
 
     summary: str
@@ -30,52 +30,54 @@ class Verb(NamedTuple):
     detail: str = ""  # what else is to be known
 
 
-def add_verbs(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb]) -> None:
+def add_subcommands(parser: argparse.ArgumentParser, subcommands: Mapping[str, Subcommand]) -> None:
     """Every verb with what all have: which manager, and `--json`."""
     parser.epilog = EXIT_CODES
-    adding = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    for name, verb in verbs.items():
-        described = f"{verb.summary}. {verb.detail}".strip()
-        verb_parser = adding.add_parser(name, help=verb.summary, description=described, epilog=verb.exit_codes)
-        verb.add_arguments(verb_parser)
-        add_address(verb_parser, "path of the manager's socket (default: this user's own)")
-        verb_parser.add_argument("--json", action="store_true", help=f"{JSON_HELP}: {verb.json_keys}")
-        verb_parser.set_defaults(verb=verb.run)
+    subparsers = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
+    for name, subcommand in subcommands.items():
+        described = f"{subcommand.summary}. {subcommand.detail}".strip()
+        subparser = subparsers.add_parser(
+            name, help=subcommand.summary, description=described, epilog=subcommand.exit_codes
+        )
+        subcommand.add_arguments(subparser)
+        add_address(subparser, "path of the manager's socket (default: this user's own)")
+        subparser.add_argument("--json", action="store_true", help=f"{JSON_HELP}: {subcommand.json_keys}")
+        subparser.set_defaults(subcommand=subcommand.run)
 
 
-def run_verb(arguments: argparse.Namespace) -> int:
+def run_subcommand(arguments: argparse.Namespace) -> int:
     """Do it, or say in a line why not; a conflict has a line for each path."""
     try:
-        code: int = arguments.verb(arguments)
+        code: int = arguments.subcommand(arguments)
     except StepwellError as error:
-        tell(error, as_json=arguments.json)
-        return _code_of(error)
+        report_error(error, as_json=arguments.json)
+        return _exit_code(error)
     return code
 
 
-def tell(error: StepwellError, *, as_json: bool) -> None:
+def report_error(error: StepwellError, *, as_json: bool) -> None:
     """Say what went wrong; machines get an object with `error`: `kind`, `message` and `details`."""
     if as_json:
-        say_json({"error": {"kind": error.kind, "message": error.message, "details": error.details}})
+        print_json({"error": {"kind": error.kind, "message": error.message, "details": error.details}})
     print_error(error.message)
-    for line in _lines(error):
+    for line in _conflict_lines(error):
         print_error(line)
 
 
-def _lines(error: StepwellError) -> list[str]:
+def _conflict_lines(error: StepwellError) -> list[str]:
     """What is at each path of a conflict."""
     paths, expected, found = (error.details.get(key) for key in ("paths", "expected", "found"))
     if not isinstance(paths, list) or not isinstance(error, Conflict | MergeConflicts):
         return []
     if not isinstance(expected, list) or not isinstance(found, list):
-        return [f"  {in_line(path)}" for path in paths]
+        return [f"  {escape_line(path)}" for path in paths]
     return [
-        f"  {in_line(path)}: expected {wanted}, found {there}"
+        f"  {escape_line(path)}: expected {wanted}, found {there}"
         for path, wanted, there in zip(paths, expected, found, strict=False)
     ]
 
 
-def _code_of(error: StepwellError) -> int:
+def _exit_code(error: StepwellError) -> int:
     match error:
         case InvalidArgument():
             return MISUSED

@@ -10,7 +10,7 @@ from stepwell.domain.plans.validations import Validation
 from stepwell.errors import InvalidArgument
 
 
-def pair(text: str) -> tuple[str, str]:
+def name_value_pair(text: str) -> tuple[str, str]:
     """What is given as NAME=VALUE."""
     name, separator, value = text.partition("=")
     if not name or not separator:
@@ -23,7 +23,7 @@ def add_validations(parser: argparse.ArgumentParser) -> None:
         "--validate",
         action="append",
         default=[],
-        type=pair,
+        type=name_value_pair,
         metavar="NAME=COMMAND",
         help="a command that has to end with 0 in the tree that the plan is applied to, such as 'tests=pytest -q'; it "
         "is split as a shell would, and run without one; may be given several times",
@@ -32,10 +32,10 @@ def add_validations(parser: argparse.ArgumentParser) -> None:
 
 def validations_of(given: Sequence[tuple[str, str]]) -> list[Validation]:
     """Required ones, with the usual time limit."""
-    return [Validation(name, _split(command)) for name, command in given]
+    return [Validation(name, _split_command(command)) for name, command in given]
 
 
-def _split(command: str) -> tuple[str, ...]:
+def _split_command(command: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(command))
     except ValueError as error:

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from stepwell.cli.common.addresses import resolve
+from stepwell.cli.common.addresses import resolve_address
 from stepwell.cli.common.exit_codes import CONSTRAINED, FAILED
-from stepwell.cli.common.json_values import plain
-from stepwell.cli.common.output import escape_terminal, in_line, print_error, print_result, say_json
-from stepwell.cli.common.state_directory import directory
-from stepwell.cli.common.subcommand import Verb
-from stepwell.cli.plan.format import counted, moment
-from stepwell.cli.plan.resolve import add_plan, find
+from stepwell.cli.common.json_values import to_json_value
+from stepwell.cli.common.output import escape_line, escape_terminal, print_error, print_json, print_result
+from stepwell.cli.common.state_directory import directory_path
+from stepwell.cli.common.subcommand import Subcommand
+from stepwell.cli.plan.format import count_text, local_time
+from stepwell.cli.plan.resolve import add_plan, find_plan
 from stepwell.client.client import connect
 from stepwell.domain.plans.model import Plan
 from stepwell.domain.plans.validations import ValidationResult
@@ -25,17 +25,17 @@ _LINES: Final = 10  # of the end of what a validation wrote
 
 
 def add_root(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--root", metavar="DIR", type=directory, help=f"{what} (default: this directory)")
+    parser.add_argument("--root", metavar="DIR", type=directory_path, help=f"{what} (default: this directory)")
 
 
-def root_of(arguments: argparse.Namespace) -> Path:
+def tree_root(arguments: argparse.Namespace) -> Path:
     """As it is really called: what is said of it holds wherever it is read."""
     given: Path | None = arguments.root
     return (given or Path()).resolve()
 
 
 @contextmanager
-def _ending_as_by_the_keyboard() -> Generator[None]:
+def _sigterm_as_interrupt() -> Generator[None]:
     """Whoever is told to end undoes what is half done first, as with Ctrl-C."""
 
     def interrupt(_number: int, _frame: object) -> None:
@@ -54,22 +54,22 @@ def _add_apply(parser: argparse.ArgumentParser) -> None:
 
 
 def _apply(arguments: argparse.Namespace) -> int:
-    root = root_of(arguments)
-    with connect(resolve(arguments.address)) as client:
-        before = find(client, arguments.plan)
-        with _ending_as_by_the_keyboard():
+    root = tree_root(arguments)
+    with connect(resolve_address(arguments.address)) as client:
+        before = find_plan(client, arguments.plan)
+        with _sigterm_as_interrupt():
             plan = client.execution(before.plan_id).apply(root)
     was_before = before.applied is not None
     if arguments.json:
-        say_json({"outcome": _outcome(plan, was_before=was_before), "plan": plain(plan)})
+        print_json({"outcome": _outcome(plan, was_before=was_before), "plan": to_json_value(plan)})
     if plan.applied is None:
-        _complain_of(plan, root)
+        _report_constrained(plan, root)
         return CONSTRAINED
     if plan.rolled_back is not None:
-        print_error(f"plan {plan.plan_id} was rolled back at {moment(plan.rolled_back.at_ms)}: make another one")
+        print_error(f"plan {plan.plan_id} was rolled back at {local_time(plan.rolled_back.at_ms)}: make another one")
         return FAILED
     if not arguments.json:
-        print_result(_applied(plan, was_before=was_before))
+        print_result(_applied_text(plan, was_before=was_before))
     return 0
 
 
@@ -81,33 +81,33 @@ def _outcome(plan: Plan, *, was_before: bool) -> str:
     return "applied_before" if was_before else "applied"
 
 
-def _applied(plan: Plan, *, was_before: bool) -> str:
+def _applied_text(plan: Plan, *, was_before: bool) -> str:
     applied = plan.applied
     assert applied is not None
-    what = f"{counted(applied.paths, 'path')} in {in_line(applied.root)}"
+    what = f"{count_text(applied.paths, 'path')} in {escape_line(applied.root)}"
     if was_before:
-        return f"plan {plan.plan_id} was applied before, at {moment(applied.at_ms)}: {what}"
+        return f"plan {plan.plan_id} was applied before, at {local_time(applied.at_ms)}: {what}"
     passed = sum(each.passed for each in applied.validations)
-    proven = f", {passed} of {counted(len(applied.validations), 'validation')} passed" if applied.validations else ""
+    proven = f", {passed} of {count_text(len(applied.validations), 'validation')} passed" if applied.validations else ""
     return f"applied {plan.plan_id}: {what}{proven}"
 
 
-def _complain_of(plan: Plan, root: Path) -> None:
+def _report_constrained(plan: Plan, root: Path) -> None:
     """Why nothing was changed, with the end of what each validation wrote that did not pass."""
     constrained = plan.constrained
     reason = constrained.reason if constrained else "a required validation failed"
     print_error(
-        f"plan {plan.plan_id} is constrained, and {in_line(str(root))} is as it was: {reason}; "
+        f"plan {plan.plan_id} is constrained, and {escape_line(str(root))} is as it was: {reason}; "
         "`stepwell plan revert` it, or `cancel` it"
     )
     for result in constrained.validations if constrained else ():
         if not result.passed:
-            print_error(f"  {result.name}: {how_it_ended(result)}")
-            for line in last_lines(result, _LINES):
+            print_error(f"  {result.name}: {describe_result(result)}")
+            for line in output_tail(result, _LINES):
                 print_error(f"    {line}")
 
 
-def how_it_ended(result: ValidationResult) -> str:
+def describe_result(result: ValidationResult) -> str:
     """A validation in a few words."""
     if result.timed_out:
         return f"stopped after {result.duration_ms / 1000:.1f} s"
@@ -116,7 +116,7 @@ def how_it_ended(result: ValidationResult) -> str:
     return f"ended with {result.exit_code} after {result.duration_ms / 1000:.1f} s"
 
 
-def last_lines(result: ValidationResult, count: int) -> list[str]:
+def output_tail(result: ValidationResult, count: int) -> list[str]:
     """The end of what it wrote."""
     return escape_terminal(result.output).rstrip().split("\n")[-count:] if result.output.strip() else []
 
@@ -128,24 +128,24 @@ def _add_rollback(parser: argparse.ArgumentParser) -> None:
 
 
 def _rollback(arguments: argparse.Namespace) -> int:
-    root = root_of(arguments)
-    with connect(resolve(arguments.address)) as client:
-        before = find(client, arguments.plan)
-        with _ending_as_by_the_keyboard():
+    root = tree_root(arguments)
+    with connect(resolve_address(arguments.address)) as client:
+        before = find_plan(client, arguments.plan)
+        with _sigterm_as_interrupt():
             plan = client.execution(before.plan_id).rollback(root, reason=arguments.reason)
     assert plan.rolled_back is not None
     was_before = before.rolled_back is not None
     if arguments.json:
-        say_json({"outcome": "rolled_back_before" if was_before else "rolled_back", "plan": plain(plan)})
+        print_json({"outcome": "rolled_back_before" if was_before else "rolled_back", "plan": to_json_value(plan)})
     elif was_before:
-        print_result(f"plan {plan.plan_id} was rolled back before, at {moment(plan.rolled_back.at_ms)}")
+        print_result(f"plan {plan.plan_id} was rolled back before, at {local_time(plan.rolled_back.at_ms)}")
     else:
-        paths = counted(plan.rolled_back.paths, "path")
-        print_result(f"rolled back {plan.plan_id}: {paths} in {in_line(str(root))} as before the plan")
+        paths = count_text(plan.rolled_back.paths, "path")
+        print_result(f"rolled back {plan.plan_id}: {paths} in {escape_line(str(root))} as before the plan")
     return 0
 
 
-APPLY: Final = Verb(
+APPLY: Final = Subcommand(
     "Change the files of a tree as a plan says: all of them, or none",
     _add_apply,
     _apply,
@@ -154,7 +154,7 @@ APPLY: Final = Verb(
     detail="Each file has to be what the plan found there, or already what it shall be. Its validations run in the "
     "tree; if a required one fails, all is undone. Applied once, it is not applied again.",
 )
-ROLLBACK: Final = Verb(
+ROLLBACK: Final = Subcommand(
     "Make the files that a plan was applied to what they were before it",
     _add_rollback,
     _rollback,

@@ -8,13 +8,13 @@ from msgspec import Struct
 from rich.text import Text
 from rich.tree import Tree
 
-from stepwell.cli.plan.format import position
+from stepwell.cli.plan.format import position_text
 from stepwell.client.client import Client
 from stepwell.domain.plans.model import Phase, Plan, PlanState
 from stepwell.errors import NotFound
 
 
-class Relative(Struct, frozen=True):
+class ChildNode(Struct, frozen=True):
     """A child, with its own. One that is forgotten has no phase."""
 
     plan_id: str
@@ -25,22 +25,22 @@ class Relative(Struct, frozen=True):
     state: PlanState | None
     attempt: int | None
     error: str | None  # the last
-    children: tuple[Relative, ...]
+    children: tuple[ChildNode, ...]
 
 
-def children_of(client: Client, plan: Plan) -> tuple[Relative, ...]:
+def child_nodes(client: Client, plan: Plan) -> tuple[ChildNode, ...]:
     """In declared order."""
     if plan.subplans is None:
         return ()
-    return tuple(_relative(client, child.plan_id, child.alias, child.depends_on) for child in plan.subplans.children)
+    return tuple(_child_node(client, child.plan_id, child.alias, child.depends_on) for child in plan.subplans.children)
 
 
-def _relative(client: Client, plan_id: str, alias: str, depends_on: tuple[str, ...]) -> Relative:
+def _child_node(client: Client, plan_id: str, alias: str, depends_on: tuple[str, ...]) -> ChildNode:
     try:
         plan = client.plans.get_plan(plan_id)
     except NotFound:
-        return Relative(plan_id, alias, depends_on, None, None, None, None, None, ())
-    return Relative(
+        return ChildNode(plan_id, alias, depends_on, None, None, None, None, None, ())
+    return ChildNode(
         plan_id=plan_id,
         alias=alias,
         depends_on=depends_on,
@@ -49,27 +49,27 @@ def _relative(client: Client, plan_id: str, alias: str, depends_on: tuple[str, .
         state=plan.state,
         attempt=plan.attempt,
         error=plan.errors[-1].message if plan.errors else None,
-        children=children_of(client, plan),
+        children=child_nodes(client, plan),
     )
 
 
-def tree_of(heading: str, children: Sequence[Relative]) -> Tree:
+def render_tree(heading: str, children: Sequence[ChildNode]) -> Tree:
     """For a terminal or a file."""
     tree = Tree(Text(heading, "bold"))
-    _grow(tree, children)
+    _add_branches(tree, children)
     return tree
 
 
-def _grow(tree: Tree, children: Sequence[Relative]) -> None:
+def _add_branches(tree: Tree, children: Sequence[ChildNode]) -> None:
     for each in children:
-        _grow(tree.add(_line(each)), each.children)
+        _add_branches(tree.add(_line(each)), each.children)
 
 
-def _line(child: Relative) -> Text:
+def _line(child: ChildNode) -> Text:
     line = Text(f"{child.alias}  ").append(child.plan_id, "dim").append("  ")
     if child.phase is None or child.state is None:
         return line.append("forgotten", "dim")
-    line.append_text(position(child.phase, child.state))
+    line.append_text(position_text(child.phase, child.state))
     if child.attempt != 1:
         line.append(f", attempt {child.attempt}")
     if child.depends_on:

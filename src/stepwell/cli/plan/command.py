@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from stepwell.cli.common.subcommand import Verb, add_verbs, run_verb
+from stepwell.cli.common.subcommand import Subcommand, add_subcommands, run_subcommand
 from stepwell.cli.plan import apply, control, diff, new, record, show
 from stepwell.cli.plan import list as listing
 
 SUMMARY: Final = "Follow a plan, and what it changes, from its beginning to its end"
 
-_VERBS: Final[dict[str, Verb]] = {
+_VERBS: Final[dict[str, Subcommand]] = {
     "new": new.NEW,
     "list": listing.LIST,
     "show": show.SHOW,
@@ -26,8 +26,8 @@ _VERBS: Final[dict[str, Verb]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_verbs(parser, _VERBS)
+    add_subcommands(parser, _VERBS)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return run_verb(arguments)
+    return run_subcommand(arguments)

@@ -6,18 +6,18 @@ import argparse
 from collections.abc import Callable
 from typing import Final
 
-from stepwell.cli.common.addresses import resolve
-from stepwell.cli.common.json_values import plain
-from stepwell.cli.common.output import print_result, say_json
-from stepwell.cli.common.subcommand import Verb
-from stepwell.cli.plan.resolve import add_plan, find
+from stepwell.cli.common.addresses import resolve_address
+from stepwell.cli.common.json_values import to_json_value
+from stepwell.cli.common.output import print_json, print_result
+from stepwell.cli.common.subcommand import Subcommand
+from stepwell.cli.plan.resolve import add_plan, find_plan
 from stepwell.client.client import Client, connect
 from stepwell.domain.plans.model import Phase, Plan, PlanState
 
 _PLAN_KEY: Final = "`plan`, with the fields of `stepwell.Plan` by name"
 _REASON: Final = "from the command line"
 
-_Steer = Callable[[Client, Plan, str], Plan]
+_Operation = Callable[[Client, Plan, str], Plan]
 
 
 def _add_reason(parser: argparse.ArgumentParser) -> None:
@@ -27,14 +27,14 @@ def _add_reason(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _steered(steer: _Steer, said: str) -> Callable[[argparse.Namespace], int]:
+def _subcommand_run(operation: _Operation, done: str) -> Callable[[argparse.Namespace], int]:
     def run(arguments: argparse.Namespace) -> int:
-        with connect(resolve(arguments.address)) as client:
-            plan = steer(client, find(client, arguments.plan), getattr(arguments, "reason", ""))
+        with connect(resolve_address(arguments.address)) as client:
+            plan = operation(client, find_plan(client, arguments.plan), getattr(arguments, "reason", ""))
         if arguments.json:
-            say_json({"plan": plain(plan)})
+            print_json({"plan": to_json_value(plan)})
         else:
-            print_result(f"{said} {plan.plan_id}: {plan.position}, attempt {plan.attempt}")
+            print_result(f"{done} {plan.plan_id}: {plan.position}, attempt {plan.attempt}")
             if plan.phase is Phase.APPLY and plan.state is PlanState.CANCELLED:
                 print_result("if whoever applied it was killed: `stepwell plan apply` at that root undoes what is left")
         return 0
@@ -54,18 +54,20 @@ def _revert(client: Client, plan: Plan, reason: str) -> Plan:
     return client.plans.revert_plan(plan.plan_id, reason)
 
 
-CANCEL: Final = Verb(
+CANCEL: Final = Subcommand(
     "End a plan and all that are below it, for good",
     _add_reason,
-    _steered(_cancel, "cancelled"),
+    _subcommand_run(_cancel, "cancelled"),
     _PLAN_KEY,
     detail="What it recorded stays readable. Whoever works on it is refused from then on.",
 )
-RETRY: Final = Verb("Queue the phase that ended in an error once more", add_plan, _steered(_retry, "queued"), _PLAN_KEY)
-REVERT: Final = Verb(
+RETRY: Final = Subcommand(
+    "Queue the phase that ended in an error once more", add_plan, _subcommand_run(_retry, "queued"), _PLAN_KEY
+)
+REVERT: Final = Subcommand(
     "Send a plan that is not applied back to its beginning, at most three times",
     _add_reason,
-    _steered(_revert, "reverted"),
+    _subcommand_run(_revert, "reverted"),
     _PLAN_KEY,
     detail="What it recorded until then does not count any more, and its children are cancelled.",
 )

@@ -9,13 +9,13 @@ from typing import Final
 from rich.text import Text
 
 from stepwell import limits
-from stepwell.cli.common.addresses import resolve
-from stepwell.cli.common.json_values import plain
-from stepwell.cli.common.output import escape_terminal, in_line, print_error, results, say_json
-from stepwell.cli.common.subcommand import Verb
-from stepwell.cli.plan.diffstat import FileStat, stat_of
-from stepwell.cli.plan.format import counted
-from stepwell.cli.plan.resolve import add_plan, find
+from stepwell.cli.common.addresses import resolve_address
+from stepwell.cli.common.json_values import to_json_value
+from stepwell.cli.common.output import escape_line, escape_terminal, print_error, print_json, result_console
+from stepwell.cli.common.subcommand import Subcommand
+from stepwell.cli.plan.diffstat import FileStat, file_stats
+from stepwell.cli.plan.format import count_text
+from stepwell.cli.plan.resolve import add_plan, find_plan
 from stepwell.client.client import connect
 from stepwell.client.execution import PlanExecutionContext
 from stepwell.client.workflows.entry_diff import entry_diff
@@ -43,12 +43,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    with connect(resolve(arguments.address)) as client:
-        plan = find(client, arguments.plan)
+    with connect(resolve_address(arguments.address)) as client:
+        plan = find_plan(client, arguments.plan)
         diff = _diff(client.execution(plan.plan_id), plan.changeset_ids, arguments)
-    files = stat_of(diff)
+    files = file_stats(diff)
     if arguments.json:
-        say_json({"plan_id": plan.plan_id, "files": plain(files), "diff": diff})
+        print_json({"plan_id": plan.plan_id, "files": to_json_value(files), "diff": diff})
     elif not diff:
         print_error("there is no such change" if arguments.path or arguments.tool else "nothing is changed")
     elif arguments.stat:
@@ -63,10 +63,10 @@ def _diff(context: PlanExecutionContext, changeset_ids: tuple[str, ...], argumen
         return context.plan_diff(paths=arguments.path, tools=arguments.tool)
     if arguments.changeset not in changeset_ids:
         raise NotFound(f"the plan has no changeset {arguments.changeset!r}: `stepwell plan show` has their ids")
-    is_meant = glob_matcher(arguments.path)
+    matches_path = glob_matcher(arguments.path)
 
     def is_shown(entry: EntryRow) -> bool:
-        named = is_meant(entry.path) or (entry.source_path is not None and is_meant(entry.source_path))
+        named = matches_path(entry.path) or (entry.source_path is not None and matches_path(entry.source_path))
         return named and (not arguments.tool or entry.tool in arguments.tool)
 
     parts: list[str] = []
@@ -84,19 +84,19 @@ def _print_diff(diff: str) -> None:
     if not sys.stdout.isatty():
         sys.stdout.write(diff)
         return
-    console = results()
+    console = result_console()
     for line in escape_terminal(diff).removesuffix("\n").split("\n"):
         style = _STYLES.get(line[:3]) or _LINE_STYLES.get(line[:1], "")
         console.print(Text(line, style), soft_wrap=True)
 
 
 def _print_stat(files: list[FileStat]) -> None:
-    console = results()
+    console = result_console()
     most = max(each.added + each.removed for each in files)
-    width = max(len(in_line(each.path)) for each in files)
+    width = max(len(escape_line(each.path)) for each in files)
     scale = min(1.0, _BAR / most) if most else 1.0
     for each in files:
-        line = Text(f" {in_line(each.path):<{width}} | ")
+        line = Text(f" {escape_line(each.path):<{width}} | ")
         if each.is_binary:
             line.append("binary")
         else:
@@ -104,8 +104,8 @@ def _print_stat(files: list[FileStat]) -> None:
             line.append("+" * _signs(each.added, scale), "green").append("-" * _signs(each.removed, scale), "red")
         console.print(line, soft_wrap=True)
     added, removed = sum(each.added for each in files), sum(each.removed for each in files)
-    lines = f"{counted(added, 'line')} added, {counted(removed, 'line')} removed"
-    console.print(Text(f" {counted(len(files), 'file')} changed, {lines}"), soft_wrap=True)
+    lines = f"{count_text(added, 'line')} added, {count_text(removed, 'line')} removed"
+    console.print(Text(f" {count_text(len(files), 'file')} changed, {lines}"), soft_wrap=True)
 
 
 def _signs(lines: int, scale: float) -> int:
@@ -113,7 +113,7 @@ def _signs(lines: int, scale: float) -> int:
     return max(1, round(lines * scale)) if lines else 0
 
 
-DIFF: Final = Verb(
+DIFF: Final = Subcommand(
     "Show what a plan changes, as a unified diff",
     _add_arguments,
     _run,

@@ -24,12 +24,12 @@ class FileStat(Struct, frozen=True):
     is_binary: bool
 
 
-def stat_of(diff: str) -> list[FileStat]:
+def file_stats(diff: str) -> list[FileStat]:
     """One for each file of a diff, in its order."""
-    return [_counted(lines) for lines in _files(diff.split("\n"))]
+    return [_file_stat(lines) for lines in _split_files(diff.split("\n"))]
 
 
-def _files(lines: Iterable[str]) -> Iterator[list[tuple[str, bool]]]:
+def _split_files(lines: Iterable[str]) -> Iterator[list[tuple[str, bool]]]:
     """The lines of each file, each with whether it is content: in a hunk, anything may look like a header."""
     part: list[tuple[str, bool]] = []
     old = new = 0  # lines of the hunk that are still to come
@@ -49,22 +49,22 @@ def _files(lines: Iterable[str]) -> Iterator[list[tuple[str, bool]]]:
         yield part
 
 
-def _counted(lines: list[tuple[str, bool]]) -> FileStat:
+def _file_stat(lines: list[tuple[str, bool]]) -> FileStat:
     content = [line[:1] for line, is_content in lines if is_content]
     headers = [line for line, is_content in lines if not is_content]
     return FileStat(
-        _path(headers), content.count("+"), content.count("-"), any(each.startswith(_BINARY) for each in headers)
+        _new_path(headers), content.count("+"), content.count("-"), any(each.startswith(_BINARY) for each in headers)
     )
 
 
-def _path(headers: list[str]) -> str:
+def _new_path(headers: list[str]) -> str:
     """Where the file is after the diff. Without a move both halves of its first line name the same."""
     for line in headers:
         if line.startswith(_RENAMED):
-            return _unquoted(line.removeprefix(_RENAMED))
+            return _unquote(line.removeprefix(_RENAMED))
     both = headers[0].removeprefix(_FILE)
-    return _unquoted(both[len(both) // 2 + 1 :]).removeprefix("b/")
+    return _unquote(both[len(both) // 2 + 1 :]).removeprefix("b/")
 
 
-def _unquoted(name: str) -> str:
+def _unquote(name: str) -> str:
     return str(json.loads(name)) if name.startswith('"') else name

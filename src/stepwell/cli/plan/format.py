@@ -20,17 +20,17 @@ _STYLES: Final[dict[PlanState, str]] = {
 }
 
 
-def position(phase: Phase, state: PlanState, *, rolled_back: bool = False) -> Text:
+def position_text(phase: Phase, state: PlanState, *, rolled_back: bool = False) -> Text:
     """Where a plan stands, in a colour that says whether to look."""
     text = Text(f"{phase}/{state}", _STYLES[state])
     return text.append(", rolled back", "magenta") if rolled_back else text
 
 
-def moment(at_ms: int) -> str:
+def local_time(at_ms: int) -> str:
     """A time, as it is here."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def counted(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     """Such as "1 path" and "2 paths"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

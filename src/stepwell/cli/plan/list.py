@@ -10,12 +10,12 @@ from rich import box
 from rich.table import Table
 
 from stepwell import limits
-from stepwell.cli.common.addresses import resolve
-from stepwell.cli.common.json_values import plain
-from stepwell.cli.common.output import print_error, results, say_json
-from stepwell.cli.common.subcommand import Verb
-from stepwell.cli.plan.format import position
-from stepwell.cli.plan.resolve import find
+from stepwell.cli.common.addresses import resolve_address
+from stepwell.cli.common.json_values import to_json_value
+from stepwell.cli.common.output import print_error, print_json, result_console
+from stepwell.cli.common.subcommand import Subcommand
+from stepwell.cli.plan.format import position_text
+from stepwell.cli.plan.resolve import find_plan
 from stepwell.client.client import Client, connect
 from stepwell.domain.plans.lifecycle import TERMINAL
 from stepwell.domain.plans.model import Phase, PlanState, Position
@@ -32,13 +32,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    with connect(resolve(arguments.address)) as client:
+    with connect(resolve_address(arguments.address)) as client:
         found = [*_found(client, arguments)]
     if arguments.json:
-        say_json({"plans": plain(found)})
+        print_json({"plans": to_json_value(found)})
         return 0
     if found:
-        results().print(_table(found))
+        result_console().print(_table(found))
     else:
         print_error(
             "there are no such plans" if arguments.all else "there are no such plans; --all shows also what is over"
@@ -49,7 +49,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _found(client: Client, arguments: argparse.Namespace) -> Iterator[PlanSummary]:
     phase = Phase(arguments.phase) if arguments.phase else None
     state = PlanState(arguments.state) if arguments.state else None
-    parent = find(client, arguments.parent).plan_id if arguments.parent else None
+    parent = find_plan(client, arguments.parent).plan_id if arguments.parent else None
     shows_all = arguments.all or state is not None or parent is not None
     cursor: str | None = None
     while True:
@@ -70,12 +70,12 @@ def _table(found: list[PlanSummary]) -> Table:
     table.add_column("attempt", justify="right")
     table.add_column("parent", no_wrap=True)
     for each in found:
-        where = position(each.phase, each.state, rolled_back=each.rolled_back)
+        where = position_text(each.phase, each.state, rolled_back=each.rolled_back)
         table.add_row(each.plan_id, each.action_name, where, str(each.attempt), each.parent_plan_id or "")
     return table
 
 
-LIST: Final = Verb(
+LIST: Final = Subcommand(
     "List plans, the oldest first, by default those that are not over",
     _add_arguments,
     _run,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from stepwell.cli.common.addresses import resolve
-from stepwell.cli.common.json_values import plain
-from stepwell.cli.common.output import print_result, say_json
-from stepwell.cli.common.subcommand import Verb
-from stepwell.cli.common.validations import add_validations, pair, validations_of
+from stepwell.cli.common.addresses import resolve_address
+from stepwell.cli.common.json_values import to_json_value
+from stepwell.cli.common.output import print_json, print_result
+from stepwell.cli.common.subcommand import Subcommand
+from stepwell.cli.common.validations import add_validations, name_value_pair, validations_of
 from stepwell.client.client import connect
 from stepwell.domain.plans.model import Action, ArgumentType, ArgumentValue
 from stepwell.errors import InvalidArgument
@@ -26,7 +26,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--argument",
         action="append",
         default=[],
-        type=pair,
+        type=name_value_pair,
         metavar="NAME=VALUE",
         help="of the action; may be given several times",
     )
@@ -34,7 +34,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    with connect(resolve(arguments.address)) as client:
+    with connect(resolve_address(arguments.address)) as client:
         action = client.plans.get_action(arguments.action)
         plan = client.plans.use_action(
             action.name,
@@ -43,7 +43,7 @@ def _run(arguments: argparse.Namespace) -> int:
             validations=validations_of(arguments.validate),
         )
     if arguments.json:
-        say_json({"plan": plain(plan)})
+        print_json({"plan": to_json_value(plan)})
     else:
         print_result(plan.plan_id)
     return 0
@@ -66,7 +66,7 @@ def _value(action: Action, name: str, text: str) -> ArgumentValue:
         raise InvalidArgument(f"argument {name!r} is {text!r}: give a {types[name]}") from None
 
 
-NEW: Final = Verb(
+NEW: Final = Subcommand(
     "Make a plan of an action, and say its id",
     _add_arguments,
     _run,

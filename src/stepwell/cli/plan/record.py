@@ -21,28 +21,25 @@ from pathlib import Path
 from typing import Final
 
 from stepwell import limits
-from stepwell.cli.common.addresses import resolve
-from stepwell.cli.common.json_values import plain
-from stepwell.cli.common.output import in_line, print_error, say_json
-from stepwell.cli.common.subcommand import Verb, tell
+from stepwell.cli.common.addresses import resolve_address
+from stepwell.cli.common.exit_codes import COMMAND_MISSING, COMMAND_UNRUNNABLE, RECORD_FAILED
+from stepwell.cli.common.json_values import to_json_value
+from stepwell.cli.common.output import escape_line, print_error, print_json
+from stepwell.cli.common.subcommand import Subcommand, report_error
 from stepwell.cli.plan import run_command
-from stepwell.cli.plan.apply import add_root, root_of
-from stepwell.cli.plan.format import counted, moment
-from stepwell.cli.plan.resolve import add_plan, find
+from stepwell.cli.plan.apply import add_root, tree_root
+from stepwell.cli.plan.format import count_text, local_time
+from stepwell.cli.plan.resolve import add_plan, find_plan
 from stepwell.client.client import Client, connect
 from stepwell.client.workflows.capture import Captured
 from stepwell.domain.plans.model import Phase, Plan, PlanState
 from stepwell.errors import InvalidArgument, PlanNotReady, StepwellError
 
-UNRECORDED: Final = 125  # as `env`, `timeout` and `docker run` say that it was them
-UNRUNNABLE: Final = 126
-MISSING: Final = 127
-
-_BEAT_SECONDS: Final = limits.LEASE_MS / 1000 / 5
-_UNFIT_FOR_TOOL: Final = re.compile(r"[^A-Za-z0-9._:-]+")
+_RENEW_SECONDS: Final = limits.LEASE_MS / 1000 / 5
+_NOT_IN_TOOL_NAME: Final = re.compile(r"[^A-Za-z0-9._:-]+")
 
 
-class _Failed(Exception):
+class _CommandFailed(Exception):
     """The command did, so that nothing is recorded."""
 
     def __init__(self, code: int) -> None:
@@ -67,44 +64,44 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     if shutil.which(arguments.command[0]) is None:
         print_error(f"there is no command {arguments.command[0]!r}: nothing was run")
-        return MISSING
+        return COMMAND_MISSING
     try:
         return _record(arguments)
     except run_command.CannotRun as error:
         print_error(str(error))
-        return UNRUNNABLE
+        return COMMAND_UNRUNNABLE
     except StepwellError as error:
-        tell(error, as_json=arguments.json)
-        return UNRECORDED
+        report_error(error, as_json=arguments.json)
+        return RECORD_FAILED
 
 
 def _record(arguments: argparse.Namespace) -> int:
-    root = root_of(arguments)
+    root = tree_root(arguments)
     if not root.is_dir():
         raise InvalidArgument(f"{str(root)!r} is no directory: give the tree that the command changes as --root")
-    with connect(resolve(arguments.address)) as client:
-        plan = _begun(client, find(client, arguments.plan), arguments.lease)
+    with connect(resolve_address(arguments.address)) as client:
+        plan = _start_execution(client, find_plan(client, arguments.plan), arguments.lease)
         context = client.execution(plan.plan_id, lease=arguments.lease)
         try:
             with context.capture(root, tool=arguments.tool or _tool(arguments.command[0])) as captured:
-                code = _ran(arguments, _renewing(client, plan, arguments.lease))
-        except _Failed as failed:
-            _say_failed(plan, root, arguments, failed.code)
+                code = _run_command(arguments, _lease_renewer(client, plan, arguments.lease))
+        except _CommandFailed as failed:
+            _report_failed(plan, root, arguments, failed.code)
             return failed.code
         if arguments.lease is None:
             client.plans.complete_execute(plan.plan_id)
-    _say(plan, root, captured, arguments, code)
+    _report_recorded(plan, root, captured, arguments, code)
     return code
 
 
-def _ran(arguments: argparse.Namespace, beat: Callable[[], None]) -> int:
-    code = run_command.run(arguments.command, beat, _BEAT_SECONDS, is_aside=arguments.json)
+def _run_command(arguments: argparse.Namespace, renew: Callable[[], None]) -> int:
+    code = run_command.run(arguments.command, renew, _RENEW_SECONDS, stdout_to_stderr=arguments.json)
     if code and not arguments.keep:
-        raise _Failed(code)
+        raise _CommandFailed(code)
     return code
 
 
-def _begun(client: Client, plan: Plan, lease: int | None) -> Plan:
+def _start_execution(client: Client, plan: Plan, lease: int | None) -> Plan:
     """The plan, executing: under a lease of ours, or the one that was given."""
     plans = client.plans
     match plan.position:
@@ -124,7 +121,7 @@ def _begun(client: Client, plan: Plan, lease: int | None) -> Plan:
 
 def _advice(plan: Plan, lease: int | None) -> str:
     if plan.lease is not None:
-        until = moment(plan.lease.expires_at_ms)
+        until = local_time(plan.lease.expires_at_ms)
         return f"somebody else works on it, until {until} at least; wait, or give --lease if it is yours"
     if lease is not None:
         return "nobody works on it, so that the lease is over; leave out --lease"
@@ -137,11 +134,11 @@ def _advice(plan: Plan, lease: int | None) -> str:
             return "what it changes is recorded; `stepwell plan apply` it, or `stepwell plan revert` it to begin anew"
 
 
-def _renewing(client: Client, plan: Plan, lease: int | None) -> Callable[[], None]:
+def _lease_renewer(client: Client, plan: Plan, lease: int | None) -> Callable[[], None]:
     """What keeps the lease for as long as the command runs. That it is lost is said at once; recording is refused."""
     is_lost = False
 
-    def beat() -> None:
+    def renew() -> None:
         nonlocal is_lost
         if is_lost:
             return
@@ -151,46 +148,46 @@ def _renewing(client: Client, plan: Plan, lease: int | None) -> Callable[[], Non
             is_lost = not error.retry
             print_error(f"what the command changes may not be recorded: {error.message}")
 
-    return beat
+    return renew
 
 
 def _tool(program: str) -> str:
     """A name for it that changes can have."""
-    name = _UNFIT_FOR_TOOL.sub("-", Path(program).name).lstrip("._:-")
+    name = _NOT_IN_TOOL_NAME.sub("-", Path(program).name).lstrip("._:-")
     return name[:64] or "command"
 
 
-def _say_failed(plan: Plan, root: Path, arguments: argparse.Namespace, code: int) -> None:
+def _report_failed(plan: Plan, root: Path, arguments: argparse.Namespace, code: int) -> None:
     then = "; the plan is queued for another attempt" if arguments.lease is None else ""
     print_error(
-        f"{shlex.join(arguments.command)} ended with {code}: what it changed in {in_line(str(root))} stays there, and "
-        f"was not recorded (--keep would have){then}"
+        f"{shlex.join(arguments.command)} ended with {code}: what it changed in {escape_line(str(root))} stays there, "
+        f"and was not recorded (--keep would have){then}"
     )
     if arguments.json:
-        say_json(_facts(plan.plan_id, code, None))
+        print_json(_json_object(plan.plan_id, code, None))
 
 
-def _say(plan: Plan, root: Path, captured: Captured, arguments: argparse.Namespace, code: int) -> None:
+def _report_recorded(plan: Plan, root: Path, captured: Captured, arguments: argparse.Namespace, code: int) -> None:
     """On stderr: stdout is the command's."""
     if arguments.json:
-        say_json(_facts(plan.plan_id, code, captured))
+        print_json(_json_object(plan.plan_id, code, captured))
         return
     changes = len(captured.entries)
-    what = f"{counted(changes, 'change')} in" if changes else "nothing changed in"
+    what = f"{count_text(changes, 'change')} in" if changes else "nothing changed in"
     then = "" if arguments.lease is not None else "; `stepwell plan diff` shows it, `stepwell plan apply` applies it"
-    print_error(f"recorded into {plan.plan_id}: {what} {in_line(str(root))}{then if changes else ''}")
+    print_error(f"recorded into {plan.plan_id}: {what} {escape_line(str(root))}{then if changes else ''}")
 
 
-def _facts(plan_id: str, code: int, captured: Captured | None) -> dict[str, object]:
+def _json_object(plan_id: str, code: int, captured: Captured | None) -> dict[str, object]:
     return {
         "plan_id": plan_id,
         "exit_code": code,
         "changeset_id": captured.changeset_id if captured else None,
-        "entries": plain([*captured.entries]) if captured else [],
+        "entries": to_json_value([*captured.entries]) if captured else [],
     }
 
 
-RECORD: Final = Verb(
+RECORD: Final = Subcommand(
     "Run a command, and record into a plan what it changes in a tree",
     _add_arguments,
     _run,

@@ -22,7 +22,7 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def find(client: Client, given: str) -> Plan:
+def find_plan(client: Client, given: str) -> Plan:
     """The plan that has the id, or alone begins with it; ids are given out in capitals."""
     for spelling in dict.fromkeys((given, given.upper())):
         with suppress(NotFound):
@@ -31,7 +31,7 @@ def find(client: Client, given: str) -> Plan:
         raise InvalidArgument(
             f"there is no plan {given!r}: give its id, or at least {_PREFIX_CHARS_MIN} characters of its beginning"
         )
-    candidates = _beginning_with(client, given) or _beginning_with(client, given.upper())
+    candidates = _ids_with_prefix(client, given) or _ids_with_prefix(client, given.upper())
     if not candidates:
         raise NotFound(f"no plan's id is {given!r}, or begins with it: `stepwell plan list --all` has them")
     if len(candidates) > 1:
@@ -43,7 +43,7 @@ def find(client: Client, given: str) -> Plan:
     return client.plans.get_plan(candidates[0])
 
 
-def _beginning_with(client: Client, prefix: str) -> list[str]:
+def _ids_with_prefix(client: Client, prefix: str) -> list[str]:
     """Pages are in order of id, and begin behind their cursor: those that begin with a text come next behind it."""
     page = client.plans.list_plans(limit=_NAMED + 1, cursor=prefix)
     return [each.plan_id for each in page.plans if each.plan_id.startswith(prefix)]

@@ -11,10 +11,17 @@ from stepwell import limits
 from stepwell.client.api.calls import Answered, Call, method
 from stepwell.client.api.plan_leases import LeasedPlanCalls, links_of, plan_of
 from stepwell.domain.checks import require_instance
-from stepwell.domain.plans.commands import DeclareSubplans, SubplanSpec
+from stepwell.domain.plans.commands import (
+    ConflictFound,
+    DeclareSubplans,
+    ProceedPlan,
+    RecordMerge,
+    ResolveConflict,
+    StartReady,
+    SubplanSpec,
+)
 from stepwell.domain.plans.conflicts import Resolution
 from stepwell.domain.plans.model import ArgumentValue, MergeStrategy, Plan, ProjectLink, SubplanMode
-from stepwell.domain.plans.subplan_commands import ConflictFound, ProceedPlan, RecordMerge, ResolveConflict, StartReady
 from stepwell.domain.replies import ReadyStarted
 from stepwell.errors import InvalidArgument
 

@@ -30,7 +30,7 @@ from stepwell.client.workflows.report import report_outcome
 from stepwell.client.workflows.validations import run_all
 from stepwell.client.workflows.wait import await_end, await_turn
 from stepwell.domain.plans.model import Phase, Plan, PlanState, Position
-from stepwell.domain.plans.validations import ValidationResult, missing
+from stepwell.domain.plans.validations import ValidationResult, not_passed
 from stepwell.errors import Conflict, PlanError, PlanNotReady, Refused, StepwellError, TreeFailed
 from stepwell.trees.recovery import RootLock
 from stepwell.trees.transaction import TreeTransaction
@@ -117,7 +117,7 @@ class _LeasedApply:
         try:
             change.go(self._lease.check)
             results = run_all(self._plan.validations, self._root, self._lease.check)
-            if failed := missing(self._plan.validations, results):
+            if failed := not_passed(self._plan.validations, results):
                 change.undo()
                 return self._constrain(failed, results)
             self._lease.check()

@@ -10,8 +10,8 @@ from io import StringIO
 
 from msgspec.structs import replace
 
-from stepwell.domain.changesets.mode import git_mode
 from stepwell.domain.changesets.model import Content, EntryRow
+from stepwell.domain.changesets.paths import git_mode
 
 
 def entry_diff(entry: EntryRow, bodies: Mapping[bytes, memoryview]) -> str:

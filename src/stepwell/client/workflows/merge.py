@@ -21,14 +21,13 @@ from stepwell.client.api.plan_leases import plan_of
 from stepwell.client.api.subplans import SubplanCalls
 from stepwell.client.workflows.merge_tree import MergedTree, TreeMerge, in_the_way
 from stepwell.domain.changesets.commands import EndChangeset, StartChangeset
-from stepwell.domain.changesets.mode import DIRECTORY
 from stepwell.domain.changesets.model import Change, ChangesetState, Content, EntryRow
 from stepwell.domain.changesets.net_changes import net_changes
-from stepwell.domain.plans.commands import GetPlan
+from stepwell.domain.changesets.paths import DIRECTORY
+from stepwell.domain.plans.commands import ConflictFound, GetPlan, RecordMerge
 from stepwell.domain.plans.conflicts import MergeConflict
 from stepwell.domain.plans.model import MergeStrategy, Plan
 from stepwell.domain.plans.plan_tree import has_executed, is_finished
-from stepwell.domain.plans.subplan_commands import ConflictFound, RecordMerge
 from stepwell.domain.tiers.body_refs import Digest
 from stepwell.errors import (
     AlreadyExists,

@@ -23,10 +23,10 @@ from itertools import pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from stepwell.domain.changesets.mode import DIRECTORY, NOTHING
 from stepwell.domain.changesets.model import Content, is_same
 from stepwell.domain.changesets.net_changes import NetChange
-from stepwell.domain.plans.merge import TOOL
+from stepwell.domain.changesets.paths import DIRECTORY, EMPTY_DIGEST
+from stepwell.domain.plans.merge import MERGE_TOOL
 from stepwell.domain.plans.model import MergeStrategy
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.trees.entry import ancestors_of
@@ -55,7 +55,7 @@ class TreeMerge:
     def __init__(self, strategy: MergeStrategy, ours: Mapping[str, NetChange], read: ReadBody) -> None:
         self._strategy = strategy
         self._read = read
-        self._made: dict[bytes, bytes] = {NOTHING: b""}  # bodies that came of merging
+        self._made: dict[bytes, bytes] = {EMPTY_DIGEST: b""}  # bodies that came of merging
         self._tools: dict[str, str] = {}
         self._disputed: set[str] = set()
         self._below: Counter[str] = Counter()  # leaves in each directory, at any depth
@@ -82,7 +82,7 @@ class TreeMerge:
     def changes(self) -> Iterator[MergedTree]:
         """What the parent has to record, in order of path."""
         for path, steps in sorted(self._steps.items()):
-            tool = self._tools.get(path, TOOL)
+            tool = self._tools.get(path, MERGE_TOOL)
             if not is_same(steps[0], steps[-1]):
                 yield MergedTree(path, steps[0], steps[-1], tool)
             elif path in self._disputed:  # back where it was, which is not what the child in conflict has found
@@ -103,7 +103,7 @@ class TreeMerge:
             raise _Disputed
         ours = self._steps[path][-1]
         merged = self._with_room(path, self._merged(ours, change))
-        self._put(path, merged, tool if merged == change.after else TOOL)
+        self._put(path, merged, tool if merged == change.after else MERGE_TOOL)
 
     def _merged(self, ours: Content | None, change: NetChange) -> Content | None:
         base, theirs = change.before, change.after
@@ -151,7 +151,7 @@ class TreeMerge:
         if blocking and not self._wins:
             raise _Disputed
         for each in {*above, *blocking}:
-            self._put(each, None, TOOL)
+            self._put(each, None, MERGE_TOOL)
         return leaf
 
     def _begin(self, path: str, found: Content | None) -> None:

@@ -1,4 +1,9 @@
-"""Commands on changesets."""
+"""Commands on changesets: one frozen Struct for each request.
+
+The client chooses the ids of changesets and contexts, so a request that is sent again creates nothing twice. Contents
+travel in one of three forms: as bytes inside the frame (`Body`), as the number of an upload on the same connection
+(`UploadNumber`), or as a digest alone, if the manager need not store the bytes.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +14,19 @@ from msgspec import Meta
 from stepwell import limits
 from stepwell.domain import replies
 from stepwell.domain.bounded_types import Body, Cursor, Identifier, Label, PageLimit, Positive, RawDigest, UploadNumber
-from stepwell.domain.changesets.mode import Mode
+from stepwell.domain.changesets.paths import Mode
 from stepwell.domain.command_roots import Read, Write
 
 PathText = Annotated[
     str, Meta(min_length=1, max_length=limits.PATH_CHARS_MAX, description="a path has 1 to 4096 characters")
 ]
+"""The path of a file, relative to the root of the project. The decider checks its form."""
 
 
 class StartChangeset(Write[replies.ChangesetFound], frozen=True):
-    """Open a changeset; it is the context's active one until it ends."""
+    """Open a changeset. It is the active changeset of its context until it ends or another one is opened on top
+    of it.
+    """
 
     plan_id: Identifier
     context_id: Identifier
@@ -27,7 +35,10 @@ class StartChangeset(Write[replies.ChangesetFound], frozen=True):
 
 
 class RecordChange(Write[replies.EntryFound], frozen=True):
-    """Record into a named changeset, or into the context's most recent active one."""
+    """Record one change into the named changeset, or into the changeset that the context opened last.
+
+    Give each side as a body or as a digest, not as both. A side with neither is absent: the file is created or deleted.
+    """
 
     plan_id: Identifier
     context_id: Identifier
@@ -45,11 +56,12 @@ class RecordChange(Write[replies.EntryFound], frozen=True):
 
     @property
     def inline(self) -> tuple[int, ...]:
+        """The sizes of the bodies that the command carries inside its frame."""
         return tuple(len(body) for body in (self.before, self.after) if isinstance(body, bytes))
 
 
 class EndChangeset(Write[replies.ChangesetFound], frozen=True):
-    """Close a changeset, so that it counts, or abort it, so that it does not. Then it is immutable."""
+    """Close a changeset, so that its entries count, or abort it, so that they do not. It is immutable afterwards."""
 
     plan_id: Identifier
     context_id: Identifier
@@ -59,13 +71,13 @@ class EndChangeset(Write[replies.ChangesetFound], frozen=True):
 
 
 class GetChangeset(Read[replies.ChangesetFound], frozen=True):
-    """One changeset by id."""
+    """Read one changeset of the session's projects."""
 
     changeset_id: Identifier
 
 
 class ListChangesets(Read[replies.ChangesetPage], frozen=True):
-    """A plan's changesets."""
+    """List a plan's changesets in the order of starting."""
 
     plan_id: Identifier
     limit: PageLimit = 100
@@ -73,7 +85,9 @@ class ListChangesets(Read[replies.ChangesetPage], frozen=True):
 
 
 class ListEntries(Read[replies.EntryPage], frozen=True):
-    """A changeset's entries, with their bodies if asked for."""
+    """List a changeset's entries in the order of recording, with the handles of their bodies if `with_bodies`
+    is true.
+    """
 
     changeset_id: Identifier
     limit: PageLimit = 100

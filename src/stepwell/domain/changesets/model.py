@@ -1,4 +1,8 @@
-"""Changesets as values: the changes of one execution, by content. Also the rules for paths."""
+"""The values of changesets: changes as a client gives them, and entries, changesets and contexts as they are stored.
+
+A content is identified by its SHA-256 digest, never by a path or a time, so a proof can compare digests alone. The
+operation of an entry is derived from its two contents, because the name of a tool says nothing about its effect.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,7 @@ from msgspec import Struct
 
 from stepwell import limits
 from stepwell.domain.bounded_types import Label
-from stepwell.domain.changesets.mode import Mode, check_mode
-from stepwell.domain.changesets.paths import problem_with
+from stepwell.domain.changesets.paths import Mode, check_mode, path_problem
 from stepwell.domain.checks import check, checked, require_instance, utf8
 from stepwell.domain.tiers.body_refs import Digest, digest_of
 from stepwell.domain.tiers.model import BodyRef, Tier
@@ -19,7 +22,7 @@ from stepwell.errors import InvalidArgument
 
 
 class Operation(StrEnum):
-    """What a change does to its path. Derived from the digests, never from a tool's name."""
+    """The effect of a change on its path. It is derived from the digests, never from a tool's name."""
 
     CREATE = "create"
     MODIFY = "modify"
@@ -28,7 +31,7 @@ class Operation(StrEnum):
 
 
 class ChangesetState(StrEnum):
-    """Only an open changeset takes changes. Only a closed one counts."""
+    """Only an open changeset takes changes. Only a closed one counts. Both ends are final."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -37,16 +40,20 @@ class ChangesetState(StrEnum):
 
 @checked
 class Change(Struct, frozen=True, kw_only=True):
-    """What you give to `record_change`. `before` and `after` are bytes, a `Digest`, or None for "absent".
+    """A change as a client gives it to `record_change`. `before` and `after` are bytes, a `Digest`, or None for
+    "absent".
 
-    Their modes are as `stat` has them: a regular file with its permissions, a link, whose content is its target, or an
-    empty directory, whose content is b"". None is "not known": what is applied then keeps the mode that it finds.
+    The modes are those of `stat`: a regular file with its permissions; a link, whose content is its target; or an empty
+    directory, whose content is b"". None means "not known": applying the change then keeps the mode that it finds.
+    `source_path` is the path from which a move took the file.
+
+    The constructor checks everything that the manager would refuse, so a mistake is raised where it was made.
     """
 
     path: str
     before: bytes | Digest | None = None
     after: bytes | Digest | None = None
-    source_path: str | None = None  # where a move came from
+    source_path: str | None = None
     tool: Label = "unknown"
     before_mode: Mode | None = None
     after_mode: Mode | None = None
@@ -60,13 +67,14 @@ class Change(Struct, frozen=True, kw_only=True):
                 utf8(path, name)
         for name in ("before", "after"):
             _check_content(name, getattr(self, name))
-        before, after = _side(self.before, self.before_mode), _side(self.after, self.after_mode)
+        before, after = _content_of(self.before, self.before_mode), _content_of(self.after, self.after_mode)
         for name, mode, side in (("before", self.before_mode, before), ("after", self.after_mode, after)):
             check_mode(mode, side.digest if side else None, name)
         derive_operation(before, after, self.path, self.source_path)
 
 
-def _side(content: bytes | Digest | None, mode: int | None) -> Content | None:
+def _content_of(content: bytes | Digest | None, mode: int | None) -> Content | None:
+    """Return one side of a change as a `Content`; only its digest and mode matter for the checks."""
     if content is None:
         return None
     digest = content.value if isinstance(content, Digest) else digest_of(content)
@@ -74,22 +82,29 @@ def _side(content: bytes | Digest | None, mode: int | None) -> Content | None:
 
 
 def _check_content(name: str, content: object) -> None:
+    """Raise `InvalidArgument` unless the content is bytes of an allowed size, a `Digest` or None."""
     require_instance(content, (bytes, Digest, type(None)), f"{name} is bytes (text.encode()), a Digest or None")
     if isinstance(content, bytes) and len(content) > limits.BODY_BYTES_MAX:
         raise InvalidArgument(f"{name} has {len(content)} bytes, at most {limits.BODY_BYTES_MAX} are allowed")
 
 
 def check_path(path: str) -> None:
-    """Refuse a path that is not relative and normalised: no '..', no '.', no '//', not absolute."""
-    problem = problem_with(path)
+    """Raise `InvalidArgument` unless the path is relative, normalised and in Unicode's normal form C.
+
+    Form C is required, because file systems differ in whether two spellings of one character name the same file.
+    """
+    problem = path_problem(path)
     if problem is None and unicodedata.normalize("NFC", path) != path:
         problem = "is not in Unicode's normal form C"
     if problem:
-        raise InvalidArgument(f"path {path[:200]!r} {problem}: give it relative to the project's root, normalised")
+        shown = path[: limits.PATH_CHARS_SHOWN]
+        raise InvalidArgument(f"path {shown!r} {problem}: give it relative to the project's root, normalised")
 
 
 def derive_operation(before: Content | None, after: Content | None, path: str, source_path: str | None) -> Operation:
-    """The operation that the digests and modes show, or why they show none."""
+    """Return the operation that the two contents show. Raise `InvalidArgument` if they show no change, or no valid
+    move.
+    """
     if source_path is not None:
         if source_path == path or before is None or after is None:
             raise InvalidArgument(
@@ -97,30 +112,39 @@ def derive_operation(before: Content | None, after: Content | None, path: str, s
             )
         return Operation.MOVE
     if is_same(before, after):
-        raise InvalidArgument(f"path {path[:200]!r}: before and after are the same, so nothing changed")
+        shown = path[: limits.PATH_CHARS_SHOWN]
+        raise InvalidArgument(f"path {shown!r}: before and after are the same, so nothing changed")
     if before is None:
         return Operation.CREATE
     return Operation.DELETE if after is None else Operation.MODIFY
 
 
 class Content(Struct, frozen=True, array_like=True, gc=False):
-    """One side of an entry. `held` means that the manager has the bytes, not only their digest."""
+    """One side of an entry. `held` is true if the manager stores the bytes, not only their digest.
+
+    `size` is None if it is not known, because the client gave a digest. `mode` is None if it is not known.
+    """
 
     digest: bytes
     size: int | None
     held: bool
-    mode: int | None = None  # None: not known
+    mode: int | None = None
 
 
 def is_same(one: Content | None, other: Content | None) -> bool:
-    """Whether two contents are one, as far as is known: a mode that is not known is any."""
+    """Return True if two contents are equal as far as is known: an unknown mode equals every mode."""
     if one is None or other is None:
         return one is other
     return one.digest == other.digest and (one.mode is None or other.mode is None or one.mode == other.mode)
 
 
 class EntryRow(Struct, frozen=True, array_like=True, gc=False):
-    """A recorded change. None for `before` or `after` means that there was, or is, no file."""
+    """A recorded change. `before` or `after` is None if there was, or is, no file.
+
+    `seq` is the number of the entry in its changeset, from 1. `ordinal` is its number among all entries of its plan,
+    which gives the order of entries that were recorded into two open changesets in turn. It is 0 for entries that an
+    early version stored without counting; they come before all others.
+    """
 
     plan_id: str
     changeset_id: str
@@ -132,7 +156,7 @@ class EntryRow(Struct, frozen=True, array_like=True, gc=False):
     after: Content | None
     tool: str
     recorded_at_ms: int
-    ordinal: int = 0  # its place among all entries of its plan; 0: recorded when nobody counted, before all others
+    ordinal: int = 0
 
     @property
     def before_digest(self) -> Digest | None:
@@ -148,17 +172,21 @@ class EntryRow(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def held(self) -> tuple[BodyRef, ...]:
+        """The digest and size of each body that the manager stores for this entry."""
         sides = (self.before, self.after)
         return tuple((side.digest, side.size or 0) for side in sides if side and side.held)
 
     @property
     def tier(self) -> Tier:
-        """Where its bodies are kept: recorded to be proven once, seldom read."""
+        """The tier of the entry's bodies: cold, because they are read seldom, mostly once to be applied or compared."""
         return Tier.COLD
 
 
 class Changeset(Struct, frozen=True, array_like=True):
-    """A collection of entries of one plan, attempt and execution context."""
+    """A group of entries that one execution context of a plan recorded in one attempt, and that count together.
+
+    `entry_count` is also the `seq` of the last entry. `ended_at_ms` is None while the changeset is open.
+    """
 
     changeset_id: str
     plan_id: str
@@ -189,7 +217,11 @@ class ChangesetOwner(Protocol):
 
 
 class ContextRow(Struct, frozen=True, array_like=True):
-    """An execution context: it owns a stack of open changesets, and exists as long as that is not empty."""
+    """An execution context: the stack of its open changesets, the latest last.
+
+    The row exists while the stack is not empty. A client has one context for each thread or task that records, so that
+    concurrent recordings do not mix.
+    """
 
     context_id: str
     plan_id: str

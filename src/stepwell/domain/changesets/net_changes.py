@@ -1,8 +1,12 @@
-"""What many changes come to: for each path what was there before the first of them and what is there after the last.
+"""Net changes: combine many recorded changes into one change for each path.
 
-The changes of one path are a chain: each finds what the one before it left. Where one finds something else, somebody
-changed the path in between without recording it, or two recorded changes that exclude each other; what the chain would
-come to is then anybody's guess, and nothing is made of it. A move is two links: its source ends, its target begins.
+The net change of a path has the content before its first entry and the content after its last one. The entries of a
+path form a chain: each one finds the content that the one before it left. If an entry finds another content, a program
+changed the path without recording it, or two recorded changes exclude each other. The result would be a guess then, so
+`BrokenChain` is raised. A move is one link in two chains: it ends the chain of its source and extends that of its
+target.
+
+Contents are compared as far as they are known. A later entry can add a mode, or the fact that the bytes are stored.
 """
 
 from __future__ import annotations
@@ -14,13 +18,14 @@ from operator import attrgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from stepwell.domain.changesets.mode import DIRECTORY, NOTHING
+from stepwell import limits
 from stepwell.domain.changesets.model import Content, EntryRow, is_same
+from stepwell.domain.changesets.paths import DIRECTORY, EMPTY_DIGEST
 from stepwell.errors import BrokenChain
 
 
 class NetChange(Struct, frozen=True, array_like=True, gc=False):
-    """What changes do to a path, all of them together. None for "no file"."""
+    """The combined effect of all changes of one path. None stands for "no file"."""
 
     path: str
     before: Content | None
@@ -28,17 +33,21 @@ class NetChange(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def is_nothing(self) -> bool:
-        """Whether it is as it was: created and deleted again, say."""
+        """True if the path is as it was, for instance after it was created and deleted again."""
         return is_same(self.before, self.after)
 
     @property
     def reverse(self) -> NetChange:
-        """What undoes it."""
+        """The change that undoes this one."""
         return NetChange(self.path, self.after, self.before)
 
 
-def in_order(changesets: Sequence[Sequence[EntryRow]]) -> list[EntryRow]:
-    """The entries of changesets in the order of recording: those of two that were open together are interleaved."""
+def in_recording_order(changesets: Sequence[Sequence[EntryRow]]) -> list[EntryRow]:
+    """Return the entries of all changesets in the order of recording.
+
+    Entries of changesets that were open at the same time are interleaved. The entries of one changeset are in order
+    already, so the common case needs no sort.
+    """
     entries = list(chain.from_iterable(changesets))
     if len(changesets) > 1:
         entries.sort(key=attrgetter("ordinal"))
@@ -46,33 +55,35 @@ def in_order(changesets: Sequence[Sequence[EntryRow]]) -> list[EntryRow]:
 
 
 def net_changes(entries: Iterable[EntryRow], *, only: str | None = None) -> dict[str, NetChange]:
-    """What the entries, in order, come to, by path in the order of their first; or `BrokenChain`, with every path.
+    """Return the net change of each path, in the order in which the paths first occur.
 
-    With `only` it is that path's net change, if it has one; whether others follow does not matter then.
+    Raise `BrokenChain`, with the broken paths, if changes do not follow from each other. With `only` the result has at
+    most that path, and other broken chains do not matter.
     """
     chains = _Chains()
     first, last = chains.first, chains.last
     for entry in entries:
         path = entry.path
         if path in first or entry.source_path is not None:
-            chains.follow(entry)
-        else:  # most paths are changed once, and a plan may have very many
+            chains.add(entry)
+        else:  # fast path: most paths are changed once, and a plan may have very many
             first[path] = before = entry.before
             after = entry.after
-            last[path] = after if before is None or before.mode is None else _kept(before, after)
+            last[path] = after if before is None or before.mode is None else _with_found_mode(before, after)
     broken = [path for path in chains.broken if only in {None, path}]
     if broken:
         paths = sorted(broken)
         raise BrokenChain(
-            f"the changes of {len(paths)} paths do not follow from each other, the first is {paths[0][:200]!r}: "
-            "what one left there is not what the next one found; revert the plan, and record what is there",
-            paths=paths[:100],
+            f"the changes of {len(paths)} paths do not follow from each other, the first is "
+            f"{paths[0][: limits.PATH_CHARS_SHOWN]!r}: what one left there is not what the next one found; "
+            "revert the plan, and record what is there",
+            paths=paths[: limits.PATHS_LISTED_MAX],
         )
     return {path: NetChange(path, before, last[path]) for path, before in first.items() if only is None or path == only}
 
 
 class _Chains:
-    """What was found at each path at first, and left there at last."""
+    """The first and the last content of each path while its entries are added, and the paths whose chain is broken."""
 
     __slots__ = ("broken", "first", "last")
 
@@ -81,39 +92,44 @@ class _Chains:
         self.last: dict[str, Content | None] = {}
         self.broken: set[str] = set()
 
-    def follow(self, entry: EntryRow) -> None:
-        """Add a link to the chain of its path, and of the path that it moves from."""
+    def add(self, entry: EntryRow) -> None:
+        """Add an entry to the chain of its path, and a move also to the chain of its source."""
         if entry.source_path is None:
-            found = self._found(entry.path, entry.before)
+            found = self._content_at(entry.path, entry.before)
         else:
-            found = self._found(entry.source_path, entry.before)
+            found = self._content_at(entry.source_path, entry.before)
             self.last[entry.source_path] = None
-            self._found(entry.path, None)
-        self.last[entry.path] = _kept(found, entry.after)
+            self._content_at(entry.path, None)
+        self.last[entry.path] = _with_found_mode(found, entry.after)
 
-    def _found(self, path: str, before: Content | None) -> Content | None:
-        """What is at a path, from whoever left it and whoever found it."""
+    def _content_at(self, path: str, before: Content | None) -> Content | None:
+        """Return the content at a path before an entry, with everything that is known of it; note a broken chain."""
         if path not in self.first:
             self.first[path] = before
             return before
         left = self.last[path]
         if not is_same(left, before):
             self.broken.add(path)
-        return _known(left, before)
+        return _combined(left, before)
 
 
-def _known(left: Content | None, found: Content | None) -> Content | None:
-    """The same content, with whatever is known of it from either side."""
+def _combined(left: Content | None, found: Content | None) -> Content | None:
+    """Return one content with the facts that are known from the earlier entry (`left`) and from the later one
+    (`found`).
+    """
     if left is None or found is None or ((left.held or not found.held) and left.mode is not None):
         return left
     held = left if left.held else found
     return replace(held, mode=found.mode if left.mode is None else left.mode)
 
 
-def _kept(found: Content | None, after: Content | None) -> Content | None:
-    """What is there after a change. Whoever does not know the mode keeps the one that was found, if it can have it."""
+def _with_found_mode(found: Content | None, after: Content | None) -> Content | None:
+    """Return the content after a change. If its mode is not known, it keeps the mode that the change found.
+
+    A directory that becomes a file is the exception: a file cannot have a directory's mode.
+    """
     if found is None or after is None or after.mode is not None or found.mode is None:
         return after
-    if found.mode == DIRECTORY and after.digest != NOTHING:
+    if found.mode == DIRECTORY and after.digest != EMPTY_DIGEST:
         return after
     return replace(after, mode=found.mode)

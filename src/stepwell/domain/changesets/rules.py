@@ -1,4 +1,9 @@
-"""The rules of changesets: which one a change goes to is resolved in the same step that records it."""
+"""The rules of changesets: start, record, end, read; and the functions by which plans use changesets.
+
+Every write needs the lease of an executing plan that is not read-only. The target of a change is found in the same step
+that records it: a client that names no changeset gets the one that its context opened last, and no other request can
+close it in between.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,6 @@ from stepwell.domain.changesets.commands import (
     RecordChange,
     StartChangeset,
 )
-from stepwell.domain.changesets.mode import check_mode
 from stepwell.domain.changesets.model import (
     Changeset,
     ChangesetOwner,
@@ -24,7 +28,8 @@ from stepwell.domain.changesets.model import (
     check_path,
     derive_operation,
 )
-from stepwell.domain.changesets.net_changes import NetChange, in_order, net_changes
+from stepwell.domain.changesets.net_changes import NetChange, in_recording_order, net_changes
+from stepwell.domain.changesets.paths import check_mode
 from stepwell.domain.leases import find_plan, require_executing
 from stepwell.domain.paging import cursor_number, take
 from stepwell.domain.replies import ChangesetFound, ChangesetPage, EntryFound, EntryPage
@@ -43,7 +48,11 @@ from stepwell.errors import (
 
 @decides(StartChangeset)
 def start_changeset(state: State, command: StartChangeset, origin: Origin) -> Verdict:
-    """Open a changeset and push it on its context's stack."""
+    """Open a changeset and push it on the stack of its context.
+
+    The number of changesets of a plan and of open ones in a context is bounded; past either bound the command is
+    `Busy`.
+    """
     plan = require_executing(state, command.plan_id, command.lease, origin)
     changeset = new_changeset(state, plan, command.changeset_id, command.context_id, origin)
     context = _context(state, command.context_id, plan)
@@ -58,14 +67,18 @@ def start_changeset(state: State, command: StartChangeset, origin: Origin) -> Ve
 
 @decides(RecordChange)
 def record_change(state: State, command: RecordChange, origin: Origin) -> Verdict:
-    """Record into the named changeset, or the context's most recent one: found and used in one step."""
+    """Record a change into the named changeset, or into the context's latest open one.
+
+    The order of the checks is: right to write, target, paths, contents, room. A refusal at any of them changes nothing.
+    Bodies that came inside the frame are handed to the caller of the decider, which stores them with the commit.
+    """
     plan = require_executing(state, command.plan_id, command.lease, origin)
-    changeset = _recordable(state, command, plan)
+    changeset = _target_changeset(state, command, plan)
     check_path(command.path)
     if command.source_path is not None:
         check_path(command.source_path)
-    before = _content(command.before, command.before_digest, command.before_mode, "before", origin)
-    after = _content(command.after, command.after_digest, command.after_mode, "after", origin)
+    before = _given_content(command.before, command.before_digest, command.before_mode, "before", origin)
+    after = _given_content(command.after, command.after_digest, command.after_mode, "after", origin)
     entry = new_entry(
         state,
         changeset,
@@ -88,23 +101,23 @@ def record_change(state: State, command: RecordChange, origin: Origin) -> Verdic
 
 @decides(EndChangeset)
 def end_changeset(state: State, command: EndChangeset, origin: Origin) -> Verdict:
-    """Close or abort. After that it is immutable."""
+    """Close or abort a changeset and remove it from its context's stack, wherever it is there."""
     plan = require_executing(state, command.plan_id, command.lease, origin)
     changeset = _open_changeset(state, command.changeset_id, plan, command.context_id)
     how = ChangesetState.ABORTED if command.abort else ChangesetState.CLOSED
     done = replace(changeset, state=how, ended_at_ms=origin.now_ms)
-    return Verdict(ChangesetFound(done), (RowChanged(changeset, done), _popped(state, changeset)))
+    return Verdict(ChangesetFound(done), (RowChanged(changeset, done), _remove_from_context(state, changeset)))
 
 
 @decides(GetChangeset)
 def get_changeset(state: State, command: GetChangeset, origin: Origin) -> Verdict:
-    """One changeset by id, open or not."""
-    return Verdict(ChangesetFound(_find(state, command.changeset_id, origin)))
+    """Return one changeset."""
+    return Verdict(ChangesetFound(_find_changeset(state, command.changeset_id, origin)))
 
 
 @decides(ListChangesets)
 def list_changesets(state: State, command: ListChangesets, origin: Origin) -> Verdict:
-    """A plan's changesets in order of starting."""
+    """Return a page of a plan's changesets in the order of starting."""
     plan = find_plan(state, command.plan_id, origin)
     start = cursor_number(command.cursor)
     numbered = list(enumerate(plan.changeset_ids, 1))[start:]
@@ -114,17 +127,21 @@ def list_changesets(state: State, command: ListChangesets, origin: Origin) -> Ve
 
 @decides(ListEntries)
 def list_entries(state: State, command: ListEntries, origin: Origin) -> Verdict:
-    """A changeset's entries in order of recording."""
-    changeset = _find(state, command.changeset_id, origin)
+    """Return a page of a changeset's entries in the order of recording."""
+    changeset = _find_changeset(state, command.changeset_id, origin)
     start = cursor_number(command.cursor)
     entries = state.entries.of(changeset.changeset_id)[start : start + command.limit + 1]
+    # An entry has at most two paths of 4,096 characters, so its weight is a constant upper bound.
     page, cursor = take(entries, command.limit, lambda entry: str(entry.seq), weigh=lambda _: 8 * limits.KIB)
     return Verdict(EntryPage(page, cursor, command.with_bodies))
 
 
-def ended(state: State, plan: ChangesetOwner, how: ChangesetState, now_ms: int) -> list[AnyChange]:
-    """End whatever a plan still has open, and with it the contexts that own it: they are the plan's alone."""
-    still_open = _open_of(state, plan)
+def end_open_changesets(state: State, plan: ChangesetOwner, how: ChangesetState, now_ms: int) -> list[AnyChange]:
+    """Return the changes that close or abort every open changeset of a plan and delete its contexts.
+
+    A context belongs to one plan alone, so no open changeset of another plan is lost with it.
+    """
+    still_open = _open_changesets(state, plan)
     owners = dict.fromkeys(changeset.context_id for changeset in still_open)
     return [
         *(RowChanged(each, replace(each, state=how, ended_at_ms=now_ms)) for each in still_open),
@@ -132,9 +149,9 @@ def ended(state: State, plan: ChangesetOwner, how: ChangesetState, now_ms: int) 
     ]
 
 
-def require_none_open(state: State, plan: ChangesetOwner) -> None:
-    """Refuse to complete a plan that is still recording."""
-    if still_open := _open_of(state, plan):
+def require_no_open_changeset(state: State, plan: ChangesetOwner) -> None:
+    """Raise `PlanNotReady` if the plan has an open changeset: its entries would neither count nor be discarded."""
+    if still_open := _open_changesets(state, plan):
         raise PlanNotReady(
             f"plan {plan.plan_id!r} has {len(still_open)} open changesets, the first is "
             f"{still_open[0].changeset_id!r}: close or abort them",
@@ -142,8 +159,8 @@ def require_none_open(state: State, plan: ChangesetOwner) -> None:
         )
 
 
-def counting(state: State, plan: ChangesetOwner, attempt: int | None) -> list[Changeset]:
-    """The changesets that count of an attempt: its closed ones, in order of starting, if there is anything in them."""
+def closed_changesets(state: State, plan: ChangesetOwner, attempt: int | None) -> list[Changeset]:
+    """Return the changesets of an attempt that count: closed and not empty, in the order of starting."""
     changesets = (state.changesets.rows[changeset_id] for changeset_id in plan.changeset_ids)
     return [
         each
@@ -152,14 +169,16 @@ def counting(state: State, plan: ChangesetOwner, attempt: int | None) -> list[Ch
     ]
 
 
-def net_of(state: State, plan: ChangesetOwner, attempt: int | None, *, only: str | None = None) -> dict[str, NetChange]:
-    """What the changesets of an attempt come to, for each path or for one."""
-    counted = [state.entries.of(each.changeset_id) for each in counting(state, plan, attempt)]
-    return net_changes(in_order(counted), only=only)
+def net_changes_of(
+    state: State, plan: ChangesetOwner, attempt: int | None, *, only: str | None = None
+) -> dict[str, NetChange]:
+    """Return the net changes of the changesets of an attempt, for every path or for `only` one."""
+    counted = [state.entries.of(each.changeset_id) for each in closed_changesets(state, plan, attempt)]
+    return net_changes(in_recording_order(counted), only=only)
 
 
 def new_changeset(state: State, plan: ChangesetOwner, changeset_id: str, context_id: str, origin: Origin) -> Changeset:
-    """An open changeset of the plan's present attempt, if there is room for one."""
+    """Return an open changeset of the plan's present attempt. Raise if the id exists, or the plan has too many."""
     if state.changesets.get(changeset_id):
         raise AlreadyExists(f"changeset {changeset_id!r} exists already")
     if len(plan.changeset_ids) >= limits.CHANGESETS_PER_PLAN_MAX:
@@ -186,7 +205,11 @@ def new_entry(
     after: Content | None,
     tool: str,
 ) -> EntryRow:
-    """The next entry of a changeset, if there is room for it and its bodies."""
+    """Return the next entry of a changeset. Raise if the plan has too many entries or there is no room for the bodies.
+
+    `ordinal` is taken from the number of entries that the plan has. Entries of one plan are only deleted together with
+    the plan, from the newest on, so the number never repeats while the plan can record.
+    """
     recorded = state.entries.by_plan.get(changeset.plan_id, 0)
     if recorded >= limits.ENTRIES_PER_PLAN_MAX:
         raise Busy(f"plan {changeset.plan_id!r} has {limits.ENTRIES_PER_PLAN_MAX} entries already")
@@ -207,26 +230,35 @@ def new_entry(
     return entry
 
 
-def _open_of(state: State, plan: ChangesetOwner) -> list[Changeset]:
+def _open_changesets(state: State, plan: ChangesetOwner) -> list[Changeset]:
+    """Return the plan's open changesets in the order of starting."""
     changesets = (state.changesets.rows[changeset_id] for changeset_id in plan.changeset_ids)
     return [each for each in changesets if each.state is ChangesetState.OPEN]
 
 
-def _popped(state: State, changeset: Changeset) -> AnyChange:
-    """Take a changeset off its context's stack, wherever it is in there."""
+def _remove_from_context(state: State, changeset: Changeset) -> AnyChange:
+    """Return the change that removes a changeset from its context's stack. The context is deleted with its last
+    changeset.
+    """
     context = state.contexts.rows[changeset.context_id]
     active = tuple(each for each in context.active if each != changeset.changeset_id)
     return RowChanged(context, replace(context, active=active) if active else None)
 
 
 def _context(state: State, context_id: str, plan: ChangesetOwner) -> ContextRow | None:
+    """Return the context, or None if it has no open changeset. Raise if it belongs to another plan."""
     context = state.contexts.get(context_id)
     if context is not None and context.plan_id != plan.plan_id:
         raise InvalidArgument(f"context {context_id!r} belongs to another plan")
     return context
 
 
-def _recordable(state: State, command: RecordChange, plan: ChangesetOwner) -> Changeset:
+def _target_changeset(state: State, command: RecordChange, plan: ChangesetOwner) -> Changeset:
+    """Return the open changeset that the change goes to. Raise `NoActiveChangeset` if none is named and none is open.
+
+    A named changeset has to belong to the caller's context. A caller therefore cannot write into another's changeset by
+    mistake, even though both hold the same lease.
+    """
     if command.changeset_id is not None:
         return _open_changeset(state, command.changeset_id, plan, command.context_id)
     context = _context(state, command.context_id, plan)
@@ -236,6 +268,7 @@ def _recordable(state: State, command: RecordChange, plan: ChangesetOwner) -> Ch
 
 
 def _open_changeset(state: State, changeset_id: str, plan: ChangesetOwner, context_id: str) -> Changeset:
+    """Return the changeset if it is open and belongs to this plan and context; raise otherwise."""
     changeset = state.changesets.get(changeset_id)
     if changeset is None or (changeset.plan_id, changeset.context_id) != (plan.plan_id, context_id):
         raise NotFound(
@@ -246,17 +279,18 @@ def _open_changeset(state: State, changeset_id: str, plan: ChangesetOwner, conte
     return changeset
 
 
-def _find(state: State, changeset_id: str, origin: Origin) -> Changeset:
+def _find_changeset(state: State, changeset_id: str, origin: Origin) -> Changeset:
+    """Return the changeset if the session may see its plan's projects. Raise `NotFound` otherwise."""
     changeset = state.changesets.get(changeset_id)
     if changeset is None or not origin.sees(state.plans.rows[changeset.plan_id].projects):
         raise NotFound(f"there is no changeset {changeset_id!r} in this session's projects", changeset_id=changeset_id)
     return changeset
 
 
-def _content(
+def _given_content(
     body: bytes | int | None, digest: bytes | None, mode: int | None, what: str, origin: Origin
 ) -> Content | None:
-    """One side of a change: bytes that we keep, inline or uploaded, or only their digest."""
+    """Return one side of a change: bytes that the manager stores, inline or uploaded, or their digest alone."""
     if body is not None and digest is not None:
         raise InvalidArgument(f"{what} is given both as bytes and as a digest: give one")
     content = held_content(body, mode, origin) if body is not None else None
@@ -267,5 +301,5 @@ def _content(
 
 
 def held_content(body: bytes | int, mode: int | None, origin: Origin) -> Content:
-    """Bytes that we keep, inline or uploaded."""
+    """Return the content of bytes that the manager stores, inline or uploaded."""
     return Content(*origin.resolve_body(body), held=True, mode=mode)

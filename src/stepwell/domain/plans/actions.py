@@ -1,4 +1,9 @@
-"""The rules of actions: one name, one action; arguments are checked once, when the action is used."""
+"""The rules of actions: create, read, list and archive, and the binding of arguments to an action's parameters.
+
+Names of actions and actors are stored in canonical form, so that every spelling of a name finds the same action. An
+action is immutable except for its state and its count of uses. Parameters are checked once, when the action is created,
+and values once, when a plan is created; the values in a plan are therefore valid for the plan's whole life.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ from stepwell.domain.paging import take
 from stepwell.domain.patterns import matcher
 from stepwell.domain.plans.commands import ArchiveAction, CreateAction, GetAction, ListActions
 from stepwell.domain.plans.model import Action, ActionState, Argument, ArgumentType, ArgumentValue
-from stepwell.domain.plans.validations import joined
+from stepwell.domain.plans.validations import join_validations
 from stepwell.domain.replies import ActionFound, ActionPage, ActionSummary
 from stepwell.domain.state import State
 from stepwell.domain.verdict import Origin, RowChanged, Verdict, decides
@@ -26,11 +31,12 @@ _PYTHON_TYPES: dict[ArgumentType, tuple[type, ...]] = {
     ArgumentType.NUMBER: (int, float),
     ArgumentType.BOOLEAN: (bool,),
 }
+"""The Python types of each argument type. `bool` is an `int` in Python, so `_check_value` treats booleans apart."""
 
 
 @decides(CreateAction)
 def create_action(state: State, command: CreateAction, origin: Origin) -> Verdict:
-    """Create, and never overwrite: of many with one name, the first wins."""
+    """Create an action. An existing name is refused, not overwritten: the first of several concurrent callers wins."""
     name = canonical(command.name)
     if state.actions.get(name):
         raise AlreadyExists(f"action {name!r} exists already: choose another name, or use it", name=name)
@@ -55,21 +61,22 @@ def create_action(state: State, command: CreateAction, origin: Origin) -> Verdic
         state=ActionState.AVAILABLE,
         uses=0,
         created_at_ms=origin.now_ms,
+        # The command gets the next revision if it is accepted.
         revision=state.revision + 1,
-        validations=joined((), command.validations),
+        validations=join_validations((), command.validations),
     )
     return Verdict(ActionFound(action), (RowChanged(None, action),))
 
 
 @decides(GetAction)
 def get_action(state: State, command: GetAction, _origin: Origin) -> Verdict:
-    """One action by any spelling of its name."""
+    """Return one action. Any spelling of its name finds it."""
     return Verdict(ActionFound(find_action(state, command.name)))
 
 
 @decides(ListActions)
 def list_actions(state: State, command: ListActions, _origin: Origin) -> Verdict:
-    """Actions in order of name."""
+    """Return a page of actions in order of name."""
     page, cursor = take(state.actions.after(command.cursor), command.limit, lambda action: action.name)
     summaries = tuple(ActionSummary(each.name, each.state, each.reusable, each.uses) for each in page)
     return Verdict(ActionPage(summaries, cursor))
@@ -77,14 +84,14 @@ def list_actions(state: State, command: ListActions, _origin: Origin) -> Verdict
 
 @decides(ArchiveAction)
 def archive_action(state: State, command: ArchiveAction, _origin: Origin) -> Verdict:
-    """Make it unusable. Archiving twice is the same as once."""
+    """Make an action unusable for new plans. Archiving an archived action changes nothing."""
     action = find_action(state, command.name)
     archived = replace(action, state=ActionState.ARCHIVED)
     return Verdict(ActionFound(archived), (RowChanged(action, archived),))
 
 
 def find_action(state: State, name: str) -> Action:
-    """The action, or a refusal."""
+    """Return the action with the name, in any spelling. Raise `NotFound` if there is none."""
     action = state.actions.get(canonical(name))
     if action is None:
         raise NotFound(f"there is no action {canonical(name)!r}: create it first", name=canonical(name))
@@ -92,7 +99,7 @@ def find_action(state: State, name: str) -> Action:
 
 
 def usable_action(state: State, name: str) -> Action:
-    """The action, if it can still be used."""
+    """Return the action if a plan can be created from it. Raise `ActionUnavailable` if it is archived or spent."""
     action = find_action(state, name)
     if action.state is ActionState.ARCHIVED:
         raise ActionUnavailable(f"action {action.name!r} is archived", name=action.name)
@@ -102,7 +109,12 @@ def usable_action(state: State, name: str) -> Action:
 
 
 def bind(action: Action, given: Mapping[str, ArgumentValue]) -> dict[str, ArgumentValue]:
-    """The arguments that a plan gets: given or default, each within its bounds."""
+    """Return the arguments of a new plan: the given value or the default of each parameter, checked against its bounds.
+
+    An optional parameter without a value is left out of the result. Raise `InvalidArgument` for an unknown name, a
+    value of the wrong type or out of bounds, a required parameter without a value, and for values that are too long
+    together, because a plan has to fit into one reply.
+    """
     known = {argument.name for argument in action.arguments}
     if unknown := sorted(set(given) - known):
         raise InvalidArgument(
@@ -122,10 +134,15 @@ def bind(action: Action, given: Mapping[str, ArgumentValue]) -> dict[str, Argume
 
 
 _PLACEHOLDER = re2.compile(r"\{[A-Za-z0-9][A-Za-z0-9._/:-]*\}")
+"""The placeholder `{name}` of an argument; the name has the characters of a `Label`."""
 
 
 def render(template: str, arguments: Mapping[str, ArgumentValue]) -> str:
-    """Fill `{name}` placeholders. Unlike `str.format`, it reaches no attributes and leaves other braces alone."""
+    """Return the template with each `{name}` replaced by its argument.
+
+    Unlike `str.format` it reaches no attributes, leaves unknown names and other braces as they are, and does not
+    replace placeholders inside the values that it inserts. Raise `InvalidArgument` if the result is too long.
+    """
     parts: list[str] = []
     end = 0
     for match in _PLACEHOLDER.finditer(template):
@@ -139,10 +156,12 @@ def render(template: str, arguments: Mapping[str, ArgumentValue]) -> str:
 
 
 def _actor(name: str | None, what: str) -> str | None:
+    """Return the canonical form of an optional actor's name."""
     return canonical(name, what) if name is not None else None
 
 
 def _check_arguments(arguments: tuple[Argument, ...]) -> None:
+    """Raise `InvalidArgument` if two parameters clash, a pattern does not compile, or a default is out of bounds."""
     names = [argument.name for argument in arguments]
     positions = [argument.position for argument in arguments if argument.position is not None]
     if len(set(names)) < len(names):
@@ -157,6 +176,10 @@ def _check_arguments(arguments: tuple[Argument, ...]) -> None:
 
 
 def _check_value(argument: Argument, value: ArgumentValue) -> None:
+    """Raise `InvalidArgument` if the value is not of the parameter's type or not within its bounds.
+
+    NaN passes every comparison with a bound as false, so only finite numbers are accepted.
+    """
     what = f"argument {argument.name!r}"
     if isinstance(value, bool) != (argument.type is ArgumentType.BOOLEAN) or not isinstance(
         value, _PYTHON_TYPES[argument.type]

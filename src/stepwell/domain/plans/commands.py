@@ -1,4 +1,17 @@
-"""Commands on actions, plans, subplans and decisions."""
+"""Commands on actions, plans, subplans, merges and decisions: one frozen Struct for each request.
+
+The bounds of each field are part of its type, so that decoding a request checks them before a decider sees it. The
+`description` of a bound is the text of the refusal. Ids of new plans and decisions are chosen by the client, so that
+deciding needs no randomness and a request that is sent again creates nothing twice.
+
+Fields that many commands have:
+
+- `lease` is the token of the plan's lease. None means that the client has no token for this plan.
+- `expected_version`, if given, refuses the command unless the plan has this version (compare and set).
+
+Subclasses of `Read` change nothing, subclasses of `Write` are journaled, and subclasses of `Internal` are created by
+the manager alone and are not part of the protocol.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +21,22 @@ from msgspec import Meta, Struct, field
 
 from stepwell import limits
 from stepwell.domain import replies
-from stepwell.domain.bounded_types import Cursor, Identifier, Label, PageLimit, Positive, RawDigest, Sentence, Text
+from stepwell.domain.bounded_types import (
+    Body,
+    Cursor,
+    Identifier,
+    Label,
+    PageLimit,
+    Positive,
+    RawDigest,
+    Sentence,
+    Text,
+    UploadNumber,
+)
+from stepwell.domain.changesets.commands import PathText
+from stepwell.domain.changesets.paths import Mode
 from stepwell.domain.command_roots import Internal, Read, Write
+from stepwell.domain.plans.conflicts import Resolution
 from stepwell.domain.plans.model import (
     Argument,
     ArgumentValue,
@@ -21,7 +48,10 @@ from stepwell.domain.plans.model import (
 )
 from stepwell.domain.plans.validations import Validation, ValidationResult
 
-NameText = Annotated[str, Meta(min_length=1, max_length=200, description="a name has 1 to 200 characters")]
+NameText = Annotated[
+    str, Meta(min_length=1, max_length=limits.NAME_CHARS_MAX, description="a name has 1 to 200 characters")
+]
+"""A name as the client spells it. The deciders bring it into canonical form."""
 LeaseMs = Annotated[
     int,
     Meta(
@@ -30,10 +60,15 @@ LeaseMs = Annotated[
         description="a lease lasts 10 ms to 24 h, in milliseconds",
     ),
 ]
+"""The duration of a lease, in milliseconds."""
+Invariants = Annotated[
+    tuple[Sentence, ...], Meta(max_length=limits.INVARIANTS_MAX, description="give at most 64 invariants")
+]
 Proof = Annotated[
     dict[str, RawDigest | None],
     Meta(max_length=limits.ENTRIES_PER_PLAN_MAX, description="give the digest now found at each path"),
 ]
+"""The digest that the client found at each path after it changed the tree; None stands for "no file"."""
 
 
 Validations = Annotated[
@@ -46,10 +81,11 @@ ValidationResults = Annotated[
 RootText = Annotated[
     str, Meta(max_length=limits.PATH_CHARS_MAX, description="a root is a path of at most 4096 characters")
 ]
+"""The path of a tree, as the client names it. The manager stores it and never opens it."""
 
 
 class CreateAction(Write[replies.ActionFound], frozen=True):
-    """Create a template. An existing name is refused."""
+    """Create an action. An existing name is refused."""
 
     name: NameText
     description: Text
@@ -63,7 +99,7 @@ class CreateAction(Write[replies.ActionFound], frozen=True):
     arguments: Annotated[
         tuple[Argument, ...], Meta(max_length=limits.ARGUMENTS_MAX, description="give at most 64 arguments")
     ] = ()
-    invariants: Annotated[tuple[Sentence, ...], Meta(max_length=64, description="give at most 64 invariants")] = ()
+    invariants: Invariants = ()
     automation_profile: Label | None = None
     reusable: bool = True
     read_only: bool = False
@@ -71,20 +107,20 @@ class CreateAction(Write[replies.ActionFound], frozen=True):
 
 
 class GetAction(Read[replies.ActionFound], frozen=True):
-    """One action by name."""
+    """Read one action. Any spelling of its name finds it."""
 
     name: NameText
 
 
 class ListActions(Read[replies.ActionPage], frozen=True):
-    """Actions by name."""
+    """List actions in order of name, a page at a time."""
 
     limit: PageLimit = 100
     cursor: Cursor | None = None
 
 
 class ArchiveAction(Write[replies.ActionFound], frozen=True):
-    """Make an action unusable; its plans go on."""
+    """Make an action unusable for new plans. Its existing plans go on."""
 
     name: NameText
 
@@ -93,29 +129,30 @@ ArgumentValues = Annotated[
     dict[str, ArgumentValue], Meta(max_length=limits.ARGUMENTS_MAX, description="give at most 64 arguments")
 ]
 ProjectLinks = Annotated[
-    tuple[ProjectLink, ...], Meta(min_length=1, max_length=64, description="name 1 to 64 projects")
+    tuple[ProjectLink, ...],
+    Meta(min_length=1, max_length=limits.PROJECTS_PER_PLAN_MAX, description="name 1 to 64 projects"),
 ]
 
 
 class UseAction(Write[replies.PlanFound], frozen=True):
-    """Make a plan of an action."""
+    """Create a plan from an action, for one or more projects."""
 
     plan_id: Identifier
     action_name: NameText
     project_links: ProjectLinks
     arguments: ArgumentValues = field(default_factory=dict[str, ArgumentValue])
-    invariants: Annotated[tuple[Sentence, ...], Meta(max_length=64, description="give at most 64 invariants")] = ()
+    invariants: Invariants = ()
     validations: Validations = ()
 
 
 class GetPlan(Read[replies.PlanFound], frozen=True):
-    """One plan by id."""
+    """Read one plan. A plan with a project outside the session's scope does not exist for the session."""
 
     plan_id: Identifier
 
 
 class ListPlans(Read[replies.PlanPage], frozen=True):
-    """Plans of the session's projects."""
+    """List the plans of the session's projects in order of id. Each field that is given is a filter."""
 
     phase: Phase | None = None
     state: PlanState | None = None
@@ -126,7 +163,10 @@ class ListPlans(Read[replies.PlanPage], frozen=True):
 
 
 class StartPhase(Write[replies.PlanFound], frozen=True):
-    """Take the lease on a queued plan."""
+    """Start the queued phase of a plan and take the lease on the plan.
+
+    Naming the phase protects a caller that has not noticed that the plan has moved on.
+    """
 
     plan_id: Identifier
     phase: Phase
@@ -135,7 +175,10 @@ class StartPhase(Write[replies.PlanFound], frozen=True):
 
 
 class CompletePhase(Write[replies.PlanFound], frozen=True):
-    """Strategize or execute is done. The apply phase needs proof: `CompleteApply`."""
+    """Complete the strategize or the execute phase and give the lease back.
+
+    The apply phase needs a proof and has its own command, `CompleteApply`.
+    """
 
     plan_id: Identifier
     phase: Phase
@@ -144,7 +187,7 @@ class CompletePhase(Write[replies.PlanFound], frozen=True):
 
 
 class CompleteApply(Write[replies.PlanFound], frozen=True):
-    """Every entry is applied, and `proof` has the digest now found at each path."""
+    """Complete the apply phase: every change is in the tree, and `proof` has the digest found at each path."""
 
     plan_id: Identifier
     lease: Positive | None
@@ -155,7 +198,7 @@ class CompleteApply(Write[replies.PlanFound], frozen=True):
 
 
 class ConstrainApply(Write[replies.PlanFound], frozen=True):
-    """A required validation failed."""
+    """End the apply phase as constrained, because a required validation failed."""
 
     plan_id: Identifier
     lease: Positive | None
@@ -165,7 +208,7 @@ class ConstrainApply(Write[replies.PlanFound], frozen=True):
 
 
 class RollBackPlan(Write[replies.PlanFound], frozen=True):
-    """What an applied plan changed is undone, and `proof` has the digest now found at each path."""
+    """Record that the changes of an applied plan were undone; `proof` has the digest found at each path afterwards."""
 
     plan_id: Identifier
     reason: Sentence
@@ -174,7 +217,7 @@ class RollBackPlan(Write[replies.PlanFound], frozen=True):
 
 
 class FailPhase(Write[replies.PlanFound], frozen=True):
-    """The phase ended in an error."""
+    """End the present phase of a plan with an error."""
 
     plan_id: Identifier
     phase: Phase
@@ -184,7 +227,7 @@ class FailPhase(Write[replies.PlanFound], frozen=True):
 
 
 class AdvancePlan(Write[replies.PlanFound], frozen=True):
-    """Queue the next phase of a plan whose present one is complete."""
+    """Queue the next phase of a plan whose present phase is complete."""
 
     plan_id: Identifier
     phase: Phase
@@ -192,7 +235,7 @@ class AdvancePlan(Write[replies.PlanFound], frozen=True):
 
 
 class RenewLease(Write[replies.PlanFound], frozen=True):
-    """Keep a held lease for longer."""
+    """Extend the lease that the caller holds on a plan."""
 
     plan_id: Identifier
     lease: Positive | None
@@ -200,14 +243,17 @@ class RenewLease(Write[replies.PlanFound], frozen=True):
 
 
 class RetryPlan(Write[replies.PlanFound], frozen=True):
-    """Queue an errored phase again."""
+    """Queue an errored phase of a plan again."""
 
     plan_id: Identifier
     expected_version: Positive | None = None
 
 
 class RevertPlan(Write[replies.PlanFound], frozen=True):
-    """Back to strategize, at most three times."""
+    """Send a plan back to strategize. The number of reversions of a plan is bounded.
+
+    The changes that the plan recorded until then no longer count; its children are cancelled.
+    """
 
     plan_id: Identifier
     reason: Sentence
@@ -215,7 +261,7 @@ class RevertPlan(Write[replies.PlanFound], frozen=True):
 
 
 class CancelPlan(Write[replies.PlanFound], frozen=True):
-    """End a plan and its children, for good."""
+    """End a plan and all its descendants, for good."""
 
     plan_id: Identifier
     reason: Sentence = ""
@@ -223,7 +269,10 @@ class CancelPlan(Write[replies.PlanFound], frozen=True):
 
 
 class SubplanSpec(Struct, frozen=True, array_like=True):
-    """A child to be: an action to use, under an alias that its siblings can depend on."""
+    """The declaration of one child: the action to use, and an alias by which siblings can depend on it.
+
+    Without `project_links` the child works on the projects of its parent.
+    """
 
     alias: Label
     plan_id: Identifier
@@ -231,13 +280,19 @@ class SubplanSpec(Struct, frozen=True, array_like=True):
     arguments: ArgumentValues = field(default_factory=dict[str, ArgumentValue])
     project_links: Annotated[
         tuple[ProjectLink, ...],
-        Meta(max_length=64, description="name at most 64 projects; none: the parent's"),
+        Meta(max_length=limits.PROJECTS_PER_PLAN_MAX, description="name at most 64 projects; none: the parent's"),
     ] = ()
-    depends_on: Annotated[tuple[Label, ...], Meta(max_length=64, description="give at most 64 aliases")] = ()
+    depends_on: Annotated[
+        tuple[Label, ...], Meta(max_length=limits.DEPENDENCIES_MAX, description="give at most 64 aliases")
+    ] = ()
 
 
 class DeclareSubplans(Write[replies.PlanFound], frozen=True):
-    """Make the children of a plan that is executing."""
+    """Create the children of a plan that is executing, all at once.
+
+    `max_parallel` bounds the children that run at the same time. `retries` is the number of times that each failed
+    child is queued again. With `fail_fast` the first failed child cancels the others.
+    """
 
     plan_id: Identifier
     lease: Positive | None
@@ -256,8 +311,79 @@ class DeclareSubplans(Write[replies.PlanFound], frozen=True):
     ] = 0
 
 
+class StartReady(Write[replies.ReadyStarted], frozen=True):
+    """Take the lease on the first child, in declared order, that is ready to be worked on.
+
+    With `straight` a new child goes directly to its execute phase, for children that need no strategy of their own.
+    """
+
+    plan_id: Identifier  # of the parent
+    lease_ms: LeaseMs = limits.LEASE_MS
+    straight: bool = False
+
+
+class ProceedPlan(Write[replies.PlanFound], frozen=True):
+    """Complete strategize and start execute under a new lease of the same caller, in one step."""
+
+    plan_id: Identifier
+    lease: Positive | None
+    lease_ms: LeaseMs = limits.LEASE_MS
+    expected_version: Positive | None = None
+
+
+class ConflictFound(Struct, frozen=True, array_like=True):
+    """A conflict that the client's merge found: a path, and the child that changed it.
+
+    The contents are not sent. The manager takes them from the entries that the plans recorded.
+    """
+
+    path: PathText
+    plan_id: Identifier  # of the child
+
+
+class RecordMerge(Write[replies.PlanFound], frozen=True):
+    """Record that the changes of finished children are merged: into a closed changeset of the parent, and conflicts.
+
+    `changeset_id` is None if the merge changed nothing.
+    """
+
+    plan_id: Identifier
+    lease: Positive | None
+    children: Annotated[
+        tuple[Identifier, ...],
+        Meta(max_length=limits.SUBPLANS_MAX, description="name the children that executed, in declared order"),
+    ]
+    changeset_id: Identifier | None = None
+    conflicts: Annotated[
+        tuple[ConflictFound, ...],
+        Meta(max_length=limits.CONFLICTS_MAX, description="a merge has at most 500 conflicts: merge fewer children"),
+    ] = ()
+
+
+class ResolveConflict(Write[replies.PlanFound], frozen=True):
+    """Choose the content of a path at which children conflict.
+
+    `changeset_id` is the id of a new changeset, which gets the change that the choice makes. `mode` is the mode of the
+    body; None keeps the present mode. `alias`, if given, has to be the child of the first open conflict at the path.
+    """
+
+    plan_id: Identifier
+    lease: Positive | None
+    path: PathText
+    changeset_id: Identifier
+    resolution: Resolution
+    body: Body | UploadNumber | None = None
+    mode: Mode | None = None
+    alias: Label | None = None
+
+    @property
+    def inline(self) -> tuple[int, ...]:
+        """The sizes of the bodies that the command carries inside its frame."""
+        return (len(self.body),) if isinstance(self.body, bytes) else ()
+
+
 class RecordDecision(Write[replies.DecisionFound], frozen=True):
-    """Add to a plan's tree of decisions."""
+    """Add a decision to a plan's tree of decisions."""
 
     plan_id: Identifier
     decision_id: Identifier
@@ -270,7 +396,7 @@ class RecordDecision(Write[replies.DecisionFound], frozen=True):
 
 
 class ListDecisions(Read[replies.DecisionPage], frozen=True):
-    """A plan's decisions."""
+    """List a plan's decisions in the order of recording."""
 
     plan_id: Identifier
     limit: PageLimit = 100
@@ -278,30 +404,36 @@ class ListDecisions(Read[replies.DecisionPage], frozen=True):
 
 
 class EndSession(Internal[replies.SessionEnded], frozen=True):
-    """The owner of these leases is gone."""
+    """Take back all leases of a session that has ended."""
 
     session_id: Identifier
 
 
 class KeepLeases(Internal[replies.LeasesKept], frozen=True):
-    """Leases that were held at one moment last at least until another: there was no manager to renew them."""
+    """Extend the leases that were held at `held_at_ms` to at least `until_ms`.
+
+    The manager issues it after a restart, because sessions could not renew their leases while no manager was running.
+    """
 
     held_at_ms: int
     until_ms: int
 
 
 class ExpireLeases(Internal[replies.SessionEnded], frozen=True):
-    """Take back every lease whose time is over."""
+    """Take back the leases that have expired. The manager issues it when the first of them is due."""
 
 
 class ForgetPlans(Internal[replies.PlansForgotten], frozen=True):
-    """Drop the trees whose root ended before then, and all but so many of those that ended last."""
+    """Delete trees of plans that are over: those that ended before `before_ms`, and the oldest beyond the `keep`
+    newest.
+    """
 
     keep: int
     before_ms: int
 
 
 PlanRead = GetAction | ListActions | GetPlan | ListPlans | ListDecisions
+"""All commands of this subject that change nothing."""
 PlanWrite = (
     CreateAction
     | ArchiveAction
@@ -319,4 +451,9 @@ PlanWrite = (
     | CancelPlan
     | DeclareSubplans
     | RecordDecision
+    | StartReady
+    | ProceedPlan
+    | RecordMerge
+    | ResolveConflict
 )
+"""All commands of this subject that a client can send to change plans."""

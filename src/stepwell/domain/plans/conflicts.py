@@ -1,7 +1,8 @@
-"""Conflicts of a merge as values: what two sides made of one path, kept until somebody chooses.
+"""Conflicts of a merge as values: the contents that the sides left at one path, kept until one of them is chosen.
 
-All conflicts of one path are kept against the same `ours`: from the first on, nothing more is merged there, so that no
-choice drops what a later child did. They are resolved in declared order, and what is chosen is `ours` for the next.
+All conflicts of one path are recorded against the same `ours`. After the first conflict of a path nothing more is
+merged there, so that no choice drops the work of a later child. The conflicts of a path are resolved in declared order,
+and the chosen content becomes `ours` of the next conflict.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from stepwell.domain.changesets.model import Content
 
 
 class ConflictState(StrEnum):
-    """Whether somebody has chosen."""
+    """A conflict is open until a resolution is recorded, and never opens again."""
 
     OPEN = "open"
     RESOLVED = "resolved"
 
 
 class Resolution(StrEnum):
-    """What was chosen: what is merged so far, what the child left, or something else."""
+    """The choice that resolves a conflict: `ours`, the content merged so far; `theirs`, the child's content; or a new
+    body.
+    """
 
     ACCEPT_OURS = "accept_ours"
     ACCEPT_THEIRS = "accept_theirs"
@@ -29,7 +32,12 @@ class Resolution(StrEnum):
 
 
 class MergeConflict(Struct, frozen=True, array_like=True):
-    """A path of which a child made something that does not fit what is there. None for "no file"."""
+    """A path at which the content that a child left does not fit the content that is merged so far.
+
+    `base` is the content that the child found, `ours` the content that is merged so far, `theirs` the content that the
+    child left; None stands for "no file". `plan_id` and `alias` name the child. `chosen` is the content of the
+    resolution.
+    """
 
     path: str
     plan_id: str  # of the child
@@ -48,7 +56,10 @@ class MergeConflict(Struct, frozen=True, array_like=True):
 
 
 class Merge(Struct, frozen=True, array_like=True):
-    """Which children were merged, in declared order, and the changeset that has what came of it."""
+    """The record of a merge: the merged children in declared order, and the changeset with the result.
+
+    `changeset_id` is None if the children changed nothing.
+    """
 
     at_ms: int
     attempt: int

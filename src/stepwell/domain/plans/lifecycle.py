@@ -1,6 +1,9 @@
-"""The life of a plan, as data: four tables from (event, position) to position.
+"""The lifecycle of a plan as data: four tables that map (event, position) to the next position.
 
-What is not in a table is illegal. The exhaustive test and the diagram in ARCHITECTURE.md come from them.
+A pair that is not in a table is illegal. The tables are the single source of the lifecycle: `transitions.transition`
+looks events up in them, the exhaustive test tries every event at every position against them, and the diagram in
+ARCHITECTURE.md is generated from them. The four tables are disjoint and differ in their side effects: `RETRY` and
+`REVERSION` begin another attempt, `PROGRESS` and `ROLLBACK` do not.
 """
 
 from __future__ import annotations
@@ -16,7 +19,10 @@ _ERRORED, _CANCELLED = PlanState.ERRORED, PlanState.CANCELLED
 
 
 class PlanEvent(StrEnum):
-    """What can happen to a plan."""
+    """The events that can change the position of a plan.
+
+    The names of the events for one phase are built from a verb and the phase, such as `start_execute`.
+    """
 
     START_STRATEGIZE = "start_strategize"
     START_EXECUTE = "start_execute"
@@ -46,13 +52,16 @@ POSITIONS = tuple(
     if phase is Phase.APPLY or state not in {PlanState.APPLIED, PlanState.CONSTRAINED}
     if (phase, state) != (Phase.APPLY, _COMPLETE)
 )
-"""Every position that a plan can be in. An apply ends in `applied` or `constrained`, never in `complete`."""
+"""Every position that a plan can have. An apply ends in `applied` or `constrained`, never in `complete`."""
 
 START = Position(Phase.STRATEGIZE, _QUEUED)
+"""The position of a new plan."""
 TERMINAL = frozenset({Position(phase, _CANCELLED) for phase in Phase} | {Position(Phase.APPLY, PlanState.APPLIED)})
+"""The positions that a plan never leaves. An applied plan can still be rolled back, which does not move it."""
 
 
 def _each_phase(verb: str, source: PlanState, target: PlanState) -> dict[tuple[PlanEvent, Position], Position]:
+    """Return the entries of a table for an event that exists once for each phase."""
     return {(PlanEvent(f"{verb}_{phase}"), Position(phase, source)): Position(phase, target) for phase in Phase}
 
 
@@ -60,6 +69,7 @@ _APPLYING = Position(Phase.APPLY, _PROCESSING)
 
 PROGRESS: Table = {
     **_each_phase("start", _QUEUED, _PROCESSING),
+    # This adds (complete_apply, apply/processing) too; the entry below overwrites it, because an apply ends as applied.
     **_each_phase("complete", _PROCESSING, _COMPLETE),
     **_each_phase("fail", _PROCESSING, _ERRORED),
     (PlanEvent.COMPLETE_APPLY, _APPLYING): Position(Phase.APPLY, PlanState.APPLIED),
@@ -69,22 +79,25 @@ PROGRESS: Table = {
     **{(PlanEvent.RENEW_LEASE, Position(p, _PROCESSING)): Position(p, _PROCESSING) for p in Phase},
     **{(PlanEvent.CANCEL_PLAN, at): Position(at.phase, _CANCELLED) for at in POSITIONS if at not in TERMINAL},
 }
-"""Forwards, or out."""
+"""The events that move a plan forward or cancel it."""
 
 RETRY: Table = {
     **{(PlanEvent.RETRY_PLAN, Position(p, _ERRORED)): Position(p, _QUEUED) for p in Phase},
     **{(PlanEvent.LOSE_LEASE, Position(p, _PROCESSING)): Position(p, _QUEUED) for p in Phase},
 }
-"""The same phase again, as another attempt."""
+"""The events that queue the same phase again, as another attempt."""
 
 REVERSION: Table = {
     (PlanEvent.REVERT_PLAN, at): START for at in POSITIONS if at.phase is not Phase.STRATEGIZE and at not in TERMINAL
 }
-"""Back to the beginning, as another attempt."""
+"""The events that lead back to the start, as another attempt."""
 
 _APPLIED = Position(Phase.APPLY, PlanState.APPLIED)
 
-UNDOING: Table = {(PlanEvent.ROLL_BACK_PLAN, _APPLIED): _APPLIED}
-"""What was applied is undone. It was applied all the same: the plan is over, and stays where it is."""
+ROLLBACK: Table = {(PlanEvent.ROLL_BACK_PLAN, _APPLIED): _APPLIED}
+"""The event that undoes an applied plan. The plan stays `applied`, because it was: only its `rolled_back` field
+changes.
+"""
 
-LEGAL: Table = {**PROGRESS, **RETRY, **REVERSION, **UNDOING}
+LEGAL: Table = {**PROGRESS, **RETRY, **REVERSION, **ROLLBACK}
+"""All four tables as one."""

@@ -1,9 +1,13 @@
-"""The rules of merging: what finished children changed becomes their parent's, once for each attempt, or a conflict.
+"""The rules of merging: the changes of finished children become changes of their parent, or conflicts.
 
-The merge itself is made by whoever executes the parent, who has the bytes. Here it is held to what the children
-recorded: every child that executed is in it, in declared order, and the contents of a conflict are those of their
-entries, so that their bodies are there as long as the tree of plans. What the strategies mean is said at
-`MergeStrategy`.
+The client that executes the parent computes the merge, because it has the bytes and the manager never reads them. The
+manager checks the result against the entries that the children recorded:
+
+- every child that executed is part of the merge, in declared order;
+- a merge is recorded once for each attempt;
+- the contents of a conflict are those of the recorded entries, so that their bodies stay stored as long as the plans.
+
+The meaning of each strategy is documented at `MergeStrategy`.
 """
 
 from __future__ import annotations
@@ -13,15 +17,21 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from stepwell import limits
-from stepwell.domain.changesets.mode import check_mode
 from stepwell.domain.changesets.model import ChangesetState, Content, is_same
 from stepwell.domain.changesets.net_changes import NetChange
-from stepwell.domain.changesets.rules import counting, held_content, net_of, new_changeset, new_entry
+from stepwell.domain.changesets.paths import check_mode
+from stepwell.domain.changesets.rules import (
+    closed_changesets,
+    held_content,
+    net_changes_of,
+    new_changeset,
+    new_entry,
+)
 from stepwell.domain.leases import require_executing
+from stepwell.domain.plans.commands import ConflictFound, RecordMerge, ResolveConflict
 from stepwell.domain.plans.conflicts import ConflictState, Merge, MergeConflict, Resolution
 from stepwell.domain.plans.model import MergeStrategy, Plan, Subplans
 from stepwell.domain.plans.plan_tree import children, has_executed, require_children_finished
-from stepwell.domain.plans.subplan_commands import ConflictFound, RecordMerge, ResolveConflict
 from stepwell.domain.replies import PlanFound
 from stepwell.domain.state import State
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, decides
@@ -35,13 +45,17 @@ from stepwell.errors import (
     StepTooLarge,
 )
 
-TOOL = "merge"
-"""Who made the change that resolves a conflict."""
+MERGE_TOOL = "merge"
+"""The tool that is recorded with a change that a merge or a resolution made, in place of a child's tool."""
 
 
 @decides(RecordMerge)
 def record_merge(state: State, command: RecordMerge, origin: Origin) -> Verdict:
-    """Keep which children were merged, and what somebody has to choose."""
+    """Record the merged children and the conflicts that are left to be resolved. Needs the parent's lease.
+
+    Raise `Conflict` if other children executed than the caller merged, for instance because one finished meanwhile. The
+    caller then reads them again and repeats the merge.
+    """
     plan = require_executing(state, command.plan_id, command.lease, origin)
     if plan.subplans is None:
         raise PlanNotReady(f"plan {plan.plan_id!r} has no children to merge: declare_subplans makes them")
@@ -55,7 +69,7 @@ def record_merge(state: State, command: RecordMerge, origin: Origin) -> Verdict:
             "that were merged: read them again, and merge them in declared order"
         )
     _require_closed(state, plan, command.changeset_id)
-    conflicts = _conflicts(state, plan, plan.subplans, executed, command.conflicts)
+    conflicts = _merge_conflicts(state, plan, plan.subplans, executed, command.conflicts)
     merge = Merge(origin.now_ms, plan.attempt, command.children, command.changeset_id)
     after = replace(plan, merged=merge, conflicts=conflicts)
     return Verdict(PlanFound(after), (RowChanged(plan, after),))
@@ -63,13 +77,17 @@ def record_merge(state: State, command: RecordMerge, origin: Origin) -> Verdict:
 
 @decides(ResolveConflict)
 def resolve_conflict(state: State, command: ResolveConflict, origin: Origin) -> Verdict:
-    """Choose for the first open conflict of a path; what that changes is a closed changeset of its own."""
+    """Choose a content for the first open conflict of a path, and record the change in a closed changeset of its own.
+
+    If the chosen content is the present one, no changeset is recorded. `current` is computed from the recorded changes
+    and not taken from the conflict, because the plan may have changed the path after the merge.
+    """
     plan = require_executing(state, command.plan_id, command.lease, origin)
     index, conflict = _first_open(plan, command.path, command.alias)
-    there = net_of(state, plan, plan.attempt, only=command.path).get(command.path)
-    current = there.after if there else conflict.ours
-    chosen = _chosen(command, conflict, current, origin)
-    done = replace(
+    merged_so_far = net_changes_of(state, plan, plan.attempt, only=command.path).get(command.path)
+    current = merged_so_far.after if merged_so_far else conflict.ours
+    chosen = _chosen_content(command, conflict, current, origin)
+    resolved = replace(
         conflict,
         ours=current,
         state=ConflictState.RESOLVED,
@@ -77,19 +95,19 @@ def resolve_conflict(state: State, command: ResolveConflict, origin: Origin) -> 
         chosen=chosen,
         resolved_at_ms=origin.now_ms,
     )
-    # What is chosen is what the next child of this path is held against.
-    behind = (replace(each, ours=chosen) if each.path == done.path else each for each in plan.conflicts[index + 1 :])
-    after = replace(plan, conflicts=(*plan.conflicts[:index], done, *behind))
+    # The chosen content is `ours` for the next conflict of the same path.
+    later = (replace(each, ours=chosen) if each.path == resolved.path else each for each in plan.conflicts[index + 1 :])
+    after = replace(plan, conflicts=(*plan.conflicts[:index], resolved, *later))
     if is_same(current, chosen):
         return Verdict(PlanFound(after), (RowChanged(plan, after),))
     after = replace(after, changeset_ids=(*plan.changeset_ids, command.changeset_id))
-    recorded = _recorded(state, plan, command, NetChange(command.path, current, chosen), origin)
+    recorded = _resolution_changeset(state, plan, command, NetChange(command.path, current, chosen), origin)
     bodies = {chosen.digest: command.body} if chosen and isinstance(command.body, bytes) else {}
     return Verdict(PlanFound(after), (*recorded, RowChanged(plan, after)), bodies=bodies)
 
 
 def require_resolved(plan: Plan) -> None:
-    """Refuse to go on while somebody has to choose."""
+    """Raise `MergeConflicts`, with the paths, if the plan has open conflicts."""
     if conflicts := plan.open_conflicts:
         raise MergeConflicts(
             f"plan {plan.plan_id!r} has {len(conflicts)} open conflicts, the first at {conflicts[0].path!r} with child "
@@ -100,19 +118,22 @@ def require_resolved(plan: Plan) -> None:
 
 
 def require_merged(state: State, plan: Plan) -> None:
-    """Refuse to complete a parent without what its children changed."""
+    """Raise if a parent would complete its execution without the changes of its children, or with open conflicts.
+
+    A child that executed and changed nothing need not be merged.
+    """
     require_resolved(plan)
     if plan.merged is not None:
         return
     for child in children(state, plan):
-        if has_executed(child) and counting(state, child, child.executed_attempt):
+        if has_executed(child) and closed_changesets(state, child, child.executed_attempt):
             raise PlanNotReady(
                 f"what child {child.plan_id!r} changed is not merged: merge the children first", plan_id=child.plan_id
             )
 
 
 def _require_closed(state: State, plan: Plan, changeset_id: str | None) -> None:
-    """Refuse a changeset that does not count."""
+    """Raise unless the changeset is a closed one of the plan's present attempt: no other changeset counts."""
     if changeset_id is None:
         return
     changeset = state.changesets.get(changeset_id)
@@ -124,10 +145,15 @@ def _require_closed(state: State, plan: Plan, changeset_id: str | None) -> None:
         raise PlanNotReady(f"changeset {changeset_id!r} is {changeset.state}: close it first")
 
 
-def _conflicts(
+def _merge_conflicts(
     state: State, plan: Plan, subplans: Subplans, executed: dict[str, Plan], found: Sequence[ConflictFound]
 ) -> tuple[MergeConflict, ...]:
-    """The conflicts with their contents, which the entries of the plan and its children have."""
+    """Return the conflicts that the caller found, with their contents from the recorded entries.
+
+    The caller sends only paths and children. Its own copies of the contents are not trusted, so that a conflict can
+    only name bodies that are stored. With `fail_on_conflict` any conflict refuses the merge; with `last_wins` there are
+    none, so a caller that reports one has made a mistake.
+    """
     if not found:
         return ()
     if subplans.merge is MergeStrategy.FAIL_ON_CONFLICT:
@@ -139,11 +165,11 @@ def _conflicts(
         )
     if subplans.merge is MergeStrategy.LAST_WINS:
         raise InvalidArgument("with merge='last_wins' there are no conflicts: the later child's content is taken")
-    _check_found(executed, found)
+    _check_conflict_order(executed, found)
     concerned = {each.plan_id: executed[each.plan_id] for each in found}
-    _require_step(state, plan, concerned.values())
-    ours = net_of(state, plan, plan.attempt)
-    theirs = {plan_id: net_of(state, child, child.executed_attempt) for plan_id, child in concerned.items()}
+    _require_bounded_work(state, plan, concerned.values())
+    ours = net_changes_of(state, plan, plan.attempt)
+    theirs = {plan_id: net_changes_of(state, child, child.executed_attempt) for plan_id, child in concerned.items()}
     aliases = {child.plan_id: child.alias for child in subplans.children}
     return tuple(
         _conflict(each, aliases[each.plan_id], ours.get(each.path), theirs[each.plan_id].get(each.path))
@@ -151,8 +177,10 @@ def _conflicts(
     )
 
 
-def _check_found(executed: dict[str, Plan], found: Sequence[ConflictFound]) -> None:
-    """Refuse conflicts with nobody, twice or out of order."""
+def _check_conflict_order(executed: dict[str, Plan], found: Sequence[ConflictFound]) -> None:
+    """Raise `InvalidArgument` if a conflict names a child that was not merged, occurs twice or is out of declared
+    order.
+    """
     places = {plan_id: place for place, plan_id in enumerate(executed)}
     for each in found:
         if each.plan_id not in places:
@@ -162,11 +190,11 @@ def _check_found(executed: dict[str, Plan], found: Sequence[ConflictFound]) -> N
         raise InvalidArgument("give each conflict once, in the declared order of the children")
 
 
-def _require_step(state: State, plan: Plan, concerned: Iterable[Plan]) -> None:
-    """Refuse what would hold the loop."""
-    entries = sum(each.entry_count for each in counting(state, plan, plan.attempt))
+def _require_bounded_work(state: State, plan: Plan, concerned: Iterable[Plan]) -> None:
+    """Raise `StepTooLarge` if the net changes of the plans involved would occupy the manager's loop for too long."""
+    entries = sum(each.entry_count for each in closed_changesets(state, plan, plan.attempt))
     for child in concerned:
-        entries += sum(each.entry_count for each in counting(state, child, child.executed_attempt))
+        entries += sum(each.entry_count for each in closed_changesets(state, child, child.executed_attempt))
     if entries > limits.ENTRIES_PER_PLAN_MAX:
         raise StepTooLarge(
             f"the plans that are in conflict have {entries} entries, at most {limits.ENTRIES_PER_PLAN_MAX} can be "
@@ -175,10 +203,15 @@ def _require_step(state: State, plan: Plan, concerned: Iterable[Plan]) -> None:
 
 
 def _conflict(found: ConflictFound, alias: str, ours: NetChange | None, theirs: NetChange | None) -> MergeConflict:
+    """Return one conflict with its three contents.
+
+    Raise `InvalidArgument` if the child did not change the path, or if a content was recorded by its digest alone:
+    without its bytes a reader could not choose.
+    """
     if theirs is None:
         raise InvalidArgument(f"child {alias!r} did not change {found.path!r}, so there is no conflict with it")
-    there = ours.after if ours else theirs.before
-    conflict = MergeConflict(found.path, found.plan_id, alias, theirs.before, there, theirs.after)
+    merged_so_far = ours.after if ours else theirs.before
+    conflict = MergeConflict(found.path, found.plan_id, alias, theirs.before, merged_so_far, theirs.after)
     for side in (conflict.base, conflict.ours, conflict.theirs):
         if side is not None and not side.held:
             raise InvalidArgument(
@@ -189,7 +222,10 @@ def _conflict(found: ConflictFound, alias: str, ours: NetChange | None, theirs: 
 
 
 def _first_open(plan: Plan, path: str, alias: str | None) -> tuple[int, MergeConflict]:
-    """The conflict of a path that comes first in declared order, and its place."""
+    """Return the first open conflict of a path in declared order, with its index.
+
+    `alias`, if given, has to be that conflict's child. It protects a caller that has seen an older list of conflicts.
+    """
     for index, conflict in enumerate(plan.conflicts):
         if conflict.path == path and conflict.is_open:
             if alias not in {None, conflict.alias}:
@@ -200,9 +236,13 @@ def _first_open(plan: Plan, path: str, alias: str | None) -> tuple[int, MergeCon
     raise NotFound(f"plan {plan.plan_id!r} has no open conflict at {path!r}", path=path)
 
 
-def _chosen(
+def _chosen_content(
     command: ResolveConflict, conflict: MergeConflict, current: Content | None, origin: Origin
 ) -> Content | None:
+    """Return the content that the resolution chooses; None stands for "no file".
+
+    A new body has the mode that the caller gives, or else the mode of the present content or of the child's content.
+    """
     if (command.resolution is Resolution.BODY) != (command.body is not None):
         raise InvalidArgument("give a body with resolution='body', and with no other")
     if command.body is None:
@@ -216,10 +256,13 @@ def _chosen(
     return content
 
 
-def _recorded(
+def _resolution_changeset(
     state: State, plan: Plan, command: ResolveConflict, change: NetChange, origin: Origin
 ) -> tuple[AnyChange, ...]:
-    """A changeset with the one change, closed as soon as it was opened."""
+    """Return the changes that create a closed changeset with the one change of a resolution.
+
+    The changeset is its own context, so that the contexts of clients that record at the same time stay as they are.
+    """
     opened = new_changeset(state, plan, command.changeset_id, command.changeset_id, origin)
     entry = new_entry(
         state,
@@ -229,7 +272,7 @@ def _recorded(
         source_path=None,
         before=change.before,
         after=change.after,
-        tool=TOOL,
+        tool=MERGE_TOOL,
     )
     closed = replace(opened, state=ChangesetState.CLOSED, entry_count=1, ended_at_ms=origin.now_ms)
     return RowChanged(None, opened), RowChanged(None, entry), RowChanged(opened, closed)

@@ -1,4 +1,13 @@
-"""Actions and plans as values. An action is a template; using it gives a plan, which walks through phases."""
+"""The stored values of the subject: actions, plans and decisions, with their parts.
+
+All values are frozen. A change of a plan is a new `Plan`; the old and the new value together are the `RowChanged` that
+the state applies, the store writes and the watchers receive. Values that a client sends (`Argument`, `ProjectLink`) are
+checked when they are created, so that an instance that exists is valid. The other values are created by the deciders
+alone and need no checks of their own.
+
+Structs with `array_like=True` are stored and sent as arrays: a new field goes to the end and has a default, because a
+row that an earlier version wrote has fewer elements.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +21,11 @@ from stepwell import limits
 from stepwell.domain.bounded_types import Identifier, Label, ProjectName, Text
 from stepwell.domain.checks import check, checked, require_instance
 from stepwell.domain.plans.conflicts import Merge, MergeConflict
-from stepwell.domain.plans.ending import Applied, Constrained, RolledBack
-from stepwell.domain.plans.validations import Validation
+from stepwell.domain.plans.validations import Validation, ValidationResult
 from stepwell.errors import InvalidArgument
 
 ArgumentValue = str | int | float | bool
+"""The values that an argument of an action can have."""
 
 
 PatternText = Annotated[
@@ -29,14 +38,14 @@ ArgumentPosition = Annotated[
 
 
 class ActionState(StrEnum):
-    """Whether an action may be used."""
+    """An archived action cannot be used for new plans. Its existing plans are not affected."""
 
     AVAILABLE = "available"
     ARCHIVED = "archived"
 
 
 class ArgumentType(StrEnum):
-    """What an argument's value is."""
+    """The type of an argument's value. A boolean is never accepted as an integer, nor the other way round."""
 
     STRING = "string"
     INTEGER = "integer"
@@ -46,7 +55,12 @@ class ArgumentType(StrEnum):
 
 @checked
 class Argument(Struct, frozen=True, kw_only=True):
-    """A parameter of an action. `pattern` is an RE2 expression: linear in time, whatever it is."""
+    """A parameter of an action.
+
+    `minimum` and `maximum` bound a number, both inclusive. `pattern` is an RE2 expression that a string has to match as
+    a whole; RE2 takes linear time for every pattern, so a client cannot block the manager with one. `position` is the
+    place of the argument in a command line; the manager only checks that no two arguments have the same one.
+    """
 
     name: Label
     type: ArgumentType = ArgumentType.STRING
@@ -58,6 +72,7 @@ class Argument(Struct, frozen=True, kw_only=True):
     position: ArgumentPosition | None = None
 
     def __post_init__(self) -> None:
+        """Check the bounds that types cannot express: finite numbers, and a minimum that is not above the maximum."""
         check(self)
         for bound in (self.minimum, self.maximum):
             require_instance(bound, (int, float, type(None)), "minimum and maximum are numbers")
@@ -69,7 +84,11 @@ class Argument(Struct, frozen=True, kw_only=True):
 
 
 class Action(Struct, frozen=True, array_like=True):
-    """A reusable template for plans."""
+    """A template for plans: texts with placeholders, actors, arguments, invariants and validations.
+
+    The manager stores the actors and the automation profile without interpreting them. They are for the programs that
+    work on the plans. `uses` counts the plans that were created; `revision` is the revision that created the action.
+    """
 
     name: str
     description: str
@@ -97,12 +116,12 @@ class Action(Struct, frozen=True, array_like=True):
 
     @property
     def spent(self) -> bool:
-        """Used once, and not to be used twice."""
+        """True if the action is not reusable and a plan was created from it already."""
         return not self.reusable and self.uses > 0
 
 
 class Phase(StrEnum):
-    """What a plan is busy with."""
+    """The three phases of a plan, in order: find a strategy, execute it, apply the changes to a tree."""
 
     STRATEGIZE = "strategize"
     EXECUTE = "execute"
@@ -110,7 +129,7 @@ class Phase(StrEnum):
 
 
 class PlanState(StrEnum):
-    """How far it is with that. `applied` and `constrained` are for the apply phase only."""
+    """The state of a plan within its phase. `applied` and `constrained` occur in the apply phase only."""
 
     QUEUED = "queued"
     PROCESSING = "processing"
@@ -122,7 +141,7 @@ class PlanState(StrEnum):
 
 
 class Position(NamedTuple):
-    """Where a plan stands."""
+    """The phase and the state of a plan together. The tables of `lifecycle` map positions to positions."""
 
     phase: Phase
     state: PlanState
@@ -132,7 +151,12 @@ class Position(NamedTuple):
 
 
 class Lease(Struct, frozen=True, array_like=True):
-    """The right to work on a plan. Whoever shows another token than the current one is refused."""
+    """The right to work on a plan until `expires_at_ms`.
+
+    A request has to show the token of the current lease; a request with another token is refused. The token, not the
+    session, is the credential: the holder may pass it on to another process. `session_id` is the session that was
+    granted the lease. When this session ends, the plan loses the lease.
+    """
 
     token: int
     session_id: str
@@ -141,7 +165,7 @@ class Lease(Struct, frozen=True, array_like=True):
 
 @checked
 class ProjectLink(Struct, frozen=True):
-    """A project that a plan works on."""
+    """A project that a plan works on. A plan whose links are all read-only is read-only itself."""
 
     project: ProjectName
     alias: Label | None = None
@@ -152,14 +176,19 @@ class ProjectLink(Struct, frozen=True):
 
 
 class Invariant(Struct, frozen=True, array_like=True):
-    """A sentence that has to stay true, and where it came from."""
+    """A sentence that the work on a plan has to keep true. `source` says whether the action or the plan declared it.
+
+    A child inherits the invariants of its parent.
+    """
 
     text: Text
     source: Label
 
 
 class PlanFault(Struct, frozen=True, array_like=True):
-    """Something that went wrong, kept as long as its plan."""
+    """An error of a plan, with the phase and the attempt in which it occurred. Errors are only appended, never
+    removed.
+    """
 
     at_ms: int
     phase: Phase
@@ -168,7 +197,13 @@ class PlanFault(Struct, frozen=True, array_like=True):
 
 
 class SubplanMode(StrEnum):
-    """In which order children may run."""
+    """The order in which the children of a plan may run.
+
+    - `sequential`: a child starts when every child declared before it is finished.
+    - `parallel`: any child may start; at most `max_parallel` run at the same time.
+    - `dependency_ordered`: like `parallel`, but a child starts only after the children in its `depends_on` have
+      executed.
+    """
 
     SEQUENTIAL = "sequential"
     PARALLEL = "parallel"
@@ -176,18 +211,20 @@ class SubplanMode(StrEnum):
 
 
 class MergeStrategy(StrEnum):
-    """How the children's changes come together in their parent, path by path and in declared order.
+    """The way in which the changes of children are merged into their parent, path by path and in declared order.
 
-    Each child's change of a path is three contents: `base`, what the child found; `theirs`, what it left; and `ours`,
-    what is merged so far. Where `ours` is still `base`, `theirs` is taken, by every strategy. Where it is not:
+    Each child's change of a path has three contents: `base`, the content that the child found; `theirs`, the content
+    that it left; and `ours`, the content that is merged so far. If `ours` is still `base`, every strategy takes
+    `theirs`. Otherwise:
 
-    - `git_three_way`: the edits are merged as `git merge-file` does. Those that overlap, that are no text, or of which
-      one side is gone, are a conflict, kept in the parent with all three contents until somebody resolves it.
-    - `sequential_apply`: nothing is merged line by line. A child that did not find what those before it left is a
-      conflict, kept likewise.
-    - `fail_on_conflict`: as `git_three_way`, but a conflict refuses the whole merge, and nothing of it is recorded.
-    - `last_wins`: as `git_three_way`, but of edits that overlap those of the later child are taken, and of what is no
-      text or gone the later child's whole content. There are no conflicts.
+    - `git_three_way`: the edits are merged as `git merge-file` does. Edits that overlap, contents that are not text,
+      and contents of which one side is deleted are a conflict. The parent keeps the conflict, with all three contents,
+      until it is resolved.
+    - `sequential_apply`: no lines are merged. A child that did not find the content that the children before it left is
+      a conflict, which is kept in the same way.
+    - `fail_on_conflict`: like `git_three_way`, but a conflict refuses the whole merge and nothing of it is recorded.
+    - `last_wins`: like `git_three_way`, but if edits overlap the later child's edits are taken. If a content is not
+      text, or one side is deleted, the later child's whole content is taken. There are no conflicts.
     """
 
     GIT_THREE_WAY = "git_three_way"
@@ -197,7 +234,7 @@ class MergeStrategy(StrEnum):
 
 
 class Child(Struct, frozen=True, array_like=True):
-    """A declared child and what has to be finished before it."""
+    """A declared child of a plan. `depends_on` has the aliases of siblings that must have executed before it."""
 
     plan_id: Identifier
     alias: Label
@@ -205,7 +242,11 @@ class Child(Struct, frozen=True, array_like=True):
 
 
 class Subplans(Struct, frozen=True, array_like=True):
-    """The children of a plan, in declared order, which is also the order in which they merge."""
+    """The children of a plan in declared order, which is also the order in which they are merged.
+
+    `retries` is the number of times that each failed child is queued again before it counts as failed. With `fail_fast`
+    the first child that fails cancels its unfinished siblings.
+    """
 
     mode: SubplanMode
     max_parallel: int
@@ -216,15 +257,69 @@ class Subplans(Struct, frozen=True, array_like=True):
 
 
 class PhaseTimes(Struct, frozen=True, array_like=True):
-    """When a phase was last queued, started and ended."""
+    """The times at which a phase was last queued, started and ended. Queueing it again clears the other two."""
 
     queued_at_ms: int | None = None
     started_at_ms: int | None = None
     ended_at_ms: int | None = None
 
 
+class Applied(Struct, frozen=True, array_like=True):
+    """The successful end of an apply: the client proved, by the digest at each path, that the changes are there.
+
+    The end of an apply is stored with the plan, so that a caller that asks later gets the same answer as the caller
+    that applied the plan. `root` is the path as the client gave it; it means something to a process on the client's
+    side only.
+    """
+
+    at_ms: int
+    attempt: int
+    session_id: str
+    paths: int
+    root: str  # as it was given: where it is depends on the process that gave it
+    validations: tuple[ValidationResult, ...] = ()
+
+
+class Constrained(Struct, frozen=True, array_like=True):
+    """The end of an apply that a failed validation stopped: the tree has none of the plan's changes.
+
+    The value stays with the plan after a reversion, so that the reason can still be read. The next constrained apply
+    replaces it.
+    """
+
+    at_ms: int
+    attempt: int
+    session_id: str
+    reason: str
+    validations: tuple[ValidationResult, ...] = ()
+
+
+class RolledBack(Struct, frozen=True, array_like=True):
+    """The end of a rollback: every path that the plan had changed has its earlier content again, with proof."""
+
+    at_ms: int
+    session_id: str
+    reason: str
+    paths: int
+
+
 class Plan(Struct, frozen=True, array_like=True):
-    """An action used on projects, and all that happened to it. Immutable: each change is a new value."""
+    """An action used on projects, with everything that happened to it since. Immutable: each change is a new value.
+
+    Less obvious fields:
+
+    - `version` counts transitions. A client sends it back as `expected_version` to be refused if the plan has moved on.
+      Renewing a lease does not change it.
+    - `attempt` counts how often a phase was started anew after an error, a lost lease or a reversion.
+      `executed_attempt` is the attempt that completed the execute phase: only its changesets count.
+    - `fence` is the token of the latest lease, also after that lease has ended. The next token is larger, even within
+      one transaction, in which the revision does not grow.
+    - `times` has the `PhaseTimes` of each phase that was reached, by the name of the phase.
+    - `validations` has the validations of the action first, then those of the plan.
+    - `retries_left` is the number of times that a failed child is queued again without a request.
+    - `merged` and `conflicts` belong to the present attempt at execute; a new attempt clears both.
+    - `applied`, `constrained` and `rolled_back` say how an apply or a rollback ended.
+    """
 
     plan_id: str
     parent_plan_id: str | None
@@ -269,18 +364,15 @@ class Plan(Struct, frozen=True, array_like=True):
         return Position(self.phase, self.state)
 
     @property
-    def rolled_back_at_ms(self) -> int | None:
-        """When what it had changed was undone; None: it was not."""
-        return self.rolled_back.at_ms if self.rolled_back else None
-
-    @property
     def open_conflicts(self) -> tuple[MergeConflict, ...]:
-        """What somebody has to resolve before it can go on."""
+        """The conflicts that have to be resolved before the plan can complete its execute phase, in declared order."""
         return tuple(conflict for conflict in self.conflicts if conflict.is_open)
 
     @property
     def ended_at_ms(self) -> int | None:
-        """When its present phase ended, and with it a plan that is over."""
+        """The time at which the present phase ended, which for a terminal plan is the end of the plan. None: it has not
+        ended.
+        """
         times = self.times.get(self.phase)
         return times.ended_at_ms if times else None
 
@@ -290,7 +382,11 @@ class Plan(Struct, frozen=True, array_like=True):
 
 
 class Decision(Struct, frozen=True, array_like=True):
-    """A choice that a plan made. Decisions form a tree that only grows: superseded, never erased."""
+    """A choice that was made while working on a plan.
+
+    The decisions of a plan form a tree by `parent_id`, and the tree only grows: a decision is marked as superseded,
+    never deleted. A reversion supersedes the decisions after the last checkpoint.
+    """
 
     plan_id: str
     decision_id: str

@@ -1,4 +1,8 @@
-"""Making a plan of an action: the one place where plans begin."""
+"""Creation of plans: the one function that makes a plan from an action.
+
+`UseAction` creates a plan without a parent, `DeclareSubplans` creates children. Both use `new_plan`, so that scope,
+bounds, arguments and inheritance are checked in one place.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,13 @@ from stepwell import limits
 from stepwell.domain.plans.actions import bind, render, usable_action
 from stepwell.domain.plans.lifecycle import START
 from stepwell.domain.plans.model import ArgumentValue, Invariant, PhaseTimes, Plan, ProjectLink
-from stepwell.domain.plans.validations import Validation, joined
+from stepwell.domain.plans.validations import Validation, join_validations
 from stepwell.domain.state import State
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged
 from stepwell.errors import AlreadyExists, Busy, InvalidArgument
 
 
-def draft(
+def new_plan(
     state: State,
     origin: Origin,
     *,
@@ -29,14 +33,20 @@ def draft(
     retries: int = 0,
     parent: Plan | None = None,
 ) -> tuple[tuple[AnyChange, ...], Plan]:
-    """A new plan, and the use that it makes of its action."""
+    """Return the new plan, and the changes that create it: the action's count of uses, and the plan.
+
+    A child inherits the invariants of its parent and is read-only if its parent is. Texts are rendered with the
+    arguments once, here; a later change of the action cannot exist, because actions are immutable apart from their
+    state and uses. Raise `OutOfScope`, `AlreadyExists`, `Busy`, `ActionUnavailable`, `NotFound` or `InvalidArgument` if
+    the plan cannot be created.
+    """
     origin.require(link.project for link in links)
     if len({link.project for link in links}) < len(links):
         raise InvalidArgument("a project is named twice")
     if state.plans.get(plan_id):
         raise AlreadyExists(f"plan {plan_id!r} exists already", plan_id=plan_id)
     if len(state.plans) >= limits.PLANS_MAX:
-        raise Busy(f"there are {limits.PLANS_MAX} plans already: end some, and they are forgotten after a while")
+        raise Busy(f"there are {limits.PLANS_MAX} plans already: end some, and the manager deletes them after a while")
     action = usable_action(state, action_name)
     bound = bind(action, arguments)
     plan = Plan(
@@ -54,6 +64,7 @@ def draft(
             *(Invariant(text, "action") for text in action.invariants),
             *(Invariant(text, "plan") for text in invariants),
         ),
+        # A plan is read-only if its action, all of its projects or its parent are. It can then record no changes.
         read_only=action.read_only
         or all(link.read_only for link in links)
         or (parent is not None and parent.read_only),
@@ -61,7 +72,7 @@ def draft(
         phase=START.phase,
         state=START.state,
         times={str(START.phase): PhaseTimes(queued_at_ms=origin.now_ms)},
-        validations=joined(action.validations, validations),
+        validations=join_validations(action.validations, validations),
         retries_left=retries,
     )
     return (RowChanged(action, replace(action, uses=action.uses + 1)), RowChanged(None, plan)), plan

@@ -1,4 +1,9 @@
-"""The rules of plans. Each function decides one command; the tables in `lifecycle` say what is legal."""
+"""The rules of plans: one function decides each command on a plan's phases and leases.
+
+Each function first finds the plan and checks the caller's right to change it (scope, lease, expected version), then
+calls `transition`, which refuses what the tables of `lifecycle` do not allow, and then collects the changes of other
+rows that follow. A function raises or returns a verdict; it never changes the state itself.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.changesets.model import ChangesetState
-from stepwell.domain.changesets.rules import ended, require_none_open
+from stepwell.domain.changesets.rules import end_open_changesets, require_no_open_changeset
 from stepwell.domain.leases import find_plan, require_lease
 from stepwell.domain.paging import take
 from stepwell.domain.plans.commands import (
@@ -27,11 +32,11 @@ from stepwell.domain.plans.commands import (
     StartPhase,
     UseAction,
 )
-from stepwell.domain.plans.decisions import superseded
+from stepwell.domain.plans.decisions import supersede_decisions
 from stepwell.domain.plans.lifecycle import PlanEvent
 from stepwell.domain.plans.merge import require_merged, require_resolved
 from stepwell.domain.plans.model import Phase, Plan
-from stepwell.domain.plans.plan_creation import draft
+from stepwell.domain.plans.plan_creation import new_plan
 from stepwell.domain.plans.plan_tree import (
     require_children_finished,
     require_parent_executing,
@@ -39,15 +44,15 @@ from stepwell.domain.plans.plan_tree import (
     require_unmerged,
 )
 from stepwell.domain.plans.transitions import (
-    cancelled,
-    children_cancelled,
-    held,
-    lost,
-    moved,
+    cancel_children,
+    cancel_siblings,
+    cancel_tree,
+    lose_lease,
+    plan_verdict,
+    require_held_plan,
     require_version,
-    siblings_cancelled,
-    started,
-    steps_taken,
+    start_under_lease,
+    step_changes,
     transition,
 )
 from stepwell.domain.replies import LeasesKept, PlanFound, PlanPage, PlanSummary, SessionEnded
@@ -56,12 +61,13 @@ from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, deci
 from stepwell.errors import InvalidArgument, PlanNotReady
 
 _ADVANCE = {Phase.EXECUTE: PlanEvent.EXECUTE_PLAN, Phase.APPLY: PlanEvent.APPLY_PLAN}
+"""The event that queues each phase which a plan can advance to."""
 
 
 @decides(UseAction)
 def use_action(state: State, command: UseAction, origin: Origin) -> Verdict:
-    """Make a plan: strategize/queued."""
-    changes, plan = draft(
+    """Create a plan from an action. It starts as strategize/queued."""
+    changes, plan = new_plan(
         state,
         origin,
         plan_id=command.plan_id,
@@ -76,13 +82,16 @@ def use_action(state: State, command: UseAction, origin: Origin) -> Verdict:
 
 @decides(GetPlan)
 def get_plan(state: State, command: GetPlan, origin: Origin) -> Verdict:
-    """One plan by id."""
+    """Return one plan."""
     return Verdict(PlanFound(find_plan(state, command.plan_id, origin)))
 
 
 @decides(ListPlans)
 def list_plans(state: State, command: ListPlans, origin: Origin) -> Verdict:
-    """Plans of which the session may see every project."""
+    """Return a page of the plans of which the session may see every project, filtered by the fields that are given.
+
+    A page examines a bounded number of rows. It can have fewer plans than the limit, and still a cursor.
+    """
     page, cursor = take(
         state.plans.after(command.cursor),
         command.limit,
@@ -100,47 +109,62 @@ def list_plans(state: State, command: ListPlans, origin: Origin) -> Verdict:
 
 @decides(StartPhase)
 def start_phase(state: State, command: StartPhase, origin: Origin) -> Verdict:
-    """Of all who call, the first takes the lease; the others find the plan processing."""
+    """Take the lease on a queued plan. The first of several callers gets it; the others find the plan processing.
+
+    A child also waits for its turn among its siblings (`require_turn`).
+    """
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
     if plan.phase is not command.phase:
-        transition(plan, PlanEvent(f"start_{command.phase}"), origin.now_ms)  # which says what is legal instead
-    begun = started(state, plan, origin, command.lease_ms)
+        # No plan can start another phase than its present one. This raises, and lists the legal events.
+        transition(plan, PlanEvent(f"start_{command.phase}"), origin.now_ms)
+    begun = start_under_lease(state, plan, origin, command.lease_ms)
     require_turn(state, plan)
-    return moved(plan, begun)
+    return plan_verdict(plan, begun)
 
 
 @decides(CompletePhase)
 def complete_phase(state: State, command: CompletePhase, origin: Origin) -> Verdict:
-    """Strategize or execute is done, its children and changesets too."""
+    """Complete strategize or execute. Execute needs finished and merged children, and no open changeset.
+
+    The attempt that completes execute becomes `executed_attempt`: from then on its closed changesets are the plan's
+    result, and those of earlier attempts are history.
+    """
     if command.phase is Phase.APPLY:
         raise InvalidArgument("completing apply needs proof: use complete_apply(plan_id, proof=...)")
-    plan = held(state, command.plan_id, command.lease, command.expected_version, origin)
+    plan = require_held_plan(state, command.plan_id, command.lease, command.expected_version, origin)
     completed = transition(plan, PlanEvent(f"complete_{command.phase}"), origin.now_ms)
     if command.phase is Phase.EXECUTE:
         require_children_finished(state, plan)
-        require_none_open(state, plan)
+        require_no_open_changeset(state, plan)
         require_merged(state, plan)
         completed = replace(completed, executed_attempt=plan.attempt)
-    return moved(plan, completed)
+    return plan_verdict(plan, completed)
 
 
 @decides(FailPhase)
 def fail_phase(state: State, command: FailPhase, origin: Origin) -> Verdict:
-    """The error is appended; `retry_plan`, `revert_plan` and `cancel_plan` lead out. A child may have retries left."""
-    plan = held(state, command.plan_id, command.lease, command.expected_version, origin)
+    """End a phase with an error, which is appended to the plan's errors.
+
+    A child with retries left is queued again in the same step. Otherwise the plan stays errored until `retry_plan`,
+    `revert_plan` or `cancel_plan`, and with `fail_fast` its unfinished siblings are cancelled.
+    """
+    plan = require_held_plan(state, command.plan_id, command.lease, command.expected_version, origin)
     failed = transition(plan, PlanEvent(f"fail_{command.phase}"), origin.now_ms, error=command.error)
-    aborted = ended(state, plan, ChangesetState.ABORTED, origin.now_ms)
+    aborted = end_open_changesets(state, plan, ChangesetState.ABORTED, origin.now_ms)
     if not plan.retries_left or plan.attempt >= limits.ATTEMPTS_MAX:
-        return moved(plan, failed, *aborted, *siblings_cancelled(state, plan, origin))
+        return plan_verdict(plan, failed, *aborted, *cancel_siblings(state, plan, origin))
     retried = transition(failed, PlanEvent.RETRY_PLAN, origin.now_ms)
     retried = replace(retried, retries_left=plan.retries_left - 1)
-    return Verdict(PlanFound(retried), (*steps_taken([plan, failed, retried]), *aborted))
+    return Verdict(PlanFound(retried), (*step_changes([plan, failed, retried]), *aborted))
 
 
 @decides(AdvancePlan)
 def advance_plan(state: State, command: AdvancePlan, origin: Origin) -> Verdict:
-    """Queue execute or apply, once what comes before it is complete."""
+    """Queue execute or apply, once the phase before it is complete.
+
+    A child is never applied alone: its changes are part of its parent's.
+    """
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
     event = _ADVANCE.get(command.phase)
@@ -149,57 +173,67 @@ def advance_plan(state: State, command: AdvancePlan, origin: Origin) -> Verdict:
     if event is PlanEvent.APPLY_PLAN and plan.parent_plan_id is not None:
         raise PlanNotReady(f"plan {plan.plan_id!r} is a child: what it changed is applied with its parent")
     require_resolved(plan)
-    return moved(plan, transition(plan, event, origin.now_ms))
+    return plan_verdict(plan, transition(plan, event, origin.now_ms))
 
 
 @decides(RenewLease)
 def renew_lease(state: State, command: RenewLease, origin: Origin) -> Verdict:
-    """The same token, for longer. A shorter lease than the present one is no renewal."""
+    """Extend the lease under the same token. A renewal never shortens it."""
     plan = find_plan(state, command.plan_id, origin)
     lease = require_lease(plan, command.lease, origin)
     later = max(lease.expires_at_ms, origin.now_ms + command.lease_ms)
     renewed = transition(plan, PlanEvent.RENEW_LEASE, origin.now_ms, lease=replace(lease, expires_at_ms=later))
-    return moved(plan, replace(renewed, version=plan.version))  # a heartbeat makes nobody stale
+    # A heartbeat must not make the version stale that other callers have read.
+    return plan_verdict(plan, replace(renewed, version=plan.version))
 
 
 @decides(RetryPlan)
 def retry_plan(state: State, command: RetryPlan, origin: Origin) -> Verdict:
-    """An errored phase once more, as another attempt."""
+    """Queue an errored phase again, as another attempt. The number of attempts is bounded."""
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
     retried = transition(plan, PlanEvent.RETRY_PLAN, origin.now_ms)
     if plan.attempt >= limits.ATTEMPTS_MAX:
         raise PlanNotReady(f"plan {plan.plan_id!r} had {plan.attempt} attempts: revert or cancel it")
-    return moved(plan, retried)
+    return plan_verdict(plan, retried)
 
 
 @decides(RevertPlan)
 def revert_plan(state: State, command: RevertPlan, origin: Origin) -> Verdict:
-    """Back to strategize: later decisions are superseded, children cancelled, open changesets aborted."""
+    """Send a plan back to strategize: later decisions are superseded, children cancelled, open changesets aborted.
+
+    The number of reversions is bounded, so that a plan that never succeeds ends up with an operator.
+    """
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
     reverted = transition(plan, PlanEvent.REVERT_PLAN, origin.now_ms, error=f"reverted: {command.reason}")
+    # The reversion of a child changes the parent's result. Both checks come after `transition`, whose message is about
+    # the plan itself and therefore more useful.
     require_parent_executing(state, plan)
     require_unmerged(state, plan)
     if plan.reversion_count >= limits.REVERSIONS_MAX:
         raise PlanNotReady(f"plan {plan.plan_id!r} was reverted {plan.reversion_count} times: cancel it")
-    return moved(
+    return plan_verdict(
         plan,
         replace(reverted, executed_attempt=None, subplans=None),
-        *superseded(state, plan, origin.now_ms),
-        *ended(state, plan, ChangesetState.ABORTED, origin.now_ms),
-        *children_cancelled(state, plan, origin, f"parent {plan.plan_id} was reverted"),
+        *supersede_decisions(state, plan, origin.now_ms),
+        *end_open_changesets(state, plan, ChangesetState.ABORTED, origin.now_ms),
+        *cancel_children(state, plan, origin, f"parent {plan.plan_id} was reverted"),
     )
 
 
 @decides(CancelPlan)
 def cancel_plan(state: State, command: CancelPlan, origin: Origin) -> Verdict:
-    """For good, with everybody below it. Changesets stay readable."""
+    """End a plan and all its descendants for good. Their changesets stay readable.
+
+    A child whose changes are merged cannot be cancelled alone, because the parent's result contains them.
+    """
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
+    # `cancel_tree` skips plans that have ended. For the named plan itself that is a refusal, which this raises.
     transition(plan, PlanEvent.CANCEL_PLAN, origin.now_ms)
     require_unmerged(state, plan)
-    changes = cancelled(state, plan, origin, command.reason)
+    changes = cancel_tree(state, plan, origin, command.reason)
     after = changes[0].after
     assert isinstance(after, Plan)
     return Verdict(PlanFound(after), tuple(changes))
@@ -207,16 +241,19 @@ def cancel_plan(state: State, command: CancelPlan, origin: Origin) -> Verdict:
 
 @decides(EndSession)
 def end_session(state: State, command: EndSession, origin: Origin) -> Verdict:
-    """Its owner is gone, and with it every lease that it held."""
+    """Take back every lease of a session that has ended."""
     plans = state.plans.leased_to(command.session_id)
-    return _all_lost(state, plans, origin, f"session {command.session_id} ended")
+    return _lose_leases(state, plans, origin, f"session {command.session_id} ended")
 
 
 @decides(KeepLeases)
 def keep_leases(state: State, command: KeepLeases, _origin: Origin) -> Verdict:
-    """Whoever holds one had no chance to renew it. Nothing else about the plan changes, nor its version."""
-    held = state.plans.by_expiry.irange((command.held_at_ms + 1, ""), (command.until_ms, ""))
-    plans = [state.plans.rows[plan_id] for _, plan_id in held]
+    """Extend the leases that were held at `held_at_ms` to `until_ms`, after a time in which no manager was running.
+
+    Their holders could not renew them. Nothing else about the plans changes, not even the version.
+    """
+    expiring = state.plans.by_expiry.irange((command.held_at_ms + 1, ""), (command.until_ms, ""))
+    plans = [state.plans.rows[plan_id] for _, plan_id in expiring]
     changes: list[AnyChange] = []
     for plan in plans:
         assert plan.lease is not None
@@ -226,13 +263,17 @@ def keep_leases(state: State, command: KeepLeases, _origin: Origin) -> Verdict:
 
 @decides(ExpireLeases)
 def expire_leases(state: State, _command: ExpireLeases, origin: Origin) -> Verdict:
-    """Nobody renewed them in time. A bounded number at once; the manager asks again while there are more."""
+    """Take back leases that were not renewed in time.
+
+    The number for each step is bounded. The manager repeats the command while more are left.
+    """
     plans = islice(state.plans.expired(origin.now_ms), limits.EXPIRIES_PER_STEP_MAX)
-    return _all_lost(state, list(plans), origin, "it expired")
+    return _lose_leases(state, list(plans), origin, "it expired")
 
 
-def _all_lost(state: State, plans: list[Plan], origin: Origin, why: str) -> Verdict:
-    changes: list[AnyChange] = [change for plan in plans for change in lost(state, plan, origin, why)]
+def _lose_leases(state: State, plans: list[Plan], origin: Origin, why: str) -> Verdict:
+    """Return the verdict that takes back the leases of the plans, with the ids of the plans in the reply."""
+    changes: list[AnyChange] = [change for plan in plans for change in lose_lease(state, plan, origin, why)]
     return Verdict(SessionEnded(tuple(plan.plan_id for plan in plans)), tuple(changes))
 
 

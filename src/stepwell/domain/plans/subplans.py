@@ -1,4 +1,8 @@
-"""Declaring children: all of them at once, in the order in which they will merge."""
+"""The rules of subplans: declare children, and let agents start them.
+
+All children are declared at once, in the order in which they will be merged. Any number of agents then ask for a child
+that is ready. Finding a child and taking its lease is one step, so no two agents get the same child.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,19 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.leases import find_plan, require_lease
-from stepwell.domain.plans.commands import DeclareSubplans, SubplanSpec
-from stepwell.domain.plans.model import Action, Child, Phase, Plan, Subplans
-from stepwell.domain.plans.plan_creation import draft
-from stepwell.domain.plans.plan_tree import check_order
-from stepwell.domain.replies import PlanFound
+from stepwell.domain.plans.commands import DeclareSubplans, ProceedPlan, StartReady, SubplanSpec
+from stepwell.domain.plans.lifecycle import PlanEvent
+from stepwell.domain.plans.model import Action, Child, Phase, Plan, PlanState, Subplans
+from stepwell.domain.plans.plan_creation import new_plan
+from stepwell.domain.plans.plan_tree import can_begin, check_order, children, is_over, ready_children
+from stepwell.domain.plans.transitions import (
+    require_held_plan,
+    start_under_lease,
+    step_changes,
+    steps_to_execute,
+    transition,
+)
+from stepwell.domain.replies import PlanFound, ReadyStarted
 from stepwell.domain.state import State
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, decides
 from stepwell.errors import ActionUnavailable, AlreadyExists, Busy, InvalidArgument, PlanNotReady
@@ -18,32 +30,66 @@ from stepwell.errors import ActionUnavailable, AlreadyExists, Busy, InvalidArgum
 
 @decides(DeclareSubplans)
 def declare_subplans(state: State, command: DeclareSubplans, origin: Origin) -> Verdict:
-    """Make the children of an executing plan. Once: a second declaration is refused."""
+    """Create the children of an executing plan. A second declaration in the same attempt is refused. Needs the
+    lease.
+    """
     plan = find_plan(state, command.plan_id, origin)
     require_lease(plan, command.lease, origin)
     if plan.phase is not Phase.EXECUTE:
         raise PlanNotReady(f"plan {plan.plan_id!r} is {plan.position}: children are declared while it executes")
     if plan.subplans is not None:
         raise AlreadyExists(f"plan {plan.plan_id!r} has its children already", plan_id=plan.plan_id)
-    family = tuple(Child(spec.plan_id, spec.alias, spec.depends_on) for spec in command.children)
-    check_order(family, command.mode)
+    declared = tuple(Child(spec.plan_id, spec.alias, spec.depends_on) for spec in command.children)
+    check_order(declared, command.mode)
     _require_size(state, plan, command.children)
     grown = replace(
         plan,
         subplans=Subplans(
-            command.mode, command.max_parallel, command.fail_fast, command.merge, family, command.retries
+            command.mode, command.max_parallel, command.fail_fast, command.merge, declared, command.retries
         ),
     )
-    changes = (RowChanged(plan, grown), *_births(state, plan, command, origin))
+    changes = (RowChanged(plan, grown), *_new_children(state, plan, command, origin))
     return Verdict(PlanFound(grown), changes)
 
 
-def _births(state: State, plan: Plan, command: DeclareSubplans, origin: Origin) -> list[AnyChange]:
-    """The new plans; several uses of one action become one change of its row."""
+@decides(StartReady)
+def start_ready(state: State, command: StartReady, origin: Origin) -> Verdict:
+    """Take the lease on the first ready child that the session may see, and return the child.
+
+    If no child is ready, the reply says whether one can become ready later (`is_over` is false) and which children have
+    failed, so that the agent knows whether to wait.
+    """
+    parent = find_plan(state, command.plan_id, origin)
+    errored = tuple(child.plan_id for child in children(state, parent) if child.state is PlanState.ERRORED)
+    for child in ready_children(state, parent):
+        if can_begin(parent, child) and origin.sees(child.projects):
+            steps = _start_steps(state, child, command, origin)
+            return Verdict(ReadyStarted(steps[-1], is_over=False, errored=errored), step_changes(steps))
+    return Verdict(ReadyStarted(None, is_over(state, parent), errored))
+
+
+@decides(ProceedPlan)
+def proceed_plan(state: State, command: ProceedPlan, origin: Origin) -> Verdict:
+    """Complete strategize, queue execute and start it, as three transitions in one step.
+
+    In separate requests, another session could take the lease after the second one.
+    """
+    plan = require_held_plan(state, command.plan_id, command.lease, command.expected_version, origin)
+    transition(plan, PlanEvent.COMPLETE_STRATEGIZE, origin.now_ms)
+    steps = steps_to_execute(state, plan, origin, command.lease_ms)
+    return Verdict(PlanFound(steps[-1]), step_changes(steps))
+
+
+def _new_children(state: State, plan: Plan, command: DeclareSubplans, origin: Origin) -> list[AnyChange]:
+    """Return the changes that create the children and count the uses of their actions.
+
+    `new_plan` reads the state before this command, so it sees the same count of uses for each child. The uses of one
+    action are therefore summed here, into one change of its row.
+    """
     actions: dict[str, RowChanged[Action]] = {}
-    births: list[AnyChange] = []
+    created: list[AnyChange] = []
     for spec in command.children:
-        (use, birth), _ = draft(
+        (use, creation), _ = new_plan(
             state,
             origin,
             plan_id=spec.plan_id,
@@ -55,15 +101,16 @@ def _births(state: State, plan: Plan, command: DeclareSubplans, origin: Origin) 
         )
         assert isinstance(use.before, Action)
         before = use.before
-        uses = sum(isinstance(each.after, Plan) and each.after.action_name == before.name for each in births) + 1
+        uses = sum(isinstance(each.after, Plan) and each.after.action_name == before.name for each in created) + 1
         if uses > 1 and not before.reusable:
             raise ActionUnavailable(f"action {before.name!r} is not reusable: only one child can use it")
         actions[before.name] = RowChanged(before, replace(before, uses=before.uses + uses))
-        births.append(birth)
-    return [*actions.values(), *births]
+        created.append(creation)
+    return [*actions.values(), *created]
 
 
 def _require_size(state: State, plan: Plan, specs: tuple[SubplanSpec, ...]) -> None:
+    """Raise if the new children have the same id, or if the tree would become too deep or too large."""
     if len({spec.plan_id for spec in specs}) < len(specs):
         raise InvalidArgument("two children have the same plan_id")
     if plan.depth >= limits.SUBPLAN_DEPTH_MAX:
@@ -71,8 +118,23 @@ def _require_size(state: State, plan: Plan, specs: tuple[SubplanSpec, ...]) -> N
     if len(state.plans) + len(specs) > limits.PLANS_MAX:
         raise Busy(
             f"there would be more than the {limits.PLANS_MAX} plans that are allowed: "
-            "end some, and they are forgotten after a while"
+            "end some, and the manager deletes them after a while"
         )
     size = len(state.plans.by_root[plan.root_plan_id]) + len(specs)
     if size > limits.PLANS_PER_TREE_MAX:
         raise PlanNotReady(f"this tree would have {size} plans, at most {limits.PLANS_PER_TREE_MAX} are allowed")
+
+
+def _start_steps(state: State, child: Plan, command: StartReady, origin: Origin) -> list[Plan]:
+    """Return the child's values on its way to being processed under a lease of the caller; the child itself comes
+    first.
+
+    A child that has completed strategize goes on to execute, and so does a new child if the caller asked for
+    `straight`.
+    """
+    if child.state is PlanState.COMPLETE:
+        return steps_to_execute(state, child, origin, command.lease_ms)
+    steps = [child, start_under_lease(state, child, origin, command.lease_ms)]
+    if command.straight and child.phase is Phase.STRATEGIZE:
+        steps += steps_to_execute(state, steps[-1], origin, command.lease_ms)[1:]
+    return steps

@@ -1,4 +1,9 @@
-"""What happens to a plan: one function takes it through the tables, and the steps that take others along."""
+"""Transitions of a plan: the one function that applies the tables of `lifecycle`, and steps that affect several plans.
+
+`transition` is pure: it returns a new `Plan` or raises. The other functions build the list of `RowChanged` values of a
+step. Cancelling a plan cancels its descendants and closes their changesets; losing a lease aborts the open changesets
+of the plan. Each list is applied as a whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +14,8 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.changesets.model import ChangesetState
-from stepwell.domain.changesets.rules import ended
-from stepwell.domain.leases import find_plan, grant, require_lease
+from stepwell.domain.changesets.rules import end_open_changesets
+from stepwell.domain.leases import find_plan, grant_lease, require_lease
 from stepwell.domain.plans.lifecycle import LEGAL, RETRY, REVERSION, TERMINAL, PlanEvent
 from stepwell.domain.plans.model import Lease, Phase, PhaseTimes, Plan, PlanFault, PlanState, Position
 from stepwell.domain.plans.plan_tree import children, descendants, is_finished
@@ -21,7 +26,7 @@ from stepwell.errors import Conflict, PlanNotReady
 
 
 def require_version(plan: Plan, expected: int | None) -> None:
-    """Compare and set: the plan is still the one that the caller saw."""
+    """Raise `Conflict` if the caller expects another version of the plan (compare and set). None expects nothing."""
     if expected is not None and expected != plan.version:
         raise Conflict(
             f"plan {plan.plan_id!r} is {plan.position} at version {plan.version}, not {expected}: read it again",
@@ -33,7 +38,12 @@ def require_version(plan: Plan, expected: int | None) -> None:
 def transition(
     plan: Plan, event: PlanEvent, now_ms: int, *, lease: Lease | None = None, error: str | None = None
 ) -> Plan:
-    """The plan after an event, or a refusal that says what is legal instead."""
+    """Return the plan after an event.
+
+    `lease` is the lease that the plan has afterwards; every transition without one ends the present lease. `error` is
+    appended to the plan's errors. Raise `PlanNotReady` if the event is not legal at the plan's position; the message
+    lists the events that are.
+    """
     target = LEGAL.get((event, plan.position))
     if target is None:
         legal = sorted(str(each) for each, at in LEGAL if at == plan.position)
@@ -44,90 +54,108 @@ def transition(
             phase=str(plan.phase),
             state=str(plan.state),
         )
-    again = (event, plan.position) in RETRY or (event, plan.position) in REVERSION
-    # What was merged is merged no longer when a plan executes once more.
-    anew = again and (plan.phase is Phase.EXECUTE or target.phase is Phase.STRATEGIZE)
+    is_new_attempt = (event, plan.position) in RETRY or (event, plan.position) in REVERSION
+    # A merge belongs to one attempt at execute. If the plan is going to execute again, its children are merged again.
+    is_executed_again = is_new_attempt and (plan.phase is Phase.EXECUTE or target.phase is Phase.STRATEGIZE)
     fault = PlanFault(now_ms, plan.phase, plan.attempt, error) if error is not None else None
     return replace(
         plan,
         phase=target.phase,
         state=target.state,
-        times=_stamped(plan.times, target, now_ms),
+        times=_with_phase_times(plan.times, target, now_ms),
         version=plan.version + 1,
-        attempt=plan.attempt + again,
+        attempt=plan.attempt + is_new_attempt,
         lease=lease,
         fence=lease.token if lease else plan.fence,
         errors=(*plan.errors, fault) if fault else plan.errors,
         reversion_count=plan.reversion_count + ((event, plan.position) in REVERSION),
-        merged=None if anew else plan.merged,
-        conflicts=() if anew else plan.conflicts,
+        merged=None if is_executed_again else plan.merged,
+        conflicts=() if is_executed_again else plan.conflicts,
     )
 
 
-def held(state: State, plan_id: str, lease: int | None, expected: int | None, origin: Origin) -> Plan:
-    """The plan, if the caller holds its lease and saw its latest version."""
+def require_held_plan(state: State, plan_id: str, lease: int | None, expected: int | None, origin: Origin) -> Plan:
+    """Return the plan if the caller holds its lease and saw its latest version; raise otherwise."""
     plan = find_plan(state, plan_id, origin)
     require_lease(plan, lease, origin)
     require_version(plan, expected)
     return plan
 
 
-def moved(before: Plan, after: Plan, *others: AnyChange) -> Verdict:
-    """The verdict that a plan is another now, and what that takes along."""
+def plan_verdict(before: Plan, after: Plan, *others: AnyChange) -> Verdict:
+    """Return the verdict of a command that changes one plan and, as a consequence, other rows."""
     return Verdict(PlanFound(after), (RowChanged(before, after), *others))
 
 
-def started(state: State, plan: Plan, origin: Origin, lease_ms: int) -> Plan:
-    """A queued plan, processing under a lease of the caller's."""
-    return transition(plan, PlanEvent(f"start_{plan.phase}"), origin.now_ms, lease=grant(state, plan, origin, lease_ms))
+def start_under_lease(state: State, plan: Plan, origin: Origin, lease_ms: int) -> Plan:
+    """Return the queued plan as processing, under a new lease of the caller."""
+    return transition(
+        plan, PlanEvent(f"start_{plan.phase}"), origin.now_ms, lease=grant_lease(state, plan, origin, lease_ms)
+    )
 
 
-def brought_to_execute(state: State, plan: Plan, origin: Origin, lease_ms: int) -> list[Plan]:
-    """The steps from strategize, at work or complete, to execute under a lease of the caller's; the plan first."""
+def steps_to_execute(state: State, plan: Plan, origin: Origin, lease_ms: int) -> list[Plan]:
+    """Return the plan's values on its way from strategize to execute under a lease of the caller; the plan itself comes
+    first.
+
+    The plan's strategize phase is either processing, and is completed first, or complete.
+    """
     steps = [plan]
     if plan.state is PlanState.PROCESSING:
         steps.append(transition(steps[-1], PlanEvent.COMPLETE_STRATEGIZE, origin.now_ms))
     steps.append(transition(steps[-1], PlanEvent.EXECUTE_PLAN, origin.now_ms))
-    steps.append(started(state, steps[-1], origin, lease_ms))
+    steps.append(start_under_lease(state, steps[-1], origin, lease_ms))
     return steps
 
 
-def steps_taken(steps: list[Plan]) -> tuple[AnyChange, ...]:
-    """Each step as a change of its own, so that whoever watches is told of each."""
+def step_changes(steps: list[Plan]) -> tuple[AnyChange, ...]:
+    """Return one change for each pair of neighbouring values, so that watchers are told of each transition."""
     return tuple(RowChanged(before, after) for before, after in pairwise(steps))
 
 
-def lost(state: State, plan: Plan, origin: Origin, why: str) -> list[AnyChange]:
-    """The lease of a plan is over: queued again, as another attempt, its open changesets aborted."""
+def lose_lease(state: State, plan: Plan, origin: Origin, why: str) -> list[AnyChange]:
+    """Return the changes of taking back a plan's lease: it is queued as another attempt, its open changesets are
+    aborted.
+
+    A plan that has reached the maximum number of attempts becomes `errored` instead. It has probably killed the
+    processes that worked on it, and queueing it again would kill more. An operator has to decide.
+    """
     event = PlanEvent.LOSE_LEASE
-    if plan.attempt >= limits.ATTEMPTS_MAX:  # it kills whoever works on it; somebody has to look
+    if plan.attempt >= limits.ATTEMPTS_MAX:
         event = PlanEvent(f"fail_{plan.phase}")
     after = transition(plan, event, origin.now_ms, error=f"lease lost: {why}")
-    return [RowChanged(plan, after), *ended(state, plan, ChangesetState.ABORTED, origin.now_ms)]
+    return [RowChanged(plan, after), *end_open_changesets(state, plan, ChangesetState.ABORTED, origin.now_ms)]
 
 
-def cancelled(state: State, plan: Plan, origin: Origin, reason: str) -> list[AnyChange]:
-    """End a plan and everybody below it. What they changed stays readable, in closed changesets."""
+def cancel_tree(state: State, plan: Plan, origin: Origin, reason: str) -> list[AnyChange]:
+    """Return the changes of cancelling a plan and its descendants, except those that have ended already.
+
+    Open changesets are closed, not aborted, so that the changes stay readable. They are never applied, because the
+    plans are over.
+    """
     changes: list[AnyChange] = []
     for each in (plan, *descendants(state, plan)):
         if each.position not in TERMINAL:
             after = transition(each, PlanEvent.CANCEL_PLAN, origin.now_ms, error=reason or None)
-            changes += [RowChanged(each, after), *ended(state, each, ChangesetState.CLOSED, origin.now_ms)]
+            changes += [
+                RowChanged(each, after),
+                *end_open_changesets(state, each, ChangesetState.CLOSED, origin.now_ms),
+            ]
     return changes
 
 
-def children_cancelled(state: State, plan: Plan, origin: Origin, reason: str) -> list[AnyChange]:
-    """End whatever is below a plan and not finished."""
+def cancel_children(state: State, plan: Plan, origin: Origin, reason: str) -> list[AnyChange]:
+    """Return the changes of cancelling every unfinished child of a plan, with its descendants."""
     return [
         change
         for child in children(state, plan)
         if not is_finished(child)
-        for change in cancelled(state, child, origin, reason)
+        for change in cancel_tree(state, child, origin, reason)
     ]
 
 
-def siblings_cancelled(state: State, plan: Plan, origin: Origin) -> list[AnyChange]:
-    """With `fail_fast`, the first child that fails takes its unfinished siblings along."""
+def cancel_siblings(state: State, plan: Plan, origin: Origin) -> list[AnyChange]:
+    """Return the changes of cancelling a failed child's unfinished siblings, if the parent declared `fail_fast`."""
     parent = state.plans.get(plan.parent_plan_id) if plan.parent_plan_id else None
     if parent is None or parent.subplans is None or not parent.subplans.fail_fast:
         return []
@@ -136,11 +164,12 @@ def siblings_cancelled(state: State, plan: Plan, origin: Origin) -> list[AnyChan
         change
         for sibling in children(state, parent)
         if sibling.plan_id != plan.plan_id and not is_finished(sibling)
-        for change in cancelled(state, sibling, origin, reason)
+        for change in cancel_tree(state, sibling, origin, reason)
     ]
 
 
-def _stamped(times: Mapping[str, PhaseTimes], target: Position, now_ms: int) -> dict[str, PhaseTimes]:
+def _with_phase_times(times: Mapping[str, PhaseTimes], target: Position, now_ms: int) -> dict[str, PhaseTimes]:
+    """Return the times with the target's phase stamped. Queueing a phase clears its earlier start and end."""
     stamp = times.get(target.phase, PhaseTimes())
     match target.state:
         case PlanState.QUEUED:

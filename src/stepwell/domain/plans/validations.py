@@ -1,7 +1,8 @@
-"""Validations: commands that a plan has to pass once its changes are in the tree, and what became of them.
+"""Validations: commands that have to succeed in the tree to which a plan is applied, and their results.
 
-They are declared with the action or the plan, run by whoever applies it, and their results are kept with the plan. A
-child's are not run: what it changed is applied with its parent, whose validations see all of it.
+Validations are declared with the action or the plan. The client that applies the plan runs them, after it has changed
+the tree, and their results are stored with the plan. The validations of a child are not run: its changes are applied
+with its parent, whose validations see all changes together.
 """
 
 from __future__ import annotations
@@ -36,18 +37,23 @@ CommandLine = Annotated[
         description="a command is a tuple of 1 to 64 texts, the program first: ('pytest', '-q')",
     ),
 ]
+"""The program and its arguments. It is run without a shell, so no argument is ever interpreted."""
 
 
 @checked
 class Validation(Struct, frozen=True):
-    """A command that is run in the tree when a plan is applied; it passes by ending with 0, in time."""
+    """A command that is run in the tree when a plan is applied. It passes if it exits with 0 within `timeout_s`.
+
+    The result of a validation that is not required is stored, and does not stop the apply.
+    """
 
     name: Label
     command: CommandLine
     timeout_s: float = limits.VALIDATION_SECONDS
-    required: bool = True  # what is not required is run and kept, and stops nothing
+    required: bool = True
 
     def __post_init__(self) -> None:
+        """Check what the types cannot express: a finite, positive, bounded timeout and a program with a name."""
         require_instance(self.timeout_s, (int, float), "timeout_s is a number of seconds")
         check(self)
         if not (math.isfinite(self.timeout_s) and 0 < self.timeout_s <= limits.VALIDATION_SECONDS_MAX):
@@ -65,10 +71,15 @@ Output = Annotated[
         description="give the last 8000 characters of what the command wrote",
     ),
 ]
+"""The end of a command's output. The end is kept, because commands report failures last."""
 
 
 class ValidationResult(Struct, frozen=True, array_like=True):
-    """What became of a validation. No `exit_code`: it did not end by itself, or could not be started."""
+    """The result of running a validation.
+
+    `exit_code` is None if the command was killed or could not be started. `command` is the command that was run; it has
+    to be the declared one, so that a result proves something about this plan.
+    """
 
     name: Label
     command: CommandLine
@@ -81,18 +92,18 @@ class ValidationResult(Struct, frozen=True, array_like=True):
     def of(
         cls, validation: Validation, exit_code: int | None, duration_ms: int, output: bytes, *, timed_out: bool = False
     ) -> ValidationResult:
-        """What became of a validation, with as much of the end of its output as is kept."""
+        """Return the result of a validation, with its output decoded and cut to the last characters that are stored."""
         text = output.decode(errors="replace")[-limits.VALIDATION_OUTPUT_CHARS_MAX :]
         return cls(validation.name, validation.command, exit_code, timed_out, duration_ms, text)
 
     @property
     def passed(self) -> bool:
-        """Whether it ended with 0, in time."""
+        """True if the command exited with 0 in time."""
         return self.exit_code == 0 and not self.timed_out
 
 
-def joined(declared: tuple[Validation, ...], added: tuple[Validation, ...]) -> tuple[Validation, ...]:
-    """An action's validations and then a plan's own, each under a name of its own."""
+def join_validations(declared: tuple[Validation, ...], added: tuple[Validation, ...]) -> tuple[Validation, ...]:
+    """Return an action's validations followed by a plan's own. Raise `InvalidArgument` if two have the same name."""
     validations = (*declared, *added)
     names = Counter(each.name for each in validations)
     if twice := sorted(name for name, times in names.items() if times > 1):
@@ -101,7 +112,10 @@ def joined(declared: tuple[Validation, ...], added: tuple[Validation, ...]) -> t
 
 
 def check_results(declared: tuple[Validation, ...], results: tuple[ValidationResult, ...]) -> None:
-    """Refuse results of what was not declared: another command under a known name proves nothing."""
+    """Raise `InvalidArgument` if a result does not belong to a declared validation, or if a validation has two results.
+
+    The commands are compared too: a result of another command under a known name proves nothing.
+    """
     commands = {each.name: each.command for each in declared}
     for result in results:
         if commands.get(result.name) != result.command:
@@ -112,7 +126,7 @@ def check_results(declared: tuple[Validation, ...], results: tuple[ValidationRes
         raise InvalidArgument("a validation has two results: give the one that counts")
 
 
-def missing(declared: tuple[Validation, ...], results: Iterable[ValidationResult]) -> list[str]:
-    """The required validations that have not passed, in declared order."""
+def not_passed(declared: tuple[Validation, ...], results: Iterable[ValidationResult]) -> list[str]:
+    """Return the names of the required validations without a passed result, in declared order."""
     passed = {each.name for each in results if each.passed}
     return [each.name for each in declared if each.required and each.name not in passed]

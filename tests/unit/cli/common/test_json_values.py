@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from stepwell.cli.common.json_values import plain
+from stepwell.cli.common.json_values import to_json_value
 
 
 class Inner(Struct, frozen=True, array_like=True):
@@ -20,5 +20,9 @@ def test_every_field_has_its_name() -> None:
     """Also those of what travels without names."""
     inner = Inner(b"\x01\xff", (1, 2))
     told = {"digest": "01ff", "numbers": [1, 2]}
-    assert plain(Outer(inner, {"a": inner}, [inner])) == {"inner": told, "by_name": {"a": told}, "listed": [told]}
-    assert plain(Outer(None, {}, [])) == {"inner": None, "by_name": {}, "listed": []}
+    assert to_json_value(Outer(inner, {"a": inner}, [inner])) == {
+        "inner": told,
+        "by_name": {"a": told},
+        "listed": [told],
+    }
+    assert to_json_value(Outer(None, {}, [])) == {"inner": None, "by_name": {}, "listed": []}

@@ -6,7 +6,7 @@ import json
 import pytest
 
 import stepwell as sw
-from stepwell.cli.common.subcommand import run_verb
+from stepwell.cli.common.subcommand import run_subcommand
 from stepwell.errors import StepwellError
 
 TREE = sw.TreeConflict("not as expected", paths=["a\x1b", "b"], expected=["a file", "nothing"], found=["nothing", "c"])
@@ -32,9 +32,9 @@ def test_failing(error: StepwellError, code: int, lines: list[str], capsys: pyte
     def fail(_arguments: argparse.Namespace) -> int:
         raise error
 
-    assert run_verb(argparse.Namespace(verb=fail, json=False)) == code
+    assert run_subcommand(argparse.Namespace(subcommand=fail, json=False)) == code
     told = capsys.readouterr()
     assert (told.out, told.err.splitlines()) == ("", [f"stepwell: {line}" for line in lines])
-    assert run_verb(argparse.Namespace(verb=fail, json=True)) == code
+    assert run_subcommand(argparse.Namespace(subcommand=fail, json=True)) == code
     facts = json.loads(capsys.readouterr().out)
     assert facts == {"error": {"kind": error.kind, "message": error.message, "details": error.details}}

@@ -148,5 +148,5 @@ def test_what_is_not_executed(shell: Shell, client: sw.Client, root: Path) -> No
 )
 def test_how_a_validation_ended(exit_code: int | None, timed_out: bool, words: str) -> None:  # noqa: FBT001
     result = sw.ValidationResult("tests", ("true",), exit_code, timed_out, 2_500, "  \n")
-    assert apply.how_it_ended(result) == words
-    assert apply.last_lines(result, 3) == []
+    assert apply.describe_result(result) == words
+    assert apply.output_tail(result, 3) == []

@@ -1,7 +1,7 @@
 """The children of a plan."""
 
 import stepwell as sw
-from stepwell.cli.plan.children import children_of, tree_of
+from stepwell.cli.plan.children import child_nodes, render_tree
 from stepwell.testing import LocalRuntime
 from tests.support.cli.plans import ACTION, PROJECT, executing
 
@@ -11,10 +11,10 @@ def test_one_that_is_not_to_be_found(runtime: LocalRuntime, client: sw.Client) -
     parent = executing(client)
     client.plans.declare_subplans(parent, [sw.subplan(ACTION, alias="a", projects=["other"])])
     scoped = runtime.client([PROJECT])
-    (child,) = children_of(scoped, scoped.plans.get_plan(parent))
+    (child,) = child_nodes(scoped, scoped.plans.get_plan(parent))
     assert (child.alias, child.phase, child.state, child.children) == ("a", None, None, ())
-    assert str(tree_of("children", [child]).children[0].label).split() == ["a", child.plan_id, "forgotten"]
+    assert str(render_tree("children", [child]).children[0].label).split() == ["a", child.plan_id, "forgotten"]
 
 
 def test_a_plan_without_any(client: sw.Client) -> None:
-    assert children_of(client, client.plans.get_plan(executing(client))) == ()
+    assert child_nodes(client, client.plans.get_plan(executing(client))) == ()

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from stepwell.cli.plan.diffstat import FileStat, stat_of
+from stepwell.cli.plan.diffstat import FileStat, file_stats
 from stepwell.client.workflows.entry_diff import entry_diff
 from stepwell.domain.changesets.model import Content, EntryRow, Operation
 from stepwell.domain.tiers.body_refs import digest_of
@@ -28,7 +28,7 @@ def test_one_for_each_file() -> None:
             diff_of("bin", b"\0", b"\0\0"),
         )
     )
-    assert stat_of(diff) == [
+    assert file_stats(diff) == [
         FileStat("a file.txt", 1, 1, is_binary=False),
         FileStat("new", 2, 0, is_binary=False),
         FileStat("old", 0, 1, is_binary=False),
@@ -42,16 +42,16 @@ def test_one_for_each_file() -> None:
 def test_content_that_looks_like_a_diff() -> None:
     """A patch that is changed, say: nothing in it is taken for a header."""
     patch = diff_of("inner", b"1\n", b"2\n").encode()
-    assert stat_of(diff_of("a.patch", patch, patch * 2)) == [FileStat("a.patch", 6, 0, is_binary=False)]
-    assert stat_of(diff_of("a.patch", patch, None)) == [FileStat("a.patch", 0, patch.count(b"\n"), is_binary=False)]
+    assert file_stats(diff_of("a.patch", patch, patch * 2)) == [FileStat("a.patch", 6, 0, is_binary=False)]
+    assert file_stats(diff_of("a.patch", patch, None)) == [FileStat("a.patch", 0, patch.count(b"\n"), is_binary=False)]
 
 
 def test_nothing() -> None:
-    assert stat_of("") == []
+    assert file_stats("") == []
 
 
 def test_this_file() -> None:
     """Against a text of some length, with several hunks."""
     lines = Path(__file__).read_bytes().splitlines(keepends=True)
     changed = [b"first\n", *lines[1:30], b"new\n", b"new\n", *lines[30:]]
-    assert stat_of(diff_of("x", b"".join(lines), b"".join(changed))) == [FileStat("x", 3, 1, is_binary=False)]
+    assert file_stats(diff_of("x", b"".join(lines), b"".join(changed))) == [FileStat("x", 3, 1, is_binary=False)]

@@ -164,8 +164,8 @@ def test_a_lease_that_is_renewed(
     plan_id = new(client)
     expiries: list[int] = []
 
-    def running(_command: object, beat: Callable[[], None], every_s: float, *, is_aside: bool) -> int:
-        assert (every_s < 300, is_aside) == (True, False)
+    def running(_command: object, beat: Callable[[], None], every_s: float, *, stdout_to_stderr: bool) -> int:
+        assert (every_s < 300, stdout_to_stderr) == (True, False)
         for _ in range(2):
             lease = client.plans.get_plan(plan_id).lease
             assert lease is not None

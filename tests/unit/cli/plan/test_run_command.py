@@ -24,7 +24,7 @@ def test_its_exit_code() -> None:
 def test_where_it_writes(capfd: pytest.CaptureFixture[str]) -> None:
     """To our stdout; aside, to our stderr."""
     run(["echo", "here"], never, 60)
-    run(["echo", "there"], never, 60, is_aside=True)
+    run(["echo", "there"], never, 60, stdout_to_stderr=True)
     assert capfd.readouterr() == ("here\n", "there\n")
 
 

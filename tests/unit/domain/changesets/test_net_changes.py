@@ -6,9 +6,9 @@ from itertools import count
 
 import pytest
 
-from stepwell.domain.changesets.mode import DIRECTORY, EXECUTABLE, LINK, REGULAR
 from stepwell.domain.changesets.model import Content, EntryRow, Operation
-from stepwell.domain.changesets.net_changes import NetChange, in_order, net_changes
+from stepwell.domain.changesets.net_changes import NetChange, in_recording_order, net_changes
+from stepwell.domain.changesets.paths import DIRECTORY, EXECUTABLE, LINK, REGULAR
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import BrokenChain, Conflict
 from tests.support.domain.world import World
@@ -131,6 +131,6 @@ def test_in_the_order_of_recording() -> None:
     world.record("x", before=None, after=b"1", context_id="ctx-2")
     world.record("x", before=b"1", after=b"2", context_id="ctx-1")
     world.record("x", before=b"2", after=b"3", context_id="ctx-2")
-    entries = in_order([world.state.entries.of(each) for each in ("one", "two")])
+    entries = in_recording_order([world.state.entries.of(each) for each in ("one", "two")])
     assert [each.ordinal for each in entries] == [1, 2, 3]
     assert net_changes(entries) == {"x": NetChange("x", None, side(b"3"))}

@@ -50,7 +50,7 @@ def test_parent_of_another_plan(world: World) -> None:
     world.refuse(
         RecordDecision("other", "d2", token, "q", "c", parent_id="d1"),
         NotFound,
-        "plan 'other' has no decision 'd1' to hang this one on",
+        "plan 'other' has no decision 'd1' to be its parent",
     )
 
 

@@ -13,14 +13,18 @@ from stepwell.domain.plans.commands import (
     CancelPlan,
     CompleteApply,
     CompletePhase,
+    ConflictFound,
     ConstrainApply,
     DeclareSubplans,
     EndSession,
     ExpireLeases,
     FailPhase,
     GetPlan,
+    ProceedPlan,
     RecordDecision,
+    RecordMerge,
     RenewLease,
+    ResolveConflict,
     RetryPlan,
     RevertPlan,
     RollBackPlan,
@@ -30,7 +34,6 @@ from stepwell.domain.plans.commands import (
 )
 from stepwell.domain.plans.conflicts import Resolution
 from stepwell.domain.plans.model import Lease, Phase, PlanState, ProjectLink
-from stepwell.domain.plans.subplan_commands import ConflictFound, ProceedPlan, RecordMerge, ResolveConflict
 from stepwell.domain.replies import PlanFound, Reply
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import Busy, LeaseLost, NotFound, PlanNotReady
@@ -62,13 +65,15 @@ def test_one_winner(world: World) -> None:
 def test_without_a_token(world: World) -> None:
     """Somebody else's plan is not mine to complete; nobody's has to be started first."""
     world.refuse(
-        CompletePhase("plan", Phase.STRATEGIZE, None), PlanNotReady, "nobody is working on it; start its phase first"
+        CompletePhase("plan", Phase.STRATEGIZE, None),
+        PlanNotReady,
+        "no session is working on it; start its phase first",
     )
     world.start()
     world.refuse(
         CompletePhase("plan", Phase.STRATEGIZE, None),
         LeaseLost,
-        "somebody else has its lease; pass lease= if it was given to you",
+        "another session holds its lease; pass lease= if it was given to you",
     )
 
 

@@ -27,9 +27,9 @@ from stepwell.domain.plans.lifecycle import (
     PROGRESS,
     RETRY,
     REVERSION,
+    ROLLBACK,
     START,
     TERMINAL,
-    UNDOING,
     PlanEvent,
 )
 from stepwell.domain.plans.model import Phase, PlanState, Position
@@ -123,7 +123,7 @@ def test_every_position_can_be_reached() -> None:
 
 def test_four_tables_are_separate() -> None:
     """Progress, retry, reversion and undoing share no row, and together they are all that is legal."""
-    tables = (PROGRESS, RETRY, REVERSION, UNDOING)
+    tables = (PROGRESS, RETRY, REVERSION, ROLLBACK)
     for one, other in combinations(tables, 2):
         assert not one.keys() & other.keys()
     assert len(LEGAL) == sum(map(len, tables))
@@ -144,8 +144,8 @@ def test_only_terminal_positions_are_dead_ends() -> None:
     """There is a way out of everything else: an errored plan too. Undoing is none: a plan that is over stays over."""
     leading_out = {source for table in (PROGRESS, RETRY, REVERSION) for _, source in table}
     assert set(POSITIONS) - leading_out == TERMINAL
-    assert all(source == target for (_, source), target in UNDOING.items())
-    assert {source for _, source in UNDOING} <= TERMINAL
+    assert all(source == target for (_, source), target in ROLLBACK.items())
+    assert {source for _, source in ROLLBACK} <= TERMINAL
 
 
 def test_reversion_goes_to_the_start_only() -> None:

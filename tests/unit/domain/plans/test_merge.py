@@ -6,20 +6,22 @@ import pytest
 
 from stepwell import limits
 from stepwell.domain.changesets.commands import EndChangeset, RecordChange, StartChangeset
-from stepwell.domain.changesets.mode import DIRECTORY, EXECUTABLE
 from stepwell.domain.changesets.model import ChangesetState, Content
+from stepwell.domain.changesets.paths import DIRECTORY, EXECUTABLE
 from stepwell.domain.plans.commands import (
     AdvancePlan,
     CancelPlan,
     CompleteApply,
     CompletePhase,
+    ConflictFound,
     EndSession,
     ForgetPlans,
+    RecordMerge,
+    ResolveConflict,
     RevertPlan,
 )
 from stepwell.domain.plans.conflicts import ConflictState, Merge, MergeConflict, Resolution
 from stepwell.domain.plans.model import MergeStrategy, Phase, PlanState
-from stepwell.domain.plans.subplan_commands import ConflictFound, RecordMerge, ResolveConflict
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import (
     AlreadyExists,

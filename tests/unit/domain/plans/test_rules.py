@@ -104,7 +104,7 @@ class TestUse:
         """There is room for so many and no more."""
         monkeypatch.setattr(limits, "PLANS_MAX", 1)
         world.refuse(
-            UseAction("new", "act", LINKS), Busy, "^there are 1 plans already: end some, and they are forgotten"
+            UseAction("new", "act", LINKS), Busy, "^there are 1 plans already: end some, and the manager deletes them"
         )
 
     def test_link_that_exists_is_valid(self) -> None:
@@ -321,7 +321,7 @@ class TestApply:
         applying.now_ms += 1
         assert applying.do(CompleteApply("plan", lease, {})).plan == plan
         applying.refuse(CompleteApply("plan", lease - 1, PROOF), LeaseLost, "apply/applied.*is over")
-        applying.refuse(CompleteApply("plan", None, PROOF), PlanNotReady, "nobody is working on it")
+        applying.refuse(CompleteApply("plan", None, PROOF), PlanNotReady, "no session is working on it")
         applying.refuse(RevertPlan("plan", "x"), PlanNotReady, "apply/applied; from there: roll_back_plan$")
 
     def test_constrained(self, applying: World) -> None:

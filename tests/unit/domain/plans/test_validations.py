@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from stepwell import limits
-from stepwell.domain.plans.validations import Validation, ValidationResult, check_results, joined, missing
+from stepwell.domain.plans.validations import Validation, ValidationResult, check_results, join_validations, not_passed
 from stepwell.errors import InvalidArgument
 
 TESTS = Validation("tests", ("pytest", "-q"))
@@ -54,9 +54,9 @@ def test_output_is_kept_from_its_end() -> None:
 
 def test_joined() -> None:
     """The action's before the plan's, each under a name of its own."""
-    assert joined((TESTS,), (LINT,)) == (TESTS, LINT)
+    assert join_validations((TESTS,), (LINT,)) == (TESTS, LINT)
     with pytest.raises(InvalidArgument, match="two validations are called 'tests'"):
-        joined((TESTS,), (LINT, Validation("tests", ("true",))))
+        join_validations((TESTS,), (LINT, Validation("tests", ("true",))))
 
 
 def test_results_are_of_what_was_declared() -> None:
@@ -72,6 +72,6 @@ def test_results_are_of_what_was_declared() -> None:
 
 def test_missing() -> None:
     """Required ones that have not passed; what is not required is never missing."""
-    assert missing((TESTS, LINT), ()) == ["tests"]
-    assert missing((TESTS, LINT), (result(TESTS, 1), result(LINT, 1))) == ["tests"]
-    assert missing((TESTS, LINT), (result(TESTS), result(LINT, 1))) == []
+    assert not_passed((TESTS, LINT), ()) == ["tests"]
+    assert not_passed((TESTS, LINT), (result(TESTS, 1), result(LINT, 1))) == ["tests"]
+    assert not_passed((TESTS, LINT), (result(TESTS), result(LINT, 1))) == []

@@ -12,12 +12,13 @@ from stepwell.domain.plans.commands import (
     EndSession,
     ExpireLeases,
     FailPhase,
+    ProceedPlan,
     RetryPlan,
     RevertPlan,
+    StartReady,
     SubplanSpec,
 )
 from stepwell.domain.plans.model import Phase, PlanState, Position, ProjectLink, SubplanMode
-from stepwell.domain.plans.subplan_commands import ProceedPlan, StartReady
 from stepwell.domain.replies import ReadyStarted
 from stepwell.errors import Busy, LeaseLost, NotFound, PlanNotReady
 from tests.support.domain.world import NOON_MS, World
@@ -191,7 +192,7 @@ class TestProceed:
         """As the tables have it."""
         world.refuse(ProceedPlan("plan", world.lease()), PlanNotReady, "complete_strategize is not legal")
         world.use("other")
-        world.refuse(ProceedPlan("other", None), PlanNotReady, "nobody is working on it")
+        world.refuse(ProceedPlan("other", None), PlanNotReady, "no session is working on it")
 
 
 class TestRetries:

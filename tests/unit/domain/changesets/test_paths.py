@@ -4,8 +4,8 @@ import stat
 
 import pytest
 
-from stepwell.domain.changesets.mode import DIRECTORY, EXECUTABLE, LINK, NOTHING, REGULAR, check_mode, git_mode
 from stepwell.domain.changesets.model import Change, Content, Operation, derive_operation, is_same
+from stepwell.domain.changesets.paths import DIRECTORY, EMPTY_DIGEST, EXECUTABLE, LINK, REGULAR, check_mode, git_mode
 from stepwell.domain.tiers.body_refs import Digest, digest_of
 from stepwell.errors import InvalidArgument
 
@@ -38,7 +38,7 @@ def test_mode_out_of_bounds(mode: int) -> None:
 def test_directory_is_empty() -> None:
     """Its content is b"", given as bytes or as a digest."""
     Change(path="a", after=b"", after_mode=DIRECTORY)
-    Change(path="a", after=Digest(NOTHING), after_mode=DIRECTORY)
+    Change(path="a", after=Digest(EMPTY_DIGEST), after_mode=DIRECTORY)
     for content in (b"x", Digest.of(b"x")):
         with pytest.raises(InvalidArgument, match="after is a directory by its mode, and has content"):
             Change(path="a", after=content, after_mode=DIRECTORY)
