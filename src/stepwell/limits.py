@@ -174,13 +174,16 @@ INGEST_SKIPPED_MAX: Final = 1_000  # named in a report; those beyond are counted
 
 # Trees.
 TREE_PART_BYTES: Final = MIB  # of a file that are read, hashed or written at once
-TREE_DELTAS_MAX: Final = ENTRIES_PER_PLAN_MAX  # of one transaction: what a plan may have changed
-TREE_LOCK_SECONDS: Final = 60.0  # to wait for whoever changes the same tree: a large change is a matter of seconds
-TREE_LOCK_PAUSE_SECONDS: Final = 0.01  # between two tries
-TREE_LEAVES_MAX: Final = 500_000  # of a tree that is watched for changes: about 200 MB
-TREE_SPOOL_BYTES_MAX: Final = 4 * 1024 * MIB  # of old contents kept beside it, in the directory for temporary files
-TREE_ATTEMPTS_MAX: Final = 5  # at reading a file that somebody writes at the same time
+TREE_DELTAS_MAX: Final = ENTRIES_PER_PLAN_MAX  # paths of one transaction: all that a plan may have changed
+TREE_LOCK_SECONDS: Final = 60.0  # to wait for another process at the same tree: a large change is a matter of seconds
+TREE_LOCK_PAUSE_SECONDS: Final = 0.01  # between two attempts at the lock of a tree
+TREE_LOCK_BYTES_MAX: Final = 4_096  # of the lock's file that are read: it has a process id, a few bytes
+TREE_TRANSACTION_NAME_CHARS_MAX: Final = 128  # with a suffix it is the name of a directory, which has 255 at most
+TREE_ENTRIES_MAX: Final = 500_000  # of a tree that is captured: about 200 MB
+TREE_SPOOL_BYTES_MAX: Final = 4 * 1024 * MIB  # of old contents during a capture, in the directory for temporary files
+TREE_ATTEMPTS_MAX: Final = 5  # at reading a file that another program writes at the same time
 TREE_NAMED_MAX: Final = 20  # paths in a message; `details` has all of them
+QUOTED_PATH_CHARS_MAX: Final = 200  # of a path or name in a message: a path may have 4,096
 MERGE_SECONDS_MAX: Final = 60.0  # of one file
 
 # Applying.

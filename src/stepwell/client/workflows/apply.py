@@ -4,13 +4,13 @@ The turn at the root comes before the lease. Whoever waits for a tree holds up n
 what the plan expects leaves the plan as it was. Whatever is found at a root once it is ours was left by somebody who
 has gone; `leftovers` has what becomes of it. From the lease on, in this order:
 
-    go           the tree is after; each deed is preceded by a look at the lease
+    go           the tree is after; each step is preceded by a look at the lease
     validations  in the tree
     keep         the tree stays after, and can still be undone
     complete     the manager knows: this is the moment
     settle       and there is no way back
 
-A lease that is lost is noticed at the next deed, or by the manager at the latest; the tree is undone then, and nobody
+A lease that is lost is noticed at the next step, or by the manager at the latest; the tree is undone then, and nobody
 else was in it meanwhile, because the turn is still ours. Where nobody can tell whether the manager knows, the tree
 stays after and the transaction done: the next call asks, and settles, goes on or undoes.
 """
@@ -32,7 +32,7 @@ from stepwell.client.workflows.wait import await_end, await_turn
 from stepwell.domain.plans.model import Phase, Plan, PlanState, Position
 from stepwell.domain.plans.validations import ValidationResult, missing
 from stepwell.errors import Conflict, PlanError, PlanNotReady, Refused, StepwellError, TreeFailed
-from stepwell.trees.recovery import RootLock
+from stepwell.trees.lock import RootLock
 from stepwell.trees.transaction import TreeTransaction
 
 if TYPE_CHECKING:
@@ -115,13 +115,13 @@ class _LeasedApply:
 
     def run(self, change: TreeTransaction, netted: PlanDelta) -> Plan:
         try:
-            change.go(self._lease.check)
+            change.apply(self._lease.check)
             results = run_all(self._plan.validations, self._root, self._lease.check)
             if failed := missing(self._plan.validations, results):
                 change.undo()
                 return self._constrain(failed, results)
             self._lease.check()
-            change.keep()
+            change.commit()
         except BaseException as error:
             self._give_up(change, error)
             raise
@@ -131,7 +131,7 @@ class _LeasedApply:
             self._give_up(change, refusal)
             raise
         with suppress(TreeFailed):  # it is applied; what is left over is seen to by the next who comes
-            change.settle()
+            change.finalize()
         return ended
 
     def _complete(self, netted: PlanDelta, results: tuple[ValidationResult, ...]) -> Plan:

@@ -22,7 +22,7 @@ from stepwell.domain.patterns import glob_matcher
 from stepwell.domain.replies import BodiesLocated
 from stepwell.domain.tiers.commands import LocateBodies
 from stepwell.errors import InvalidArgument
-from stepwell.trees.capture import TreeDifference, with_moves
+from stepwell.trees.capture import TreeDifference, pair_moves
 from stepwell.trees.entry import TreeEntry
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _chosen(
 
 def _rows(plan_id: str, net: dict[str, NetChange], chosen: Iterator[NetChange]) -> list[EntryRow]:
     """One row for each difference, in order of path, moves found."""
-    differences = with_moves(TreeDifference(each.path, _leaf(each.before), _leaf(each.after)) for each in chosen)
+    differences = pair_moves(TreeDifference(each.path, _leaf(each.before), _leaf(each.after)) for each in chosen)
     rows: list[EntryRow] = []
     for seq, each in enumerate(differences, 1):
         before, after = net[each.source_path or each.path].before, net[each.path].after

@@ -17,7 +17,7 @@ from stepwell.client.workflows.report import report_outcome
 from stepwell.client.workflows.wait import await_end, await_turn
 from stepwell.domain.plans.model import Plan
 from stepwell.errors import InvalidArgument, PlanNotReady, Refused, TreeFailed
-from stepwell.trees.recovery import RootLock
+from stepwell.trees.lock import RootLock
 from stepwell.trees.transaction import TreeTransaction
 
 if TYPE_CHECKING:
@@ -71,10 +71,10 @@ def _under_turn(context: PlanExecutionContext, turn: RootLock, plan: Plan, reaso
     plans = PlanApi(context.session)
     netted = PlanDelta(context, backwards=True)
     with TreeTransaction(turn, tree_recovery.name_back(plan), netted.deltas, netted.read_body) as change:
-        if change.is_there and not is_sure:  # it has never had the changes: that proves nothing
+        if change.is_already_applied and not is_sure:  # it has never had the changes: that proves nothing
             raise _elsewhere(plan, turn.root.path)
-        change.go()
-        change.keep()
+        change.apply()
+        change.commit()
         try:
             ended = report_outcome(
                 plans,
@@ -87,5 +87,5 @@ def _under_turn(context: PlanExecutionContext, turn: RootLock, plan: Plan, reaso
             change.undo()
             raise
         with suppress(TreeFailed):
-            change.settle()
+            change.finalize()
         return ended

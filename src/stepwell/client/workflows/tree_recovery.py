@@ -16,8 +16,9 @@ from stepwell.client.api.plans import PlanApi
 from stepwell.client.workflows.plan_delta import PlanDelta
 from stepwell.domain.plans.model import Phase, Plan, PlanState, Position
 from stepwell.errors import Busy, NotFound, PlanError, TreeFailed
-from stepwell.trees.recovery import RootLock
-from stepwell.trees.staging import has_area
+from stepwell.trees import recovery
+from stepwell.trees.lock import RootLock
+from stepwell.trees.staging_dir import has_staging_dir
 
 if TYPE_CHECKING:
     from stepwell.client.execution import PlanExecutionContext
@@ -52,10 +53,10 @@ def recover_root(context: PlanExecutionContext, turn: RootLock) -> str | None:
     That is given, to be gone on with. There is at most one: each attempt goes on with the one before it. Raises
     `Undecided`, and can be called again.
     """
-    turn.recover()
+    recovery.recover(turn)
     plans = PlanApi(context.session)
     own: str | None = None
-    for name, _ in turn.pending():
+    for name in recovery.committed(turn):
         known = _NAME.fullmatch(name)
         if known is None:
             continue
@@ -66,13 +67,13 @@ def recover_root(context: PlanExecutionContext, turn: RootLock) -> str | None:
         if known["back"]:
             _finish_rollback(context, turn, plan, name)
         elif plan.applied is not None and plan.applied.attempt == int(known["attempt"]):
-            turn.settle(name)
+            recovery.finalize(turn, name)
         elif (plan.phase, plan.state, plan.attempt) == (Phase.APPLY, PlanState.PROCESSING, int(known["attempt"])):
             raise TransactionUndecided(plan)
         elif plan.plan_id == context.plan_id and plan.position == QUEUED and own is None:
             own = name
         else:
-            turn.undo(name)
+            recovery.undo(turn, name)
     return own
 
 
@@ -81,7 +82,7 @@ def tidy(context: PlanExecutionContext, root: str) -> None:
 
     Whoever only asks how it ended need not have that tree at all.
     """
-    if has_area(root):
+    if has_staging_dir(root):
         with suppress(Busy, TreeFailed, TransactionUndecided), RootLock(root, wait_s=0) as turn:
             recover_root(context, turn)
 
@@ -94,4 +95,4 @@ def _finish_rollback(context: PlanExecutionContext, turn: RootLock, plan: Plan, 
             PlanApi(context.session).roll_back(plan.plan_id, proof=PlanDelta(its, backwards=True).proof)
         except PlanError:  # half of the plan is forgotten: nobody will ask
             return
-    turn.settle(name)
+    recovery.finalize(turn, name)

@@ -13,7 +13,7 @@ from stepwell.client.session.session import Session
 from stepwell.domain.events import AboutPlan, LeaseRenewed
 from stepwell.domain.plans.model import Plan, PlanState
 from stepwell.errors import Busy, EventsMissed
-from stepwell.trees.recovery import RootLock
+from stepwell.trees.lock import RootLock
 
 
 def await_end(session: Session, plan: Plan, until_s: float, wait_s: float) -> None:
