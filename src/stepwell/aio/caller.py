@@ -11,7 +11,7 @@ from typing import TypeVar
 from stepwell import limits
 from stepwell.aio.channel import Channel
 from stepwell.aio.threads import Threads
-from stepwell.client.api.calls import Call
+from stepwell.client.session.calls import Call
 from stepwell.client.session.session import expected, moved_too_often, request_of, status_in, transaction_of, unanimous
 from stepwell.domain.tiers.model import Fragment
 from stepwell.errors import BodyGone, StepwellError

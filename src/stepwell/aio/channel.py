@@ -17,8 +17,8 @@ from contextlib import suppress
 
 from stepwell import limits
 from stepwell.aio.connection import AsyncConnection, Coming, answered
-from stepwell.client.api.calls import LargeBody
 from stepwell.client.session import channel as blocking
+from stepwell.client.session.calls import LargeBody
 from stepwell.client.session.channel import checked, expired, give_up, is_granted, offer_of
 from stepwell.client.session.connection_pool import Unreachable, closed
 from stepwell.client.session.pending_requests import Numbered, PendingRequest

@@ -41,13 +41,13 @@ class Client:
         loop = asyncio.get_running_loop()
         self._channel = Channel(twin.session.channel, loop)
         self.threads = Threads(self._channel)
-        self._way = AsyncCaller(self._channel, self.threads)
+        self._caller = AsyncCaller(self._channel, self.threads)
         self._watches = Watches(self._channel)
         self._closing: asyncio.Task[None] | None = None
-        self.tiers = ContextTierService(twin.session, self._way)
-        self.plans = PlanLifecycleService(twin.session, self._way)
-        self.receipts = ReceiptService(twin.session, self._way)
-        self.strategies = StrategyService(self._way, twin.strategies)
+        self.tiers = ContextTierService(twin.session, self._caller)
+        self.plans = PlanLifecycleService(twin.session, self._caller)
+        self.receipts = ReceiptService(twin.session, self._caller)
+        self.strategies = StrategyService(self._caller, twin.strategies)
 
     @property
     def address(self) -> str:
@@ -71,15 +71,15 @@ class Client:
 
     def execution(self, plan_id: str, *, lease: int | None = None) -> PlanExecutionContext:
         """A new context in which to record changes; `lease` where another client started the execution."""
-        return PlanExecutionContext(self.twin.session, self._way, plan_id, lease)
+        return PlanExecutionContext(self.twin.session, self._caller, plan_id, lease)
 
     def batch(self) -> Batch:
         """Many commands in one frame, one outcome each: `async with client.batch() as batch:`."""
-        return Batch(self.twin.session, self._way)
+        return Batch(self.twin.session, self._caller)
 
     def transaction(self) -> Transaction:
         """Many writes at one revision, or none: `async with client.transaction() as transaction:`."""
-        return Transaction(self.twin.session, self._way)
+        return Transaction(self.twin.session, self._caller)
 
     def watch(self, since: int | None = None, projects: Iterable[str] | None = None) -> Watch:
         """Follow what is committed, in order and without gaps: behind the revision `since`, or from now on.
@@ -91,7 +91,7 @@ class Client:
 
     async def status(self) -> Status:
         """How the manager is."""
-        return await self._way.status()
+        return await self._caller.status()
 
     async def ingest(
         self, path: str | os.PathLike[str], *, project: str | None = None, on_progress: OnProgress | None = None

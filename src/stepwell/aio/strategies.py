@@ -28,13 +28,13 @@ from stepwell.strategies.protocol import ContextRequest
 class StrategyService:
     """What the workers can do."""
 
-    def __init__(self, way: AsyncCaller, twin: strategies.StrategyService) -> None:
-        self._way = way
+    def __init__(self, caller: AsyncCaller, twin: strategies.StrategyService) -> None:
+        self._caller = caller
         self._twin = twin
 
     async def list(self) -> StrategiesFound:
         """What is offered, by which workers, and how much is waiting. Chores are no strategies, and left out."""
-        return await self._way.perform(listing, ())
+        return await self._caller.perform(listing, ())
 
     async def submit(
         self,
@@ -64,7 +64,7 @@ class StrategyService:
             parts=parts,
             on_progress=on_progress,
         )
-        submitting = self._way.threads.start(submit)
+        submitting = self._caller.threads.start(submit)
         try:
             return self._awaitable(await asyncio.wrap_future(submitting))
         except asyncio.CancelledError:
@@ -97,7 +97,7 @@ class StrategyService:
         def withdraw(outcome: LoopFuture[StrategyResult]) -> None:
             if outcome.cancelled():
                 with suppress(StepwellError):  # the client was closed, which ends all tasks
-                    self._way.threads.start(task.cancel)
+                    self._caller.threads.start(task.cancel)
 
         outcome.add_done_callback(withdraw)
         task.add_done_callback(partial(_tell, loop, outcome))

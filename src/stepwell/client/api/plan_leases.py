@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stepwell.client.api.calls import Answered, Call, Service
+from stepwell.client.api.service import Service
+from stepwell.client.session.calls import Answered, Call
 from stepwell.domain.commands import Command
 from stepwell.domain.plans.model import Plan, ProjectLink
 from stepwell.domain.replies import PlanFound

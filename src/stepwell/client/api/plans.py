@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from ulid import ULID
 
 from stepwell import limits
-from stepwell.client.api.calls import BlockingService, BufferedService, Call, method
 from stepwell.client.api.plan_leases import links_of, plan_of
+from stepwell.client.api.service import BlockingService, BufferedService, method
 from stepwell.client.api.subplans import SubplanCalls
+from stepwell.client.session.calls import Call
 from stepwell.domain.checks import require_instance
 from stepwell.domain.plans.commands import (
     AdvancePlan,
@@ -99,7 +100,7 @@ class PlanCalls(SubplanCalls):
     @method
     def list_actions(self, *, limit: int = 100, cursor: str | None = None) -> Call[ActionPage]:
         """A page of actions in order of name."""
-        return Call(ListActions(limit, cursor), lambda answered: answered.reply)
+        return Call(ListActions(limit, cursor))
 
     @method
     def archive_action(self, name: str) -> Call[Action]:
@@ -145,7 +146,7 @@ class PlanCalls(SubplanCalls):
     ) -> Call[PlanPage]:
         """A page of plans in order of id, which is the order of time."""
         command = ListPlans(phase, state, parent_plan_id, limit, cursor, rolled_back)
-        return Call(command, lambda answered: answered.reply)
+        return Call(command)
 
     @method
     def start_strategize(
@@ -315,7 +316,7 @@ class PlanCalls(SubplanCalls):
     @method
     def list_decisions(self, plan_id: str, *, limit: int = 100, cursor: str | None = None) -> Call[DecisionPage]:
         """A page of a plan's decisions, superseded ones included."""
-        return Call(ListDecisions(plan_id, limit, cursor), lambda answered: answered.reply)
+        return Call(ListDecisions(plan_id, limit, cursor))
 
     def _fail(
         self, plan_id: str, phase: Phase, error: str, lease: int | None, expected_version: int | None

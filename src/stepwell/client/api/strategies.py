@@ -12,8 +12,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from stepwell import limits
-from stepwell.client.api.calls import Call
 from stepwell.client.api.views import View, Views
+from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.client.session.task_futures import OnProgress, TaskFuture, TaskFutures, new_task_id
 from stepwell.domain.replies import StrategiesFound
@@ -93,11 +93,11 @@ class StrategyService:
     def report_death(self, pid: int, evidence: str) -> None:
         """Say what a worker of ours that died has left; for whoever starts workers."""
         command = ReportDeath(pid, evidence[-limits.EVIDENCE_CHARS_MAX :])
-        self._session.perform(Call(command, lambda answered: answered.reply))
+        self._session.perform(Call(command))
 
     def release(self, pid: int) -> None:
         """Say that a worker of ours is about to be stopped, so that nobody takes it for a death."""
-        self._session.perform(Call(ReleaseWorker(pid), lambda answered: answered.reply))
+        self._session.perform(Call(ReleaseWorker(pid)))
 
     def close(self) -> None:
         """Whoever still waits gets `RuntimeLost`."""

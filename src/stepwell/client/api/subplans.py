@@ -8,8 +8,9 @@ from typing import Literal
 from ulid import ULID
 
 from stepwell import limits
-from stepwell.client.api.calls import Answered, Call, method
 from stepwell.client.api.plan_leases import LeasedPlanCalls, links_of, plan_of
+from stepwell.client.api.service import method
+from stepwell.client.session.calls import Answered, Call
 from stepwell.domain.checks import require_instance
 from stepwell.domain.plans.commands import DeclareSubplans, SubplanSpec
 from stepwell.domain.plans.conflicts import Resolution

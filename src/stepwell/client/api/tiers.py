@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from stepwell import limits
-from stepwell.client.api.calls import Answered, BlockingService, BufferedService, Call, Service, method, partly_refused
 from stepwell.client.api.fragments import StoredFragment, encoded
+from stepwell.client.api.service import BlockingService, BufferedService, Service, method
+from stepwell.client.session.calls import Answered, Call, partly_refused
 from stepwell.domain.checks import require_instance
 from stepwell.domain.replies import (
     FragmentFound,
@@ -62,7 +63,7 @@ class TierCalls(Service):
             metadata=fragment.metadata,
             expected_revision=expected_revision,
         )
-        return Call(command, lambda answered: answered.reply, {"body": body} if is_large else None)
+        return Call(command, large={"body": body} if is_large else None)
 
     @method
     def get(self, fragment_id: str, *, project: str | None = None) -> Call[StoredFragment]:
@@ -79,13 +80,13 @@ class TierCalls(Service):
     def promote(self, fragment_id: str, *, project: str | None = None) -> Call[FragmentPlaced]:
         """Lift one tier. What hot could not hold stays in warm, and the note says so."""
         command = PromoteFragment(self.session.project(project), fragment_id)
-        return Call(command, lambda answered: answered.reply)
+        return Call(command)
 
     @method
     def demote(self, fragment_id: str, *, project: str | None = None) -> Call[FragmentPlaced]:
         """Lower one tier, with the whole body and its token count."""
         command = DemoteFragment(self.session.project(project), fragment_id)
-        return Call(command, lambda answered: answered.reply)
+        return Call(command)
 
     @method
     def delete(
@@ -93,17 +94,17 @@ class TierCalls(Service):
     ) -> Call[FragmentRemoved]:
         """Remove for good."""
         command = DeleteFragment(self.session.project(project), fragment_id, expected_revision)
-        return Call(command, lambda answered: answered.reply)
+        return Call(command)
 
     @method
     def evict_lru(self, tier: Tier = Tier.HOT, count: int = 1) -> Call[FragmentsMoved]:
         """Lower the least recently used of a tier, of this session's projects; from cold they are deleted."""
-        return Call(EvictLru(tier, count), lambda answered: answered.reply)
+        return Call(EvictLru(tier, count))
 
     @method
     def sweep(self) -> Call[FragmentsMoved]:
         """Lower what was idle for longer than its tier allows. The manager also does this by itself."""
-        return Call(SweepStale(), lambda answered: answered.reply)
+        return Call(SweepStale())
 
     @method
     def list(
@@ -120,17 +121,17 @@ class TierCalls(Service):
         if isinstance(globs, str):
             raise InvalidArgument(f"globs is a sequence of globs: give [{globs!r}]")
         command = ListFragments(self.session.project(project), tuple(globs), tier, kind, limit, cursor)
-        return Call(command, lambda answered: answered.reply)
+        return Call(command)
 
     @method
     def projects(self, *, limit: int = 100, cursor: str | None = None) -> Call[ProjectPage]:
         """A page of the projects that hold fragments, as far as this session may see."""
-        return Call(ListProjects(limit, cursor), lambda answered: answered.reply)
+        return Call(ListProjects(limit, cursor))
 
     @method
     def metrics(self) -> Call[TierMetrics]:
         """Entries, tokens and bytes of each tier, of this session's projects."""
-        return Call(GetMetrics(), lambda answered: answered.reply)
+        return Call(GetMetrics())
 
     @method
     def set_budget(self, budget: TierBudget) -> Call[TierBudget]:

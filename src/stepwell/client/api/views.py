@@ -11,9 +11,9 @@ from typing import Final
 from msgspec import Struct
 
 from stepwell import limits
-from stepwell.client.api.calls import Answered, Call
 from stepwell.client.api.fragments import ViewedFragment
 from stepwell.client.api.tiers import ContextTierService
+from stepwell.client.session.calls import Answered, Call
 from stepwell.client.session.lazy import lazy_property
 from stepwell.client.session.session import Session
 from stepwell.domain.replies import BodiesLocated

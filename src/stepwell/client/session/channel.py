@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
-from stepwell.client.api.calls import LargeBody, NoEviction
+from stepwell.client.session.calls import LargeBody, NoEviction
 from stepwell.client.session.connection_pool import ConnectionPool, PooledConnection, Unreachable, Welcomed, closed
 from stepwell.client.session.pending_requests import Numbered, PendingRequest, PendingRequests
 from stepwell.domain.checks import check

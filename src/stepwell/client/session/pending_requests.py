@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from stepwell import limits
-from stepwell.client.api.calls import LargeBody
+from stepwell.client.session.calls import LargeBody
 from stepwell.domain.commands import Read
 from stepwell.errors import OutcomeUnknown, StepwellError
 from stepwell.protocol.messages import AskStatus, AskView, Request, TransactionRequest

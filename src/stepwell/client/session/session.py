@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar, cast
 
 from stepwell import limits
-from stepwell.client.api.calls import Call, LargeBody
 from stepwell.client.session.body_reader import BodySource
+from stepwell.client.session.calls import Call, LargeBody
 from stepwell.client.session.channel import Channel
 from stepwell.client.session.pending_requests import Numbered
 from stepwell.client.session.tokens import counter
@@ -168,7 +168,7 @@ def transaction_of(calls: Sequence[Call[R]]) -> tuple[Numbered, Sequence[LargeBo
 
 def _commands(calls: Sequence[Call[R]], uploads: list[LargeBody]) -> tuple[AnyCommand, ...]:
     """The union is closed: a test holds that every command is a member."""
-    commands = tuple([call.bound(uploads) for call in calls])
+    commands = tuple([call.prepare(uploads) for call in calls])
     if len(uploads) > limits.UPLOADS_PER_REQUEST_MAX:
         raise InvalidArgument(
             f"{len(uploads)} large bodies are too many at once: send at most {limits.UPLOADS_PER_REQUEST_MAX} in one"

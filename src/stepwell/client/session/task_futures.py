@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ulid import ULID
 
 from stepwell import limits
-from stepwell.client.api.calls import Call
+from stepwell.client.session.calls import Call
 from stepwell.client.session.push_connection import PushConnection
 from stepwell.client.session.session import Session
 from stepwell.domain.tasks.commands import CancelTask, SubmitTask

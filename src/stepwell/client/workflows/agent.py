@@ -17,11 +17,12 @@ from contextlib import contextmanager
 from msgspec import Struct
 
 from stepwell import limits
-from stepwell.client.api.calls import BlockingService, Call
 from stepwell.client.api.plan_leases import plan_of
+from stepwell.client.api.service import BlockingService
 from stepwell.client.api.subplans import SubplanCalls
 from stepwell.client.api.watch import Watch
 from stepwell.client.execution import PlanExecutionContext
+from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.client.workflows.heartbeat import Heartbeat
 from stepwell.domain.events import AnyEvent, PlanMoved, SubplansDeclared

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from stepwell import limits
-from stepwell.client.api.calls import Call
 from stepwell.client.api.plans import PlanApi
+from stepwell.client.session.calls import Call
 from stepwell.domain.changesets.model import Change, EntryRow, check_path
 from stepwell.domain.checks import utf8
 from stepwell.domain.plans.model import Phase, PlanState, Position

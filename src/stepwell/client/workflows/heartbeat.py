@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Self
 
 from stepwell import limits
-from stepwell.client.api.calls import Call
 from stepwell.client.api.plan_leases import plan_of
+from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.domain.plans.commands import RenewLease
 from stepwell.errors import Busy, LeaseLost, Refused, StepwellError

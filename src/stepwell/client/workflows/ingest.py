@@ -19,10 +19,10 @@ from typing import Final
 from msgspec import Struct, field
 
 from stepwell import limits
-from stepwell.client.api.calls import Call
 from stepwell.client.api.strategies import StrategyService
 from stepwell.client.api.tiers import ContextTierService, TierCalls
 from stepwell.client.api.views import View, Views
+from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.client.session.task_futures import OnProgress
 from stepwell.client.workflows.split_files import FileSplitter

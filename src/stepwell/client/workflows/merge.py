@@ -16,9 +16,10 @@ from msgspec import Struct
 from ulid import ULID
 
 from stepwell import limits
-from stepwell.client.api.calls import BlockingService, Call
 from stepwell.client.api.plan_leases import plan_of
+from stepwell.client.api.service import BlockingService
 from stepwell.client.api.subplans import SubplanCalls
+from stepwell.client.session.calls import Call
 from stepwell.client.workflows.merge_tree import MergedTree, TreeMerge, in_the_way
 from stepwell.domain.changesets.commands import EndChangeset, StartChangeset
 from stepwell.domain.changesets.mode import DIRECTORY

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from stepwell import limits
-from stepwell.client.api.calls import Answered, Call
+from stepwell.client.api.entry_diff import entry_diff
+from stepwell.client.session.calls import Answered, Call
 from stepwell.client.session.session import Session
-from stepwell.client.workflows.entry_diff import entry_diff
 from stepwell.domain.changesets.model import Content, EntryRow, Operation, derive_operation
 from stepwell.domain.changesets.net_changes import NetChange, net_changes
 from stepwell.domain.patterns import glob_matcher
