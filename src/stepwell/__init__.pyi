@@ -11,10 +11,10 @@ from .client.api.tiers import ContextTierService
 from .client.api.views import View
 from .client.api.watch import Watch
 from .client.client import Client, connect
-from .client.execution import PlanExecutionContext
+from .client.execution import PlanExecutionContext, WorkContext
 from .client.plan_lifecycle import PlanLifecycleService
 from .client.session.calls import Pending
-from .client.workflows.agent import WorkContext, WorkDone
+from .client.workflows.agent import WorkDone
 from .client.workflows.capture import Captured
 from .client.workflows.circuit_breaker import BreakerSettings
 from .client.workflows.ingest import IngestReport

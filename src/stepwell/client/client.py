@@ -44,7 +44,7 @@ class Client:
         self._views = Views(self._session, self.tiers)
         self.strategies = StrategyService(self._session, self._views)
         self._ingesting = ProjectIngest(self._session, self._views, self.tiers, self.strategies)
-        self._assembling = ContextAssembly(self, self._session)
+        self._assembling = ContextAssembly(self)
         self._watches = Watches(self._channel)
 
     @property

@@ -9,8 +9,10 @@ from typing import Literal
 
 from stepwell import limits
 from stepwell.client.api.changesets import ChangesetApi
+from stepwell.client.session.session import Session
 from stepwell.client.workflows import apply, capture, merge, plan_diff, rollback
 from stepwell.client.workflows.capture import Captured
+from stepwell.client.workflows.heartbeat import Heartbeat
 from stepwell.client.workflows.merge import ConflictSides
 from stepwell.client.workflows.plan_delta import real_root
 from stepwell.client.workflows.plan_diff import PlanChanges
@@ -117,3 +119,15 @@ class PlanExecutionContext(ChangesetApi):
         second call gives the same plan.
         """
         return rollback.roll_back(self, real_root(root), reason, wait_s)
+
+
+class WorkContext(PlanExecutionContext):
+    """The context in which one child is worked on, under its lease."""
+
+    def __init__(self, session: Session, plan_id: str, lease: int, heartbeat: Heartbeat) -> None:
+        super().__init__(session, plan_id, lease)
+        self._heartbeat = heartbeat
+
+    def check(self) -> None:
+        """Raise `LeaseLost` if the child is not the caller's any more; for whoever works long without recording."""
+        self._heartbeat.check()

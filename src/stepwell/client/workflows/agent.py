@@ -13,15 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
 from stepwell import limits
 from stepwell.client.api.plan_leases import plan_of
-from stepwell.client.api.service import BlockingService
-from stepwell.client.api.subplans import SubplanCalls
+from stepwell.client.api.plans import PlanApi
 from stepwell.client.api.watch import Watch
-from stepwell.client.execution import PlanExecutionContext
 from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.client.workflows.heartbeat import Heartbeat
@@ -30,6 +29,9 @@ from stepwell.domain.plans.commands import CompletePhase, FailPhase
 from stepwell.domain.plans.model import Phase, Plan
 from stepwell.domain.replies import ReadyStarted
 from stepwell.errors import Busy, EventsMissed, InvalidArgument, LeaseLost, PlanNotReady
+
+ContextT = TypeVar("ContextT")
+MakeContext = Callable[[Session, str, int, Heartbeat], ContextT]
 
 
 class WorkDone(Struct, frozen=True):
@@ -47,34 +49,24 @@ class WorkDone(Struct, frozen=True):
     is_over: bool
 
 
-class WorkContext(PlanExecutionContext):
-    """The context in which one child is worked on, under its lease."""
-
-    def __init__(self, session: Session, plan_id: str, lease: int, heartbeat: Heartbeat) -> None:
-        super().__init__(session, plan_id, lease)
-        self._heartbeat = heartbeat
-
-    def check(self) -> None:
-        """Raise `LeaseLost` if the child is not the caller's any more; for whoever works long without recording."""
-        self._heartbeat.check()
-
-
-Run = Callable[[Plan, WorkContext], object]
-"""What is done for a child. What it returns does not matter; what it raises is why the child failed."""
-
-
-class _Children(SubplanCalls, BlockingService):
-    """The calls on children, for an agent."""
-
-
-class SubplanAgent:
+class SubplanAgent(Generic[ContextT]):
     """One that works, in one thread."""
 
-    def __init__(self, session: Session, parent_plan_id: str, run: Run, lease_ms: int, *, straight: bool) -> None:
-        self._session = session
-        self._children = _Children(session)
+    def __init__(
+        self,
+        plans: PlanApi,
+        parent_plan_id: str,
+        run: Callable[[Plan, ContextT], object],
+        lease_ms: int,
+        *,
+        straight: bool,
+        make_context: MakeContext[ContextT],
+    ) -> None:
+        self._plans = plans
+        self._session = plans.session
         self._parent_plan_id = parent_plan_id
         self._run = run
+        self._make_context = make_context
         self._lease_ms = lease_ms
         self._straight = straight
         self._completed: list[str] = []
@@ -107,7 +99,7 @@ class SubplanAgent:
                 self._wait(watch, limits.WORK_LOOK_SECONDS if left_s is None else min(left_s, limits.WORK_LOOK_SECONDS))
 
     def _ask(self) -> ReadyStarted:
-        return self._children.start_ready(self._parent_plan_id, lease_ms=self._lease_ms, straight=self._straight)
+        return self._plans.start_ready(self._parent_plan_id, lease_ms=self._lease_ms, straight=self._straight)
 
     def _wait(self, watch: Watch | None, seconds: float) -> None:
         """Until something happened to the family, or for so long."""
@@ -137,10 +129,10 @@ class SubplanAgent:
         token = plan.lease.token
         with Heartbeat(self._session, plan.plan_id, token, self._lease_ms) as heartbeat:
             try:
-                _require_done(self._run(plan, WorkContext(self._session, plan.plan_id, token, heartbeat)))
+                _require_done(self._run(plan, self._make_context(self._session, plan.plan_id, token, heartbeat)))
                 heartbeat.check()
                 if plan.phase is Phase.STRATEGIZE:
-                    return self._children.proceed(plan.plan_id, lease=token, lease_ms=self._lease_ms)
+                    return self._plans.proceed(plan.plan_id, lease=token, lease_ms=self._lease_ms)
                 self._session.perform(Call(CompletePhase(plan.plan_id, plan.phase, token), plan_of))
                 self._completed.append(plan.plan_id)
             except BaseException as error:

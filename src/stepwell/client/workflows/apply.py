@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from stepwell import limits
+from stepwell.client.api.changesets import ChangesetApi
 from stepwell.client.api.plans import PlanApi
 from stepwell.client.workflows import tree_recovery
 from stepwell.client.workflows.heartbeat import Heartbeat, now_s
@@ -35,9 +36,6 @@ from stepwell.errors import Conflict, PlanError, PlanNotReady, Refused, Stepwell
 from stepwell.trees.lock import RootLock
 from stepwell.trees.transaction import TreeTransaction
 
-if TYPE_CHECKING:
-    from stepwell.client.execution import PlanExecutionContext
-
 _EXECUTED: Final = Position(Phase.EXECUTE, PlanState.COMPLETE)
 _PROCESSING: Final = Position(Phase.APPLY, PlanState.PROCESSING)
 _ENDED: Final = frozenset({Position(Phase.APPLY, PlanState.APPLIED), Position(Phase.APPLY, PlanState.CONSTRAINED)})
@@ -46,7 +44,7 @@ _ENDED: Final = frozenset({Position(Phase.APPLY, PlanState.APPLIED), Position(Ph
 class PlanApply:
     """One call of `apply`."""
 
-    def __init__(self, context: PlanExecutionContext, root: str, wait_s: float, lease_ms: int) -> None:
+    def __init__(self, context: ChangesetApi, root: str, wait_s: float, lease_ms: int) -> None:
         self._context = context
         self._session = context.session
         self._plan_id = context.plan_id

@@ -7,7 +7,7 @@ receipt. Assembling is no access: it moves nothing in the tiers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -20,28 +20,43 @@ from stepwell.assembly.inputs import AssemblyInputs, Failure
 from stepwell.assembly.receipt import Receipt
 from stepwell.assembly.stages.allocate import candidate_tokens
 from stepwell.assembly.stages.select import names_to_ask
+from stepwell.client.api.plans import PlanApi
+from stepwell.client.api.receipts import ReceiptService
 from stepwell.client.api.views import View
 from stepwell.client.session.session import Session
 from stepwell.client.workflows.ancestry import PlanAncestry
-from stepwell.client.workflows.strategy_executor import DefaultStrategyExecutor, Execution, OnStrategyProgress
+from stepwell.client.workflows.strategy_executor import (
+    DefaultStrategyExecutor,
+    Execution,
+    OnStrategyProgress,
+    StrategyClient,
+)
 from stepwell.domain.checks import require_instance
 from stepwell.domain.tasks.model import StrategyOffer
 from stepwell.errors import Busy, InvalidArgument, OutOfScope, TierFull
 from stepwell.strategies.protocol import ContextRequest, StrategyInfo, StrategyView
 
-if TYPE_CHECKING:
-    from stepwell.client.client import Client
-
 _encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
 _decoder: Final = msgspec.msgpack.Decoder(Receipt)
+
+
+class AssemblyClient(StrategyClient, Protocol):
+    """The part of `Client` that an assembly uses."""
+
+    @property
+    def session(self) -> Session: ...
+    @property
+    def plans(self) -> PlanApi: ...
+    @property
+    def receipts(self) -> ReceiptService: ...
 
 
 class ContextAssembly:
     """Assembles for one client. Safe from any number of threads."""
 
-    def __init__(self, client: Client, session: Session) -> None:
+    def __init__(self, client: AssemblyClient) -> None:
         self._client = client
-        self._session = session
+        self._session = client.session
         self._executor = DefaultStrategyExecutor(client)
 
     def assemble(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 from stepwell import limits
+from stepwell.client.api.changesets import ChangesetApi
 from stepwell.client.api.plans import PlanApi
 from stepwell.client.session.calls import Call
 from stepwell.domain.changesets.model import Change, EntryRow, check_path
@@ -16,9 +16,6 @@ from stepwell.domain.plans.model import Phase, PlanState, Position
 from stepwell.errors import InvalidArgument, LeaseLost, PlanNotReady, StepwellError
 from stepwell.trees.capture import TreeCapture, TreeDifference
 from stepwell.trees.entry import TreeEntry
-
-if TYPE_CHECKING:
-    from stepwell.client.execution import PlanExecutionContext
 
 
 class Captured:
@@ -33,7 +30,7 @@ class Captured:
 
 
 @contextmanager
-def capture(context: PlanExecutionContext, root: str | os.PathLike[str], tool: str) -> Generator[Captured]:
+def capture(context: ChangesetApi, root: str | os.PathLike[str], tool: str) -> Generator[Captured]:
     """Record what changes while the block runs."""
     _require_executing(context)
     captured = Captured()
@@ -45,7 +42,7 @@ def capture(context: PlanExecutionContext, root: str | os.PathLike[str], tool: s
             _record(context.of(context.plan_id, context.lease), recording, found, tool, captured)
 
 
-def _require_executing(context: PlanExecutionContext) -> None:
+def _require_executing(context: ChangesetApi) -> None:
     """What could not be recorded at the end is refused at the beginning, before somebody works for an hour."""
     plan = PlanApi(context.session).get_plan(context.plan_id)
     if plan.position != Position(Phase.EXECUTE, PlanState.PROCESSING):
@@ -81,7 +78,7 @@ def _refuse_names(found: Sequence[TreeDifference]) -> None:
 
 
 def _record(
-    own: PlanExecutionContext, recording: TreeCapture, found: Sequence[TreeDifference], tool: str, captured: Captured
+    own: ChangesetApi, recording: TreeCapture, found: Sequence[TreeDifference], tool: str, captured: Captured
 ) -> None:
     """All or nothing: into a changeset of a context of its own, so that nobody else's changes go there."""
     changeset_id = own.start_changeset()
@@ -96,7 +93,7 @@ def _record(
 
 
 def _sent(
-    own: PlanExecutionContext, recording: TreeCapture, found: Sequence[TreeDifference], tool: str, changeset_id: str
+    own: ChangesetApi, recording: TreeCapture, found: Sequence[TreeDifference], tool: str, changeset_id: str
 ) -> tuple[EntryRow, ...]:
     entries: list[EntryRow] = []
     refusals: list[StepwellError] = []

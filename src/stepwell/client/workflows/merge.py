@@ -10,22 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 from ulid import ULID
 
 from stepwell import limits
+from stepwell.client.api.changesets import ChangesetApi
 from stepwell.client.api.plan_leases import plan_of
-from stepwell.client.api.service import BlockingService
-from stepwell.client.api.subplans import SubplanCalls
+from stepwell.client.api.plans import PlanApi
 from stepwell.client.session.calls import Call
 from stepwell.client.workflows.merge_tree import MergedTree, TreeMerge, in_the_way
 from stepwell.domain.changesets.commands import EndChangeset, StartChangeset
 from stepwell.domain.changesets.mode import DIRECTORY
 from stepwell.domain.changesets.model import Change, ChangesetState, Content, EntryRow
 from stepwell.domain.changesets.net_changes import net_changes
-from stepwell.domain.plans.commands import GetPlan
 from stepwell.domain.plans.conflicts import MergeConflict
 from stepwell.domain.plans.model import MergeStrategy, Plan
 from stepwell.domain.plans.plan_tree import has_executed, is_finished
@@ -42,9 +41,6 @@ from stepwell.errors import (
     revive,
 )
 from stepwell.trees.merge3 import Version, merge
-
-if TYPE_CHECKING:
-    from stepwell.client.execution import PlanExecutionContext
 
 _MARK: Final = "merge-"
 """How the id of a merge's changeset begins, by which one that was interrupted is found."""
@@ -69,13 +65,9 @@ class ConflictSides(Struct, frozen=True):
     reason: str
 
 
-class Children(SubplanCalls, BlockingService):
-    """The calls on children, for a context."""
-
-
-def merge_children(context: PlanExecutionContext) -> Plan:
+def merge_children(context: ChangesetApi) -> Plan:
     """What `PlanExecutionContext.merge_children` does."""
-    plan = plan_as_it_is(context, context.plan_id)
+    plan = PlanApi(context.session).get_plan(context.plan_id)
     lease = context.session.lease(context.plan_id, context.lease)
     if plan.merged is not None:
         if plan.lease is not None and plan.lease.token == lease:
@@ -99,11 +91,11 @@ def merge_children(context: PlanExecutionContext) -> Plan:
     try:
         return _record(context, joining, strategy, merged)
     except AlreadyExists:  # another thread of ours was quicker
-        return plan_as_it_is(context, context.plan_id)
+        return PlanApi(context.session).get_plan(context.plan_id)
 
 
 def resolve(
-    context: PlanExecutionContext,
+    context: ChangesetApi,
     path: str,
     *,
     accept: Literal["ours", "theirs"] | None,
@@ -112,7 +104,7 @@ def resolve(
     alias: str | None,
 ) -> Plan:
     """What `PlanExecutionContext.resolve` does. A choice that no tree can have is refused while it can be helped."""
-    plan = plan_as_it_is(context, context.plan_id)
+    plan = PlanApi(context.session).get_plan(context.plan_id)
     conflict = next((each for each in plan.open_conflicts if each.path == path), None)
     is_there = conflict is not None and (body is not None or (accept == "theirs" and _is_file(conflict.theirs)))
     if is_there and (other := in_the_way(path, context.net_changes())) is not None:
@@ -121,15 +113,14 @@ def resolve(
             f"that {other!r} is deleted",
             path=other,
         )
-    children = Children(context.session)
-    return children.resolve_conflict(
+    return PlanApi(context.session).resolve_conflict(
         context.plan_id, path, accept=accept, body=body, mode=mode, alias=alias, lease=context.lease
     )
 
 
-def sides_of(context: PlanExecutionContext, path: str) -> ConflictSides:
+def sides_of(context: ChangesetApi, path: str) -> ConflictSides:
     """What `PlanExecutionContext.conflict_sides` does."""
-    plan = plan_as_it_is(context, context.plan_id)
+    plan = PlanApi(context.session).get_plan(context.plan_id)
     conflict = next((each for each in plan.open_conflicts if each.path == path), None)
     if conflict is None:
         raise NotFound(f"plan {plan.plan_id!r} has no open conflict at {path!r}", path=path)
@@ -149,7 +140,7 @@ def sides_of(context: PlanExecutionContext, path: str) -> ConflictSides:
     )
 
 
-def text_of(context: PlanExecutionContext, path: str) -> str:
+def text_of(context: ChangesetApi, path: str) -> str:
     """What `PlanExecutionContext.conflict_text` does."""
     sides = sides_of(context, path)
     conflict = sides.conflict
@@ -173,11 +164,6 @@ def _shown(side: Content | None) -> str:
     return f"{mode}{'' if side.size is None else f'{side.size} bytes, '}sha256 {side.digest.hex()[:12]}"
 
 
-def plan_as_it_is(context: PlanExecutionContext, plan_id: str) -> Plan:
-    """A plan of the context's session."""
-    return context.session.perform(Call(GetPlan(plan_id), plan_of))
-
-
 def last_tools(entries: Sequence[EntryRow]) -> dict[str, str]:
     """Who changed each path last."""
     tools: dict[str, str] = {}
@@ -188,10 +174,10 @@ def last_tools(entries: Sequence[EntryRow]) -> dict[str, str]:
     return tools
 
 
-def _executed(context: PlanExecutionContext, plan: Plan) -> list[Plan]:
+def _executed(context: ChangesetApi, plan: Plan) -> list[Plan]:
     """The children that have changes to merge, in declared order; or a refusal, if one is not at its end."""
     declared = plan.subplans.children if plan.subplans else ()
-    children = [plan_as_it_is(context, child.plan_id) for child in declared]
+    children = [PlanApi(context.session).get_plan(child.plan_id) for child in declared]
     for child in children:
         if not is_finished(child):
             raise PlanNotReady(
@@ -200,7 +186,7 @@ def _executed(context: PlanExecutionContext, plan: Plan) -> list[Plan]:
     return [child for child in children if has_executed(child)]
 
 
-def _abort_remains(context: PlanExecutionContext, plan: Plan) -> None:
+def _abort_remains(context: ChangesetApi, plan: Plan) -> None:
     """End what is left of a merge that was interrupted, of whichever context it was."""
     for each in context.changesets():
         if each.state is ChangesetState.OPEN and each.changeset_id.startswith(_MARK):
@@ -209,7 +195,7 @@ def _abort_remains(context: PlanExecutionContext, plan: Plan) -> None:
             context.session.perform(Call(command, lambda answered: answered.reply.changeset))
 
 
-def _record(context: PlanExecutionContext, joining: TreeMerge, strategy: MergeStrategy, merged: RecordMerge) -> Plan:
+def _record(context: ChangesetApi, joining: TreeMerge, strategy: MergeStrategy, merged: RecordMerge) -> Plan:
     """Send it all; the last that is sent makes it count."""
     changes = [*joining.changes()]
     if strategy is MergeStrategy.FAIL_ON_CONFLICT and merged.conflicts:
@@ -234,7 +220,7 @@ def _record(context: PlanExecutionContext, joining: TreeMerge, strategy: MergeSt
 class _Sending:
     """The parts of a merge on their way."""
 
-    def __init__(self, context: PlanExecutionContext, joining: TreeMerge, merged: RecordMerge) -> None:
+    def __init__(self, context: ChangesetApi, joining: TreeMerge, merged: RecordMerge) -> None:
         assert merged.changeset_id is not None
         self._context = context
         self._joining = joining
@@ -296,7 +282,7 @@ class _Sending:
         return Digest(side.digest) if body is None else body
 
 
-def _version(context: PlanExecutionContext, side: Content | None) -> Version | None:
+def _version(context: ChangesetApi, side: Content | None) -> Version | None:
     return None if side is None else Version(bytes(context.body(side.digest)), side.mode)
 
 

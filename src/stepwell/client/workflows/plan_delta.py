@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from stepwell import limits
+from stepwell.client.api.changesets import ChangesetApi
 from stepwell.domain.changesets.model import Content
 from stepwell.domain.changesets.net_changes import NetChange
 from stepwell.domain.tiers.body_refs import Digest
 from stepwell.errors import InvalidArgument, NotFound
 from stepwell.trees.entry import EMPTY, Delta, TreeEntry
-
-if TYPE_CHECKING:
-    from stepwell.client.execution import PlanExecutionContext
 
 Proof = dict[str, Digest | None]
 
@@ -21,7 +18,7 @@ Proof = dict[str, Digest | None]
 class PlanDelta:
     """The net changes of a plan. What ends as it began is among them: nothing is written, but it is looked at."""
 
-    def __init__(self, context: PlanExecutionContext, *, backwards: bool = False) -> None:
+    def __init__(self, context: ChangesetApi, *, backwards: bool = False) -> None:
         net = context.net_changes().values()
         self._context = context
         self._changes = [each.reverse for each in net] if backwards else [*net]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from stepwell import limits
+from stepwell.client.api.changesets import ChangesetApi
 from stepwell.client.api.entry_diff import entry_diff
 from stepwell.client.session.calls import Answered, Call
 from stepwell.client.session.session import Session
@@ -24,9 +24,6 @@ from stepwell.domain.tiers.commands import LocateBodies
 from stepwell.errors import InvalidArgument
 from stepwell.trees.capture import TreeDifference, pair_moves
 from stepwell.trees.entry import TreeEntry
-
-if TYPE_CHECKING:
-    from stepwell.client.execution import PlanExecutionContext
 
 
 class PlanChanges(Struct, frozen=True):
@@ -43,7 +40,7 @@ class PlanChanges(Struct, frozen=True):
     paths: tuple[str, ...]
 
 
-def plan_diff(context: PlanExecutionContext, paths: Sequence[str], tools: Sequence[str]) -> str:
+def plan_diff(context: ChangesetApi, paths: Sequence[str], tools: Sequence[str]) -> str:
     """What `PlanExecutionContext.plan_diff` does."""
     entries = context.recorded()
     net = net_changes(entries)
@@ -56,7 +53,7 @@ def plan_diff(context: PlanExecutionContext, paths: Sequence[str], tools: Sequen
     return "".join(parts)
 
 
-def plan_summary(context: PlanExecutionContext) -> PlanChanges:
+def plan_summary(context: ChangesetApi) -> PlanChanges:
     """What `PlanExecutionContext.plan_summary` does."""
     entries = context.recorded()
     net = net_changes(entries)

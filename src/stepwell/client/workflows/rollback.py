@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from stepwell.client.api.changesets import ChangesetApi
 from stepwell.client.api.plans import PlanApi
 from stepwell.client.workflows import tree_recovery
 from stepwell.client.workflows.plan_delta import PlanDelta, is_same_root
@@ -20,11 +20,8 @@ from stepwell.errors import InvalidArgument, PlanNotReady, Refused, TreeFailed
 from stepwell.trees.lock import RootLock
 from stepwell.trees.transaction import TreeTransaction
 
-if TYPE_CHECKING:
-    from stepwell.client.execution import PlanExecutionContext
 
-
-def roll_back(context: PlanExecutionContext, root: str, reason: str, wait_s: float) -> Plan:
+def roll_back(context: ChangesetApi, root: str, reason: str, wait_s: float) -> Plan:
     """The plan, rolled back, by this call or an earlier one."""
     plans = PlanApi(context.session)
     until_s = time.monotonic() + wait_s
@@ -67,7 +64,7 @@ def _elsewhere(plan: Plan, root: str) -> InvalidArgument:
     )
 
 
-def _under_turn(context: PlanExecutionContext, turn: RootLock, plan: Plan, reason: str, *, is_sure: bool) -> Plan:
+def _under_turn(context: ChangesetApi, turn: RootLock, plan: Plan, reason: str, *, is_sure: bool) -> Plan:
     plans = PlanApi(context.session)
     netted = PlanDelta(context, backwards=True)
     with TreeTransaction(turn, tree_recovery.name_back(plan), netted.deltas, netted.read_body) as change:

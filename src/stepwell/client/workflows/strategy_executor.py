@@ -10,15 +10,16 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from stepwell import limits
+from stepwell.client.api.strategies import StrategyService
 from stepwell.client.api.views import View
 from stepwell.client.workflows.circuit_breaker import Breakers, BreakerSettings, Ending, Permit
 from stepwell.domain.checks import require_instance
@@ -35,9 +36,6 @@ from stepwell.errors import (
 from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ContextRequest
 
-if TYPE_CHECKING:
-    from stepwell.client.client import Client
-
 StrategyError = TaskFailed | NotFound | Busy | BodyGone
 """Why there is no result of a strategy."""
 
@@ -48,6 +46,15 @@ _Outcomes = dict[str, StrategyResult | StrategyError]
 
 _GONE: Final = (f"{BodyGone.__name__}: ", "not to be had any more")
 """What a worker says that could not see the view that it was to look at, or all of it."""
+
+
+class StrategyClient(Protocol):
+    """The part of `Client` that an executor uses."""
+
+    @property
+    def strategies(self) -> StrategyService: ...
+
+    def view(self, projects: Iterable[str] | None = None, *, since: int | None = None) -> View: ...
 
 
 class Execution(Struct, frozen=True):
@@ -75,7 +82,7 @@ class DefaultStrategyExecutor:
     It remembers which of them fail again and again, and does not ask those for a while.
     """
 
-    def __init__(self, client: Client, *, breaker: BreakerSettings | None = None) -> None:
+    def __init__(self, client: StrategyClient, *, breaker: BreakerSettings | None = None) -> None:
         require_instance(breaker, (BreakerSettings, type(None)), "breaker is a stepwell.BreakerSettings")
         self._client = client
         self._settings = breaker or BreakerSettings()

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from stepwell.client.api.changesets import ChangesetApi
 from stepwell.client.api.plans import PlanApi
 from stepwell.client.workflows.plan_delta import PlanDelta
 from stepwell.domain.plans.model import Phase, Plan, PlanState, Position
@@ -19,9 +20,6 @@ from stepwell.errors import Busy, NotFound, PlanError, TreeFailed
 from stepwell.trees import recovery
 from stepwell.trees.lock import RootLock
 from stepwell.trees.staging_dir import has_staging_dir
-
-if TYPE_CHECKING:
-    from stepwell.client.execution import PlanExecutionContext
 
 _NAME: Final = re.compile(r"(?P<plan_id>[0-9A-Za-z-]+)-(?P<attempt>\d+)(?P<back>-back)?")
 
@@ -47,7 +45,7 @@ def name_back(plan: Plan) -> str:
     return f"{name_of(plan)}-back"
 
 
-def recover_root(context: PlanExecutionContext, turn: RootLock) -> str | None:
+def recover_root(context: ChangesetApi, turn: RootLock) -> str | None:
     """See to everything that was left, but for what an earlier attempt at this very plan has done, if it is queued.
 
     That is given, to be gone on with. There is at most one: each attempt goes on with the one before it. Raises
@@ -77,7 +75,7 @@ def recover_root(context: PlanExecutionContext, turn: RootLock) -> str | None:
     return own
 
 
-def tidy(context: PlanExecutionContext, root: str) -> None:
+def tidy(context: ChangesetApi, root: str) -> None:
     """Whoever worked on a plan that is over may have been killed before all was settled: if it can be done at once.
 
     Whoever only asks how it ended need not have that tree at all.
@@ -87,7 +85,7 @@ def tidy(context: PlanExecutionContext, root: str) -> None:
             recover_root(context, turn)
 
 
-def _finish_rollback(context: PlanExecutionContext, turn: RootLock, plan: Plan, name: str) -> None:
+def _finish_rollback(context: ChangesetApi, turn: RootLock, plan: Plan, name: str) -> None:
     """The tree was proven to be what it was before: that somebody changed it since does not undo the rollback."""
     if plan.rolled_back is None:
         its = context.of(plan.plan_id)
