@@ -101,8 +101,8 @@ MERGED_ENTRIES: Final = 400  # recorded at once: about 10 ms of the loop, and ne
 MERGED_BYTES: Final = 4 * MIB  # of their bodies, unless one is larger
 DIFFED_AT_ONCE: Final = 200  # paths of a plan: their bodies are mapped together
 HEARTBEAT_SECONDS_MAX: Final = 2.0  # until somebody who works on a plan is told that it is not theirs any more
-WORK_LOOK_SECONDS: Final = 5.0  # at most, while nothing is ready: a lost connection must not leave anybody waiting
-WORK_PAUSE_SECONDS: Final = 0.25  # between two looks, for those for whom there is no room among the watchers
+WORK_LOOK_SECONDS: Final = 5.0  # between two questions while no child is ready: events may be lost with a connection
+WORK_PAUSE_SECONDS: Final = 0.25  # the same for an agent that gets no events, because there are too many watchers
 VALIDATIONS_MAX: Final = 16  # of an action and of a plan, each
 VALIDATION_ARGUMENTS_MAX: Final = 64
 VALIDATION_ARGUMENT_CHARS_MAX: Final = 4_096
@@ -187,11 +187,9 @@ QUOTED_PATH_CHARS_MAX: Final = 200  # of a path or name in a message: a path may
 MERGE_SECONDS_MAX: Final = 60.0  # of one file
 
 # Applying.
-APPLY_WAIT_SECONDS: Final = (
-    600.0  # for whoever applies the same plan, or changes the same tree: as long as a validation
-)
-APPLY_LOOK_SECONDS: Final = 1.0  # of waiting, before it is looked again whether there is something to wait for
-APPLY_TOLD_MAX: Final = 3  # attempts to tell the manager what became of a tree, where an answer was lost
+APPLY_WAIT_SECONDS: Final = 600.0  # for another process at the same plan or tree: as long as a validation may take
+APPLY_LOOK_SECONDS: Final = 1.0  # of such a wait, before the plan is read again to see if waiting is still needed
+APPLY_REPORTS_MAX: Final = 3  # attempts to report a tree's outcome to the manager after an answer was lost
 VALIDATION_LOOK_SECONDS: Final = 0.25  # until a validation whose lease was lost is stopped
 
 # Watching.
