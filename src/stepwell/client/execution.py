@@ -59,14 +59,14 @@ class PlanExecutionContext(ChangesetApi):
 
     def conflict_sides(self, path: str) -> ConflictSides:
         """The first open conflict of a path, with the bytes of both sides and what git makes of them."""
-        return merge.sides_of(self, path)
+        return merge.conflict_sides(self, path)
 
     def conflict_text(self, path: str) -> str:
         """The first open conflict of a path as git writes it, between markers: to be edited, and given as `body`.
 
         Where it is not about text, but about modes, binary files or what was deleted, what each side has is described.
         """
-        return merge.text_of(self, path)
+        return merge.conflict_text(self, path)
 
     def plan_diff(self, *, paths: Sequence[str] = (), tools: Sequence[str] = ()) -> str:
         """A unified diff of what the whole plan comes to, in order of path, moves found; git applies it.
