@@ -76,7 +76,7 @@ class Children(SubplanCalls, BlockingService):
 def merge_children(context: PlanExecutionContext) -> Plan:
     """What `PlanExecutionContext.merge_children` does."""
     plan = plan_as_it_is(context, context.plan_id)
-    lease = context.session.lease(context.plan_id, context.lease)
+    lease = context.session.lease_token(context.plan_id, context.lease)
     if plan.merged is not None:
         if plan.lease is not None and plan.lease.token == lease:
             return plan
@@ -204,7 +204,7 @@ def _abort_remains(context: PlanExecutionContext, plan: Plan) -> None:
     """End what is left of a merge that was interrupted, of whichever context it was."""
     for each in context.changesets():
         if each.state is ChangesetState.OPEN and each.changeset_id.startswith(_MARK):
-            lease = context.session.lease(plan.plan_id, context.lease)
+            lease = context.session.lease_token(plan.plan_id, context.lease)
             command = EndChangeset(plan.plan_id, each.context_id, lease, each.changeset_id, abort=True)
             context.session.perform(Call(command, lambda answered: answered.reply.changeset))
 
