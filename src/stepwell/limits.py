@@ -41,8 +41,12 @@ STALL_SECONDS_MAX: Final = 30.0  # a peer that neither reads its replies nor fin
 HELLO_SECONDS_MAX: Final = 10.0  # a connection that never says who it is
 DRAIN_SECONDS_MAX: Final = 5.0  # on SIGTERM: how long unread replies may hold up the end
 CONNECTIONS_PER_CLIENT_MAX: Final = 64  # one for each thread that is inside a call at the same moment
+ADDRESS_BYTES_MAX: Final = 107  # of a Unix socket's path: the kernel takes 108, with the NUL at the end
+LISTEN_BACKLOG: Final = 128  # connections that wait to be accepted: past it, dialling blocks or is told to try again
+STALE_SOCKET_SECONDS: Final = 1.0  # in which a manager accepts, before a new one decides that its address is taken
 GOODBYE_SECONDS_MAX: Final = 1.0  # how long a client that was cut off tries to give up its leases
 SPIN_SECONDS: Final = 200e-6  # longer than the other side takes for a request: both stay awake and warm
+SPIN_SKIPS_MAX: Final = 64  # waits without spinning after repeated misses: the count doubles up to this
 REPLIES_REMEMBERED_MAX: Final = 1_024  # for each session, of requests that it has not said to be answered
 REPLIES_REMEMBERED_BYTES_MAX: Final = 4 * MIB
 RECONNECT_SECONDS_MAX: Final = 30.0  # how long a client waits for a durable manager to come back
@@ -123,6 +127,7 @@ TASK_DEADLINE_MS: Final = 60_000  # of work on one attempt: past it the worker i
 TASK_DEADLINE_MS_MAX: Final = 24 * 60 * 60 * 1000
 TASK_AHEAD_MS: Final = 50  # what a worker is to do next is left to it so long, even if another one is idle
 TASK_DEATHS_MAX: Final = 3  # of workers that had a task: then it is not given to another one
+TASKS_ACKNOWLEDGED_TOGETHER: Final = 64  # outcomes: each acknowledgement wakes the manager, so they go in groups
 TASKS_PER_STEP_MAX: Final = 1_000  # given out, dropped or expired at once: about 10 ms of the loop
 EVIDENCE_CHARS_MAX: Final = 8_000  # of what a dead worker has left
 EVIDENCE_SECONDS: Final = 1.0  # how long a quarantined task waits for that before its client is told
@@ -208,6 +213,11 @@ FRAMES_AHEAD_MAX: Final = 16  # that a watch has received and not given out: pas
 LOOP_THREADS_MAX: Final = 8  # for what takes long, and would hold up the loop
 BUILT_BYTES_MAX: Final = 64 * KIB  # of bodies whose tokens are counted in the loop: about 2 ms; more go to a thread
 
+# Counting tokens.
+TOKENIZED_CHARS: Final = 32 * KIB  # in one call of the tokenizer, about 1 ms: past it, the next border ends the piece
+TOKENIZED_CHARS_MAX: Final = 64 * KIB  # a piece without a border ends here
+TOKENIZER_CACHED_CHARS_MAX: Final = 8 * MIB  # then its cache is cleared: it is bounded in entries, and takes 13 B/char
+
 # The store.
 RECENCY_SECONDS: Final = 10.0  # reads are written down this often: a crash forgets the order of later ones
 RECENCY_ROWS_PER_TURN: Final = 500  # about 2 ms
@@ -255,6 +265,7 @@ CATALOGUE_SHED_SECONDS: Final = 1.0  # since somebody looked at it: before that 
 CATALOGUES_MAX: Final = 256  # projects that are looked at: past it the one that was asked for the longest ago goes
 CATALOGUE_RECORDS_MIN: Final = 4_096  # out of date before a catalogue is listed anew
 CATALOGUE_IDLE_SECONDS: Final = 600.0  # nobody has looked at it: it is dropped, and made again when somebody does
+VIEW_STATES_PER_PROJECT_MAX: Final = 4  # that a client keeps: a reader that is a little behind finds its own
 
 assert STREAM_COMMANDS * INLINE_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a stream's inline bodies are one frame"
 assert REPLY_BYTES_MAX + 2 * INLINE_BODY_BYTES_MAX + 4 * METADATA_BYTES_MAX < FRAME_BYTES_MAX - MIB, (

@@ -24,8 +24,8 @@ class BufferedCalls(CommandBuffer):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self.is_sent(error):
-            with self.sending() as outcomes:
+        if self.close_for_sending(error):
+            with self.outcomes_set_on_exit() as outcomes:
                 outcomes.extend(await self._send())
 
     async def _send(self) -> Sequence[tuple[object, int]]:

@@ -16,7 +16,7 @@ from stepwell.client.api.fragments import StoredFragment
 from stepwell.client.api.plans import PlanCalls
 from stepwell.client.api.receipts import ReceiptCalls
 from stepwell.client.api.service import AsyncService
-from stepwell.client.api.tiers import Gathering, TierCalls, all_placed, frames
+from stepwell.client.api.tiers import BulkRead, TierCalls, all_placed, in_frames
 from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.domain.changesets.model import EntryRow
@@ -34,21 +34,21 @@ class ContextTierService(TierCalls, AsyncService):
     async def store_many(self, fragments: Iterable[Fragment], *, tier: Tier = Tier.HOT) -> Sequence[FragmentPlaced]:
         """Store many, frame after frame; not atomic. If some were refused, `PartlyRefused` has every outcome."""
         outcomes: list[FragmentPlaced | StepwellError] = []
-        for chunk in frames(fragments):
-            calls = await self.caller.built(partial(self._stores, chunk, tier), chunk)
+        for chunk in in_frames(fragments):
+            calls = await self.caller.build(partial(self._store_calls, chunk, tier), chunk)
             outcomes += [outcome for outcome, _ in await self.caller.perform_each(calls)]
         return all_placed(outcomes)
 
     async def get_many(self, fragment_ids: Iterable[str], *, project: str | None = None) -> dict[str, StoredFragment]:
         """Read many, frame after frame; not atomic. What does not exist is not in the result."""
-        gathering = Gathering(fragment_ids)
-        while gathering.waiting:
+        reading = BulkRead(fragment_ids)
+        while reading.remaining:
             outcomes: list[StoredFragment | StepwellError] = []
-            for chunk in gathering.chunks():
+            for chunk in reading.chunks():
                 calls = [TierCalls.get.call(self, fragment_id, project=project) for fragment_id in chunk]
                 outcomes += [outcome for outcome, _ in await self.caller.perform_each(calls)]
-            gathering.take(outcomes)
-        return gathering.found
+            reading.add(outcomes)
+        return reading.found
 
     async def scoped(
         self,
@@ -70,7 +70,7 @@ class ContextTierService(TierCalls, AsyncService):
                 return
             cursor = page.cursor
 
-    def _stores(self, chunk: Sequence[Fragment], tier: Tier) -> list[Call[FragmentPlaced]]:
+    def _store_calls(self, chunk: Sequence[Fragment], tier: Tier) -> list[Call[FragmentPlaced]]:
         return [TierCalls.store.call(self, each, tier=tier) for each in chunk]
 
 
@@ -83,7 +83,7 @@ class PlanLifecycleService(PlanCalls, AsyncService):
 
     def __init__(self, session: Session, caller: AsyncCaller) -> None:
         super().__init__(session, caller)
-        self.twin = plan_lifecycle.PlanLifecycleService(session)
+        self.blocking_client = plan_lifecycle.PlanLifecycleService(session)
         self.threads = caller.threads
 
     work_on = run_in_thread(plan_lifecycle.PlanLifecycleService.work_on)
@@ -107,13 +107,13 @@ class PlanExecutionContext(ChangesetCalls, AsyncService):
         super().__init__(session, caller)
         self.plan_id = plan_id
         self.lease = lease
-        self.twin = execution.PlanExecutionContext(session, plan_id, lease)
+        self.blocking_client = execution.PlanExecutionContext(session, plan_id, lease)
         self.threads = caller.threads
 
     @property
     def context_id(self) -> str:
         """Its own, and its session's."""
-        return self.twin.context_id
+        return self.blocking_client.context_id
 
     async def entries(self, changeset_id: str) -> AsyncIterator[EntryRow]:
         """A changeset's entries in order of recording."""
@@ -132,7 +132,7 @@ class PlanExecutionContext(ChangesetCalls, AsyncService):
 
     def capture(self, root: str | os.PathLike[str], *, tool: str = "capture") -> AsyncCapture:
         """`async with context.capture(root) as captured:` records what changes under `root` meanwhile."""
-        return AsyncCapture(self.threads, self.twin.capture(root, tool=tool))
+        return AsyncCapture(self.threads, self.blocking_client.capture(root, tool=tool))
 
     diff = run_in_thread(execution.PlanExecutionContext.diff)
     net_changes = run_in_thread(execution.PlanExecutionContext.net_changes)

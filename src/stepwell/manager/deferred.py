@@ -53,7 +53,7 @@ class DeferredRequests:
             return False
         guest.peer.send(UploadGranted(offer.number, accepted))
         if accepted:
-            guest.peer.expect(guest.uploads, now_s)
+            guest.peer.begin_upload(guest.uploads, now_s)
         return True
 
     def _open_view(self, guest: ClientConnection, question: AskView, now_s: float, *, is_overdue: bool) -> bool:

@@ -36,7 +36,7 @@ class Handshake:
         if is_new:
             self._journal.welcome(session.row)
         guest.session = session
-        guest.peer.trust()
+        guest.peer.allow_large_frames()
         live = tuple(self._sharing.live)
         self._sharing.holders.give(session, {*hello.mapped} & {*live})
         store = self._journal.store

@@ -61,7 +61,7 @@ class ChangesetCalls(Service):
     @method
     def start_changeset(self) -> Call[str]:
         """Open a changeset, give its id, and make it this context's active one."""
-        command = StartChangeset(self.plan_id, self.context_id, str(ULID()), self._token())
+        command = StartChangeset(self.plan_id, self.context_id, str(ULID()), self._lease_token())
         return Call(command, lambda answered: answered.reply.changeset.changeset_id)
 
     @method
@@ -80,7 +80,7 @@ class ChangesetCalls(Service):
         command = RecordChange(
             plan_id=self.plan_id,
             context_id=self.context_id,
-            lease=self._token(),
+            lease=self._lease_token(),
             path=change.path,
             before=0 if "before" in large else before,
             after=0 if "after" in large else after,
@@ -97,12 +97,12 @@ class ChangesetCalls(Service):
     @method
     def close_changeset(self, changeset_id: str) -> Call[Changeset]:
         """Make a changeset count; it is immutable after."""
-        return Call(EndChangeset(self.plan_id, self.context_id, self._token(), changeset_id), _changeset)
+        return Call(EndChangeset(self.plan_id, self.context_id, self._lease_token(), changeset_id), _changeset)
 
     @method
     def abort_changeset(self, changeset_id: str) -> Call[Changeset]:
         """Make a changeset not count; it stays readable."""
-        command = EndChangeset(self.plan_id, self.context_id, self._token(), changeset_id, abort=True)
+        command = EndChangeset(self.plan_id, self.context_id, self._lease_token(), changeset_id, abort=True)
         return Call(command, _changeset)
 
     @method
@@ -138,8 +138,8 @@ class ChangesetCalls(Service):
         bodies = {digest: read(digest, handle) for digest, handle in answered.handles.items()}
         return EntryListing(answered.reply, bodies)
 
-    def _token(self) -> int | None:
-        return self.session.lease(self.plan_id, self.lease)
+    def _lease_token(self) -> int | None:
+        return self.session.lease_token(self.plan_id, self.lease)
 
 
 class BufferedChangesets(ChangesetCalls, BufferedService):

@@ -63,7 +63,7 @@ def _require_executing(context: ChangesetApi) -> None:
             phase=str(plan.phase),
             state=str(plan.state),
         )
-    if plan.lease is None or plan.lease.token != context.session.lease(plan.plan_id, context.lease):
+    if plan.lease is None or plan.lease.token != context.session.lease_token(plan.plan_id, context.lease):
         raise LeaseLost(
             f"plan {plan.plan_id!r}: another session has its lease; if it was given to you, pass lease= to execution",
             plan_id=plan.plan_id,

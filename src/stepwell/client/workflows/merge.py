@@ -69,7 +69,7 @@ class ConflictSides(Struct, frozen=True):
 def merge_children(context: ChangesetApi) -> Plan:
     """Merge the children of the context's plan, as `PlanExecutionContext.merge_children` promises; return the plan."""
     plan = PlanApi(context.session).get_plan(context.plan_id)
-    lease = context.session.lease(context.plan_id, context.lease)
+    lease = context.session.lease_token(context.plan_id, context.lease)
     if plan.merged is not None:
         if plan.lease is not None and plan.lease.token == lease:
             return plan
@@ -195,7 +195,7 @@ def _abort_interrupted(context: ChangesetApi, plan: Plan) -> None:
     """Abort the open changesets of interrupted merges of this plan, of any context."""
     for each in context.changesets():
         if each.state is ChangesetState.OPEN and each.changeset_id.startswith(_CHANGESET_PREFIX):
-            lease = context.session.lease(plan.plan_id, context.lease)
+            lease = context.session.lease_token(plan.plan_id, context.lease)
             command = EndChangeset(plan.plan_id, each.context_id, lease, each.changeset_id, abort=True)
             context.session.perform(Call(command, lambda answered: answered.reply.changeset))
 
