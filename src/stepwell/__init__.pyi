@@ -2,7 +2,7 @@ from . import aio
 from .assembly.answer import Answer, AnswerFragment, StrategyReport
 from .assembly.receipt import Receipt
 from .client.api.batch import Batch, Transaction
-from .client.api.calls import Pending
+from .client.api.changesets import ChangeSummary
 from .client.api.fragments import StoredFragment, ViewedFragment
 from .client.api.receipts import ReceiptService
 from .client.api.strategies import StrategyService
@@ -11,9 +11,10 @@ from .client.api.tiers import ContextTierService
 from .client.api.views import View
 from .client.api.watch import Watch
 from .client.client import Client, connect
-from .client.execution import ChangeSummary, PlanExecutionContext
+from .client.execution import PlanExecutionContext, WorkContext
 from .client.plan_lifecycle import PlanLifecycleService
-from .client.workflows.agent import WorkContext, WorkDone
+from .client.session.calls import Pending
+from .client.workflows.agent import WorkDone
 from .client.workflows.capture import Captured
 from .client.workflows.circuit_breaker import BreakerSettings
 from .client.workflows.ingest import IngestReport

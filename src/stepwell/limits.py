@@ -62,8 +62,12 @@ HELLO_SECONDS_MAX: Final = 10.0  # a connection that never says who it is
 DRAIN_SECONDS_MAX: Final = 5.0  # on SIGTERM: how long unread replies may hold up the end
 DRAIN_POLL_SECONDS: Final = 0.01  # between two turns while the manager waits for peers to read their last replies
 CONNECTIONS_PER_CLIENT_MAX: Final = 64  # one for each thread that is inside a call at the same moment
+ADDRESS_BYTES_MAX: Final = 107  # of a Unix socket's path: the kernel takes 108, with the NUL at the end
+LISTEN_BACKLOG: Final = 128  # connections that wait to be accepted: past it, dialling blocks or is told to try again
+STALE_SOCKET_SECONDS: Final = 1.0  # in which a manager accepts, before a new one decides that its address is taken
 GOODBYE_SECONDS_MAX: Final = 1.0  # how long a client that was cut off tries to give up its leases
 SPIN_SECONDS: Final = 200e-6  # longer than the other side takes for a request: both stay awake and warm
+SPIN_SKIPS_MAX: Final = 64  # waits without spinning after repeated misses: the count doubles up to this
 REPLIES_REMEMBERED_MAX: Final = 1_024  # for each session, of requests that it has not said to be answered
 REPLIES_REMEMBERED_BYTES_MAX: Final = 4 * MIB
 HOUSEKEEPING_SECONDS: Final = 0.25  # between two passes of the manager's timers: no timeout is exact to less
@@ -129,8 +133,8 @@ MERGED_ENTRIES: Final = 400  # recorded at once: about 10 ms of the loop, and ne
 MERGED_BYTES: Final = 4 * MIB  # of their bodies, unless one is larger
 DIFFED_AT_ONCE: Final = 200  # paths of a plan: their bodies are mapped together
 HEARTBEAT_SECONDS_MAX: Final = 2.0  # until somebody who works on a plan is told that it is not theirs any more
-WORK_LOOK_SECONDS: Final = 5.0  # at most, while nothing is ready: a lost connection must not leave anybody waiting
-WORK_PAUSE_SECONDS: Final = 0.25  # between two looks, for those for whom there is no room among the watchers
+WORK_LOOK_SECONDS: Final = 5.0  # between two questions while no child is ready: events may be lost with a connection
+WORK_PAUSE_SECONDS: Final = 0.25  # the same for an agent that gets no events, because there are too many watchers
 VALIDATIONS_MAX: Final = 16  # of an action and of a plan, each
 VALIDATION_ARGUMENTS_MAX: Final = 64
 VALIDATION_ARGUMENT_CHARS_MAX: Final = 4_096
@@ -152,6 +156,7 @@ TASK_DEADLINE_MS: Final = 60_000  # of work on one attempt: past it the worker i
 TASK_DEADLINE_MS_MAX: Final = 24 * 60 * 60 * 1000
 TASK_AHEAD_MS: Final = 50  # what a worker is to do next is left to it so long, even if another one is idle
 TASK_DEATHS_MAX: Final = 3  # of workers that had a task: then it is not given to another one
+TASKS_ACKNOWLEDGED_TOGETHER: Final = 64  # outcomes: each acknowledgement wakes the manager, so they go in groups
 TASKS_PER_STEP_MAX: Final = 1_000  # given out, dropped or expired at once: about 10 ms of the loop
 EVIDENCE_CHARS_MAX: Final = 8_000  # of what a dead worker has left
 EVIDENCE_SECONDS: Final = 1.0  # how long a quarantined task waits for that before its client is told
@@ -236,9 +241,9 @@ INGEST_TURNS_MAX: Final = 5_000  # of one file: a longer conversation is split b
 INGEST_TURNS_EXAMINED: Final = 20  # lines, of which half have to be turns before a file counts as a conversation
 INGEST_GIT_SECONDS_MAX: Final = 60.0  # to list what it knows: then the directory is walked
 INGEST_SETTLED_NS: Final = 2_000_000_000  # a file that is younger may change again within one tick of its clock
-INGEST_CHORE_FILES: Final = 16  # that a worker splits at once: what it answers fits in a message, mostly
-INGEST_CHORE_BYTES: Final = 256 * KIB  # of them, unless one is larger
-INGEST_CHORES_AHEAD: Final = 64  # submitted and not stored yet: enough for any number of workers that helps
+INGEST_JOB_FILES: Final = 16  # that a worker splits at once: what it answers fits in a message, mostly
+INGEST_JOB_BYTES: Final = 256 * KIB  # of them, unless one is larger
+INGEST_JOBS_AHEAD: Final = 64  # submitted and not stored yet: enough for any number of workers that helps
 INGEST_COMMANDS: Final = 250  # in a transaction of many files: about 20 ms of the loop
 INGEST_ATTEMPTS_MAX: Final = 5  # at a file that somebody else stores at the same time
 INGEST_BUSY_SECONDS_MAX: Final = 30.0  # that it waits while room is made for what it stores
@@ -251,21 +256,22 @@ INGEST_SKIPPED_MAX: Final = 1_000  # named in a report; those beyond are counted
 
 # Trees.
 TREE_PART_BYTES: Final = MIB  # of a file that are read, hashed or written at once
-TREE_DELTAS_MAX: Final = ENTRIES_PER_PLAN_MAX  # of one transaction: what a plan may have changed
-TREE_LOCK_SECONDS: Final = 60.0  # to wait for whoever changes the same tree: a large change is a matter of seconds
-TREE_LOCK_PAUSE_SECONDS: Final = 0.01  # between two tries
-TREE_LEAVES_MAX: Final = 500_000  # of a tree that is watched for changes: about 200 MB
-TREE_SPOOL_BYTES_MAX: Final = 4 * 1024 * MIB  # of old contents kept beside it, in the directory for temporary files
-TREE_ATTEMPTS_MAX: Final = 5  # at reading a file that somebody writes at the same time
+TREE_DELTAS_MAX: Final = ENTRIES_PER_PLAN_MAX  # paths of one transaction: all that a plan may have changed
+TREE_LOCK_SECONDS: Final = 60.0  # to wait for another process at the same tree: a large change is a matter of seconds
+TREE_LOCK_PAUSE_SECONDS: Final = 0.01  # between two attempts at the lock of a tree
+TREE_LOCK_BYTES_MAX: Final = 4_096  # of the lock's file that are read: it has a process id, a few bytes
+TREE_TRANSACTION_NAME_CHARS_MAX: Final = 128  # with a suffix it is the name of a directory, which has 255 at most
+TREE_ENTRIES_MAX: Final = 500_000  # of a tree that is captured: about 200 MB
+TREE_SPOOL_BYTES_MAX: Final = 4 * 1024 * MIB  # of old contents during a capture, in the directory for temporary files
+TREE_ATTEMPTS_MAX: Final = 5  # at reading a file that another program writes at the same time
 TREE_NAMED_MAX: Final = 20  # paths in a message; `details` has all of them
+QUOTED_PATH_CHARS_MAX: Final = 200  # of a path or name in a message: a path may have 4,096
 MERGE_SECONDS_MAX: Final = 60.0  # of one file
 
 # Applying.
-APPLY_WAIT_SECONDS: Final = (
-    600.0  # for whoever applies the same plan, or changes the same tree: as long as a validation
-)
-APPLY_LOOK_SECONDS: Final = 1.0  # of waiting, before it is looked again whether there is something to wait for
-APPLY_TOLD_MAX: Final = 3  # attempts to tell the manager what became of a tree, where an answer was lost
+APPLY_WAIT_SECONDS: Final = 600.0  # for another process at the same plan or tree: as long as a validation may take
+APPLY_LOOK_SECONDS: Final = 1.0  # of such a wait, before the plan is read again to see if waiting is still needed
+APPLY_REPORTS_MAX: Final = 3  # attempts to report a tree's outcome to the manager after an answer was lost
 VALIDATION_LOOK_SECONDS: Final = 0.25  # until a validation whose lease was lost is stopped
 
 # Watching.
@@ -290,6 +296,11 @@ FAULT_WAIT_SECONDS: Final = 10.0  # for a fault that another thread is about to 
 LEAK_SETTLE_SECONDS: Final = 3.0  # for what is ending to end: a worker may outlive its manager by 2 s
 LEAK_POLL_SECONDS: Final = 0.01  # between two looks at what is left
 LOCAL_RUNTIME_END_SECONDS_MAX: Final = DRAIN_SECONDS_MAX + 5.0  # for its manager's thread to end
+
+# Counting tokens.
+TOKENIZED_CHARS: Final = 32 * KIB  # in one call of the tokenizer, about 1 ms: past it, the next border ends the piece
+TOKENIZED_CHARS_MAX: Final = 64 * KIB  # a piece without a border ends here
+TOKENIZER_CACHED_CHARS_MAX: Final = 8 * MIB  # then its cache is cleared: it is bounded in entries, and takes 13 B/char
 
 # The store.
 RECENCY_SECONDS: Final = 10.0  # reads are written down this often: a crash forgets the order of later ones
@@ -339,6 +350,7 @@ CATALOGUE_SHED_SECONDS: Final = 1.0  # since somebody looked at it: before that 
 CATALOGUES_MAX: Final = 256  # projects that are looked at: past it the one that was asked for the longest ago goes
 CATALOGUE_RECORDS_MIN: Final = 4_096  # out of date before a catalogue is listed anew
 CATALOGUE_IDLE_SECONDS: Final = 600.0  # nobody has looked at it: it is dropped, and made again when somebody does
+VIEW_STATES_PER_PROJECT_MAX: Final = 4  # that a client keeps: a reader that is a little behind finds its own
 
 assert STREAM_COMMANDS * INLINE_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a stream's inline bodies are one frame"
 assert REPLY_BYTES_MAX + 2 * INLINE_BODY_BYTES_MAX + 4 * METADATA_BYTES_MAX < FRAME_BYTES_MAX - MIB, (

@@ -147,7 +147,7 @@ def test_strategies_that_nobody_waits_for() -> None:
 
     async def main(address: str) -> None:
         client = await aio.connect(address, projects=["p"])
-        tasks = client.twin.strategies._tasks
+        tasks = client.blocking_client.strategies._tasks
         cancelled = await client.strategies.submit("hanging", ASKED)
         cancelled.cancel()
         submitting = asyncio.create_task(client.strategies.submit("hanging", ASKED))

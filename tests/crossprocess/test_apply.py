@@ -19,7 +19,6 @@ from tests.support.soak import IS_LONG
 from tests.support.trees import (
     Tree,
     build,
-    counted,
     discard,
     forked,
     kept,
@@ -27,6 +26,7 @@ from tests.support.trees import (
     outcome,
     random_pair,
     read,
+    recorded_steps,
 )
 from tests.support.wait import eventually
 
@@ -123,9 +123,9 @@ def test_death_at_every_step(prepared: Prepared, is_cancelled: bool) -> None:  #
     client, root = prepared
     build(root, BEFORE)
     context = planted(client, root.parent)
-    deeds = counted(lambda: context.apply(root))
-    told_at = next(number for number, (deed, what) in enumerate(deeds) if deed == "rename" and what.endswith(".spent"))
-    numbers = {*range(0, len(deeds), STRIDE), *range(told_at - 3, told_at + 3)}
+    steps = recorded_steps(lambda: context.apply(root))
+    told_at = next(number for number, (step, what) in enumerate(steps) if step == "rename" and what.endswith(".spent"))
+    numbers = {*range(0, len(steps), STRIDE), *range(told_at - 3, told_at + 3)}
     outcomes = [check_death(client, root, BEFORE, AFTER, at, is_cancelled=is_cancelled) for at in sorted(numbers)]
     assert outcomes == sorted(outcomes), "once applied, always applied"
     assert {*outcomes} == {False, True}
@@ -141,7 +141,7 @@ def test_death_in_random_trees(prepared: Prepared, seed: int) -> None:
     )
     build(root, before)
     context = planted(client, root.parent, before, after)
-    total = len(counted(lambda: context.apply(root)))
+    total = len(recorded_steps(lambda: context.apply(root)))
     for at in sorted(generator.sample(range(total), 3)):
         check_death(client, root, before, after, at, is_cancelled=generator.random() < 0.5)
 
@@ -153,9 +153,9 @@ def test_death_while_rolling_back(prepared: Prepared, back: bool) -> None:  # no
     build(root, BEFORE)
     context = planted(client, root.parent)
     context.apply(root)
-    deeds = counted(lambda: context.rollback(root))
-    told_at = next(number for number, (deed, what) in enumerate(deeds) if deed == "rename" and what.endswith(".spent"))
-    for at in sorted({*range(0, len(deeds), 3 * STRIDE), *range(told_at - 2, told_at + 2)}):
+    steps = recorded_steps(lambda: context.rollback(root))
+    told_at = next(number for number, (step, what) in enumerate(steps) if step == "rename" and what.endswith(".spent"))
+    for at in sorted({*range(0, len(steps), 3 * STRIDE), *range(told_at - 2, told_at + 2)}):
         build(root, BEFORE)
         context = planted(client, root.parent)
         context.apply(root)
@@ -169,10 +169,10 @@ def test_death_while_rolling_back(prepared: Prepared, back: bool) -> None:  # no
 
 
 @pytest.mark.parametrize(
-    "deed, what, is_applied",
+    "step, what, is_applied",
     [("create", "log", True), ("rename", "changed", False), ("rename", ".done", False), ("rename", ".spent", True)],
 )
-def test_stopped_for_longer_than_its_lease(prepared: Prepared, deed: str, what: str, is_applied: bool) -> None:  # noqa: FBT001
+def test_stopped_for_longer_than_its_lease(prepared: Prepared, step: str, what: str, is_applied: bool) -> None:  # noqa: FBT001
     """While it is stopped nobody else is let into the tree; continued, it can complete nothing, and undoes it.
 
     Stopped before it has the lease, or after all is told, it has nothing to lose.
@@ -182,8 +182,8 @@ def test_stopped_for_longer_than_its_lease(prepared: Prepared, deed: str, what: 
     context = planted(client, root.parent)
 
     def stop(done: str, to: str) -> None:
-        if done == deed and to.endswith(what):
-            syscalls.on_step = syscalls._nothing
+        if done == step and to.endswith(what):
+            syscalls.on_step = syscalls._no_hook
             os.kill(os.getpid(), signal.SIGSTOP)
 
     def work() -> None:

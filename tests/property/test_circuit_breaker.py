@@ -51,7 +51,7 @@ class Calls(RuleBasedStateMachine):
 
     @rule(permit=consumes(permits), ending=st.sampled_from(Ending))
     def end(self, permit: Permit, ending: Ending) -> None:
-        self.breakers.settle(permit, ending, self.now_s)
+        self.breakers.record(permit, ending, self.now_s)
         if permit not in self.counting:
             return
         match ending:

@@ -57,16 +57,16 @@ def git_merge(ours: bytes, base: bytes, theirs: bytes, *flags: str) -> tuple[byt
     return done.stdout, done.returncode == 0
 
 
-def joined(strategy: MergeStrategy, children: Sequence[Mapping[str, NetChange]]) -> TreeMerge:
-    joining = TreeMerge(strategy, {}, BODIES.__getitem__)
+def tree_merged(strategy: MergeStrategy, children: Sequence[Mapping[str, NetChange]]) -> TreeMerge:
+    tree_merge = TreeMerge(strategy, {}, BODIES.__getitem__)
     for number, changes in enumerate(children):
-        joining.take(f"child-{number}", changes, dict.fromkeys(changes, "tool"))
-    return joining
+        tree_merge.add_child(f"child-{number}", changes, dict.fromkeys(changes, "tool"))
+    return tree_merge
 
 
-def outcome(joining: TreeMerge) -> dict[str, bytes | None]:
+def outcome(tree_merge: TreeMerge) -> dict[str, bytes | None]:
     """What is left at each path that changed."""
-    return {each.path: None if each.after is None else joining.body(each.after) for each in joining.changes()}
+    return {each.path: None if each.after is None else tree_merge.body(each.after) for each in tree_merge.changes()}
 
 
 @given(edits())
@@ -84,9 +84,9 @@ def test_text(given_: tuple[bytes, list[bytes]]) -> None:
             disputed.append(("f", f"child-{number}"))
         else:
             ours = merged
-    joining = joined(MergeStrategy.GIT_THREE_WAY, children)
-    assert joining.conflicts == disputed
-    assert outcome(joining) == ({} if ours == base else {"f": ours})
+    tree_merge = tree_merged(MergeStrategy.GIT_THREE_WAY, children)
+    assert tree_merge.conflicts == disputed
+    assert outcome(tree_merge) == ({} if ours == base else {"f": ours})
 
 
 @given(edits())
@@ -97,9 +97,9 @@ def test_text_of_which_the_last_wins(given_: tuple[bytes, list[bytes]]) -> None:
     ours = base
     for text in texts:
         ours = ours if text == base else text if ours == base else git_merge(ours, base, text, "--theirs")[0]
-    joining = joined(MergeStrategy.LAST_WINS, children)
-    assert joining.conflicts == []
-    assert outcome(joining) == ({} if ours == base else {"f": ours})
+    tree_merge = tree_merged(MergeStrategy.LAST_WINS, children)
+    assert tree_merge.conflicts == []
+    assert outcome(tree_merge) == ({} if ours == base else {"f": ours})
 
 
 NAMES = ("a", "b", "a/a", "a/b", "b/a", "a/a/a")
@@ -126,15 +126,15 @@ def differences(before: Tree, after: Tree) -> dict[str, NetChange]:
 def test_trees(base: Tree, trees: list[Tree], strategy: MergeStrategy) -> None:
     """There is such a tree, whatever came together; and whatever of a child is not in it was chosen by somebody."""
     children = [differences(base, tree) for tree in trees]
-    joining = joined(strategy, children)
+    tree_merge = tree_merged(strategy, children)
     after = {**base}
-    for each in joining.changes():
+    for each in tree_merge.changes():
         assert is_same(after.pop(each.path, None), each.before)
         if each.after is not None:
             after[each.path] = each.after
     assert is_possible(after), sorted(after)
-    disputed = {*joining.conflicts}
-    assert len(disputed) == len(joining.conflicts)
+    disputed = {*tree_merge.conflicts}
+    assert len(disputed) == len(tree_merge.conflicts)
     assert strategy is not MergeStrategy.LAST_WINS or not disputed
     for number, changes in enumerate(children):
         later = {path for behind in children[number + 1 :] for path in behind}
@@ -143,6 +143,6 @@ def test_trees(base: Tree, trees: list[Tree], strategy: MergeStrategy) -> None:
             gave_way = change.after is not None and change.after.mode == DIRECTORY and path not in after
             is_overruled = strategy is MergeStrategy.LAST_WINS and later
             assert is_in or gave_way or is_overruled or (path, f"child-{number}") in disputed, (path, number)
-    again = joined(strategy, [dict(reversed(changes.items())) for changes in children])
-    assert [*again.changes()] == [*joining.changes()]
-    assert again.conflicts == joining.conflicts
+    again = tree_merged(strategy, [dict(reversed(changes.items())) for changes in children])
+    assert [*again.changes()] == [*tree_merge.changes()]
+    assert again.conflicts == tree_merge.conflicts

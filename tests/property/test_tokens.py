@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from splintr import AnyTokenizer, Tokenizer
 
 import stepwell
+from stepwell import limits
 from stepwell.client.session import tokens
 from stepwell.client.session.tokens import ENCODINGS, ESTIMATE, counter, estimate_tokens
 from stepwell.errors import InvalidArgument
@@ -202,7 +203,7 @@ def test_text_without_borders_never_counts_less(encoding: str, make: Callable[[R
     """Cut where it has no border, a text counts a few more for each cut than it has, and never less."""
     text = make(seeded(2))
     whole = len(tokenizer(encoding).encode_ordinary(text))
-    cuts = len(text) // tokens._PIECE_CHARS
+    cuts = len(text) // limits.TOKENIZED_CHARS
     assert whole <= counter(encoding).count(text.encode()) <= whole + 2 * tokens._CUT_TOKENS * cuts
 
 
@@ -211,13 +212,13 @@ def test_pieces_are_bounded(text: str) -> None:
     """No call of the tokenizer, which holds up all threads, is longer than a piece; together they are the text."""
     recording = Recording()
     recording.count(text.encode())
-    assert max(map(len, recording.pieces)) <= tokens._PIECE_CHARS_MAX
+    assert max(map(len, recording.pieces)) <= limits.TOKENIZED_CHARS_MAX
     assert "".join(recording.pieces) == text
 
 
 def test_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """What splintr remembers is dropped before it is more than so many characters, however long its entries are."""
-    monkeypatch.setattr(tokens, "_CACHED_CHARS_MAX", 100_000)
+    monkeypatch.setattr(limits, "TOKENIZER_CACHED_CHARS_MAX", 100_000)
     random = seeded(3)
     vocabulary = Tokenizer.from_pretrained(ENCODING)
     counting = tokens._Exact(ENCODING, vocabulary)
@@ -283,7 +284,7 @@ def test_many_threads_count_alike() -> None:
 
     def count(turn: int) -> list[int]:
         if turn % 3 == 0:
-            counting._cached_chars = tokens._CACHED_CHARS_MAX
+            counting._cached_chars = limits.TOKENIZER_CACHED_CHARS_MAX
         return [*map(counting.count, bodies)]
 
     with ThreadPoolExecutor(THREADS) as pool:

@@ -1,4 +1,4 @@
-"""Trees as plain maps, written to disk and read back without any code of what is tested."""
+"""Trees as plain maps, written to disk and read back without the code under test; and processes killed at a step."""
 
 import os
 import random
@@ -15,6 +15,7 @@ from pathlib import Path
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.trees import recovery, syscalls
 from stepwell.trees.entry import Delta, TreeEntry
+from stepwell.trees.lock import RootLock
 from stepwell.trees.transaction import TreeTransaction
 
 FILE, LINK, DIRECTORY = stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR
@@ -65,7 +66,7 @@ def discard(root: Path) -> None:
 
 
 def read(root: Path) -> Tree:
-    """Everything that a directory holds, but for what transactions keep in it."""
+    """Read everything that a directory holds, except for the staging directory of transactions."""
     found: Tree = {}
     for above, directories, files in os.walk(root):
         names = [name for name in directories + files if name != ".stepwell"]
@@ -83,7 +84,7 @@ def read(root: Path) -> Tree:
 
 
 def kept(root: Path) -> set[str]:
-    """What transactions have left in a root."""
+    """The names that transactions have left in the staging directory of a root."""
     area = root / ".stepwell"
     return (
         {entry.name for entry in area.iterdir()} - {"lock", ".gitignore", ".gitignore.draft"}
@@ -111,11 +112,11 @@ def change(root: Path, before: Tree, after: Tree, name: str = "t-1") -> None:
 
 
 def apply(root: Path, listed: list[Delta], read_body: Callable[[bytes], bytes], name: str = "t-1") -> None:
-    """The whole life of a transaction."""
+    """Apply, commit and finalize one transaction."""
     with TreeTransaction(root, name, listed, read_body) as transaction:
-        transaction.go()
-        transaction.keep()
-        transaction.settle()
+        transaction.apply()
+        transaction.commit()
+        transaction.finalize()
 
 
 def without_nesting(paths: Iterable[str]) -> list[str]:
@@ -148,50 +149,50 @@ def _random_node(generator: random.Random) -> Node:
 
 
 class Counter:
-    """Counts deeds, and may end the process before one of them, by its number or what it is."""
+    """A hook that counts steps, and can kill the process before one of them, given its number or its kind and name."""
 
     def __init__(self, fatal: int | tuple[str, str] | None = None) -> None:
-        self.deeds: list[tuple[str, str]] = []
+        self.steps: list[tuple[str, str]] = []
         self._fatal = fatal
 
-    def __call__(self, deed: str, what: str) -> None:
-        if self._fatal in {len(self.deeds), (deed, what)}:
+    def __call__(self, step: str, what: str) -> None:
+        if self._fatal in {len(self.steps), (step, what)}:
             os.kill(os.getpid(), signal.SIGKILL)
-        self.deeds.append((deed, what))
+        self.steps.append((step, what))
 
 
 @contextmanager
-def before_each_deed(hook: Callable[[str, str], None]) -> Iterator[None]:
-    """Have something done before each deed."""
+def before_each_step(hook: Callable[[str, str], None]) -> Iterator[None]:
+    """Call a hook before each step in the block."""
     syscalls.on_step = hook
     try:
         yield
     finally:
-        syscalls.on_step = syscalls._nothing
+        syscalls.on_step = syscalls._no_hook
 
 
-def counted(work: Callable[[], object]) -> list[tuple[str, str]]:
-    """The deeds of something that is done."""
+def recorded_steps(work: Callable[[], object]) -> list[tuple[str, str]]:
+    """Run a function, and return its steps."""
     counter = Counter()
-    with before_each_deed(counter):
+    with before_each_step(counter):
         work()
-    return counter.deeds
+    return counter.steps
 
 
 def killed_at(fatal: int | tuple[str, str], work: Callable[[], object]) -> bool:
-    """Do something in a process that is killed before its deed of that number or kind; False if it has none."""
+    """Run a function in a process that is killed before a step; False if it ended without such a step."""
 
-    def mortal() -> None:
+    def killable() -> None:
         syscalls.on_step = Counter(fatal)
         work()
 
-    code = outcome(forked(mortal))
+    code = outcome(forked(killable))
     assert code in {0, -signal.SIGKILL}, "the work itself failed"
     return code != 0
 
 
 def forked(work: Callable[[], object]) -> int:
-    """The id of a process that does something, and ends."""
+    """Return the id of a child process that runs a function and ends."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # threads of the runner do not matter to what is forked
         pid = os.fork()
@@ -200,7 +201,7 @@ def forked(work: Callable[[], object]) -> int:
         try:
             work()
             status = 0
-        except BaseException:  # noqa: BLE001 there is nobody above
+        except BaseException:  # noqa: BLE001 no caller is above
             traceback.print_exc()
         finally:
             os._exit(status)
@@ -208,17 +209,17 @@ def forked(work: Callable[[], object]) -> int:
 
 
 def outcome(pid: int) -> int:
-    """How a process ended, as `subprocess` has it."""
+    """Return the exit code of a process, negative for a signal, as `subprocess` does."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def as_nobody(directory: Path, work: Callable[[Path], object]) -> None:
-    """Do something in a directory without the rights of the superuser, to whom no permission is refused.
+def without_privileges(directory: Path, work: Callable[[Path], object]) -> None:
+    """Run a function in a directory without the rights of the superuser, to whom no permission is refused.
 
-    The path that is given leads there from where the process is: those above it may be closed to everybody else.
+    The function gets a path relative to the process's directory: directories above may be closed to other users.
     """
 
-    def meek() -> None:
+    def unprivileged() -> None:
         os.chdir(directory)
         tempfile.tempdir = os.curdir  # the one of the tests may be closed to it
         if os.getuid() == 0:
@@ -228,15 +229,35 @@ def as_nobody(directory: Path, work: Callable[[Path], object]) -> None:
         work(Path())
 
     directory.chmod(0o777)
-    assert outcome(forked(meek)) == 0, "see what it printed"
+    assert outcome(forked(unprivileged)) == 0, "see what it printed"
 
 
-def settle_all(root: Path) -> bool:
-    """What whoever comes next does; whether what was there had been done."""
-    recovery.recover(root)
-    pending = recovery.pending(root)
-    assert all(is_done for _, is_done in pending)
-    for name, _ in pending:
-        recovery.settle(root, name)
-    assert kept(root) == set()
-    return bool(pending)
+def finalize_all(root: Path) -> bool:
+    """Recover a root and finalize what was committed there, as the next process does; False if nothing was."""
+    recover(root)
+    names = committed(root)
+    for name in names:
+        finalize(root, name)
+    assert kept(root) == set(), "what was not committed was undone"
+    return bool(names)
+
+
+def recover(root: Path) -> None:
+    """`recovery.recover` under a lock of its own, and likewise the three below."""
+    with RootLock(root) as lock:
+        recovery.recover(lock)
+
+
+def committed(root: Path) -> list[str]:
+    with RootLock(root) as lock:
+        return recovery.committed(lock)
+
+
+def finalize(root: Path, name: str) -> None:
+    with RootLock(root) as lock:
+        recovery.finalize(lock, name)
+
+
+def undo_committed(root: Path, name: str) -> None:
+    with RootLock(root) as lock:
+        recovery.undo(lock, name)

@@ -14,9 +14,9 @@ from stepwell.client.session.session import Session
 class BufferedCalls(CommandBuffer):
     """An `async with` block. What is called inside it is not awaited: it is sent, and awaited, at the end."""
 
-    def __init__(self, session: Session, way: AsyncCaller) -> None:
+    def __init__(self, session: Session, caller: AsyncCaller) -> None:
         super().__init__(session)
-        self._way = way
+        self._caller = caller
 
     async def __aenter__(self) -> Self:
         return self
@@ -24,8 +24,8 @@ class BufferedCalls(CommandBuffer):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self.is_sent(error):
-            with self.sending() as outcomes:
+        if self.close_for_sending(error):
+            with self.outcomes_set_on_exit() as outcomes:
                 outcomes.extend(await self._send())
 
     async def _send(self) -> Sequence[tuple[object, int]]:
@@ -36,11 +36,11 @@ class Batch(BufferedCalls):
     """Many commands, one frame, one outcome each; not atomic. `pending.result()` gives each, or raises its refusal."""
 
     async def _send(self) -> Sequence[tuple[object, int]]:
-        return await self._way.perform_each(self._calls)
+        return await self._caller.perform_each(self._calls)
 
 
 class Transaction(WriteBuffer, BufferedCalls):
     """Writes that take effect together at one revision, or not at all: then the block raises `TransactionAborted`."""
 
     async def _send(self) -> Sequence[tuple[object, int]]:
-        return await self._way.perform_together(self._calls)
+        return await self._caller.perform_together(self._calls)

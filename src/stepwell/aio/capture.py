@@ -19,11 +19,11 @@ class AsyncCapture:
         self._blocking = blocking
 
     async def __aenter__(self) -> Captured:
-        begun = self._threads.start(self._blocking.__enter__)
+        entering = self._threads.start(self._blocking.__enter__)
         try:
-            return await asyncio.wrap_future(begun)
+            return await asyncio.wrap_future(entering)
         except asyncio.CancelledError:
-            begun.add_done_callback(self._forget)
+            entering.add_done_callback(self._exit_after_cancel)
             raise
 
     async def __aexit__(
@@ -31,7 +31,7 @@ class AsyncCapture:
     ) -> None:
         await self._threads.run(lambda: self._blocking.__exit__(kind, error, traceback))
 
-    def _forget(self, begun: Future[Captured]) -> None:
+    def _exit_after_cancel(self, entering: Future[Captured]) -> None:
         """It goes on in its thread, and ends there as the block would have."""
-        if not begun.cancelled() and begun.exception() is None:
+        if not entering.cancelled() and entering.exception() is None:
             self._blocking.__exit__(asyncio.CancelledError, asyncio.CancelledError(), None)

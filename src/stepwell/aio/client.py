@@ -35,51 +35,51 @@ class Client:
     blocking connections of the same session.
     """
 
-    def __init__(self, twin: blocking.Client) -> None:
+    def __init__(self, blocking_client: blocking.Client) -> None:
         """Of a client that has not connected yet."""
-        self.twin = twin
+        self.blocking_client = blocking_client
         loop = asyncio.get_running_loop()
-        self._channel = Channel(twin.session.channel, loop)
+        self._channel = Channel(blocking_client.session.channel, loop)
         self.threads = Threads(self._channel)
-        self._way = AsyncCaller(self._channel, self.threads)
+        self._caller = AsyncCaller(self._channel, self.threads)
         self._watches = Watches(self._channel)
         self._closing: asyncio.Task[None] | None = None
-        self.tiers = ContextTierService(twin.session, self._way)
-        self.plans = PlanLifecycleService(twin.session, self._way)
-        self.receipts = ReceiptService(twin.session, self._way)
-        self.strategies = StrategyService(self._way, twin.strategies)
+        self.tiers = ContextTierService(blocking_client.session, self._caller)
+        self.plans = PlanLifecycleService(blocking_client.session, self._caller)
+        self.receipts = ReceiptService(blocking_client.session, self._caller)
+        self.strategies = StrategyService(self._caller, blocking_client.strategies)
 
     @property
     def address(self) -> str:
         """Where the manager is."""
-        return self.twin.address
+        return self.blocking_client.address
 
     @property
     def projects(self) -> tuple[str, ...] | None:
         """What this session may touch; None is everything."""
-        return self.twin.projects
+        return self.blocking_client.projects
 
     @property
     def epoch(self) -> str:
         """Which manager's revisions these are: two revisions compare only within one epoch."""
-        return self.twin.session.channel.welcome.epoch
+        return self.blocking_client.session.channel.welcome.epoch
 
     @property
     def session_id(self) -> str:
         """What this session's leases name as their holder."""
-        return self.twin.session_id
+        return self.blocking_client.session_id
 
     def execution(self, plan_id: str, *, lease: int | None = None) -> PlanExecutionContext:
         """A new context in which to record changes; `lease` where another client started the execution."""
-        return PlanExecutionContext(self.twin.session, self._way, plan_id, lease)
+        return PlanExecutionContext(self.blocking_client.session, self._caller, plan_id, lease)
 
     def batch(self) -> Batch:
         """Many commands in one frame, one outcome each: `async with client.batch() as batch:`."""
-        return Batch(self.twin.session, self._way)
+        return Batch(self.blocking_client.session, self._caller)
 
     def transaction(self) -> Transaction:
         """Many writes at one revision, or none: `async with client.transaction() as transaction:`."""
-        return Transaction(self.twin.session, self._way)
+        return Transaction(self.blocking_client.session, self._caller)
 
     def watch(self, since: int | None = None, projects: Iterable[str] | None = None) -> Watch:
         """Follow what is committed, in order and without gaps: behind the revision `since`, or from now on.
@@ -91,7 +91,7 @@ class Client:
 
     async def status(self) -> Status:
         """How the manager is."""
-        return await self._way.status()
+        return await self._caller.status()
 
     async def ingest(
         self, path: str | os.PathLike[str], *, project: str | None = None, on_progress: OnProgress | None = None
@@ -101,18 +101,20 @@ class Client:
         Cancelled, it stops behind the files that it is storing; the next one goes on from there. `on_progress` is
         called in the thread.
         """
-        is_unwanted = threading.Event()
+        is_cancelled = threading.Event()
 
-        def tell(done: int, total: int, source: str) -> None:
-            if is_unwanted.is_set():
+        def report(done: int, total: int, source: str) -> None:
+            if is_cancelled.is_set():
                 raise asyncio.CancelledError
             if on_progress is not None:
                 on_progress(done, total, source)
 
         try:
-            return await self.threads.run(lambda: self.twin.ingest(path, project=project, on_progress=tell))
+            return await self.threads.run(
+                lambda: self.blocking_client.ingest(path, project=project, on_progress=report)
+            )
         finally:
-            is_unwanted.set()
+            is_cancelled.set()
 
     assemble = run_in_thread(blocking.Client.assemble)
     """What should be seen for a question: `stepwell.Client.assemble`, in a thread.
@@ -143,9 +145,9 @@ class Client:
         try:
             await self._watches.close()
             if await self._channel.close():
-                self.twin.session.leases.clear()  # which the blocking twin would give up otherwise
+                self.blocking_client.session.leases.clear()  # or the blocking client would give them up again
         finally:
-            await self.threads.close(self.twin.close)
+            await self.threads.close(self.blocking_client.close)
 
     async def __aenter__(self) -> Self:
         return self

@@ -20,96 +20,96 @@ from stepwell import limits
 from stepwell.errors import OutcomeUnknown, ProtocolError, RuntimeLost, StepwellError, revive
 from stepwell.protocol.codec import decode_from_manager, encode_frame
 from stepwell.protocol.messages import ClientMessage, ManagerMessage, Rejected, SegmentsAdded, SegmentsRetired
-from stepwell.transport.frame_socket import Aside, Wire
+from stepwell.transport.frame_socket import FrameSocket, OnOutOfBand
 
-Coming = Future[ManagerMessage | StepwellError]
+AnswerFuture = Future[ManagerMessage | StepwellError]
 """An answer, or why there is none."""
 
 
-class _Expected(NamedTuple):
+class _AwaitedAnswer(NamedTuple):
     """Whom the next answer is for."""
 
-    answer: Coming
+    answer: AnswerFuture
     ends_at: int  # the last byte of its request, counted like `AsyncConnection._sent`
     on_end: Callable[[], None] | None  # called when it was answered, or never will be
 
 
-class AsyncConnection(Wire):
+class AsyncConnection(FrameSocket):
     """Used by one loop, from its thread alone."""
 
-    def __init__(self, address: str, aside: Aside, loop: AbstractEventLoop) -> None:
+    def __init__(self, address: str, on_out_of_band: OnOutOfBand, loop: AbstractEventLoop) -> None:
         super().__init__(address, 0.0)
         self.generation = 0
         self.is_used = False
         self.error: StepwellError | None = None  # why it is over
-        self._aside = aside
+        self._on_out_of_band = on_out_of_band
         self._loop = loop
-        self._expected: deque[_Expected] = deque()
-        self._told: deque[ManagerMessage] | None = None  # what the manager says unasked, where that is wanted
+        self._awaited: deque[_AwaitedAnswer] = deque()
+        self._pushed: deque[ManagerMessage] | None = None  # what the manager says unasked, where that is wanted
         self._unsent = bytearray()
         self._sent = 0  # bytes, of all that was ever sent in frames
         self._is_reading = self._is_writing = False
-        self._moved = asyncio.Event()  # something was sent or told, or it is over
+        self._progress = asyncio.Event()  # something was sent or told, or it is over
         self._watch_reads()
 
-    def listen(self) -> None:
+    def accept_pushed(self) -> None:
         """From now on the manager speaks unasked."""
-        self._told = deque()
+        self._pushed = deque()
 
     # What goes out.
 
-    def tell(self, message: ClientMessage) -> None:
+    def send(self, message: ClientMessage) -> None:
         """Send something that has no answer."""
-        self._require()
+        self._require_open()
         encode_frame(message, self._unsent)
         self._flush()
 
-    def ask(self, message: ClientMessage, on_end: Callable[[], None] | None = None) -> Coming:
+    def send_request(self, message: ClientMessage, on_end: Callable[[], None] | None = None) -> AnswerFuture:
         """Send something whose answer is awaited. What cannot be encoded raises before a byte is sent."""
-        self._require()
+        self._require_open()
         encode_frame(message, self._unsent)
-        answer: Coming = self._loop.create_future()
-        self._expected.append(_Expected(answer, self._sent + len(self._unsent), on_end))
+        answer: AnswerFuture = self._loop.create_future()
+        self._awaited.append(_AwaitedAnswer(answer, self._sent + len(self._unsent), on_end))
         self._flush()
         return answer
 
     async def exchange(self, message: ClientMessage) -> ManagerMessage:
         """Send, and await the answer. Errors are those of a blocking connection."""
-        return answered(await self.ask(message))
+        return answer_or_raise(await self.send_request(message))
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait while the manager does not take what it was sent."""
         while len(self._unsent) > limits.UNSENT_BYTES_MAX and self.error is None:
-            await self._move()
-        self._require()
+            await self._wait_for_progress()
+        self._require_open()
 
-    async def drained(self) -> None:
+    async def wait_until_sent(self) -> None:
         """Wait until everything is sent, or it is over."""
         while self._unsent and self.error is None:
-            await self._move()
+            await self._wait_for_progress()
 
     async def send_body(self, body: bytes | memoryview) -> None:
         """Send the bytes that a grant allows, as they are. Nobody else may send meanwhile."""
-        await self.drained()
+        await self.wait_until_sent()
         with memoryview(body) as out:
             sent = 0
             while sent < len(out):
                 if self.error is not None and not isinstance(self.error, OutcomeUnknown):
-                    raise _copy(self.error)
-                self._require()
+                    raise _copy_of(self.error)
+                self._require_open()
                 try:
                     sent += self._socket.send(out[sent : sent + limits.UNSENT_BYTES_MAX])
                 except BlockingIOError:
-                    await self._move()
+                    await self._wait_for_progress()
                 except OSError as error:
-                    self._turned_away(error)
+                    self._on_send_error(error)
                 else:
                     await asyncio.sleep(0)  # others have their turn
 
-    async def _move(self) -> None:
-        self._moved.clear()
+    async def _wait_for_progress(self) -> None:
+        self._progress.clear()
         self._watch_writes()
-        await self._moved.wait()
+        await self._progress.wait()
 
     def _flush(self) -> None:
         try:
@@ -120,32 +120,32 @@ class AsyncConnection(Wire):
         except BlockingIOError:
             self._watch_writes()
         except OSError as error:
-            self._turned_away(error)
+            self._on_send_error(error)
 
     def _on_writable(self) -> None:
         self._flush()
         if not self._unsent:
             self._ignore_writes()
-        self._moved.set()
+        self._progress.set()
 
-    def _turned_away(self, error: OSError) -> None:
+    def _on_send_error(self, error: OSError) -> None:
         """It cannot be written to any more. Why, may have been said before the door was shut."""
         while self.error is None and self._read():
             pass
         if self.error is None:
-            self._break(RuntimeLost(f"the connection to the manager is gone: {error.strerror}"))
+            self._fail(RuntimeLost(f"the connection to the manager is gone: {error.strerror}"))
 
     # What comes in.
 
-    async def told(self) -> ManagerMessage:
+    async def receive_pushed(self) -> ManagerMessage:
         """The next message that nobody asked for."""
-        assert self._told is not None
-        while not self._told:
+        assert self._pushed is not None
+        while not self._pushed:
             if self.error is not None:
-                raise _copy(self.error)
-            self._moved.clear()
-            await self._moved.wait()
-        message = self._told.popleft()
+                raise _copy_of(self.error)
+            self._progress.clear()
+            await self._progress.wait()
+        message = self._pushed.popleft()
         if self.error is None:
             self._watch_reads()
         return message
@@ -160,34 +160,34 @@ class AsyncConnection(Wire):
                 raise OutcomeUnknown("the manager went away before it answered: the request may have taken effect")
             self._feed(size)
             while (frame := self._framer.next_frame()) is not None:
-                self._hear(decode_from_manager(frame))
+                self._dispatch(decode_from_manager(frame))
         except BlockingIOError:
             return False
         except OSError as error:
-            self._break(OutcomeUnknown(f"the connection broke before the answer came: {error.strerror}"))
+            self._fail(OutcomeUnknown(f"the connection broke before the answer came: {error.strerror}"))
         except StepwellError as error:
-            self._break(error)
+            self._fail(error)
         return self.error is None
 
-    def _hear(self, message: ManagerMessage) -> None:
+    def _dispatch(self, message: ManagerMessage) -> None:
         if isinstance(message, SegmentsAdded | SegmentsRetired):
-            self._aside(self, message)
-        elif self._expected:
+            self._on_out_of_band(self, message)
+        elif self._awaited:
             self._answer(message)
             if isinstance(message, Rejected):
                 raise OutcomeUnknown("the manager has ended the connection: the request may have taken effect")
-        elif isinstance(message, Rejected) and self._told is None:
+        elif isinstance(message, Rejected) and self._pushed is None:
             raise message.refusal.error()
-        elif self._told is not None:
-            self._told.append(message)
-            if len(self._told) >= limits.FRAMES_AHEAD_MAX:
+        elif self._pushed is not None:
+            self._pushed.append(message)
+            if len(self._pushed) >= limits.FRAMES_AHEAD_MAX:
                 self._ignore_reads()
-            self._moved.set()
+            self._progress.set()
         else:
             raise ProtocolError(f"the manager said {type(message).__name__}, which nobody has asked for")
 
     def _answer(self, message: ManagerMessage | StepwellError) -> None:
-        expected = self._expected.popleft()
+        expected = self._awaited.popleft()
         if not expected.answer.done():
             expected.answer.set_result(message)
         if expected.on_end is not None:
@@ -195,23 +195,23 @@ class AsyncConnection(Wire):
 
     # The end.
 
-    def _require(self) -> None:
+    def _require_open(self) -> None:
         """A message on a connection that is over has not gone."""
         if self.error is not None:
             raise RuntimeLost(self.error.message) from self.error
 
-    def _break(self, error: StepwellError) -> None:
+    def _fail(self, error: StepwellError) -> None:
         """It is over. What was not sent entirely cannot have taken effect; of the rest, nobody knows."""
         self.close()
         self.error = error
-        while self._expected:
-            if self._expected[0].ends_at > self._sent:
+        while self._awaited:
+            if self._awaited[0].ends_at > self._sent:
                 self._answer(RuntimeLost("the connection to the manager is gone: not all of the request went"))
             elif isinstance(error, RuntimeLost):
                 self._answer(OutcomeUnknown("the connection broke before the answer came"))
             else:
-                self._answer(_copy(error))
-        self._moved.set()
+                self._answer(_copy_of(error))
+        self._progress.set()
 
     def close(self) -> None:
         """Let go of the socket, of every descriptor that nobody took, and of the loop."""
@@ -220,12 +220,12 @@ class AsyncConnection(Wire):
             self._ignore_writes()
         super().close()
 
-    def end(self) -> None:
+    def terminate(self) -> None:
         """Nobody uses it any more; whoever still awaits something on it is told so."""
         if self.error is None:
-            self._break(OutcomeUnknown("the connection was closed before the answer came"))
+            self._fail(OutcomeUnknown("the connection was closed before the answer came"))
 
-    def leave_to_parent(self) -> None:
+    def detach_in_forked_child(self) -> None:
         """In a forked child, which must not touch the loop: it watches on behalf of the parent."""
         self._is_reading = self._is_writing = False
         self.error = RuntimeLost("this client is another process's: connect anew")
@@ -252,14 +252,14 @@ class AsyncConnection(Wire):
         self._is_writing = False
 
 
-def answered(came: ManagerMessage | StepwellError) -> ManagerMessage:
+def answer_or_raise(came: ManagerMessage | StepwellError) -> ManagerMessage:
     """What came, or why nothing did, raised."""
     if isinstance(came, StepwellError):
         raise came
     return came
 
 
-def _copy(error: StepwellError) -> StepwellError:
+def _copy_of(error: StepwellError) -> StepwellError:
     """The same, for one of many who are told: each has a traceback of its own."""
     copy = revive(error.kind, error.message, error.details)
     copy.__cause__ = error

@@ -11,12 +11,13 @@ from stepwell.aio.caller import AsyncCaller
 from stepwell.aio.capture import AsyncCapture
 from stepwell.aio.threads import run_in_thread
 from stepwell.client import execution, plan_lifecycle
-from stepwell.client.api.calls import AsyncService, Call
+from stepwell.client.api.changesets import ChangesetCalls, ChangeSummary, summary_of
 from stepwell.client.api.fragments import StoredFragment
 from stepwell.client.api.plans import PlanCalls
 from stepwell.client.api.receipts import ReceiptCalls
-from stepwell.client.api.tiers import Gathering, TierCalls, all_placed, frames
-from stepwell.client.execution import ChangesetCalls, ChangeSummary, summary_of
+from stepwell.client.api.service import AsyncService
+from stepwell.client.api.tiers import BulkRead, TierCalls, all_placed, in_frames
+from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.domain.changesets.model import EntryRow
 from stepwell.domain.replies import FragmentPlaced
@@ -27,26 +28,26 @@ from stepwell.errors import StepwellError
 class ContextTierService(TierCalls, AsyncService):
     """Context in tiers. Each method is awaited, and gives what that of `stepwell.ContextTierService` does."""
 
-    way: AsyncCaller
+    caller: AsyncCaller
 
     async def store_many(self, fragments: Iterable[Fragment], *, tier: Tier = Tier.HOT) -> Sequence[FragmentPlaced]:
         """Store many, frame after frame; not atomic. If some were refused, `PartlyRefused` has every outcome."""
         outcomes: list[FragmentPlaced | StepwellError] = []
-        for chunk in frames(fragments):
-            calls = await self.way.built(partial(self._stores, chunk, tier), chunk)
-            outcomes += [outcome for outcome, _ in await self.way.perform_each(calls)]
+        for chunk in in_frames(fragments):
+            calls = await self.caller.build(partial(self._store_calls, chunk, tier), chunk)
+            outcomes += [outcome for outcome, _ in await self.caller.perform_each(calls)]
         return all_placed(outcomes)
 
     async def get_many(self, fragment_ids: Iterable[str], *, project: str | None = None) -> dict[str, StoredFragment]:
         """Read many, frame after frame; not atomic. What does not exist is not in the result."""
-        gathering = Gathering(fragment_ids)
-        while gathering.waiting:
+        reading = BulkRead(fragment_ids)
+        while reading.remaining:
             outcomes: list[StoredFragment | StepwellError] = []
-            for chunk in gathering.chunks():
+            for chunk in reading.chunks():
                 calls = [TierCalls.get.call(self, fragment_id, project=project) for fragment_id in chunk]
-                outcomes += [outcome for outcome, _ in await self.way.perform_each(calls)]
-            gathering.take(outcomes)
-        return gathering.found
+                outcomes += [outcome for outcome, _ in await self.caller.perform_each(calls)]
+            reading.add(outcomes)
+        return reading.found
 
     async def scoped(
         self,
@@ -68,7 +69,7 @@ class ContextTierService(TierCalls, AsyncService):
                 return
             cursor = page.cursor
 
-    def _stores(self, chunk: Sequence[Fragment], tier: Tier) -> list[Call[FragmentPlaced]]:
+    def _store_calls(self, chunk: Sequence[Fragment], tier: Tier) -> list[Call[FragmentPlaced]]:
         return [TierCalls.store.call(self, each, tier=tier) for each in chunk]
 
 
@@ -79,10 +80,10 @@ class PlanLifecycleService(PlanCalls, AsyncService):
     by itself.
     """
 
-    def __init__(self, session: Session, way: AsyncCaller) -> None:
-        super().__init__(session, way)
-        self.twin = plan_lifecycle.PlanLifecycleService(session)
-        self.threads = way.threads
+    def __init__(self, session: Session, caller: AsyncCaller) -> None:
+        super().__init__(session, caller)
+        self.blocking_client = plan_lifecycle.PlanLifecycleService(session)
+        self.threads = caller.threads
 
     work_on = run_in_thread(plan_lifecycle.PlanLifecycleService.work_on)
     """Work on the children of a plan: `stepwell.PlanLifecycleService.work_on`, in a thread, in which `run` is called.
@@ -101,17 +102,17 @@ class PlanExecutionContext(ChangesetCalls, AsyncService):
     Tasks that share one context and open changesets side by side name theirs with `changeset_id=`.
     """
 
-    def __init__(self, session: Session, way: AsyncCaller, plan_id: str, lease: int | None) -> None:
-        super().__init__(session, way)
+    def __init__(self, session: Session, caller: AsyncCaller, plan_id: str, lease: int | None) -> None:
+        super().__init__(session, caller)
         self.plan_id = plan_id
         self.lease = lease
-        self.twin = execution.PlanExecutionContext(session, plan_id, lease)
-        self.threads = way.threads
+        self.blocking_client = execution.PlanExecutionContext(session, plan_id, lease)
+        self.threads = caller.threads
 
     @property
     def context_id(self) -> str:
         """Its own, and its session's."""
-        return self.twin.context_id
+        return self.blocking_client.context_id
 
     async def entries(self, changeset_id: str) -> AsyncIterator[EntryRow]:
         """A changeset's entries in order of recording."""
@@ -130,7 +131,7 @@ class PlanExecutionContext(ChangesetCalls, AsyncService):
 
     def capture(self, root: str | os.PathLike[str], *, tool: str = "capture") -> AsyncCapture:
         """`async with context.capture(root) as captured:` records what changes under `root` meanwhile."""
-        return AsyncCapture(self.threads, self.twin.capture(root, tool=tool))
+        return AsyncCapture(self.threads, self.blocking_client.capture(root, tool=tool))
 
     diff = run_in_thread(execution.PlanExecutionContext.diff)
     net_changes = run_in_thread(execution.PlanExecutionContext.net_changes)

@@ -16,7 +16,7 @@ from functools import partial
 
 from stepwell.aio.caller import AsyncCaller
 from stepwell.client.api import strategies
-from stepwell.client.api.strategies import listing
+from stepwell.client.api.strategies import list_strategies
 from stepwell.client.api.views import View
 from stepwell.client.session.task_futures import OnProgress
 from stepwell.domain.replies import StrategiesFound
@@ -28,13 +28,13 @@ from stepwell.strategies.protocol import ContextRequest
 class StrategyService:
     """What the workers can do."""
 
-    def __init__(self, way: AsyncCaller, twin: strategies.StrategyService) -> None:
-        self._way = way
-        self._twin = twin
+    def __init__(self, caller: AsyncCaller, blocking_client: strategies.StrategyService) -> None:
+        self._caller = caller
+        self._blocking = blocking_client
 
     async def list(self) -> StrategiesFound:
         """What is offered, by which workers, and how much is waiting. Chores are no strategies, and left out."""
-        return await self._way.perform(listing, ())
+        return await self._caller.perform(list_strategies, ())
 
     async def submit(
         self,
@@ -54,7 +54,7 @@ class StrategyService:
         worked on any more. `on_progress` is called in a thread of the client's.
         """
         submit = partial(
-            self._twin.submit,
+            self._blocking.submit,
             name,
             request,
             view=view,
@@ -64,11 +64,11 @@ class StrategyService:
             parts=parts,
             on_progress=on_progress,
         )
-        submitting = self._way.threads.start(submit)
+        submitting = self._caller.threads.start(submit)
         try:
             return self._awaitable(await asyncio.wrap_future(submitting))
         except asyncio.CancelledError:
-            submitting.add_done_callback(_withdraw)  # in its thread
+            submitting.add_done_callback(_cancel_submitted)  # in its thread
             raise
 
     async def map(
@@ -94,27 +94,29 @@ class StrategyService:
         loop = asyncio.get_running_loop()
         outcome: LoopFuture[StrategyResult] = loop.create_future()
 
-        def withdraw(outcome: LoopFuture[StrategyResult]) -> None:
+        def cancel_task(outcome: LoopFuture[StrategyResult]) -> None:
             if outcome.cancelled():
                 with suppress(StepwellError):  # the client was closed, which ends all tasks
-                    self._way.threads.start(task.cancel)
+                    self._caller.threads.start(task.cancel)
 
-        outcome.add_done_callback(withdraw)
-        task.add_done_callback(partial(_tell, loop, outcome))
+        outcome.add_done_callback(cancel_task)
+        task.add_done_callback(partial(_forward_outcome, loop, outcome))
         return outcome
 
 
-def _withdraw(submitting: Future[Future[StrategyResult]]) -> None:
+def _cancel_submitted(submitting: Future[Future[StrategyResult]]) -> None:
     if not submitting.cancelled() and submitting.exception() is None:
         submitting.result().cancel()
 
 
-def _tell(loop: AbstractEventLoop, outcome: LoopFuture[StrategyResult], task: Future[StrategyResult]) -> None:
+def _forward_outcome(
+    loop: AbstractEventLoop, outcome: LoopFuture[StrategyResult], task: Future[StrategyResult]
+) -> None:
     with suppress(RuntimeError):  # the loop is over
-        loop.call_soon_threadsafe(_settle, outcome, task)
+        loop.call_soon_threadsafe(_set_outcome, outcome, task)
 
 
-def _settle(outcome: LoopFuture[StrategyResult], task: Future[StrategyResult]) -> None:
+def _set_outcome(outcome: LoopFuture[StrategyResult], task: Future[StrategyResult]) -> None:
     if outcome.done():
         return
     if task.cancelled():

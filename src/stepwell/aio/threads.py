@@ -14,7 +14,7 @@ from typing import Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, ove
 
 from stepwell import limits
 from stepwell.aio.channel import Channel
-from stepwell.client.session.connection_pool import closed
+from stepwell.client.session.connection_pool import client_closed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,7 +32,7 @@ class Threads:
         """Have something called in a thread."""
         self._channel.require_owner()
         if self._channel.is_closed:
-            raise closed().error
+            raise client_closed().error
         if self._pool is None:
             self._pool = ThreadPoolExecutor(limits.LOOP_THREADS_MAX, thread_name_prefix="stepwell-aio")
         return self._pool.submit(contextvars.copy_context().run, function)
@@ -54,17 +54,17 @@ class Threads:
             await asyncio.wrap_future(closer.submit(end))
 
 
-class InThreads(Protocol):
-    """Somebody with threads, and with a blocking twin that is used in them."""
+class HasThreads(Protocol):
+    """Somebody with threads, and with a blocking blocking_client that is used in them."""
 
     @property
     def threads(self) -> Threads: ...
     @property
-    def twin(self) -> object: ...
+    def blocking_client(self) -> object: ...
 
 
 class run_in_thread(Generic[P, R]):  # noqa: N801 - it stands where a method would
-    """A method of the blocking twin, called in a thread and awaited."""
+    """A method of the blocking blocking_client, called in a thread and awaited."""
 
     def __init__(self, function: Callable[Concatenate[T, P], R]) -> None:
         self._function: Callable[..., R] = function
@@ -73,15 +73,15 @@ class run_in_thread(Generic[P, R]):  # noqa: N801 - it stands where a method wou
     @overload
     def __get__(self, owner: None, kind: type) -> Self: ...
     @overload
-    def __get__(self, owner: InThreads, kind: type) -> Callable[P, Coroutine[object, None, R]]: ...
+    def __get__(self, owner: HasThreads, kind: type) -> Callable[P, Coroutine[object, None, R]]: ...
 
-    def __get__(self, owner: InThreads | None, kind: type) -> Self | Callable[P, Coroutine[object, None, R]]:
+    def __get__(self, owner: HasThreads | None, kind: type) -> Self | Callable[P, Coroutine[object, None, R]]:
         if owner is None:
             return self
-        twin, threads, function = owner.twin, owner.threads, self._function
+        blocking_client, threads, function = owner.blocking_client, owner.threads, self._function
 
         async def run(*args: P.args, **kwargs: P.kwargs) -> R:
-            return await threads.run(lambda: function(twin, *args, **kwargs))
+            return await threads.run(lambda: function(blocking_client, *args, **kwargs))
 
         run.__doc__, run.__name__ = self.__doc__, function.__name__
         return run

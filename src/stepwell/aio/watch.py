@@ -16,8 +16,8 @@ from weakref import WeakSet
 from stepwell import limits
 from stepwell.aio.channel import Channel
 from stepwell.aio.connection import AsyncConnection
-from stepwell.client.api.watch import WatchCursor, names_of, told_in
-from stepwell.client.session.push_connection import comes_back
+from stepwell.client.api.watch import WatchCursor, events_of, project_names
+from stepwell.client.session.push_connection import should_reconnect
 from stepwell.domain.events import AnyEvent
 from stepwell.errors import InvalidArgument, OutcomeUnknown, RuntimeLost, StepwellError
 
@@ -26,38 +26,38 @@ class Watch:
     """`async for event in client.watch(): …` goes on until `aclose()`, from any task, or the client's end.
 
     It begins with the first event that is awaited, or, if that is too late, with `async with client.watch() as watch:`
-    or `watch = await client.watch()`: whatever is committed from then on is told.
+    or `watch = await client.watch()`: whatever is committed from then on is pushed.
 
     `EventsMissed` is raised where events were forgotten before they were read; iterating on goes on behind them.
-    A connection that breaks is made again, and nothing is told twice; `RuntimeLost` is raised when that fails.
+    A connection that breaks is made again, and nothing is pushed twice; `RuntimeLost` is raised when that fails.
     """
 
-    _link: AsyncConnection | None = None
+    _connection: AsyncConnection | None = None
 
     def __init__(self, channel: Channel, since: int | None, projects: Iterable[str] | None) -> None:
         self._channel = channel
-        self._place = WatchCursor(since, names_of(projects))
-        self._using = asyncio.Lock()
+        self._cursor = WatchCursor(since, project_names(projects))
+        self._receive_lock = asyncio.Lock()
         self._has_begun = False
         self._is_closed = False
 
     @property
     def revision(self) -> int:
         """Where to resume: everything up to it has been given out."""
-        return self._place.revision
+        return self._cursor.revision
 
     async def open(self) -> Self:
         """Begin."""
-        async with self._using:
+        async with self._receive_lock:
             if not self._is_closed and not self._has_begun:
-                await self._reach()
+                await self._connect_with_retry()
         return self
 
     async def get(self, timeout_s: float | None = None) -> AnyEvent | None:
         """The next event; None if none came in time, or the watch is closed."""
         self._channel.require_owner()
         try:
-            async with asyncio.timeout(timeout_s), self._using:
+            async with asyncio.timeout(timeout_s), self._receive_lock:
                 return await self._next()
         except TimeoutError:
             return None
@@ -88,9 +88,9 @@ class Watch:
         await self.aclose()
 
     def __del__(self) -> None:
-        link, loop = self._link, self._channel.loop if self._link else None
-        if link is not None and loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._channel.discard, link)  # whoever breaks out of a loop closes nothing
+        connection, loop = self._connection, self._channel.loop if self._connection else None
+        if connection is not None and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._channel.discard, connection)  # whoever breaks out of a loop closes nothing
 
     def __reduce__(self) -> tuple[object, ...]:
         raise InvalidArgument("a watch stays in its process: send the address and its revision")
@@ -100,64 +100,64 @@ class Watch:
 
     async def _next(self) -> AnyEvent | None:
         while not self._is_closed:
-            if (event := self._place.give()) is not None:
+            if (event := self._cursor.pop()) is not None:
                 return event
-            link = self._link or await self._reach()
-            if link is None:
+            connection = self._connection or await self._connect_with_retry()
+            if connection is None:
                 return None
             try:
-                message = await link.told()
+                message = await connection.receive_pushed()
             except (OutcomeUnknown, RuntimeLost):
                 self._disconnect()
                 continue
             try:
-                told = told_in(message)
+                pushed = events_of(message)
             except StepwellError:
                 self._disconnect()
                 raise
-            self._place.take(told)
+            self._cursor.add(pushed)
         return None
 
-    async def _reach(self) -> AsyncConnection | None:
+    async def _connect_with_retry(self) -> AsyncConnection | None:
         """Make the connection: for a while if the manager can come back, or else once. None if it was closed."""
         lost_at_s = time.monotonic()
         while not self._is_closed:
             try:
                 return await self._connect()
             except RuntimeLost as error:
-                if self._is_wanted() and not comes_back(self._channel.twin, lost_at_s, error):
+                if self._is_open() and not should_reconnect(self._channel.blocking_channel, lost_at_s, error):
                     raise
             await self._channel.is_closed_within(limits.RECONNECT_PAUSE_SECONDS)
         return None
 
-    def _is_wanted(self) -> bool:
+    def _is_open(self) -> bool:
         """Whether nobody has closed it, meanwhile."""
         return not self._is_closed
 
     async def _connect(self) -> AsyncConnection:
-        link = await self._channel.dial()
+        connection = await self._channel.dial()
         try:
-            link.listen()
-            self._place.accept(await link.exchange(self._place.question()))
+            connection.accept_pushed()
+            self._cursor.accept(await connection.exchange(self._cursor.subscription()))
         except OutcomeUnknown as error:
-            self._channel.discard(link)
+            self._channel.discard(connection)
             raise RuntimeLost("the manager went away before it could be asked") from error
         except BaseException:
-            self._channel.discard(link)
+            self._channel.discard(connection)
             raise
         if not self._has_begun:
             self._has_begun = True
-            self._place.begin()
+            self._cursor.begin()
         if self._is_closed:
-            self._channel.discard(link)
+            self._channel.discard(connection)
         else:
-            self._link = link
-        return link
+            self._connection = connection
+        return connection
 
     def _disconnect(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            self._channel.discard(link)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._channel.discard(connection)
 
 
 class Watches:

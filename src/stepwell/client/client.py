@@ -14,7 +14,7 @@ from stepwell.client.api.receipts import ReceiptService
 from stepwell.client.api.strategies import StrategyService
 from stepwell.client.api.tiers import ContextTierService
 from stepwell.client.api.views import View, Views
-from stepwell.client.api.watch import Watch, Watches, names_of
+from stepwell.client.api.watch import Watch, Watches, project_names
 from stepwell.client.execution import PlanExecutionContext
 from stepwell.client.plan_lifecycle import PlanLifecycleService
 from stepwell.client.session.channel import Channel
@@ -44,7 +44,7 @@ class Client:
         self._views = Views(self._session, self.tiers)
         self.strategies = StrategyService(self._session, self._views)
         self._ingesting = ProjectIngest(self._session, self._views, self.tiers, self.strategies)
-        self._assembling = ContextAssembly(self, self._session)
+        self._assembling = ContextAssembly(self)
         self._watches = Watches(self._channel)
 
     @property
@@ -75,7 +75,7 @@ class Client:
     def belongs_to(self, runtime: object, is_kept: Callable[[], bool]) -> None:
         """Keep who started the manager for as long as this client is, and do not wait for one that they let end."""
         self.runtime = runtime
-        self._channel.is_kept = is_kept
+        self._channel.is_supervised = is_kept
 
     def execution(self, plan_id: str, *, lease: int | None = None) -> PlanExecutionContext:
         """A new context in which to record changes; `lease` where another client started the execution."""
@@ -203,7 +203,7 @@ def connect(address: str | os.PathLike[str], projects: Iterable[str] | None = No
 
 def unconnected(address: str | os.PathLike[str], projects: Iterable[str] | None) -> Client:
     """A client that has not looked yet whether there is a manager."""
-    scope = names_of(projects)
+    scope = project_names(projects)
     if scope is not None and not scope:
         raise InvalidArgument("projects is empty: name at least one, or leave it out for an unrestricted session")
     return Client(os.fspath(address), scope)

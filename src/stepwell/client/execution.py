@@ -3,167 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Literal
 
-from msgspec import Struct
-from ulid import ULID
-
 from stepwell import limits
-from stepwell.client.api.calls import AcceptsCalls, Answered, BlockingService, BufferedService, Call, Service, method
+from stepwell.client.api.changesets import ChangesetApi
 from stepwell.client.session.session import Session
 from stepwell.client.workflows import apply, capture, merge, plan_diff, rollback
 from stepwell.client.workflows.capture import Captured
-from stepwell.client.workflows.entry_diff import entry_diff
+from stepwell.client.workflows.heartbeat import Heartbeat
 from stepwell.client.workflows.merge import ConflictSides
 from stepwell.client.workflows.plan_delta import real_root
 from stepwell.client.workflows.plan_diff import PlanChanges
-from stepwell.domain.changesets.commands import (
-    EndChangeset,
-    GetChangeset,
-    ListChangesets,
-    ListEntries,
-    RecordChange,
-    StartChangeset,
-)
-from stepwell.domain.changesets.model import Change, Changeset, ChangesetState, EntryRow, Operation
-from stepwell.domain.changesets.net_changes import NetChange, in_recording_order, net_changes
-from stepwell.domain.checks import require_instance
-from stepwell.domain.plans.commands import GetPlan
 from stepwell.domain.plans.model import Plan
-from stepwell.domain.replies import BodiesLocated, ChangesetFound, ChangesetPage, EntryPage
-from stepwell.domain.tiers.body_refs import Digest
-from stepwell.domain.tiers.commands import LocateBodies
-from stepwell.errors import NotFound
 
 
-class ChangeSummary(Struct, frozen=True):
-    """What a changeset does, in numbers."""
-
-    changeset_id: str
-    entries: int
-    by_operation: dict[Operation, int]
-    by_tool: dict[str, int]
-    paths: tuple[str, ...]
-
-
-class EntryListing(Struct, frozen=True):
-    """A page of entries, with the bodies that were asked for."""
-
-    reply: EntryPage
-    bodies: dict[bytes, memoryview]
-
-
-class ChangesetCalls(Service):
-    """The calls on changesets of one context; what they give depends on the service that has them."""
-
-    plan_id: str
-    lease: int | None
-
-    @property
-    def context_id(self) -> str:
-        raise NotImplementedError
-
-    @method
-    def start_changeset(self) -> Call[str]:
-        """Open a changeset, give its id, and make it this context's active one."""
-        command = StartChangeset(self.plan_id, self.context_id, str(ULID()), self._token())
-        return Call(command, lambda answered: answered.reply.changeset.changeset_id)
-
-    @method
-    def record_change(self, change: Change, *, changeset_id: str | None = None) -> Call[EntryRow]:
-        """Record into the named changeset, or into this context's most recent active one.
-
-        Which one that is, is resolved by the manager in the same step that records. Without one: `NoActiveChangeset`.
-        """
-        require_instance(change, (Change,), "record_change takes a stepwell.Change")
-        before, after = _body(change.before), _body(change.after)
-        large = {
-            field: body
-            for field, body in (("before", before), ("after", after))
-            if body is not None and len(body) > limits.INLINE_BODY_BYTES_MAX
-        }
-        command = RecordChange(
-            plan_id=self.plan_id,
-            context_id=self.context_id,
-            lease=self._token(),
-            path=change.path,
-            before=0 if "before" in large else before,
-            after=0 if "after" in large else after,
-            before_digest=_digest(change.before),
-            after_digest=_digest(change.after),
-            source_path=change.source_path,
-            tool=change.tool,
-            changeset_id=changeset_id,
-            before_mode=change.before_mode,
-            after_mode=change.after_mode,
-        )
-        return Call(command, lambda answered: answered.reply.entry, large)
-
-    @method
-    def close_changeset(self, changeset_id: str) -> Call[Changeset]:
-        """Make a changeset count; it is immutable after."""
-        return Call(EndChangeset(self.plan_id, self.context_id, self._token(), changeset_id), _changeset)
-
-    @method
-    def abort_changeset(self, changeset_id: str) -> Call[Changeset]:
-        """Make a changeset not count; it stays readable."""
-        command = EndChangeset(self.plan_id, self.context_id, self._token(), changeset_id, abort=True)
-        return Call(command, _changeset)
-
-    @method
-    def get(self, changeset_id: str) -> Call[Changeset]:
-        """A changeset as it is now."""
-        return Call(GetChangeset(changeset_id), _changeset)
-
-    @method
-    def list(self, *, limit: int = 100, cursor: str | None = None) -> Call[ChangesetPage]:
-        """A page of the plan's changesets, of all contexts, in order of starting."""
-        return Call(ListChangesets(self.plan_id, limit, cursor), lambda answered: answered.reply)
-
-    @method
-    def page(
-        self, changeset_id: str, *, limit: int = 100, cursor: str | None = None, with_bodies: bool = False
-    ) -> Call[EntryListing]:
-        """A page of entries. `entries` follows the cursor."""
-        command = ListEntries(changeset_id, limit, cursor, with_bodies)
-        return Call(command, self._listing)
-
-    @method
-    def body(self, digest: bytes) -> Call[memoryview]:
-        """The bytes of a content that is held, of an entry or of a conflict."""
-        return Call(LocateBodies((digest,)), self._located)
-
-    def _located(self, answered: Answered[BodiesLocated]) -> memoryview:
-        for digest, handle in answered.handles.items():
-            return self.session.bodies.read(digest, handle)
-        raise NotFound("nothing refers to that body any more, or only its digest was recorded")
-
-    def _listing(self, answered: Answered[EntryPage]) -> EntryListing:
-        read = self.session.bodies.read
-        bodies = {digest: read(digest, handle) for digest, handle in answered.handles.items()}
-        return EntryListing(answered.reply, bodies)
-
-    def _token(self) -> int | None:
-        return self.session.lease(self.plan_id, self.lease)
-
-
-class BufferedExecution(ChangesetCalls, BufferedService):
-    """A context inside a batch or a transaction: the same context, its changesets included."""
-
-    def __init__(self, session: Session, bundle: AcceptsCalls, context: ChangesetCalls) -> None:
-        super().__init__(session, bundle)
-        self.plan_id, self.lease = context.plan_id, context.lease
-        self._context = context
-
-    @property
-    def context_id(self) -> str:
-        return self._context.context_id
-
-
-class PlanExecutionContext(ChangesetCalls, BlockingService):
+class PlanExecutionContext(ChangesetApi):
     """The changes of one execution, safe from any number of threads.
 
     A context owns its active changesets, and two contexts of one plan never see each other's: make one for each
@@ -171,40 +27,6 @@ class PlanExecutionContext(ChangesetCalls, BlockingService):
     theirs with `changeset_id=`; "the most recent" is then somebody else's question. There is no lock: which changeset a
     change goes to is decided by the manager, in the same step that records it.
     """
-
-    def __init__(self, session: Session, plan_id: str, lease: int | None = None) -> None:
-        super().__init__(session)
-        self.plan_id = plan_id
-        self.lease = lease
-        self._serial = str(ULID())
-
-    @property
-    def context_id(self) -> str:
-        """Its own, and its session's: in a forked child, which has a session of its own, it is another context."""
-        return f"{self._serial}-{self.session.channel.session_id}"
-
-    def entries(self, changeset_id: str) -> Iterator[EntryRow]:
-        """A changeset's entries in order of recording."""
-        for page in self._pages(changeset_id, with_bodies=False):
-            yield from page.reply.entries
-
-    def summary(self, changeset_id: str) -> ChangeSummary:
-        """What a changeset does, in numbers."""
-        return summary_of(changeset_id, [*self.entries(changeset_id)])
-
-    def net_changes(self) -> dict[str, NetChange]:
-        """What the plan does to a tree, by path: its closed changesets, of the attempt that executed or is executing.
-
-        Changes of a path that do not follow from each other are refused, with `BrokenChain`.
-        """
-        return net_changes(self.recorded())
-
-    def recorded(self) -> Sequence[EntryRow]:
-        """The entries that `net_changes` is made of, in order of recording."""
-        plan = self.session.perform(Call(GetPlan(self.plan_id), lambda answered: answered.reply.plan))
-        attempt = plan.attempt if plan.executed_attempt is None else plan.executed_attempt
-        counted = [each for each in self.changesets() if (each.state, each.attempt) == (ChangesetState.CLOSED, attempt)]
-        return in_recording_order([[*self.entries(each.changeset_id)] for each in counted])
 
     def of(self, plan_id: str, lease: int | None = None) -> PlanExecutionContext:
         """Another context in the same session, of a child, say, to read what was recorded there."""
@@ -237,14 +59,14 @@ class PlanExecutionContext(ChangesetCalls, BlockingService):
 
     def conflict_sides(self, path: str) -> ConflictSides:
         """The first open conflict of a path, with the bytes of both sides and what git makes of them."""
-        return merge.sides_of(self, path)
+        return merge.conflict_sides(self, path)
 
     def conflict_text(self, path: str) -> str:
         """The first open conflict of a path as git writes it, between markers: to be edited, and given as `body`.
 
         Where it is not about text, but about modes, binary files or what was deleted, what each side has is described.
         """
-        return merge.text_of(self, path)
+        return merge.conflict_text(self, path)
 
     def plan_diff(self, *, paths: Sequence[str] = (), tools: Sequence[str] = ()) -> str:
         """A unified diff of what the whole plan comes to, in order of path, moves found; git applies it.
@@ -298,52 +120,14 @@ class PlanExecutionContext(ChangesetCalls, BlockingService):
         """
         return rollback.roll_back(self, real_root(root), reason, wait_s)
 
-    def changesets(self) -> Iterator[Changeset]:
-        """All changesets of the plan, of all contexts and attempts, in order of starting."""
-        cursor: str | None = None
-        while True:
-            page = self.list(limit=limits.PAGE_ROWS_MAX, cursor=cursor)
-            yield from page.changesets
-            if page.cursor is None:
-                return
-            cursor = page.cursor
 
-    def diff(self, changeset_id: str) -> str:
-        """A unified diff of a changeset, in order of recording. What is not text, or not held, is only named."""
-        return "".join(
-            entry_diff(entry, page.bodies)
-            for page in self._pages(changeset_id, with_bodies=True)
-            for entry in page.reply.entries
-        )
+class WorkContext(PlanExecutionContext):
+    """The context in which one child is worked on, under its lease."""
 
-    def _pages(self, changeset_id: str, *, with_bodies: bool) -> Iterator[EntryListing]:
-        cursor: str | None = None
-        while True:
-            page = self.page(changeset_id, limit=limits.PAGE_ROWS_MAX, cursor=cursor, with_bodies=with_bodies)
-            yield page
-            if page.reply.cursor is None:
-                return
-            cursor = page.reply.cursor
+    def __init__(self, session: Session, plan_id: str, lease: int, heartbeat: Heartbeat) -> None:
+        super().__init__(session, plan_id, lease)
+        self._heartbeat = heartbeat
 
-
-def summary_of(changeset_id: str, entries: Sequence[EntryRow]) -> ChangeSummary:
-    """What all entries of a changeset come to."""
-    return ChangeSummary(
-        changeset_id=changeset_id,
-        entries=len(entries),
-        by_operation=dict(Counter(entry.operation for entry in entries)),
-        by_tool=dict(Counter(entry.tool for entry in entries)),
-        paths=tuple(dict.fromkeys(entry.path for entry in entries)),
-    )
-
-
-def _changeset(answered: Answered[ChangesetFound]) -> Changeset:
-    return answered.reply.changeset
-
-
-def _body(content: bytes | Digest | None) -> bytes | None:
-    return None if isinstance(content, Digest) else content
-
-
-def _digest(content: bytes | Digest | None) -> bytes | None:
-    return content.value if isinstance(content, Digest) else None
+    def check(self) -> None:
+        """Raise `LeaseLost` if the child is not the caller's any more; for whoever works long without recording."""
+        self._heartbeat.check()

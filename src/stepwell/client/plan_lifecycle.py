@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stepwell import limits
 from stepwell.client.api.plans import PlanApi
-from stepwell.client.workflows.agent import Run, SubplanAgent, WorkDone
+from stepwell.client.execution import WorkContext
+from stepwell.client.workflows.agent import SubplanAgent, WorkDone
+from stepwell.domain.plans.model import Plan
+
+Run = Callable[[Plan, WorkContext], object]
+"""What is done for a child. What it returns does not matter; what it raises is why the child failed."""
 
 
 class PlanLifecycleService(PlanApi):
@@ -35,4 +42,6 @@ class PlanLifecycleService(PlanApi):
 
         While nothing is ready it waits for what the others do, at most for `wait_s` at a time.
         """
-        return SubplanAgent(self.session, parent_plan_id, run, lease_ms, straight=straight).work(wait_s)
+        return SubplanAgent(self, parent_plan_id, run, lease_ms, straight=straight, make_context=WorkContext).work(
+            wait_s
+        )

@@ -60,7 +60,7 @@ class DeferredRequests:
             return False
         connection.peer.send(UploadGranted(offer.number, accepted))
         if accepted:
-            connection.peer.expect(connection.uploads, now_s)
+            connection.peer.begin_upload(connection.uploads, now_s)
         return True
 
     def _open_view(self, connection: ClientConnection, question: AskView, now_s: float, *, is_overdue: bool) -> bool:

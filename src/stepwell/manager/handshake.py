@@ -46,8 +46,7 @@ class Handshake:
         if is_new:
             self._journal.record_session(session.row)
         connection.session = session
-        connection.peer.trust()
-        # The client reports the segments that it still has mapped, so that their holders are counted again.
+        connection.peer.allow_large_frames()
         # The client reports the segments that it still has mapped, so that their holders are counted again.
         live = tuple(self._sharing.live)
         self._sharing.holders.add(session, {*hello.mapped} & {*live})

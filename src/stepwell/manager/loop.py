@@ -205,7 +205,7 @@ class Loop:
             return ready
         if self._drain_until_s is not None:
             return self._epoll.poll(limits.DRAIN_POLL_SECONDS)
-        if ready := self._spin.look(self._epoll.poll):
+        if ready := self._spin.poll_briefly(self._epoll.poll):
             return ready
         if self._requests.owner.work():
             return self._epoll.poll(0)

@@ -1,4 +1,12 @@
-"""Addresses: the path of a Unix socket that only its user can reach."""
+"""Addresses: paths of Unix sockets that only their own user can reach.
+
+An address is a path. Its security is that of the file system: the socket has mode 0600 and its directory must belong to
+the user and be closed to all others. A client also asks the kernel who listens, so that it does not send its context to
+another user's process.
+
+A manager that was killed leaves its socket file behind. The next manager removes the file if connecting is refused,
+under a lock on the directory, because two managers may start at the same time.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +19,14 @@ import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from stepwell import limits
 from stepwell.errors import InvalidArgument, RuntimeLost, StartFailed
-
-_PATH_BYTES_MAX: Final = 107  # the kernel's, less the terminating NUL
-_BACKLOG: Final = 128
 
 
 class Credentials(NamedTuple):
-    """Who is at the other end, as the kernel says."""
+    """The process at the other end of a connection, as the kernel reports it."""
 
     pid: int
     uid: int
@@ -28,22 +34,27 @@ class Credentials(NamedTuple):
 
 
 def private_directory() -> Path:
-    """A new 0700 directory for a socket, where the user's runtime files belong."""
+    """Return a new directory of mode 0700 for a socket, below `XDG_RUNTIME_DIR` if there is one."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     return Path(tempfile.mkdtemp(prefix="stepwell-", dir=base if base and Path(base).is_dir() else None))
 
 
 def listen(address: str) -> socket.socket:
-    """A listening socket, 0600, in a directory that nobody else can enter."""
-    path = _checked(address)
-    _secure(path.parent)
+    """Return a non-blocking listening socket of mode 0600, in a directory that no other user can enter.
+
+    It raises `StartFailed` if another manager serves the address, if the path is no socket, or if the directory is open
+    to other users.
+    """
+    path = _socket_path(address)
+    _require_private(path.parent)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _alone(path.parent):  # of two who find a stale socket, one must not remove the other's new one
-            _clear_stale(path)
+        # Of two managers that find the same stale socket, the second must not remove the new socket of the first.
+        with _locked(path.parent):
+            _remove_stale_socket(path)
             listener.bind(str(path))
             path.chmod(0o600)
-            listener.listen(_BACKLOG)
+            listener.listen(limits.LISTEN_BACKLOG)
     except OSError as error:
         listener.close()
         raise StartFailed(f"cannot listen at {address!r}: {error.strerror}") from error
@@ -55,7 +66,8 @@ def listen(address: str) -> socket.socket:
 
 
 @contextmanager
-def _alone(directory: Path) -> Generator[None]:
+def _locked(directory: Path) -> Generator[None]:
+    """Hold an exclusive lock on a directory; other managers that start there wait."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -65,8 +77,11 @@ def _alone(directory: Path) -> Generator[None]:
 
 
 def dial(address: str, timeout_s: float | None = None) -> socket.socket:
-    """A connected, blocking socket."""
-    path = _checked(address)
+    """Return a connected socket, which blocks for at most `timeout_s` (None: without limit).
+
+    It raises `RuntimeLost` if no manager accepts there, or if the listening process belongs to another user.
+    """
+    path = _socket_path(address)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(timeout_s)
     try:
@@ -86,22 +101,25 @@ def dial(address: str, timeout_s: float | None = None) -> socket.socket:
 
 
 def credentials(connection: socket.socket) -> Credentials:
-    """The process at the other end, at the time when it connected."""
+    """Return the process at the other end, as it was when it connected."""
     layout = struct.Struct("iII")
     return Credentials(*layout.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, layout.size)))
 
 
-def _checked(address: str) -> Path:
+def _socket_path(address: str) -> Path:
+    """Return an address as a path, or raise `InvalidArgument` if the kernel could not bind it."""
     if not address or "\0" in address:
         raise InvalidArgument("an address is the path of a Unix socket")
-    if len(os.fsencode(address)) > _PATH_BYTES_MAX:
+    if len(os.fsencode(address)) > limits.ADDRESS_BYTES_MAX:
         raise InvalidArgument(
-            f"address {address!r} has more than {_PATH_BYTES_MAX} bytes, which the kernel refuses: use a shorter path"
+            f"address {address!r} has more than {limits.ADDRESS_BYTES_MAX} bytes, which the kernel refuses: "
+            "use a shorter path"
         )
     return Path(address)
 
 
-def _secure(directory: Path) -> None:
+def _require_private(directory: Path) -> None:
+    """Create the directory if it is missing, and raise `StartFailed` if other users could enter it."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = directory.stat()
@@ -114,17 +132,20 @@ def _secure(directory: Path) -> None:
         )
 
 
-def _clear_stale(path: Path) -> None:
-    """Remove a socket that nobody listens at; refuse to touch anything else."""
+def _remove_stale_socket(path: Path) -> None:
+    """Remove a socket file at which no process listens. Raise `StartFailed` for anything else that is there.
+
+    Only a refused connection proves that no process listens. A timeout does not: the manager may be busy.
+    """
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise StartFailed(f"{str(path)!r} exists and is no socket: give another address")
     except FileNotFoundError:
         return
     try:
-        dial(str(path), timeout_s=1).close()
+        dial(str(path), timeout_s=limits.STALE_SOCKET_SECONDS).close()
     except RuntimeLost as lost:
-        if isinstance(lost.__cause__, ConnectionRefusedError):  # a manager that is only slow does not refuse
+        if isinstance(lost.__cause__, ConnectionRefusedError):
             path.unlink(missing_ok=True)
             return
     raise StartFailed(f"a manager already serves {str(path)!r}: connect to it, or give another address")

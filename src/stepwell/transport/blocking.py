@@ -1,4 +1,12 @@
-"""The client's end: a blocking connection that carries one request at a time."""
+"""`Connection`: the client's end of a socket, for a thread that sends one request and waits for its answer.
+
+Two errors say what is known after a failure, because the caller decides by them whether to send the request again.
+`RuntimeLost`: not every byte of the message was sent, so it had no effect. `OutcomeUnknown`: the message was sent and
+the connection broke before the answer, so it may have taken effect.
+
+A deadlock is possible if both ends only write: the manager stops reading requests while its replies are not read. So a
+thread that cannot send receives meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -14,38 +22,48 @@ from stepwell.errors import OutcomeUnknown, RuntimeLost
 from stepwell.protocol.codec import decode_from_manager, encode_frame
 from stepwell.protocol.messages import ClientMessage, ManagerMessage, SegmentsAdded, SegmentsRetired
 from stepwell.transport.busy_wait import Spin
-from stepwell.transport.frame_socket import Aside, Wire
+from stepwell.transport.frame_socket import FrameSocket, OnOutOfBand
 
-# Plain numbers: the operators of an enumeration's flags take longer than receiving does.
+# Plain integers, because combining flags of an enumeration takes longer than a receive call does.
 _DONTWAIT: Final = int(socket.MSG_DONTWAIT)
 _PEEK: Final = int(socket.MSG_PEEK | _DONTWAIT)
 
 
-class Connection(Wire):
-    """A socket, its frames and its messages. Not thread-safe: whoever has it checked out uses it alone."""
+class Connection(FrameSocket):
+    """A connected socket with its frames and messages. One thread uses it at a time; it has no lock.
 
-    def __init__(self, address: str, timeout_s: float | None = None, *, aside: Aside | None = None) -> None:
+    Between its answers the manager sends `SegmentsAdded` and `SegmentsRetired`. They go to `on_out_of_band`, on the
+    thread that receives. Without that callback they are returned like other messages.
+    """
+
+    def __init__(
+        self, address: str, timeout_s: float | None = None, *, on_out_of_band: OnOutOfBand | None = None
+    ) -> None:
         super().__init__(address, timeout_s)
-        self._aside = aside
+        self._on_out_of_band = on_out_of_band
         self._out = bytearray()
         self._spin = Spin(limits.SPIN_SECONDS)
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
 
     def exchange(self, message: ClientMessage) -> ManagerMessage:
-        """Send and wait for the answer.
+        """Send a message and return its answer.
 
-        A message that cannot be encoded raises before a byte is sent; a connection that was already dead raises
-        `RuntimeLost`; one that dies between sending and answering raises `OutcomeUnknown`.
+        A message that cannot be encoded raises before a byte is sent. A connection that was already dead raises
+        `RuntimeLost`, and one that dies between the message and its answer raises `OutcomeUnknown`.
         """
         try:
             self.send(message)
         except RuntimeLost as gone:
-            return self.last_word(gone)
+            return self.receive_rejection(gone)
         return self.receive()
 
-    def last_word(self, gone: RuntimeLost) -> ManagerMessage:
-        """Why we were turned away, if it was said before the door was shut."""
+    def receive_rejection(self, gone: RuntimeLost) -> ManagerMessage:
+        """Return the `Rejected` that the manager sent before it closed the connection; otherwise raise `gone`.
+
+        A manager that rejects a client sends the reason and closes. The client may notice the closing first, while it
+        sends, although the reason is waiting in its receive buffer.
+        """
         if not isinstance(gone.__cause__, ConnectionError):
             raise gone
         try:
@@ -54,17 +72,17 @@ class Connection(Wire):
             raise gone from gone.__cause__
 
     def send(self, message: ClientMessage) -> None:
-        """Send, entirely."""
+        """Send all of a message, or raise `RuntimeLost`."""
         self._out.clear()
         encode_frame(message, self._out)
         self._send_all(self._out)
 
     def send_body(self, body: memoryview | bytes) -> None:
-        """Send the bytes that a grant allows, entirely and as they are."""
+        """Send all bytes of a body that the manager has granted, without a frame around them."""
         self._send_all(body)
 
     def _send_all(self, data: memoryview | bytes | bytearray) -> None:
-        """While the manager takes no more, take what it sends: it may be waiting for just that."""
+        """Send all bytes. While the socket is full, receive what the manager sends: it may be waiting for that."""
         sent = 0
         try:
             with memoryview(data) as out:
@@ -73,12 +91,13 @@ class Connection(Wire):
                     try:
                         sent += self._socket.send(out[sent:], _DONTWAIT)
                     except BlockingIOError:
-                        self._make_way()
+                        self._wait_until_writable()
         except OSError as error:
             # Not every byte went, so that the request cannot have taken effect.
             raise RuntimeLost(f"the connection to the manager is gone: {error.strerror}") from error
 
-    def _make_way(self) -> None:
+    def _wait_until_writable(self) -> None:
+        """Wait until the socket can be written or read, and buffer what has arrived."""
         ready = select.poll()
         ready.register(self._socket, select.POLLIN | select.POLLOUT)
         if any(events & select.POLLIN for _, events in ready.poll()):
@@ -87,23 +106,24 @@ class Connection(Wire):
             self._feed(size)
 
     def receive(self) -> ManagerMessage:
-        """The next answer. What the manager says between its answers goes to `aside`."""
+        """Return the next message that is not out of band."""
         while True:
             message = self._next_message()
-            if self._aside is None or not isinstance(message, SegmentsAdded | SegmentsRetired):
+            if self._on_out_of_band is None or not isinstance(message, SegmentsAdded | SegmentsRetired):
                 return message
-            self._aside(self, message)
+            self._on_out_of_band(self, message)
 
     def _next_message(self) -> ManagerMessage:
         while (frame := self._framer.next_frame()) is None:
-            self._spin.look(self._readable.poll)  # quicker to say no than receiving is
-            self._fetch()
+            self._spin.poll_briefly(self._readable.poll)  # a poll that finds nothing costs less than a receive
+            self._receive_more()
         return decode_from_manager(frame)
 
     def receive_within(self, timeout_s: float | None, wake: int) -> ManagerMessage | None:
-        """The next message that nobody asked for; None if it is not there in time, or once `wake` is readable.
+        """Return the next message, or None after `timeout_s` or once the descriptor `wake` is readable.
 
-        A part of it that has come is kept for the next call.
+        A frame that has arrived in part stays buffered for the next call. Another thread wakes the receiver through
+        `wake`.
         """
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         ready = select.poll()
@@ -115,14 +135,14 @@ class Connection(Wire):
                 found = dict(ready.poll(None if left_s is None else left_s * 1000))
                 if not found or wake in found:
                     return None
-                self._fetch()
+                self._receive_more()
             message = decode_from_manager(frame)
-            if self._aside is None or not isinstance(message, SegmentsAdded | SegmentsRetired):
+            if self._on_out_of_band is None or not isinstance(message, SegmentsAdded | SegmentsRetired):
                 return message
-            self._aside(self, message)
+            self._on_out_of_band(self, message)
 
-    def _fetch(self) -> None:
-        """Wait for bytes, and keep them."""
+    def _receive_more(self) -> None:
+        """Wait for bytes and give them to the framer; `OutcomeUnknown` at the end of the stream."""
         try:
             size = self._receive_some()
         except OSError as error:
@@ -132,7 +152,10 @@ class Connection(Wire):
         self._feed(size)
 
     def is_stale(self) -> bool:
-        """Whether the manager has closed an idle connection. Peeking leaves descriptors where they are."""
+        """Return True if the manager has closed this connection while it was idle.
+
+        It peeks at the socket: a real read would take bytes, and drop descriptors, of a message that is out of band.
+        """
         try:
             return self._socket.recv(1, _PEEK) == b""
         except BlockingIOError:

@@ -1,10 +1,10 @@
-"""Looking again for a moment before going to sleep, as long as that helps.
+"""Spinning: poll for a moment before going to sleep, as long as that helps.
 
-Waking a process that sleeps costs about as much as serving a request. But where what we wait for does not come within
-the moment, looking again only keeps a core from whoever we wait for: after a miss it is left out for twice as many
-waits as after the miss before, and after a hit it is back.
+Waking a sleeping process costs about as much as serving a request. A process that polls for a moment is still awake
+when the answer comes. But if the answer takes longer, spinning only keeps a core from the process that prepares it.
+Therefore each miss doubles the number of following waits that do not spin, up to a bound, and a hit ends the pause.
 
-While it looks, it offers its core to others: where no core is free, whoever waits for it runs at once.
+Each round yields the core. If no other core is free, the process that is waited for runs at once.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypeVar
+
+from stepwell import limits
 
 T = TypeVar("T")
 
-_LEFT_OUT_MAX: Final = 64
-
 
 class Spin:
-    """Looks before the next sleep, or does not."""
+    """Decides for each wait whether to poll first. It belongs to one thread."""
 
-    __slots__ = ("_left_out", "_next_left_out", "_seconds")
+    __slots__ = ("_next_skips", "_seconds", "_skips_left")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._left_out = 0
-        self._next_left_out = 1
+        self._skips_left = 0
+        self._next_skips = 1
 
-    def look(self, poll: Callable[[int], list[T]]) -> list[T]:
-        """What `poll(0)` finds within the moment, if anything."""
-        if self._left_out:
-            self._left_out -= 1
+    def poll_briefly(self, poll: Callable[[int], list[T]]) -> list[T]:
+        """Return the first non-empty result of `poll(0)` within the spinning time, or an empty list."""
+        if self._skips_left:
+            self._skips_left -= 1
             return []
         until_s = time.monotonic() + self._seconds
         while time.monotonic() < until_s:
             if found := poll(0):
-                self._next_left_out = 1
+                self._next_skips = 1
                 return found
-            os.sched_yield()  # whoever we wait for may be waiting for this core
-        self._left_out = self._next_left_out
-        self._next_left_out = min(2 * self._next_left_out, _LEFT_OUT_MAX)
+            os.sched_yield()  # the process that we wait for may be waiting for this core
+        self._skips_left = self._next_skips
+        self._next_skips = min(2 * self._next_skips, limits.SPIN_SKIPS_MAX)
         return []

@@ -1,7 +1,8 @@
-"""A socket as far as it is the same for whoever waits on it and whoever does not: bytes in, with their descriptors.
+"""`FrameSocket`: the receiving half of a client's socket, for blocking and for asynchronous connections.
 
-Whatever is received may carry descriptors, and a plain `recv` would drop them. They wait here, in the order in which
-they came, for whoever reads the frame that announces them.
+Any bytes that arrive may carry file descriptors (of shared memory), and a plain `recv` would drop them. So every
+receive asks for descriptors too. They are queued in order of arrival until the reader comes to the frame that announces
+them (`SegmentsAdded`); the manager sends descriptors and frames in the same order.
 """
 
 from __future__ import annotations
@@ -20,48 +21,63 @@ from stepwell.protocol.framing import Framer
 from stepwell.protocol.messages import SegmentsAdded, SegmentsRetired
 from stepwell.transport.address import dial
 
-# The kernel hands out the descriptors of one `sendmsg` at a time.
+# Room for the descriptors of one `sendmsg`: the kernel never delivers those of two in one receive call.
 _ANCILLARY_BYTES: Final = socket.CMSG_SPACE(limits.DESCRIPTORS_PER_FRAME_MAX * array("i").itemsize)
 
-# Plain numbers: the operators of an enumeration's flags take longer than receiving does.
+# Plain integers, because combining flags of an enumeration takes longer than a receive call does.
 _CLOEXEC: Final = int(socket.MSG_CMSG_CLOEXEC)
 _TRUNCATED: Final = int(socket.MSG_CTRUNC)
 
-Aside = Callable[["Wire", SegmentsAdded | SegmentsRetired], None]
-"""Takes what the manager says between its answers."""
+OnOutOfBand = Callable[["FrameSocket", SegmentsAdded | SegmentsRetired], None]
+"""Handles a message that the manager sends between its answers; takes the descriptors of `SegmentsAdded`."""
 
 
-class Wire:
-    """A connected socket, what has arrived on it, and the descriptors that came along."""
+class FrameSocket:
+    """A connected socket with a framer and a queue of descriptors that no frame has claimed yet.
+
+    A subclass decides how to wait and how to send. One thread uses it at a time, except for `interrupt`, which any
+    thread may call. The queued descriptors belong to this object until `take_descriptors`; `close` closes the remaining
+    ones.
+    """
 
     def __init__(self, address: str, timeout_s: float | None) -> None:
         self._socket = dial(address, timeout_s)
         self._framer = Framer()
-        self._arrived = bytearray(limits.RECEIVE_BYTES_CLIENT)  # kept: allocating it anew costs more than receiving
-        self._buffers = [self._arrived]
-        self._descriptors: deque[int] = deque()  # that came and were not taken: ours to close
+        # Allocated once, because allocating a new one for each receive costs more than the receive itself.
+        self._receive_buffer = bytearray(limits.RECEIVE_BYTES_CLIENT)
+        self._buffers = [self._receive_buffer]
+        self._descriptors: deque[int] = deque()  # in order of arrival, owned by this object
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def take_descriptors(self, count: int) -> list[int]:
-        """The next descriptors that came, in order, for a frame that announced so many: from now on the caller's."""
+        """Return the next `count` descriptors in order of arrival; the caller owns them from then on.
+
+        It raises `ProtocolError` if a frame announced more than have arrived.
+        """
         if count > len(self._descriptors):
             raise ProtocolError(f"{count} descriptors were announced, {len(self._descriptors)} came")
         return [self._descriptors.popleft() for _ in range(count)]
 
     def _feed(self, size: int) -> None:
-        with memoryview(self._arrived) as arrived:
+        """Give the first `size` bytes of the receive buffer to the framer."""
+        with memoryview(self._receive_buffer) as arrived:
             self._framer.feed(arrived[:size])
 
     def _receive_some(self) -> int:
-        """Receive bytes, as the socket does, blocking or not; how many came."""
+        """Receive once into the buffer, blocking or not as the socket does, and return the number of bytes."""
         size, ancillary, flags, _ = self._socket.recvmsg_into(self._buffers, _ANCILLARY_BYTES, _CLOEXEC)
         if ancillary or flags & _TRUNCATED:
-            self._keep_descriptors(ancillary, flags)
+            self._queue_descriptors(ancillary, flags)
         return size
 
-    def _keep_descriptors(self, ancillary: list[tuple[int, int, bytes]], flags: int) -> None:
+    def _queue_descriptors(self, ancillary: list[tuple[int, int, bytes]], flags: int) -> None:
+        """Queue the descriptors of one receive call.
+
+        The kernel truncates them if this process may open no more. Shared memory that the answer refers to is then
+        missing, so the answer is useless although its command took effect: that is `OutcomeUnknown`.
+        """
         came = array("i", b"".join(data for _, _, data in ancillary))
         self._descriptors.extend(came)
         if flags & _TRUNCATED:
@@ -72,12 +88,12 @@ class Wire:
             )
 
     def interrupt(self) -> None:
-        """From another thread: whoever waits here for the manager waits in vain, and is told so."""
+        """Shut the socket down, from any thread. A thread that waits for the manager then gets `OutcomeUnknown`."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Let go of the socket and of every descriptor that nobody took."""
+        """Close the socket and all descriptors that were not taken."""
         self._socket.close()
         self._close_descriptors()
 

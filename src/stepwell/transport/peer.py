@@ -1,10 +1,14 @@
-"""The manager's end: a non-blocking peer with bounded buffers, which can be late without making anybody wait.
+"""`Peer`: the manager's end of a client's socket. It never blocks, and its buffers are bounded.
 
-Descriptors go with their frame. The kernel ties those of a `sendmsg` to its first byte and hands them out with it, so
-that such a `sendmsg` begins where their frame begins and ends before the next frame that has some of its own: whoever
-has received a frame has its descriptors, in the order of the frames.
+The loop reads and flushes a peer when the socket is ready. A client that does not read its replies fills its own outbox
+and nothing else: past a bound its further requests wait, and after a time it is cut off.
 
-An upload is bytes without frames. They are received where they belong, and not a byte more than belongs there.
+Descriptors travel with their frame. The kernel attaches the descriptors of a `sendmsg` to its first byte and delivers
+them with that byte. So such a `sendmsg` begins where the frame begins, and ends before the next frame that has
+descriptors of its own. A client that has received a frame therefore has its descriptors, in the order of the frames.
+
+An upload is bytes without frames. They are received directly into the sink (shared memory), and never more of them than
+belong there, so that the frame behind the upload stays in the socket.
 """
 
 from __future__ import annotations
@@ -24,52 +28,59 @@ from stepwell.protocol.messages import ManagerMessage
 
 
 class Sink(Protocol):
-    """Where the bytes of an upload belong."""
+    """The destination of the bytes of an upload."""
 
     @property
     def room(self) -> memoryview:
-        """A fresh view of the bytes where the next ones belong; empty when the upload is complete.
+        """A fresh view of the place for the next bytes; empty when the upload is complete.
 
-        Whoever asks for it releases it, before anything else happens to the sink: memory that is viewed cannot be
-        unmapped.
+        The caller releases the view before it does anything else with the sink, because memory cannot be unmapped while
+        a view of it exists.
         """
         ...
 
     def took(self, size: int) -> None:
-        """That many bytes were put at the start of `room`."""
+        """Advance by `size` bytes, which the caller has put at the start of `room`."""
         ...
 
 
 class _Attached(NamedTuple):
-    """Descriptors of our own, and the frame that they go with."""
+    """Duplicated descriptors that wait to be sent, and the position of the frame that they belong to."""
 
-    begins_at: int  # in bytes, counted like `Peer._attached_from`
+    begins_at: int  # in bytes, counted like `Peer._outbox_start`
     descriptors: array[int]
 
 
 class Peer:
-    """A connection as the loop sees it: frames that have arrived, replies that have to go."""
+    """A client's connection as the loop sees it: frames that have arrived, and replies that wait to be sent.
+
+    The loop owns it and uses it from its own thread only. No method blocks. A broken connection does not raise:
+    `is_open` becomes False, and the loop closes the peer.
+    """
 
     def __init__(self, connection: socket.socket, now_s: float) -> None:
         connection.setblocking(False)  # noqa: FBT003
         self._socket = connection
         self._framer = Framer(limits.GREETING_BYTES_MAX)
-        self._frame_since_s = now_s  # when the frame that is not whole yet began
-        self.sink: Sink | None = None  # of the upload that is not complete yet; no byte waits in the framer meanwhile
-        self._upload_since_s = self._uploaded_at_s = now_s  # when it began, and when it last got on
+        self._frame_since_s = now_s  # when the first byte of the incomplete frame arrived
+        self.sink: Sink | None = None  # of the incomplete upload; the framer is empty while there is one
+        self._upload_since_s = self._uploaded_at_s = now_s  # when the upload began, and when its last bytes arrived
         self.outbox = bytearray()
         self._attached: deque[_Attached] = deque()
-        self._attached_from = 0  # where the outbox begins, in bytes that went while it had descriptors
-        self._is_laden = False  # so many descriptors wait that its further requests do
-        self.is_full = False  # it has so much to read that its further requests wait
-        self.progressed_at_s = now_s  # the last time that anything went in or out
+        self._outbox_start = 0  # position of the outbox's first byte; advances only while descriptors wait
+        self._has_many_descriptors = False
+        self.is_full = False  # too many bytes or descriptors wait to be sent: further requests are not read
+        self.progressed_at_s = now_s  # when bytes were last received or sent
         self.is_open = True
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def read(self, arrived: memoryview, now_s: float) -> None:
-        """Take what has arrived, as much as fits in the loop's buffer. The end of the stream closes the peer."""
+        """Receive what has arrived, at most as much as fits into the loop's buffer `arrived`.
+
+        Bytes of an upload go into its sink instead. The end of the stream sets `is_open` to False.
+        """
         if self.sink is not None:
             self._read_upload(self.sink, now_s)
         elif size := self._receive(arrived, now_s):
@@ -78,6 +89,7 @@ class Peer:
             self._framer.feed(arrived[:size])
 
     def _read_upload(self, sink: Sink, now_s: float) -> None:
+        """Receive bytes of the upload directly into its sink, at most a turn's share."""
         with sink.room as room, room[: limits.RECEIVE_BYTES_PER_TURN] as part:
             size = self._receive(part, now_s)
         if size:
@@ -86,7 +98,10 @@ class Peer:
             self._finish(sink)
 
     def _receive(self, into: memoryview, now_s: float) -> int:
-        """How many bytes came. Descriptors that a peer sends us are dropped by the kernel, since we ask for none."""
+        """Receive once and return the number of bytes; 0 if there are none, or the connection has ended.
+
+        A client cannot send descriptors: the kernel drops them, because this call asks for none.
+        """
         try:
             size = self._socket.recv_into(into)
         except BlockingIOError:
@@ -99,12 +114,18 @@ class Peer:
             self.is_open = False
         return size
 
-    def trust(self) -> None:
-        """It has said who it is: from now on it may send large frames."""
+    def allow_large_frames(self) -> None:
+        """Raise the frame limit from that of a greeting to the general one, once the client has said Hello.
+
+        Before that, an unknown process could make the manager buffer a large frame.
+        """
         self._framer.frame_bytes_max = limits.FRAME_BYTES_MAX
 
-    def expect(self, sink: Sink, now_s: float) -> None:
-        """What comes next is no frame: it belongs in the sink, until that is complete."""
+    def begin_upload(self, sink: Sink, now_s: float) -> None:
+        """Receive the following bytes into `sink`, not as frames, until it is complete.
+
+        Bytes that have already arrived behind the last frame are moved from the framer to the sink first.
+        """
         assert self.sink is None, "one upload at a time"
         self.sink = sink
         self._upload_since_s = self._uploaded_at_s = self._frame_since_s = now_s
@@ -117,17 +138,18 @@ class Peer:
         self._finish(sink)
 
     def _finish(self, sink: Sink) -> None:
+        """Return to frames if the sink is complete."""
         with sink.room as room:
             if not room:
                 self.sink = None
 
     @property
     def has_more(self) -> bool:
-        """Whether something has arrived that nobody has looked at."""
+        """True if bytes have arrived that were not returned as a frame yet."""
         return self._framer.pending > 0
 
     def next_frame(self) -> bytearray | None:
-        """The next whole frame, unless the peer has to read its replies first. In an upload there is none."""
+        """Return the next complete frame, or None. A full outbox also gives None, so that the client reads first."""
         if self.is_full:
             return None
         frame = self._framer.next_frame()
@@ -136,20 +158,24 @@ class Peer:
         return frame
 
     def send(self, message: ManagerMessage, descriptors: Sequence[int] = ()) -> None:
-        """Put a message in the outbox, with copies of its descriptors; `flush` sends it."""
+        """Append a message to the outbox, with duplicates of its descriptors; `flush` sends it."""
         assert not descriptors or len(descriptors) <= limits.DESCRIPTORS_PER_FRAME_MAX, "the kernel takes no more"
         begins_at = len(self.outbox)
         encode_frame(message, self.outbox)
         if descriptors:
             self._attach(begins_at, descriptors)
-        self.is_full = len(self.outbox) > limits.OUTBOX_BYTES_MAX or self._is_laden
+        self.is_full = len(self.outbox) > limits.OUTBOX_BYTES_MAX or self._has_many_descriptors
 
     def send_frame(self, frame: bytes) -> None:
-        """Put a message in the outbox that is encoded already."""
+        """Append a message that is already encoded to the outbox."""
         self.outbox += frame
-        self.is_full = len(self.outbox) > limits.OUTBOX_BYTES_MAX or self._is_laden
+        self.is_full = len(self.outbox) > limits.OUTBOX_BYTES_MAX or self._has_many_descriptors
 
     def _attach(self, begins_at: int, descriptors: Sequence[int]) -> None:
+        """Duplicate the descriptors, because their segments may be closed before they are sent.
+
+        It raises `OutcomeUnknown`, without the frame in the outbox, if this process may open no more descriptors.
+        """
         copies = array("i")
         try:
             for descriptor in descriptors:
@@ -160,11 +186,11 @@ class Peer:
             raise OutcomeUnknown(
                 f"the manager cannot hand out its shared memory ({error.strerror}): raise its `ulimit -n`"
             ) from error
-        self._attached.append(_Attached(self._attached_from + begins_at, copies))
-        self._weigh()
+        self._attached.append(_Attached(self._outbox_start + begins_at, copies))
+        self._count_descriptors()
 
     def flush(self, now_s: float) -> None:
-        """Send as much as the peer takes."""
+        """Send as much of the outbox as the socket accepts."""
         while True:
             try:
                 sent = self._send_attached() if self._attached else self._socket.send(self.outbox)
@@ -175,42 +201,51 @@ class Peer:
                 return
             if sent:
                 del self.outbox[:sent]
-                if self.is_full:  # what it has half sent, it could not go on with
+                if self.is_full:  # the client could not finish its frame or upload meanwhile: restart their clocks
                     self._upload_since_s = self._uploaded_at_s = self._frame_since_s = now_s
-                self.is_full = len(self.outbox) > limits.OUTBOX_BYTES_MAX or self._is_laden
+                self.is_full = len(self.outbox) > limits.OUTBOX_BYTES_MAX or self._has_many_descriptors
                 self.progressed_at_s = now_s
             if not self._attached:
                 return
 
     def _send_attached(self) -> int:
-        """Send once: what is before the first frame with descriptors, or else from there to the second."""
-        ahead = self._attached[0].begins_at - self._attached_from
+        """Send once: up to the first frame that has descriptors or, at its start, up to the second."""
+        ahead = self._attached[0].begins_at - self._outbox_start
         with memoryview(self.outbox) as outbox:
             if ahead:
                 with outbox[:ahead] as part:
                     sent = self._socket.send(part)
             else:
                 sent = self._send_first_attached(outbox)
-        self._attached_from += sent
+        self._outbox_start += sent
         return sent
 
     def _send_first_attached(self, outbox: memoryview) -> int:
-        end = self._attached[1].begins_at - self._attached_from if len(self._attached) > 1 else len(outbox)
+        """Send the first frame that has descriptors, with them, and close the duplicates."""
+        end = self._attached[1].begins_at - self._outbox_start if len(self._attached) > 1 else len(outbox)
         descriptors = self._attached[0].descriptors
         with outbox[:end] as part:
             sent = self._socket.sendmsg([part], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-        self._attached.popleft()  # they went with the first byte, even if not every byte did
-        self._weigh()
+        self._attached.popleft()  # the kernel has taken them with the first byte, even if not all bytes were sent
+        self._count_descriptors()
         _close_all(descriptors)
         return sent
 
-    def _weigh(self) -> None:
-        """A peer that does not read could otherwise use up our descriptors with a few bytes each."""
+    def _count_descriptors(self) -> None:
+        """Note whether too many descriptors wait to be sent.
+
+        A client that does not read could otherwise use up the manager's descriptors with a few bytes of requests.
+        """
         waiting = sum(len(each.descriptors) for each in self._attached)
-        self._is_laden = waiting > limits.DESCRIPTORS_PER_FRAME_MAX
+        self._has_many_descriptors = waiting > limits.DESCRIPTORS_PER_FRAME_MAX
 
     def is_stalled(self, now_s: float) -> bool:
-        """Whether it has not read for too long, or takes too long over what it sends, however busy it looks."""
+        """Return True if the client has not read, or not finished what it sends, for too long.
+
+        The time since the first byte of a frame or an upload counts, not that since the last one. So a client that
+        sends a byte now and then is cut off too. A client whose requests are held back because its outbox is full is
+        judged by reading only.
+        """
         if self.outbox and now_s - self.progressed_at_s > limits.STALL_SECONDS_MAX:
             return True
         if self.is_full:
@@ -221,7 +256,7 @@ class Peer:
         return self._framer.pending > 0 and now_s - self._frame_since_s > limits.FRAME_SECONDS_MAX
 
     def close(self) -> None:
-        """Let go of the socket and of every descriptor that has not gone."""
+        """Close the socket and the duplicates of all descriptors that were not sent."""
         self._socket.close()
         for each in self._attached:
             _close_all(each.descriptors)

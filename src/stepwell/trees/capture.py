@@ -1,11 +1,12 @@
-"""What changes in a tree while somebody works in it: found by content, not by what anybody says they did.
+"""Capture the changes in a tree while other programs work in it: by content, not by what the programs report.
 
-What was there before has to be known when it is gone, so that all of it is put by at the beginning, in one file without
-a name. It is not hashed: that is done at the end, for what has changed, and what has not is known by its status alone.
-A file that is so young that a change might not show in its times is compared byte by byte.
+`TreeCapture` copies all contents to a spool file when it is entered, because an old content cannot be read any more
+after a change. It does not hash them. At the end it compares every file's status with the saved one; only files whose
+status differs are read and hashed. A file that was modified so shortly before saving that another change might fall
+into the same clock tick is always compared by content.
 
-What is ignored is judged as it was at the beginning, too: a file is no creation because somebody stopped ignoring it,
-and no deletion because somebody began to.
+The ignore rules are those from the beginning, too: a file does not count as created because git stopped ignoring it,
+nor as deleted because git began to ignore it.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from stepwell.trees.entry import DIRECTORY, EMPTY, TreeEntry
 from stepwell.trees.ignore import is_within
 from stepwell.trees.root import Root
 from stepwell.trees.spool import Spool, SpoolRef
-from stepwell.trees.staging import failures
-from stepwell.trees.walk import EntryStatus, Walked, walk
+from stepwell.trees.syscalls import wrap_os_errors
+from stepwell.trees.walk import EntryStatus, WalkResult, walk
 
 
 class TreeDifference(Struct, frozen=True):
-    """One path that changed. A move has what was at `source_path`, which is not there any more, at `path`."""
+    """One path that changed. In a move, `before` is what was at `source_path`, which does not exist any more."""
 
     path: str
     before: TreeEntry | None
@@ -41,19 +42,29 @@ class TreeDifference(Struct, frozen=True):
     source_path: str | None = None
 
 
-class Held(Struct, frozen=True):
-    """A leaf, and its content: in the spool, or here if it is a link's."""
+class SavedEntry(Struct, frozen=True):
+    """An entry with its saved content: a place in the spool, or the bytes themselves for a link or a directory.
+
+    `content` is None if the file is too large, cannot be read, or changed during every attempt to read it. `is_stable`
+    is False if the file is so young that a later change might leave its times as they are.
+    """
 
     status: EntryStatus
-    content: SpoolRef | bytes | None  # None: too large, not to be read, or never at rest
-    is_settled: bool = True
+    content: SpoolRef | bytes | None
+    is_stable: bool = True
 
     def is_same(self, status: EntryStatus) -> bool:
-        return self.is_settled and self.status == status
+        """Return True if a file with this status certainly has the saved content."""
+        return self.is_stable and self.status == status
 
 
 class TreeCapture:
-    """From entering on, changes below a root are noticed; `differences` says which, as often as it is asked."""
+    """A context manager that saves a tree when it is entered; `differences` returns what changed since.
+
+    It owns the open root and the spool, and belongs to one thread. It takes no lock: other programs are meant to work
+    in the tree meanwhile. Entering raises `InvalidArgument` if the tree is too large, before any work is done in it,
+    and `TreeFailed` if the file system refuses.
+    """
 
     def __init__(self, root: str | os.PathLike[str], *, bytes_max: int = limits.TREE_SPOOL_BYTES_MAX) -> None:
         self._path = root
@@ -62,11 +73,11 @@ class TreeCapture:
         self._bodies: dict[bytes, SpoolRef | bytes] = {}
 
     def __enter__(self) -> Self:
-        with ExitStack() as stack, failures(f"{os.fspath(self._path)!r} cannot be recorded"):
+        with ExitStack() as stack, wrap_os_errors(f"{os.fspath(self._path)!r} cannot be recorded"):
             self._root = stack.enter_context(Root(self._path))
             self._spool = stack.enter_context(Spool(self._bytes_max))
             self._walked = walk(self._root)
-            self._before = {path: self._hold(path, status) for path, status in self._walked.leaves.items()}
+            self._before = {path: self._save(path, status) for path, status in self._walked.entries.items()}
             self._stack = stack.pop_all()
         return self
 
@@ -76,15 +87,19 @@ class TreeCapture:
         self._stack.close()
 
     def differences(self) -> tuple[TreeDifference, ...]:
-        """What is not as it was, in order of path, with moves found. `body` has every content of them afterwards."""
-        with failures(f"{self._root.path!r} cannot be recorded"):
+        """Return what changed since entering, in order of path, with moves detected; may be called repeatedly.
+
+        Afterwards `body` returns every content of the differences. Raises `TreeFailed` naming every changed file whose
+        content cannot be had.
+        """
+        with wrap_os_errors(f"{self._root.path!r} cannot be recorded"):
             now = walk(self._root, also=self._before)
             changed: list[TreeDifference] = []
             unknown: list[str] = []
-            for path in sorted(self._before.keys() | now.leaves.keys()):
+            for path in sorted(self._before.keys() | now.entries.keys()):
                 try:
                     difference = self._difference(path, now)
-                except _Unknown:
+                except _ContentUnavailable:
                     unknown.append(path)
                 else:
                     changed += [difference] if difference else []
@@ -95,10 +110,10 @@ class TreeCapture:
                 f"{limits.BODY_BYTES_MAX:,} bytes, or change all the time: {shown}. Have git ignore them, or move them",
                 paths=unknown,
             )
-        return tuple(with_moves(changed))
+        return tuple(pair_moves(changed))
 
     def body(self, digest: bytes) -> bytes:
-        """The content of one side of a difference."""
+        """Return the content of one side of a difference; `NotFound` for any other digest."""
         if digest == EMPTY:
             return b""
         try:
@@ -107,56 +122,57 @@ class TreeCapture:
             raise NotFound("no difference that was found has a content with that digest") from None
         return content if isinstance(content, bytes) else self._spool.body(content)
 
-    def _difference(self, path: str, now: Walked) -> TreeDifference | None:
-        held, status = self._before.get(path), now.leaves.get(path)
-        if held and status and held.is_same(status):
+    def _difference(self, path: str, now: WalkResult) -> TreeDifference | None:
+        """Compare one path, cheaply by status where that is enough."""
+        saved, status = self._before.get(path), now.entries.get(path)
+        if saved and status and saved.is_same(status):
             return None
-        if held is None and (is_within(path, self._walked.ignored) or path in self._walked.veiled):
-            return None  # it may have been there, and nobody looked
-        if status is None and path in now.veiled:
-            return None  # still a directory, and what is in it now is ignored
-        before = self._leaf(held)
-        after = self._leaf(self._hold(path, status)) if status else None
+        if saved is None and (is_within(path, self._walked.ignored) or path in self._walked.fully_ignored):
+            return None  # it was ignored at the beginning, so it may have existed without being saved
+        if status is None and path in now.fully_ignored:
+            return None  # still a directory, and everything in it is ignored now
+        before = self._entry(saved)
+        after = self._entry(self._save(path, status)) if status else None
         return None if before == after else TreeDifference(path, before, after)
 
-    def _leaf(self, held: Held | None) -> TreeEntry | None:
-        """A leaf with its digest, by which its content is found from now on."""
-        if held is None:
+    def _entry(self, saved: SavedEntry | None) -> TreeEntry | None:
+        """Return a saved entry with its digest, and note the digest so that `body` finds the content."""
+        if saved is None:
             return None
-        if stat.S_ISDIR(held.status.mode):
+        if stat.S_ISDIR(saved.status.mode):
             return DIRECTORY
-        if held.content is None:
-            raise _Unknown
-        digest = digest_of(held.content) if isinstance(held.content, bytes) else self._spool.digest(held.content)
-        self._bodies.setdefault(digest, held.content)
-        return TreeEntry(held.status.mode, digest)
+        if saved.content is None:
+            raise _ContentUnavailable
+        digest = digest_of(saved.content) if isinstance(saved.content, bytes) else self._spool.digest(saved.content)
+        self._bodies.setdefault(digest, saved.content)
+        return TreeEntry(saved.status.mode, digest)
 
-    def _hold(self, path: str, status: EntryStatus) -> Held:
-        """A leaf with its content. What goes while it is looked at was hardly there."""
+    def _save(self, path: str, status: EntryStatus) -> SavedEntry:
+        """Save an entry's content; a file that vanishes or cannot be read meanwhile is saved without content."""
         if stat.S_ISDIR(status.mode):
-            return Held(status, b"")
+            return SavedEntry(status, b"")
         try:
             with self._root.place(path) as place:
                 if stat.S_ISLNK(status.mode):
-                    return Held(status, os.readlink(os.fsencode(place.name), dir_fd=place.directory))
-                taken = self._spool.take(place)
+                    return SavedEntry(status, os.readlink(os.fsencode(place.name), dir_fd=place.directory))
+                added = self._spool.add(place)
         except (FileNotFoundError, NotADirectoryError, PermissionError, EscapesRoot):
-            return Held(status, None)
-        if taken is None:
-            return Held(status, None)
-        slip, seen = taken
-        return Held(seen, slip, is_settled=seen.ctime_ns < time.time_ns() - limits.INGEST_SETTLED_NS)
+            return SavedEntry(status, None)
+        if added is None:
+            return SavedEntry(status, None)
+        ref, seen = added
+        return SavedEntry(seen, ref, is_stable=seen.ctime_ns < time.time_ns() - limits.INGEST_SETTLED_NS)
 
 
-class _Unknown(Exception):
-    """A content that nobody has."""
+class _ContentUnavailable(Exception):
+    """Raised for a changed file whose content could not be saved; `differences` collects the paths."""
 
 
-def with_moves(differences: Iterable[TreeDifference]) -> list[TreeDifference]:
-    """Where something went and the very same came elsewhere, that is one move.
+def pair_moves(differences: Iterable[TreeDifference]) -> list[TreeDifference]:
+    """Return the differences with each deletion and matching creation joined into one move, in order of path.
 
-    Same content, which is not empty, and same mode. Of several that are alike, those that keep their name belong
-    together, then the first in order of path: the same every time.
+    They match if content and mode are the same and the content is not empty. Of several candidates, paths with the same
+    file name are paired first, then the first in order of path; so the result does not depend on the given order.
     """
     listed = sorted(differences, key=lambda each: each.path)
     gone = [each for each in listed if each.before and not each.after and each.before.digest != EMPTY]
@@ -178,7 +194,7 @@ def with_moves(differences: Iterable[TreeDifference]) -> list[TreeDifference]:
 def _paired(
     gone: list[TreeDifference], come: list[TreeDifference], name: Callable[[TreeDifference], str]
 ) -> dict[str, str]:
-    """For each target that has one its source: the same leaf, and the same by `name`."""
+    """Return the source path for each created path that has one: an equal entry that is also equal by `name`."""
     waiting: dict[tuple[TreeEntry | None, str], deque[str]] = defaultdict(deque)
     for each in gone:
         waiting[each.before, name(each)].append(each.path)

@@ -1,8 +1,11 @@
-"""From what a change expects and what is there to what has to be done: decided whole, before anything is touched.
+"""Plan a change: compare the tree with what the change expects, and list everything that must be done.
 
-Directories follow from leaves. One is made where a leaf needs it, and removed when the last thing in it goes, unless
-it is itself to be there. What nobody recorded, as files that git ignores, keeps its directory where it is; a leaf that
-needs such a directory's place is a conflict.
+The plan is made completely before anything is written. Its result is an `UndoLog`, which the forward pass executes and
+which undoing reads; or a `TreeConflict` that names every path at which the tree is not as expected.
+
+Directories follow from entries. A directory is created where an entry needs it, and removed when the last thing in it
+goes, unless it is to be there itself. Files that no changeset has recorded, such as files that git ignores, keep their
+directory; an entry that needs the place of such a directory is a conflict.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from stepwell.trees.undo_log import VERSION, UndoItem, UndoLog
 
 
 class Mismatch(Struct, frozen=True):
-    """A path that is not what a change expects."""
+    """A path at which the tree is not as expected, with both sides as text for a message."""
 
     path: str
     expected: str
@@ -29,16 +32,20 @@ class Mismatch(Struct, frozen=True):
 
 
 class ChangePlan(Struct, frozen=True):
-    """What is to be done, and what was found. `is_there`: nothing, because every path is already what it shall be."""
+    """The outcome of planning: the log of what is to be done, and the tree as it was found and as it shall be.
+
+    `found` and `wanted` have every path of the deltas. If `is_already_applied`, every path is already as it shall be,
+    and the log is empty.
+    """
 
     log: UndoLog
     found: Mapping[str, FoundEntry]
     wanted: Mapping[str, TreeEntry | None]
-    is_there: bool
+    is_already_applied: bool
 
 
 def conflict(mismatches: Iterable[Mismatch], what: str) -> TreeConflict:
-    """The error that lists every path."""
+    """Return the error that lists every mismatch: all in its details, the first ones in its message."""
     listed = sorted(mismatches, key=lambda each: each.path)
     shown = [f"{each.path!r} has {each.found} instead of {each.expected}" for each in listed[: limits.TREE_NAMED_MAX]]
     more = len(listed) - len(shown)
@@ -51,45 +58,55 @@ def conflict(mismatches: Iterable[Mismatch], what: str) -> TreeConflict:
 
 
 def check_deltas(deltas: Iterable[Delta]) -> dict[str, Delta]:
-    """The deltas by path: one for each, and none below what is to be a file."""
+    """Return the deltas by path.
+
+    Raises `InvalidArgument` if a path occurs twice, if one lies below a path that is to be a file, or if there are too
+    many.
+    """
     by_path: dict[str, Delta] = {}
     for delta in deltas:
         if delta.path in by_path:
-            raise InvalidArgument(f"path {delta.path[:200]!r} is changed twice: give the first before and last after")
+            shown = delta.path[: limits.QUOTED_PATH_CHARS_MAX]
+            raise InvalidArgument(f"path {shown!r} is changed twice: give the first before and last after")
         by_path[delta.path] = delta
     if len(by_path) > limits.TREE_DELTAS_MAX:
         raise InvalidArgument(f"{len(by_path)} paths at once, at most {limits.TREE_DELTAS_MAX} are allowed")
     for path, delta in by_path.items():
         for above in ancestors_of(path) if delta.after else ():
-            leaf = by_path[above].after if above in by_path else None
-            if leaf is not None and not leaf.is_directory:
-                raise InvalidArgument(f"path {path[:200]!r} cannot be: {above[:200]!r} is to be no directory")
+            entry = by_path[above].after if above in by_path else None
+            if entry is not None and not entry.is_directory:
+                shown, blocked = path[: limits.QUOTED_PATH_CHARS_MAX], above[: limits.QUOTED_PATH_CHARS_MAX]
+                raise InvalidArgument(f"path {shown!r} cannot be: {blocked!r} is to be no directory")
     return by_path
 
 
 def plan(root: Root, deltas: Iterable[Delta]) -> ChangePlan:
-    """What has to be done, or every path at which it cannot be. Nothing is written."""
+    """Return what must be done to apply the deltas; nothing is written.
+
+    Raises `TreeConflict` naming every path that is not as expected, `EscapesRoot` if a link is on the way to one, and
+    `InvalidArgument` for deltas that contradict each other.
+    """
     by_path = check_deltas(deltas)
     _refuse_links(root, by_path)
-    found = {path: look_within(root, path) for path in by_path}
+    found = {path: inspect_within(root, path) for path in by_path}
     wanted = {path: _wanted(delta, found[path]) for path, delta in by_path.items()}
-    is_there = all(is_met(leaf, found[path]) for path, leaf in wanted.items())
-    if is_there:
-        return ChangePlan(UndoLog(VERSION, (), (), (), ()), found, wanted, is_there=True)
+    is_already_applied = all(is_matched(entry, found[path]) for path, entry in wanted.items())
+    if is_already_applied:
+        return ChangePlan(UndoLog(VERSION, (), (), (), ()), found, wanted, is_already_applied=True)
     mismatches = [
         Mismatch(path, str(delta.before) if delta.before else "nothing", str(found[path]))
         for path, delta in by_path.items()
-        if not (is_met(delta.before, found[path]) or _is_met_early(delta.after, found[path]))
+        if not (is_matched(delta.before, found[path]) or _is_directory_already_made(delta.after, found[path]))
     ]
     if mismatches:
         raise conflict(mismatches, "the tree is not what the change expects, and was left as it is")
-    return ChangePlan(_Planner(root, found, wanted).log(), found, wanted, is_there=False)
+    return ChangePlan(_Planner(root, found, wanted).log(), found, wanted, is_already_applied=False)
 
 
 def _refuse_links(root: Root, by_path: Mapping[str, Delta]) -> None:
-    """A link on the way is an escape, unless the change itself puts something else in its place.
+    """Raise `EscapesRoot` if a path leads through a symbolic link, unless the change itself replaces that link.
 
-    Where nothing is to be behind it, that may be anything.
+    For a path with an entry to come, the link must go or become a directory; for other paths it may become anything.
     """
     seen: set[tuple[str, bool]] = set()
     for path, delta in by_path.items():
@@ -103,54 +120,59 @@ def _refuse_links(root: Root, by_path: Mapping[str, Delta]) -> None:
             try:
                 is_link = root.kind(above) == stat.S_IFLNK
             except EscapesRoot:
-                continue  # above it is one that was let through
+                continue  # a link above this one is replaced by the change, and was accepted before
             if is_link and not is_own:
-                raise EscapesRoot(f"path {path[:200]!r} leads through the symbolic link {above[:200]!r}")
+                shown, link = path[: limits.QUOTED_PATH_CHARS_MAX], above[: limits.QUOTED_PATH_CHARS_MAX]
+                raise EscapesRoot(f"path {shown!r} leads through the symbolic link {link!r}")
 
 
-def look_within(root: Root, path: str) -> FoundEntry:
-    """What is at a path; behind a link, which a change puts there or takes away, there is nothing."""
+def inspect_within(root: Root, path: str) -> FoundEntry:
+    """Return what is at a path. Behind a link, which the change itself creates or removes, there is nothing."""
     try:
-        return root.look(path)
+        return root.inspect(path)
     except EscapesRoot:
         return FoundEntry()
 
 
-def is_met(expected: TreeEntry | None, found: FoundEntry) -> bool:
-    """Where no leaf is expected there may be a directory with something in it: that is none."""
+def is_matched(expected: TreeEntry | None, found: FoundEntry) -> bool:
+    """Return True if the path has the expected entry. Expecting None also allows a directory with something in it."""
     if expected is None:
-        return not found.is_other and (found.leaf is None or (found.is_directory and not found.is_bare))
-    return expected.is_met_by(found.leaf)
+        return not found.is_other and (found.entry is None or (found.is_directory and not found.is_empty_directory))
+    return expected.is_matched_by(found.entry)
 
 
-def _is_met_early(after: TreeEntry | None, found: FoundEntry) -> bool:
-    """A directory that was to be made, and is there: of two that make it neither is disturbed."""
+def _is_directory_already_made(after: TreeEntry | None, found: FoundEntry) -> bool:
+    """Return True if a directory that is to be created exists already: two plans that create it do not conflict."""
     return after is not None and after.is_directory and found.is_directory
 
 
 def _wanted(delta: Delta, found: FoundEntry) -> TreeEntry | None:
-    """What shall be there, with a mode: where nobody said which, that of what is replaced."""
+    """Return the entry that shall be there, with a mode: if none was recorded, that of the replaced file."""
     after = delta.after
     if after is None or after.mode is not None:
         return after
-    is_file = found.leaf is not None and found.leaf.kind == stat.S_IFREG
-    return TreeEntry(found.leaf.mode if is_file and found.leaf else DEFAULT_MODE, after.digest)
+    is_file = found.entry is not None and found.entry.kind == stat.S_IFREG
+    return TreeEntry(found.entry.mode if is_file and found.entry else DEFAULT_MODE, after.digest)
 
 
 class _Planner:
-    """Which names come and go, from the leaves that do."""
+    """Derives from found and wanted entries which files and directories are created and removed.
+
+    Used once, by `plan`. It caches file types by path, because neighbouring paths share their directories.
+    """
 
     def __init__(self, root: Root, found: Mapping[str, FoundEntry], wanted: Mapping[str, TreeEntry | None]) -> None:
         self._root = root
         self._found = found
         self._wanted = wanted
         self._kinds: dict[str, int] = {}
-        leaves = {path: leaf for path, leaf in wanted.items() if leaf}
-        self._needed = {above for path in leaves for above in ancestors_of(path)}
-        self._needed |= {path for path, leaf in leaves.items() if leaf.is_directory}
+        entries = {path: entry for path, entry in wanted.items() if entry}
+        self._needed = {above for path in entries for above in ancestors_of(path)}
+        self._needed |= {path for path, entry in entries.items() if entry.is_directory}
         self._removed: dict[str, int] = {}
 
     def log(self) -> UndoLog:
+        """Return the complete log; `TreeConflict` if a directory or a file is in the way of a wanted entry."""
         items = tuple(self._items())
         self._gone = {item.path for item in items if item.before and not item.after}
         self._find_removed()
@@ -168,12 +190,12 @@ class _Planner:
 
     def _items(self) -> Iterable[UndoItem]:
         for path in sorted(self._wanted):
-            before, after = _as_file(self._found[path].leaf), _as_file(self._wanted[path])
+            before, after = _as_file(self._found[path].entry), _as_file(self._wanted[path])
             if before != after:
                 yield UndoItem(os.fsencode(path), before, after)
 
     def _find_removed(self) -> None:
-        """Directories that are left with nothing in them, the lowest first, so that each finds those in it decided."""
+        """Find the directories that become empty: the lowest first, because a parent depends on its subdirectories."""
         candidates = {above for path in self._gone for above in ancestors_of(path)}
         candidates |= {path for path, found in self._found.items() if found.is_directory}
         candidates |= {above for path in candidates for above in ancestors_of(path)}
@@ -182,11 +204,13 @@ class _Planner:
                 self._removed[path] = self._permissions(path)
 
     def _is_emptied(self, path: str) -> bool:
+        """Return True if the change removes everything in a directory, or the directory is itself one of its paths."""
         inside = [f"{path}/{name}" for name in self._root.names(path)]
         is_touched = path in self._found or any(each in self._gone or each in self._removed for each in inside)
         return is_touched and all(each in self._gone or each in self._removed for each in inside)
 
     def _refuse_occupied(self, items: Iterable[UndoItem]) -> None:
+        """Raise `TreeConflict` if a file must replace a directory that stays, or a directory a file that stays."""
         mismatches = [
             Mismatch(item.path, "nothing", "a directory with other things in it")
             for item in items
@@ -200,6 +224,7 @@ class _Planner:
             raise conflict(mismatches, "something is in the way, and the tree was left as it is")
 
     def _read_only(self, log: UndoLog) -> Iterable[tuple[bytes, int]]:
+        """Yield the touched directories in which the owner may not write now, with their permissions."""
         for path in log.touched:
             if path == "" or self._is_directory(path):
                 mode = self._permissions(path)
@@ -214,7 +239,7 @@ class _Planner:
         return self._kind(path) == stat.S_IFDIR
 
     def _kind(self, path: str) -> int:
-        """What is at a path now; behind a link that goes there is nothing."""
+        """Return the file type at a path now; below anything that is not a directory there is nothing (0)."""
         if path not in self._kinds:
             above = parent_of(path)
             is_reachable = not above or self._kind(above) == stat.S_IFDIR
@@ -222,5 +247,5 @@ class _Planner:
         return self._kinds[path]
 
 
-def _as_file(leaf: TreeEntry | None) -> TreeEntry | None:
-    return None if leaf is None or leaf.is_directory else leaf
+def _as_file(entry: TreeEntry | None) -> TreeEntry | None:
+    return None if entry is None or entry.is_directory else entry

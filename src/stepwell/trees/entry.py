@@ -1,8 +1,8 @@
-"""What a tree is made of. A tree is a map from path to leaf; directories with something in them are implied by it.
+"""The values that a tree is made of: `TreeEntry`, `Delta`, and the rules for paths.
 
-A leaf is a regular file, a symbolic link, whose target is its content and is never followed, or a directory with
-nothing in it. Its mode is what git would say, with all nine permission bits; those of directories, owners and times are
-not part of a tree.
+A tree is a map from path to entry. An entry is a regular file, a symbolic link (its target is its content, and is never
+followed) or an empty directory; directories with something in them are implied by the paths. An entry's mode is what
+git would record, with all nine permission bits. Permissions of directories, owners and times are not part of a tree.
 """
 
 from __future__ import annotations
@@ -13,40 +13,44 @@ from typing import Final
 
 from msgspec import Struct
 
+from stepwell import limits
 from stepwell.domain.changesets.paths import path_problem
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import EscapesRoot, InvalidArgument
 
 PERMISSIONS: Final = 0o777
 DEFAULT_MODE: Final = stat.S_IFREG | 0o644
-"""Of a new file, where nobody knows better."""
+"""The mode of a new file for which none was recorded."""
 
-AREA: Final = ".stepwell"
-"""Where transactions keep what they need, in the root."""
+STAGING_DIR: Final = ".stepwell"
+"""The directory in a root in which transactions keep their logs and contents."""
 
-RESERVED: Final = frozenset({".git", AREA})
-"""Never part of a tree, at any depth: a hook that somebody could place there would run."""
+RESERVED: Final = frozenset({".git", STAGING_DIR})
+"""Names that are never part of a tree, at any depth: a plan that could write a git hook could run programs."""
 
 EMPTY: Final = digest_of(b"")
 
 
 class TreeEntry(Struct, frozen=True, array_like=True):
-    """One file, link or empty directory, by content. A mode of None is that of any regular file."""
+    """One file, symbolic link or empty directory, by the digest of its content; a link's content is its target.
+
+    A mode of None stands for a regular file whose permissions were not recorded: it matches any permissions.
+    """
 
     mode: int | None
     digest: bytes
 
     @property
     def kind(self) -> int:
-        """As in `stat.S_IFMT`."""
+        """The file type, as `stat.S_IFMT` gives it."""
         return stat.S_IFREG if self.mode is None else stat.S_IFMT(self.mode)
 
     @property
     def is_directory(self) -> bool:
         return self.kind == stat.S_IFDIR
 
-    def is_met_by(self, found: TreeEntry | None) -> bool:
-        """Whether what was found is this, as far as this says what it is."""
+    def is_matched_by(self, found: TreeEntry | None) -> bool:
+        """Return True if the found entry has the same type, content and, where this one's is known, the same mode."""
         if found is None or found.kind != self.kind:
             return False
         if self.is_directory:
@@ -55,6 +59,7 @@ class TreeEntry(Struct, frozen=True, array_like=True):
         return is_same_mode and self.digest == found.digest
 
     def __str__(self) -> str:
+        """The entry as a message shows it."""
         if self.is_directory:
             return "a directory"
         if self.kind == stat.S_IFLNK:
@@ -67,7 +72,11 @@ DIRECTORY: Final = TreeEntry(stat.S_IFDIR, EMPTY)
 
 
 class Delta(Struct, frozen=True):
-    """What becomes of one path. None means that there is no leaf: nothing at all, or a directory with others in it."""
+    """The change of one path. None means that there is no entry: nothing at all, or a directory with entries in it.
+
+    Making one raises `EscapesRoot` for a path that does not stay below the root, and `InvalidArgument` for an entry
+    that is neither a file nor a link nor a directory.
+    """
 
     path: str
     before: TreeEntry | None
@@ -75,25 +84,30 @@ class Delta(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_target(self.path)
-        for leaf in (self.before, self.after):
-            if leaf is not None and leaf.kind not in {stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR}:
-                raise InvalidArgument(f"path {self.path[:200]!r}: a leaf is a file, a symbolic link or a directory")
+        for entry in (self.before, self.after):
+            if entry is not None and entry.kind not in {stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR}:
+                shown = self.path[: limits.QUOTED_PATH_CHARS_MAX]
+                raise InvalidArgument(f"path {shown!r}: a tree has files, symbolic links and directories only")
 
     @property
     def reverse(self) -> Delta:
-        """What takes it back."""
+        """The delta that takes this one back."""
         return Delta(self.path, self.after, self.before)
 
 
 def normal_mode(mode: int) -> int:
-    """The part of `st_mode` that a leaf has."""
+    """Return the part of `st_mode` that an entry has: for a file its type and permissions, else the type only."""
     return mode & (stat.S_IFREG | PERMISSIONS) if stat.S_ISREG(mode) else stat.S_IFMT(mode)
 
 
 def check_target(path: str) -> None:
-    """Refuse what is no path below a root, or is nobody's business. Unlike a recorded path, it may be any bytes."""
+    """Raise `EscapesRoot` unless the path is relative, normalised and free of reserved names.
+
+    Unlike a path in a changeset, it may have bytes that are no text, because it comes from a directory on disk.
+    """
     if problem := _problem(path):
-        raise EscapesRoot(f"path {path[:200]!r} {problem}: give it relative to the root, normalised")
+        shown = path[: limits.QUOTED_PATH_CHARS_MAX]
+        raise EscapesRoot(f"path {shown!r} {problem}: give it relative to the root, normalised")
 
 
 def _problem(path: str) -> str | None:
@@ -108,12 +122,12 @@ def _problem(path: str) -> str | None:
 
 
 def parent_of(path: str) -> str:
-    """The directory that a path is in; '' is the root."""
+    """Return the directory that a path is in; '' is the root."""
     return path.rpartition("/")[0]
 
 
 def ancestors_of(path: str) -> list[str]:
-    """The directories above a path, the nearest first, without the root."""
+    """Return the directories above a path, the nearest first, without the root."""
     found: list[str] = []
     while path := parent_of(path):
         found.append(path)
@@ -121,4 +135,5 @@ def ancestors_of(path: str) -> list[str]:
 
 
 def depth_of(path: str) -> int:
+    """Return how many directories below the root a path's directory is."""
     return path.count("/")

@@ -1,17 +1,18 @@
-"""Three versions of one file made one: git's own merge where there is text, stated rules for everything else.
+"""Three-way merge of one file: git's own merge for text, fixed rules for everything else.
 
-What is decided without looking inside:
+Rules that need no look into the content:
 
-- both sides are the same, or one is as it was: the other, or the common one, whatever it is. So a file that one side
-  deleted and the other left alone is deleted;
-- one side deleted it and the other changed it: a conflict, which shows the one that is there;
-- a link, a directory, or a content with a NUL byte in it, that both sides changed: a conflict, which shows ours;
-- both sides added a file: a merge as if there had been an empty one.
+- both sides are equal, or one side is unchanged: the changed or common version wins. So a file that one side deleted
+  and the other left alone is deleted;
+- one side deleted the file and the other changed it: a conflict, shown with the version that exists;
+- both sides changed a link, a directory, or a content with a NUL byte: a conflict, shown with ours;
+- both sides added a file: a merge as if the base had been an empty file.
 
-Modes merge by themselves, in the same way; where both sides changed a mode differently, that is a conflict, and ours
+Modes are merged separately by the same rules; if both sides changed a mode differently, that is a conflict, and ours
 stays.
 
-Where theirs is said to win there is no conflict: what would be one is theirs, of texts only the lines in question.
+With `theirs_wins` there are no conflicts: where there would be one, theirs is taken; for texts, only the lines in
+question.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ Labels = tuple[str, str, str]
 LABELS: Final[Labels] = ("ours", "base", "theirs")
 
 _CONFLICTS_MAX: Final = 127
-"""git's exit code is the number of conflicts, up to this; above it is a failure."""
+"""The exit code of `git merge-file` is the number of conflicts, up to this; a higher one means that git failed."""
 
 
 class Version(Struct, frozen=True):
-    """What one side has at a path. A mode of None is not known, and gives way to one that is."""
+    """The content and mode that one side has at a path. A mode of None is unknown, and gives way to a known one."""
 
     body: bytes
     mode: int | None = None
@@ -52,7 +53,10 @@ class Version(Struct, frozen=True):
 
 
 class Merged(Struct, frozen=True):
-    """What came of it. Where it is not clean, `version` shows the conflict, and `reason` says what it is."""
+    """The outcome of a merge; a version of None is a deleted file.
+
+    If it is not clean, `version` shows the conflict (for text with conflict markers), and `reason` explains it.
+    """
 
     version: Version | None
     is_clean: bool
@@ -60,7 +64,7 @@ class Merged(Struct, frozen=True):
 
 
 class MergedText(Struct, frozen=True):
-    """A text, with conflict markers in it unless it is clean."""
+    """The outcome of a text merge; the body has conflict markers unless it is clean."""
 
     body: bytes
     is_clean: bool
@@ -74,7 +78,10 @@ def merge(
     *,
     theirs_wins: bool = False,
 ) -> Merged:
-    """One version of three; None is a side that has no file."""
+    """Merge three versions of one file by the rules above; None is a side that has no file.
+
+    `labels` name the sides behind conflict markers. Raises `ToolMissing` if a text merge is needed and git cannot run.
+    """
     merged = _merge(ours, base, theirs, labels, theirs_wins=theirs_wins)
     if merged.is_clean or not theirs_wins:
         return merged
@@ -96,6 +103,7 @@ def _merge(
 
 
 def _merge_files(ours: Version, base: Version | None, theirs: Version, labels: Labels, *, theirs_wins: bool) -> Merged:
+    """Merge modes and contents of regular files separately; the result is clean if both are."""
     mode, is_same_mode = merge_modes(ours.mode, base.mode if base else None, theirs.mode)
     if theirs_wins and not is_same_mode:
         mode, is_same_mode = theirs.mode, True
@@ -114,7 +122,7 @@ def _merge_files(ours: Version, base: Version | None, theirs: Version, labels: L
 
 
 def merge_modes(ours: int | None, base: int | None, theirs: int | None) -> tuple[int | None, bool]:
-    """The mode of a file that both sides have, and whether they agree on it."""
+    """Return the merged mode of a file that both sides have, and True if it is without conflict."""
     if ours is None or theirs is None or ours == theirs:
         return (theirs if ours is None else ours), True
     before = DEFAULT_MODE if base is None else base
@@ -126,7 +134,10 @@ def merge_modes(ours: int | None, base: int | None, theirs: int | None) -> tuple
 def merge_text(
     ours: bytes, base: bytes, theirs: bytes, labels: Labels = LABELS, *, theirs_wins: bool = False
 ) -> MergedText:
-    """What `git merge-file` makes of three texts, untouched by anybody's configuration."""
+    """Merge three texts with `git merge-file`, independently of the user's and the system's git configuration.
+
+    Raises `InvalidArgument` for a label that is not one line, and `ToolMissing` if git fails or is not installed.
+    """
     if any("\0" in label or "\n" in label for label in labels):
         raise InvalidArgument("a label of a merge is one line: it stands behind a conflict marker")
     with tempfile.TemporaryDirectory(prefix="merge-") as directory:
@@ -142,6 +153,7 @@ def merge_text(
 
 
 def _run(command: list[str], directory: str) -> subprocess.CompletedProcess[bytes]:
+    """Run git outside of any repository, with an environment that carries no git settings."""
     environment = {key: text for key, text in os.environ.items() if not key.startswith("GIT_")}
     environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CEILING_DIRECTORIES": directory}
     try:

@@ -1,7 +1,8 @@
-"""A root, and the way down from it: through open directories, one component at a time, never through a link.
+"""An open root directory, and access to the paths below it without following symbolic links.
 
-The root is opened once. What somebody makes of its path afterwards, or of a component on the way, leads nowhere else:
-each step down is a call that refuses a symbolic link, and everything is done in the directory that it opened.
+The root is opened once, by path. After that every directory is opened relative to its parent's descriptor, one
+component at a time, by a call that refuses a symbolic link. If another program replaces the root's path, or a directory
+on the way, by a link meanwhile, all work still happens in the directories that were opened, and never outside the tree.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Signature(Struct, frozen=True):
-    """By which a file is known again without being read. Its change time is not: a second name changes that."""
+    """The status by which a file is recognised again without reading it.
+
+    The change time (ctime) is not part of it, because giving the file a second name changes that time.
+    """
 
     inode: int
     size: int
@@ -35,28 +39,35 @@ class Signature(Struct, frozen=True):
 
     @classmethod
     def of(cls, status: os.stat_result) -> Signature:
+        """Return the signature of a file with that status."""
         return cls(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 class FoundEntry(Struct, frozen=True):
-    """What is at a path. Neither leaf nor `is_other`: nothing."""
+    """The thing that was found at a path. With neither `entry` nor `is_other`, nothing is there."""
 
-    leaf: TreeEntry | None = None
-    is_bare: bool = False  # a directory with nothing in it
+    entry: TreeEntry | None = None
+    is_empty_directory: bool = False  # a directory with nothing in it
     is_other: bool = False  # a pipe, a socket or a device: nothing that a tree has
     signature: Signature | None = None
     owner: tuple[int, int] | None = None
 
     @property
     def is_directory(self) -> bool:
-        return self.leaf is not None and self.leaf.is_directory
+        return self.entry is not None and self.entry.is_directory
 
     def __str__(self) -> str:
-        return "something else" if self.is_other else str(self.leaf) if self.leaf else "nothing"
+        """The finding as a message shows it."""
+        return "something else" if self.is_other else str(self.entry) if self.entry else "nothing"
 
 
 class Root:
-    """An open directory, below which paths are found."""
+    """An open root directory; a context manager that closes it.
+
+    It owns one descriptor and keeps no other state, so several threads may read through it. Methods take paths relative
+    to the root and raise `EscapesRoot` if a symbolic link is on the way. Making one raises `InvalidArgument` if the
+    path cannot be opened as a directory.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
@@ -76,7 +87,10 @@ class Root:
 
     @contextmanager
     def directory(self, path: str) -> Generator[int]:
-        """A directory below the root, opened for going on from there; '' is the root."""
+        """Open a directory below the root for the block, as a base for further calls; '' is the root.
+
+        The descriptor is an `O_PATH` one, which needs no read permission.
+        """
         descriptor = os.dup(self.descriptor)
         try:
             walked: list[str] = []
@@ -91,7 +105,7 @@ class Root:
 
     @contextmanager
     def readable(self, path: str) -> Generator[int]:
-        """A directory below the root, opened to be listed, synced or given another mode."""
+        """Open a directory below the root for the block, to list it, sync it or set its mode."""
         with self.directory(path) as descriptor:
             opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=descriptor)
         try:
@@ -101,25 +115,25 @@ class Root:
 
     @contextmanager
     def place(self, path: str) -> Generator[Place]:
-        """Where a path is: the directory, opened, and the name in it."""
+        """Open the directory that a path is in for the block, and give it with the path's last component."""
         with self.directory(parent_of(path)) as descriptor:
             yield Place(descriptor, path.rpartition("/")[2])
 
     def names(self, path: str) -> list[str]:
-        """What is in a directory."""
+        """Return the names in a directory."""
         with self.readable(path) as descriptor:
             return os.listdir(descriptor)
 
-    def look(self, path: str) -> FoundEntry:
-        """What is at a path, its content read. Behind a file there is nothing; behind a link is not looked."""
+    def inspect(self, path: str) -> FoundEntry:
+        """Return what is at a path, with the digest of its content. Below a file there is nothing."""
         try:
             with self.place(path) as place:
-                return look_at(place)
+                return inspect_place(place)
         except (FileNotFoundError, NotADirectoryError):
             return FoundEntry()
 
     def kind(self, path: str) -> int:
-        """The type of what is at a path, as in `stat.S_IFMT`; 0 for nothing."""
+        """Return the file type at a path, as `stat.S_IFMT` gives it; 0 for nothing."""
         try:
             with self.place(path) as place:
                 return stat.S_IFMT(os.lstat(place.name, dir_fd=place.directory).st_mode)
@@ -128,23 +142,25 @@ class Root:
 
 
 def _step_down(descriptor: int, part: str, path: str) -> int:
+    """Open one component. The kernel says "not a directory" for a link, too; then it is an `EscapesRoot`."""
     try:
         return os.open(part, _DOWN, dir_fd=descriptor)
     except NotADirectoryError:
         if stat.S_ISLNK(os.lstat(part, dir_fd=descriptor).st_mode):
+            shown = path[: limits.QUOTED_PATH_CHARS_MAX]
             raise EscapesRoot(
-                f"{path[:200]!r} is a symbolic link, and what is behind it is not in the tree: "
+                f"{shown!r} is a symbolic link, and what is behind it is not in the tree: "
                 "name the path where it really is"
             ) from None
         raise
 
 
-def look_at(place: Place) -> FoundEntry:
-    """What has a name; `FileNotFoundError` if nothing has."""
+def inspect_place(place: Place) -> FoundEntry:
+    """Return what has a name in an open directory; raise `FileNotFoundError` if nothing has."""
     status = os.lstat(place.name, dir_fd=place.directory)
     owner = status.st_uid, status.st_gid
     if stat.S_ISDIR(status.st_mode):
-        return FoundEntry(DIRECTORY, is_bare=not _names(place))
+        return FoundEntry(DIRECTORY, is_empty_directory=not _names(place))
     if stat.S_ISLNK(status.st_mode):
         target = os.readlink(os.fsencode(place.name), dir_fd=place.directory)
         return FoundEntry(TreeEntry(stat.S_IFLNK, digest_of(target)), signature=Signature.of(status), owner=owner)
@@ -163,6 +179,10 @@ def _names(place: Place) -> list[str]:
 
 
 def _hashed(place: Place) -> tuple[bytes, os.stat_result]:
+    """Return a file's digest and its status from before reading.
+
+    If the file is written to while it is read, its later status differs from this one, so the change is noticed.
+    """
     descriptor = os.open(place.name, _READ, dir_fd=place.directory)
     try:
         before = os.fstat(descriptor)
@@ -175,7 +195,7 @@ def _hashed(place: Place) -> tuple[bytes, os.stat_result]:
 
 
 def signature_at(place: Place) -> Signature | None:
-    """By which what has a name is known again; None if nothing has it."""
+    """Return the signature of the file with a name; None if there is none."""
     try:
         return Signature.of(os.lstat(place.name, dir_fd=place.directory))
     except FileNotFoundError:

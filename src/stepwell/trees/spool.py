@@ -1,4 +1,8 @@
-"""Contents put by, one behind another in a file that has no name: of a tree, before somebody changes it."""
+"""A temporary file that holds copies of file contents, one behind another, while a tree is captured.
+
+The file has no name, so it disappears with its process. It is on disk, not in memory, because a captured tree may have
+gigabytes.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +23,18 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class SpoolRef(Struct, frozen=True, gc=False):
-    """Where a content is."""
+    """The position of one content in the spool file."""
 
     offset: int
     size: int
 
 
 class Spool:
-    """Past its bound nothing more is taken: that a tree is too large is told before anybody works in it."""
+    """The spool file, as a context manager that closes it; for one thread.
+
+    It refuses contents beyond `bytes_max` with `InvalidArgument`. The capture adds all contents when it begins, so a
+    tree that is too large is refused before work in it begins.
+    """
 
     def __init__(self, bytes_max: int = limits.TREE_SPOOL_BYTES_MAX) -> None:
         self._file = tempfile.TemporaryFile(prefix="stepwell-spool-", buffering=0)  # noqa: SIM115
@@ -41,38 +49,42 @@ class Spool:
     ) -> None:
         self._file.close()
 
-    def take(self, place: Place) -> tuple[SpoolRef, EntryStatus] | None:
-        """A file's content, whole and as it was at one moment; None if it is too large, or never at rest."""
+    def add(self, place: Place) -> tuple[SpoolRef, EntryStatus] | None:
+        """Copy a file's content as it was at one moment, and return its position and the file's status at that moment.
+
+        Returns None if the file is too large for a body, or changed during every attempt to read it.
+        """
         descriptor = os.open(place.name, _READ, dir_fd=place.directory)
         try:
             for _ in range(limits.TREE_ATTEMPTS_MAX):
                 before = os.fstat(descriptor)
                 if before.st_size > limits.BODY_BYTES_MAX:
                     return None
-                slip = self._copy(descriptor, before.st_size)
+                ref = self._copy(descriptor, before.st_size)
                 after = os.fstat(descriptor)
-                if EntryStatus.of(before) == EntryStatus.of(after) and slip.size == after.st_size:
-                    return slip, EntryStatus.of(after)
-                self._end = slip.offset
+                if EntryStatus.of(before) == EntryStatus.of(after) and ref.size == after.st_size:
+                    return ref, EntryStatus.of(after)
+                self._end = ref.offset
             return None
         finally:
             os.close(descriptor)
 
-    def body(self, slip: SpoolRef) -> bytes:
-        """What was put by."""
+    def body(self, ref: SpoolRef) -> bytes:
+        """Return a content."""
         parts: list[bytes] = []
-        at, end = slip.offset, slip.offset + slip.size
+        at, end = ref.offset, ref.offset + ref.size
         while at < end:
             part = os.pread(self._file.fileno(), end - at, at)
             parts.append(part)
             at += len(part)
         return b"".join(parts)
 
-    def digest(self, slip: SpoolRef) -> bytes:
-        return digest_of(self.body(slip))
+    def digest(self, ref: SpoolRef) -> bytes:
+        """Return a content's digest, which is computed at each call."""
+        return digest_of(self.body(ref))
 
     def _copy(self, descriptor: int, expected: int) -> SpoolRef:
-        """Up to a little more than is expected, by which it shows that the file has grown."""
+        """Copy up to one byte more than expected: if that byte exists, the file has grown since its size was read."""
         if self._end + expected > self._bytes_max:
             raise InvalidArgument(
                 f"the files have more than {self._bytes_max:,} bytes together: have git ignore what is not yours, or "

@@ -1,24 +1,25 @@
-"""Changes to a tree that happen entirely or not at all, whatever happens to the process or the power meanwhile.
+"""Change a tree entirely or not at all, whatever happens to the process or the power meanwhile.
 
-    with TreeTransaction(root, name, deltas, read_body) as change:  # compared, staged; nothing touched yet
-        change.go(check)  # the tree is after, and was read back
-        ...               # prove it: leaving the block here undoes everything
-        change.keep()     # the tree stays after; a crash leaves it to `pending`
-        change.settle()   # and there is no way back any more
+    with TreeTransaction(root, name, deltas, read_body) as change:  # compared and staged; the tree is untouched
+        change.apply(check)  # the tree is after, and was read back
+        ...                  # validate it: leaving the block here undoes everything
+        change.commit()      # the tree stays after; after a crash `recovery.committed` lists the transaction
+        change.finalize()    # it can no longer be undone
 
-What is on disk before what. On the right is what a loss of power in between would otherwise do.
+The order in which things reach the disk. On the right is what a loss of power would otherwise do.
 
-    1. each new content, then the log, then the names of both    a log that names what is not there
-    2. the name `NAME.open`                                      a tree that changes, and nobody knows
+    1. each new content, then the log, then the names of both    a log that names contents which are not there
+    2. the name `NAME.open`                                      a tree that changes without a log to undo it
     3. second names of all old contents                          an old content gone for good
     4. changes in the tree: names go, directories go and come, names come
     5. every directory in which a name changed                   a transaction that is done, and half of it is missing
     6. the name `NAME.done`
 
-Old contents are second names of the same files, so that undoing gives back the very file, with its owner and times;
-and somebody who writes into one while we work, through the name it had or a descriptor, is noticed at the end, and gets
-it back. A file that is replaced is there at every moment, old or new. A hard link between files of a tree ends where
-one of them is replaced; extended attributes are not carried over.
+Old contents are second names (hard links) of the same files. So undoing restores the very file, with its owner and
+times. If another program writes into an old file while the transaction runs, through its former name or an open
+descriptor, this is detected at the end, and the file is put back with what was written. A file that is replaced exists
+at every moment, old or new. A hard link between files of a tree ends when one of them is replaced; extended attributes
+are not carried over.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from typing import Self
 from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import AlreadyExists, InvalidArgument, TreeConflict, TreeFailed
-from stepwell.trees import syscalls
+from stepwell.trees import recovery, syscalls
 from stepwell.trees import undo_log as logs
-from stepwell.trees.change_plan import ChangePlan, Mismatch, conflict, is_met, look_within, plan
+from stepwell.trees.change_plan import ChangePlan, Mismatch, conflict, inspect_within, is_matched, plan
 from stepwell.trees.entry import PERMISSIONS, Delta, TreeEntry
 from stepwell.trees.forward import DISTURBED, ForwardPass
-from stepwell.trees.recovery import RootLock, recover_area, take_back
-from stepwell.trees.staging import Stage, StagingDir, check_name, failures, reason_of
-from stepwell.trees.syscalls import Place
+from stepwell.trees.lock import RootLock
+from stepwell.trees.staging_dir import Stage, StagingDir, check_name
+from stepwell.trees.syscalls import Place, describe_os_error, wrap_os_errors
 from stepwell.trees.undo_log import UndoItem, new_name
 
 ReadBody = Callable[[bytes], bytes | memoryview]
-"""The content that has a digest."""
+"""A function that returns the content with the given digest."""
 
 
 def _always() -> None:
@@ -52,10 +53,19 @@ def _always() -> None:
 
 
 class TreeTransaction:
-    """One list of changes to one root. It holds the root's lock from entering to leaving, or is part of a turn there.
+    """One list of changes to one root, as a context manager for one thread.
 
-    With `resumes`, one of the same name that was done is gone on with, if the tree is still what it left, instead of
-    being refused; where it is not, it is undone, and begun anew.
+    It holds the root's lock from entering to leaving; given a `RootLock`, it runs under that one instead. Entering
+    recovers what earlier transactions left, compares the tree with every delta's `before`, and writes all new contents
+    to the staging directory. It raises `TreeConflict`, naming every path, if the tree is not as expected, and writes
+    nothing to the tree.
+
+    Guarantee: until `commit` returns, every way out of the block, including a crash, ends with the tree as it was.
+    Files that another program changed meanwhile are left alone and named in a `TreeConflict`. After `commit`, the tree
+    stays changed until `undo`; a crash leaves the decision to the next caller (`recovery.finalize` or `recovery.undo`).
+
+    With `resumes`, a committed transaction of the same name is continued if the tree is still as it left it, and
+    undone and started again if not. Without `resumes`, it is an `AlreadyExists`.
     """
 
     def __init__(
@@ -69,7 +79,7 @@ class TreeTransaction:
         resumes: bool = False,
     ) -> None:
         check_name(name)
-        self._given = root
+        self._root_or_lock = root
         self._name = name
         self._deltas = tuple(deltas)
         self._read_body = read_body
@@ -77,20 +87,20 @@ class TreeTransaction:
         self._resumes = resumes
         self._stack = ExitStack()
         self._stage: Stage | None = None
-        self.is_there = False
-        """Every path was already what it shall be: there is nothing to do."""
+        self.is_already_applied = False
+        """True if every path was found as it shall be, so that there is nothing to do and nothing on disk."""
 
     def __enter__(self) -> Self:
-        with ExitStack() as stack, failures(f"nothing of {self._name!r} was done"):
-            given = self._given
-            turn = given if isinstance(given, RootLock) else stack.enter_context(RootLock(given, wait_s=self._wait_s))
-            self._root, self._area = turn.root, turn.area
-            recover_area(self._area)
-            self._plan = self._planned(turn)
+        with ExitStack() as stack, wrap_os_errors(f"nothing of {self._name!r} was done"):
+            given = self._root_or_lock
+            lock = given if isinstance(given, RootLock) else stack.enter_context(RootLock(given, wait_s=self._wait_s))
+            self._root, self._staging = lock.root, lock.staging
+            recovery.recover_staging(self._staging)
+            self._plan = self._make_plan(lock)
             self._log = self._plan.log
-            self.is_there = self._plan.is_there and self._stage is None
-            if not self._plan.is_there:
-                self._stage_all(self._area)
+            self.is_already_applied = self._plan.is_already_applied and self._stage is None
+            if not self._plan.is_already_applied:
+                self._stage_all(self._staging)
             self._stack = stack.pop_all()
         return self
 
@@ -98,133 +108,148 @@ class TreeTransaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._stack:
-            self._give_up(error)
+            self._undo_uncommitted(error)
 
-    def _planned(self, turn: RootLock) -> ChangePlan:
-        if (self._name, Stage.DONE) in self._area.list():
+    def _make_plan(self, lock: RootLock) -> ChangePlan:
+        """Compare the tree with the deltas; before that, continue or undo a committed transaction of this name."""
+        if (self._name, Stage.DONE) in self._staging.list():
             if not self._resumes:
-                raise AlreadyExists(f"{self._name!r} was done at this root already: settle or undo it first")
+                raise AlreadyExists(f"{self._name!r} was committed at this root already: finalize or undo it first")
             with suppress(TreeConflict):
                 found = plan(self._root, self._deltas)
-                if found.is_there:
+                if found.is_already_applied:
                     self._stage = Stage.DONE
                     return found
-            turn.undo(self._name)
+            recovery.undo(lock, self._name)
         return plan(self._root, self._deltas)
 
     def rename(self, to: str) -> None:
-        """What is known of it on disk has another name from now on; the tree is as it is."""
+        """Give the transaction another name on disk; the tree is not touched."""
         check_name(to)
         if self._stage is not None and to != self._name:
-            with failures(f"{self._name!r} cannot be renamed"):
-                self._area.rename(self._name, to, self._stage)
+            with wrap_os_errors(f"{self._name!r} cannot be renamed"):
+                self._staging.rename(self._name, to, self._stage)
         self._name = to
 
-    def go(self, check: Callable[[], None] = _always) -> None:
-        """Make the tree what it shall be, and read it back. `check` may raise before each deed: all is undone then."""
-        if self.is_there or self._stage is Stage.DONE:
+    def apply(self, check: Callable[[], None] = _always) -> None:
+        """Make the changes in the tree, and read it back.
+
+        `check` is called before each step and may raise, for instance because a lease was lost. Then, and after any
+        other error, everything is undone before the error is raised. Without anything to do, `check` is called once.
+        """
+        if self.is_already_applied or self._stage is Stage.DONE:
             check()
             return
         if self._stage is not Stage.STAGING:
-            raise InvalidArgument(f"{self._name!r} goes once, in the block of its transaction")
+            raise InvalidArgument(f"{self._name!r} is applied once, in the block of its transaction")
         try:
-            with failures(f"{self._name!r} cannot be done"):
-                self._area.move(self._name, Stage.STAGING, Stage.OPEN)
+            with wrap_os_errors(f"{self._name!r} cannot be done"):
+                self._staging.set_stage(self._name, Stage.STAGING, Stage.OPEN)
                 self._stage = Stage.OPEN
-                with self._area.opened(self._name, Stage.OPEN) as directory:
+                with self._staging.opened(self._name, Stage.OPEN) as directory:
                     ForwardPass(self._root, directory, self._plan, check).run()
                 self._verify(DISTURBED)
         except BaseException as error:
-            self._give_up(error)
+            self._undo_uncommitted(error)
             raise
 
-    def keep(self) -> None:
-        """The tree stays what it is now, though this process may end: until `settle`, it can be undone.
+    def commit(self) -> None:
+        """Make the changed tree survive the end of this process; until `finalize`, it can still be undone.
 
-        It is read once more: what was run to prove it may have changed it, and then it proved something else.
+        The tree is read once more, because a program that was run to validate it may have changed it; then something
+        else was validated, and this raises `TreeConflict`.
         """
-        if not self.is_there and self._stage not in {Stage.OPEN, Stage.DONE}:
-            raise InvalidArgument(f"{self._name!r} has not gone: there is nothing to keep")
-        with failures(f"{self._name!r} cannot be kept"):
-            self._verify("the tree is no longer what was made of it, and is not kept")
+        if not self.is_already_applied and self._stage not in {Stage.OPEN, Stage.DONE}:
+            raise InvalidArgument(f"{self._name!r} was not applied: there is nothing to commit")
+        with wrap_os_errors(f"{self._name!r} cannot be committed"):
+            self._verify("the tree is no longer what was made of it, and is not committed")
             if self._stage is Stage.OPEN:
-                self._area.move(self._name, Stage.OPEN, Stage.DONE)
+                self._staging.set_stage(self._name, Stage.OPEN, Stage.DONE)
                 self._stage = Stage.DONE
 
     def undo(self) -> None:
-        """The tree is what it was before, also if it was kept. Where it was found as it shall be, it stays so."""
+        """Restore the tree as it was before, also after `commit`. A tree that was found already changed stays so."""
         if self._stage is Stage.DONE:
             self._stage = Stage.OPEN
-        self._give_up(None)
+        self._undo_uncommitted(None)
 
-    def settle(self) -> None:
-        """There is no way back any more."""
-        if self.is_there:
+    def finalize(self) -> None:
+        """End a committed transaction by removing the old contents: from now on it cannot be undone."""
+        if self.is_already_applied:
             return
         if self._stage is not Stage.DONE:
-            raise InvalidArgument(f"{self._name!r} was not kept: there is nothing to settle")
-        with failures(f"{self._name!r} cannot be settled"):
-            self._area.spend(self._name, Stage.DONE)
+            raise InvalidArgument(f"{self._name!r} was not committed: there is nothing to finalize")
+        with wrap_os_errors(f"{self._name!r} cannot be finalized"):
+            self._staging.discard(self._name, Stage.DONE)
         self._stage = None
 
-    def _give_up(self, error: BaseException | None) -> None:
-        """Undo what is not kept. What was left alone is told, with the error that led here as its context."""
+    def _undo_uncommitted(self, error: BaseException | None) -> None:
+        """Undo what is staged or applied and not committed; `error` is the reason, and becomes the cause of a failure.
+
+        Raises `TreeConflict` if some files were left alone, and `TreeFailed` if the file system refuses; then the next
+        transaction at this root tries again.
+        """
         stage, self._stage = self._stage, None
         if stage not in {Stage.STAGING, Stage.OPEN}:
             return
         try:
-            self._take_back()
+            self._undo_on_disk()
         except OSError as refused:
             raise TreeFailed(
-                f"{self._name!r} cannot be undone now ({reason_of(refused)}): the next transaction at "
+                f"{self._name!r} cannot be undone now ({describe_os_error(refused)}): the next transaction at "
                 f"{self._root.path!r} will try again",
             ) from (error or refused)
 
-    def _take_back(self) -> None:
-        """From where it really is: what was renamed and could not be synced is further than we know."""
-        actual = {stage for name, stage in self._area.list() if name == self._name}
+    def _undo_on_disk(self) -> None:
+        """Undo from the stage that is on disk, not the one in memory.
+
+        They differ if a rename succeeded and the sync after it failed.
+        """
+        actual = {stage for name, stage in self._staging.list() if name == self._name}
         if Stage.STAGING in actual:
-            with suppress(OSError):  # it is thrown away by the next transaction
-                self._area.remove(self._name, Stage.STAGING)
+            with suppress(OSError):  # the tree is untouched, and the next transaction removes it
+                self._staging.remove(self._name, Stage.STAGING)
             return
         if Stage.DONE in actual:
-            self._area.move(self._name, Stage.DONE, Stage.OPEN)
-        take_back(self._area, self._name)
+            self._staging.set_stage(self._name, Stage.DONE, Stage.OPEN)
+        recovery.undo_open(self._staging, self._name)
 
-    def _stage_all(self, area: StagingDir) -> None:
-        """New contents and the log, on disk, where they disturb nobody."""
-        area.make(self._name)
+    def _stage_all(self, staging: StagingDir) -> None:
+        """Write the new contents and the log to the staging directory, and sync them; the tree is not touched."""
+        staging.create(self._name)
         self._stage = Stage.STAGING
         try:
-            with area.opened(self._name, Stage.STAGING) as directory:
+            with staging.opened(self._name, Stage.STAGING) as directory:
                 for number, item in enumerate(self._log.items):
                     if item.after:
                         self._stage_one(Place(directory, new_name(number)), item, item.after)
                 syscalls.write(Place(directory, logs.NAME), logs.encode(self._log), 0o600)
                 syscalls.sync(directory, "new-*")
         except BaseException as error:
-            self._give_up(error)
+            self._undo_uncommitted(error)
             raise
 
     def _stage_one(self, place: Place, item: UndoItem, after: TreeEntry) -> None:
         body = self._read_body(after.digest)
         if digest_of(body) != after.digest:
-            raise InvalidArgument(f"path {item.path[:200]!r}: the body that was given has another digest")
+            shown = item.path[: limits.QUOTED_PATH_CHARS_MAX]
+            raise InvalidArgument(f"path {shown!r}: the body that was given has another digest")
         if after.kind == stat.S_IFLNK:
             syscalls.symlink(bytes(body), place)
         else:
             syscalls.write(place, body, (after.mode or 0) & PERMISSIONS, self._owner(item.path))
 
     def _owner(self, path: str) -> tuple[int, int] | None:
-        """Whose file it stays, if it is not ours."""
+        """Return the owner that a replaced file keeps; None if it is this process's user anyway."""
         owner = self._plan.found[path].owner
         return None if owner == (os.geteuid(), os.getegid()) else owner
 
     def _verify(self, what: str) -> None:
+        """Read every changed path back, and raise a `TreeConflict` that begins with `what` unless all are as wanted."""
         mismatches: list[Mismatch] = []
         for path, wanted in self._plan.wanted.items():
-            found = look_within(self._root, path)
-            if not is_met(wanted, found):
+            found = inspect_within(self._root, path)
+            if not is_matched(wanted, found):
                 mismatches.append(Mismatch(path, str(wanted or "nothing"), str(found)))
         if mismatches:
             raise conflict(mismatches, what)

@@ -1,11 +1,12 @@
-"""Back to what was before, from the log and what is found: the same for a failure, a crash and a change of mind.
+"""Undo a transaction from its log and from what is found in the tree.
 
-Nothing is remembered about how far the transaction came, or an earlier undoing: every step looks first, so that each
-may have happened already, and the whole may be interrupted and begun again. What is there is
+The same code runs after a failure, after a crash, and when a committed transaction is taken back. It keeps no record of
+progress: every step inspects the path first, so a step may have happened already, and the whole pass may be interrupted
+and started again. For each path there are three cases. The tree has
 
 - what was there before: nothing is to be done;
-- what the transaction put there, or nothing: what was there before is put back;
-- anything else: somebody changed it since. It is left alone, and named.
+- what the transaction put there, or nothing: the old content is put back;
+- anything else: another program changed it since. It is left alone, and returned as a `Mismatch`.
 """
 
 from __future__ import annotations
@@ -22,16 +23,21 @@ from stepwell.trees.root import FoundEntry, Root, signature_at
 from stepwell.trees.syscalls import Place
 from stepwell.trees.undo_log import UndoItem, UndoLog, old_name
 
-_IN_THE_WAY = (FileNotFoundError, NotADirectoryError, FileExistsError, IsADirectoryError, EscapesRoot)
-"""How a place shows that it is not what the log left: somebody else was there."""
+_DISTURBED_ERRORS = (FileNotFoundError, NotADirectoryError, FileExistsError, IsADirectoryError, EscapesRoot)
+"""Errors which mean that a path is not as the log left it, because another program changed it."""
 
 
 def undo(root: Root, directory: int, log: UndoLog) -> list[Mismatch]:
-    """Put everything back, synced; what could not be, because somebody changed it since."""
-    return _Undoing(root, directory, log).run()
+    """Restore everything that the log lists, and sync it. Return the paths that were left alone.
+
+    `directory` is the transaction's open directory, which has the old contents. The caller holds the root's lock.
+    """
+    return _UndoPass(root, directory, log).run()
 
 
-class _Undoing:
+class _UndoPass:
+    """One pass over a log, in the reverse of the forward order; see `undo`."""
+
     def __init__(self, root: Root, directory: int, log: UndoLog) -> None:
         self._root = root
         self._directory = directory
@@ -39,104 +45,109 @@ class _Undoing:
         self._left: dict[str, Mismatch] = {}
 
     def run(self) -> list[Mismatch]:
-        loosen(self._root, self._log.loosened)
+        make_writable(self._root, self._log.loosened)
         for item in self._log.items:
             if item.after and not item.before:
-                self._take_away(item)
+                self._remove_created_file(item)
         for raw in reversed(self._log.made):
-            self._unmake(os.fsdecode(raw))
+            self._remove_created_directory(os.fsdecode(raw))
         for raw, mode in reversed(self._log.removed):
-            self._remake(os.fsdecode(raw), mode)
+            self._recreate_directory(os.fsdecode(raw), mode)
         for number, item in enumerate(self._log.items):
             if item.before:
-                self._put_back(number, item)
+                self._restore_file(number, item)
         syscalls.sync(self._directory, "old-*")
         sync_all(self._root, self._log)
-        tighten(self._root, self._log.removed)
-        tighten(self._root, self._log.loosened[::-1])
+        restore_modes(self._root, self._log.removed)
+        restore_modes(self._root, self._log.loosened[::-1])
         return [*self._left.values()]
 
-    def _take_away(self, item: UndoItem) -> None:
-        found = self._look(item.path)
-        if found is None or found.is_directory or (found.leaf is None and not found.is_other):
+    def _remove_created_file(self, item: UndoItem) -> None:
+        found = self._inspect(item.path)
+        if found is None or found.is_directory or (found.entry is None and not found.is_other):
             return
-        if item.after is None or not item.after.is_met_by(found.leaf):
-            self._leave(item.path, str(item.after), str(found))
+        if item.after is None or not item.after.is_matched_by(found.entry):
+            self._leave_alone(item.path, str(item.after), str(found))
             return
         with self._root.place(item.path) as place:
             syscalls.unlink(place)
 
-    def _unmake(self, path: str) -> None:
+    def _remove_created_directory(self, path: str) -> None:
         try:
             with self._root.place(path) as place:
                 syscalls.rmdir(place)
         except (FileNotFoundError, NotADirectoryError, EscapesRoot):
             pass  # gone, or not made yet
         except OSError as error:
-            # What somebody else put there, as a program that was run in the tree, keeps it; the leaf that was to be
-            # here, if there was one, will be missed below.
+            # Files that another program put there, for instance a validation, keep the directory. If a file was here
+            # before, its restoration below fails and is reported.
             if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                 raise
 
-    def _remake(self, path: str, mode: int) -> None:
+    def _recreate_directory(self, path: str, mode: int) -> None:
+        """Create a removed directory, writable until its files are back; its own mode is restored at the end."""
         try:
             with self._root.place(path) as place:
                 syscalls.mkdir(place, mode | stat.S_IRWXU)
         except FileExistsError:
-            found = self._look(path)
+            found = self._inspect(path)
             if found is not None and not found.is_directory:
-                self._leave(path, "a directory", str(found))
-        except _IN_THE_WAY:
-            self._leave(path, "a directory", "nothing, and no place for it")
+                self._leave_alone(path, "a directory", str(found))
+        except _DISTURBED_ERRORS:
+            self._leave_alone(path, "a directory", "nothing, and no place for it")
 
-    def _put_back(self, number: int, item: UndoItem) -> None:
+    def _restore_file(self, number: int, item: UndoItem) -> None:
+        """Move the old content back to its path, unless it is still or again there."""
         old = Place(self._directory, old_name(number))
-        kept = signature_at(old)
+        saved = signature_at(old)
         try:
             with self._root.place(item.path) as place:
                 now = signature_at(place)
-                if kept is not None and now is not None and now.inode == kept.inode:
-                    return  # two names of what was there
+                if saved is not None and now is not None and now.inode == saved.inode:
+                    return  # both names are of the file that was there
                 if self._may_replace(item):
-                    if kept is None:
+                    if saved is None:
                         raise FileNotFoundError
                     syscalls.rename(old, place)
-        except _IN_THE_WAY:
-            self._leave(item.path, str(item.before), str(self._look(item.path) or "something behind a link"))
+        except _DISTURBED_ERRORS:
+            self._leave_alone(item.path, str(item.before), str(self._inspect(item.path) or "something behind a link"))
 
     def _may_replace(self, item: UndoItem) -> bool:
-        found = self._root.look(item.path)
-        if item.before is not None and item.before.is_met_by(found.leaf):
+        """Return True if the path has nothing, or what the transaction put there; another program's file is kept."""
+        found = self._root.inspect(item.path)
+        if item.before is not None and item.before.is_matched_by(found.entry):
             return False
-        is_ours = item.after is not None and item.after.is_met_by(found.leaf)
-        is_nothing = found.leaf is None and not found.is_other
+        is_ours = item.after is not None and item.after.is_matched_by(found.entry)
+        is_nothing = found.entry is None and not found.is_other
         if not is_ours and not is_nothing:
-            self._leave(item.path, str(item.after or "nothing"), str(found))
+            self._leave_alone(item.path, str(item.after or "nothing"), str(found))
         return is_ours or is_nothing
 
-    def _look(self, path: str) -> FoundEntry | None:
+    def _inspect(self, path: str) -> FoundEntry | None:
+        """Return what is at a path; None if a link is on the way to it."""
         with suppress(EscapesRoot):
-            return self._root.look(path)
+            return self._root.inspect(path)
         return None
 
-    def _leave(self, path: str, expected: str, found: str) -> None:
+    def _leave_alone(self, path: str, expected: str, found: str) -> None:
+        """Note a path that is not restored; the first reason for it counts."""
         self._left.setdefault(path, Mismatch(path, expected, found))
 
 
 Modes = tuple[tuple[bytes, int], ...]
-"""Directories, and the permissions that are theirs."""
+"""Directories with their permissions."""
 
 
-def loosen(root: Root, modes: Modes) -> None:
-    """Have directories writable for a time: the highest first, so that there is a way to the others."""
+def make_writable(root: Root, modes: Modes) -> None:
+    """Give the owner all permissions on directories for a time: the highest first, so that the others are reachable."""
     for raw, mode in modes:
         path = os.fsdecode(raw)
         with suppress(FileNotFoundError, NotADirectoryError, EscapesRoot), root.directory(path) as descriptor:
             _set_mode(descriptor, mode | stat.S_IRWXU, path)
 
 
-def tighten(root: Root, modes: Modes) -> None:
-    """Give directories that are still there their own permissions: the lowest first, while there is a way to them."""
+def restore_modes(root: Root, modes: Modes) -> None:
+    """Give directories that still exist their own permissions: the lowest first, while they are reachable."""
     for raw, mode in modes:
         path = os.fsdecode(raw)
         with suppress(FileNotFoundError, NotADirectoryError, EscapesRoot), root.readable(path) as descriptor:
@@ -145,6 +156,7 @@ def tighten(root: Root, modes: Modes) -> None:
 
 
 def _set_mode(descriptor: int, mode: int, path: str) -> bool:
+    """Set a directory's permissions; return False if it has them already."""
     if stat.S_IMODE(os.fstat(descriptor).st_mode) == mode:
         return False
     syscalls.chmod(descriptor, mode, path or ".")
@@ -152,7 +164,7 @@ def _set_mode(descriptor: int, mode: int, path: str) -> bool:
 
 
 def sync_all(root: Root, log: UndoLog) -> None:
-    """Every directory in which a name came, went or was replaced, as far as it is still there."""
+    """Sync every directory in which a name was created, removed or replaced, if it still exists."""
     for path in log.touched:
         with suppress(FileNotFoundError, NotADirectoryError, EscapesRoot), root.readable(path) as descriptor:
             syscalls.sync(descriptor, path or ".")

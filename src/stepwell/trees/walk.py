@@ -1,8 +1,9 @@
-"""A walk through a tree: every leaf, by what the kernel knows of it, without reading one.
+"""Walk through a tree and return the status of every entry, without reading a content.
 
-Each repository below the root, the root's own or one inside it, says what it ignores; where there is none, names do. A
-directory in which everything is ignored is no leaf, though something is in it: it is *veiled*. What can be no part of a
-tree, as pipes and sockets, is passed over.
+Each git repository below the root, the root's own or one inside it, decides what is ignored in it. Outside of
+repositories, names of generated files decide (see `ignore`). Pipes, sockets and devices are passed over, because they
+cannot be part of a tree. A directory whose whole content is ignored is not an empty directory, and so no entry; it is
+listed as *fully ignored* instead, so that a capture can tell it from one that was removed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ _KINDS: Final = frozenset({stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR})
 
 
 class EntryStatus(Struct, frozen=True, gc=False):
-    """A leaf as the kernel knows it. Who changes a file changes this, unless it happens within one tick of a clock."""
+    """The status of an entry, as the kernel gives it.
+
+    A program that changes a file changes this, too, unless both happen within one tick of the file system's clock.
+    """
 
     mode: int
     size: int
@@ -34,29 +38,40 @@ class EntryStatus(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, status: os.stat_result) -> EntryStatus:
+        """Return the part of a `stat` result that is compared."""
         mode = normal_mode(status.st_mode)
         return cls(mode, status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
 
 
-class Walked(Struct, frozen=True):
-    """What there is below a root."""
+class WalkResult(Struct, frozen=True):
+    """The outcome of a walk, by path.
 
-    leaves: dict[str, EntryStatus]
-    ignored: set[str]  # whole directories by their own name
-    veiled: set[str]
+    `ignored` has whole directories by their own path, not what is in them. `fully_ignored` are directories that exist
+    and have ignored content only.
+    """
+
+    entries: dict[str, EntryStatus]
+    ignored: set[str]
+    fully_ignored: set[str]
 
 
-def walk(root: Root, also: Iterable[str] = ()) -> Walked:
-    """Every leaf; also those that are named, though they may be ignored by now."""
-    found = _Walk(root).run()
+def walk(root: Root, also: Iterable[str] = ()) -> WalkResult:
+    """Return every entry below a root that is not ignored, and those of the paths `also`, even if they are ignored.
+
+    Raises `InvalidArgument` if there are more than `limits.TREE_ENTRIES_MAX`.
+    """
+    found = _TreeWalk(root).run()
     for path in also:
-        if path not in found.leaves and (status := _status(root, path)):
-            found.leaves[path] = status
+        if path not in found.entries and (status := _status(root, path)):
+            found.entries[path] = status
     return found
 
 
 def _status(root: Root, path: str) -> EntryStatus | None:
-    """Of a leaf that the walk did not come to; a directory would be there, or be none any more."""
+    """Return the status of a file or link that the walk did not list; None if there is none.
+
+    Empty directories need no second look: the walk lists them unless they are ignored or gone.
+    """
     try:
         with root.place(path) as place:
             status = os.lstat(place.name, dir_fd=place.directory)
@@ -65,63 +80,67 @@ def _status(root: Root, path: str) -> EntryStatus | None:
     return EntryStatus.of(status) if stat.S_IFMT(status.st_mode) in _KINDS - {stat.S_IFDIR} else None
 
 
-class _Walk:
+class _TreeWalk:
+    """The state of one walk. It uses a list of directories instead of recursion, because a tree may be deep."""
+
     def __init__(self, root: Root) -> None:
         self._root = root
-        self._found = Walked({}, set(), set())
-        self._governed: set[str] = set()  # directories, of which git says what it ignores in them
+        self._found = WalkResult({}, set(), set())
+        self._git_directories: set[str] = set()  # directories in a repository, where git's rules apply
 
-    def run(self) -> Walked:
-        waiting = [""]
-        while waiting:
-            waiting += self._enter(waiting.pop())
+    def run(self) -> WalkResult:
+        pending = [""]
+        while pending:
+            pending += self._visit(pending.pop())
         return self._found
 
-    def _enter(self, path: str) -> list[str]:
-        """Note what is in a directory; those in it that are to be entered."""
+    def _visit(self, path: str) -> list[str]:
+        """Note the entries of a directory, and return its subdirectories that are not ignored."""
         with self._root.readable(path) as descriptor:
-            with os.scandir(descriptor) as entries:
-                listed = sorted(entries, key=lambda entry: entry.name)
+            with os.scandir(descriptor) as scanned:
+                listed = sorted(scanned, key=lambda entry: entry.name)
                 statuses = {entry.name: entry.stat(follow_symlinks=False) for entry in listed}
             self._ask_git(path, descriptor, {*statuses})
-        if path and path not in self._governed and ignore.is_marked([*statuses]):
+        if path and path not in self._git_directories and ignore.is_marked_generated([*statuses]):
             self._found.ignored.add(path)
             return []
         prefix = f"{path}/" if path else ""
-        taken = {
+        accepted = {
             prefix + name: status
             for name, status in statuses.items()
             if stat.S_IFMT(status.st_mode) in _KINDS and not self._is_ignored(path, prefix + name, name, status.st_mode)
         }
-        directories = [each for each, status in taken.items() if stat.S_ISDIR(status.st_mode)]
-        self._found.leaves.update(
-            (each, EntryStatus.of(status)) for each, status in taken.items() if not stat.S_ISDIR(status.st_mode)
+        directories = [each for each, status in accepted.items() if stat.S_ISDIR(status.st_mode)]
+        self._found.entries.update(
+            (each, EntryStatus.of(status)) for each, status in accepted.items() if not stat.S_ISDIR(status.st_mode)
         )
         if path and not statuses:
-            self._found.leaves[path] = EntryStatus(stat.S_IFDIR, 0, 0, 0, 0)
-        elif path and not taken:
-            self._found.veiled.add(path)
-        if len(self._found.leaves) > limits.TREE_LEAVES_MAX:
+            self._found.entries[path] = EntryStatus(stat.S_IFDIR, 0, 0, 0, 0)
+        elif path and not accepted:
+            self._found.fully_ignored.add(path)
+        if len(self._found.entries) > limits.TREE_ENTRIES_MAX:
             raise InvalidArgument(
-                f"{self._root.path!r} has more than {limits.TREE_LEAVES_MAX} files: have git ignore what is not yours, "
-                "or take a part of it"
+                f"{self._root.path!r} has more than {limits.TREE_ENTRIES_MAX} files: have git ignore what is not "
+                "yours, or take a part of it"
             )
-        if path in self._governed:
-            self._governed.update(directories)
+        if path in self._git_directories:
+            self._git_directories.update(directories)
         return directories
 
     def _ask_git(self, path: str, descriptor: int, names: set[str]) -> None:
+        """At the root and at each repository, add what git ignores below it. The root may lie inside a repository."""
         if path and ".git" not in names:
             return
         ignored = ignore.ignored_by_git(descriptor)
         if ignored is not None:
-            self._governed.add(path)
+            self._git_directories.add(path)
             self._found.ignored.update(f"{path}/{name}" if path else name for name in ignored)
 
     def _is_ignored(self, above: str, path: str, name: str, mode: int) -> bool:
+        """Return True if a path is reserved or ignored; a generated file outside of git is noted as ignored."""
         if ignore.is_reserved(name) or path in self._found.ignored:
             return True
-        if above not in self._governed and ignore.is_made(name, is_directory=stat.S_ISDIR(mode)):
+        if above not in self._git_directories and ignore.is_generated(name, is_directory=stat.S_ISDIR(mode)):
             self._found.ignored.add(path)
             return True
         return False

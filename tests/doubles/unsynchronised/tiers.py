@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from stepwell.client.api.fragments import StoredFragment, encoded
+from stepwell.client.api.fragments import StoredFragment, body_bytes
 from stepwell.client.session.tokens import counter
 from stepwell.domain.replies import FragmentPlaced, FragmentsMoved, Move, Note, TierMetrics
 from stepwell.domain.tiers.body_refs import Digest
@@ -22,7 +22,7 @@ class _Item:
 
     def __init__(self, fragment: Fragment, used: int) -> None:
         self.fragment = fragment
-        self.body = bytes(encoded(fragment))
+        self.body = bytes(body_bytes(fragment))
         self.tokens = counter().count(self.body) if fragment.tokens is None else fragment.tokens
         self.digest = Digest.of(self.body)
         self.created_at_ms = self.last_accessed_ms = time.time_ns() // 1_000_000

@@ -16,7 +16,7 @@ from stepwell.protocol.messages import (
     SegmentsReleased,
     TransactionRequest,
 )
-from stepwell.transport.frame_socket import Aside
+from stepwell.transport.frame_socket import OnOutOfBand
 from tests.support.programs.history import Operation
 
 history: list[Operation] = []
@@ -26,8 +26,8 @@ history: list[Operation] = []
 class RecordedLink(PooledConnection):
     """Answers come in the order of the requests, so that each belongs to the oldest one without."""
 
-    def __init__(self, address: str, timeout_s: float | None, aside: Aside) -> None:
-        super().__init__(address, timeout_s, aside)
+    def __init__(self, address: str, timeout_s: float | None, on_out_of_band: OnOutOfBand) -> None:
+        super().__init__(address, timeout_s, on_out_of_band)
         self._sent: deque[tuple[int, ClientMessage]] = deque()
 
     def send(self, message: ClientMessage) -> None:

@@ -92,8 +92,8 @@ def watch_and_reconnect(address: str, name: str, directory: str, every: int) -> 
                     report.connections += 1
                     if report.connections % 3 == 0:
                         break
-                    assert watching._standing._connection
-                    watching._standing._connection.interrupt()
+                    assert watching._push._connection
+                    watching._push._connection.interrupt()
             revision = watching.revision
             partly = sum(event.revision > revision for event in report.events[-1_000:])
     _leave(report, directory, name)

@@ -12,7 +12,7 @@ from stepwell import aio
 from stepwell.testing import LocalRuntime
 from stepwell.trees import capture
 from stepwell.trees.root import Root
-from stepwell.trees.walk import Walked, walk
+from stepwell.trees.walk import WalkResult, walk
 from tests.support.client.applicable_plans import AFTER, BEFORE, change_into, executing
 from tests.support.event_loops import run
 from tests.support.trees import build, discard, kept, read
@@ -91,7 +91,7 @@ def test_cancelled_on_the_way_in(
     """What has begun in its thread comes to its end there, and leaves nothing open."""
     begun, goes_on = threading.Event(), threading.Event()
 
-    def slow(root: Root) -> Walked:
+    def slow(root: Root) -> WalkResult:
         begun.set()
         goes_on.wait(10)
         if fails:

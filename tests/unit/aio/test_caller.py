@@ -8,7 +8,7 @@ import pytest
 
 import stepwell as sw
 from stepwell import aio, limits
-from stepwell.client.session.body_reader import BodySource
+from stepwell.client.session.body_reader import BodyReader
 from stepwell.memory.reader.mappings import Mappings
 from stepwell.protocol.handles import Handle
 from tests.support.client.sessions import fragment
@@ -24,13 +24,13 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_what_is_on_a_disk_is_read_in_a_thread(kept: str, project: str, monkeypatch: pytest.MonkeyPatch) -> None:
     readers: list[str] = []
-    proper = BodySource._read
+    proper = BodyReader._read
 
-    def read(source: BodySource, digest: bytes, handle: Handle) -> bytes:
+    def read(source: BodyReader, digest: bytes, handle: Handle) -> bytes:
         readers.append(threading.current_thread().name.partition("_")[0])
         return proper(source, digest, handle)
 
-    monkeypatch.setattr(BodySource, "_read", read)
+    monkeypatch.setattr(BodyReader, "_read", read)
 
     async def main(client: aio.Client) -> None:
         await client.tiers.store(fragment("a", b"cold"), tier=sw.Tier.COLD)
@@ -95,7 +95,7 @@ def test_memory_that_is_let_go_of_is_reported(kept: str, project: str, tmp_path:
 
     async def main(client: aio.Client) -> None:
         await client.tiers.store(fragment("a"))
-        mappings = client.twin.session.channel.mappings
+        mappings = client.blocking_client.session.channel.mappings
         mappings.restore_released([10**6])
         await client.tiers.metrics()
         assert not mappings.has_released

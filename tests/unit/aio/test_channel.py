@@ -73,8 +73,8 @@ def test_cancelled_at_any_moment(
             await asyncio.wait([task])
         found = await client.tiers.get_many([f"{count}-{part}" for count in range(40) for part in "xy"])
         assert all(f"{name[:-2]}-{part}" in found for name in found for part in "xy")
-        assert client._channel._slots._value == limits.REQUESTS_IN_FLIGHT_MAX
-        assert len(client.twin.session.channel.errands) == 0
+        assert client._channel._request_slots._value == limits.REQUESTS_IN_FLIGHT_MAX
+        assert len(client.blocking_client.session.channel.pending_requests) == 0
 
     with_client(main, address, project)
 
@@ -111,8 +111,8 @@ def test_the_storm_finds_an_answer_that_goes_to_somebody_else(
     proper = AsyncConnection._answer
 
     def careless(link: AsyncConnection, message: ManagerMessage | sw.StepwellError) -> None:
-        while len(link._expected) > 1 and link._expected[0].answer.done():
-            expected = link._expected.popleft()
+        while len(link._awaited) > 1 and link._awaited[0].answer.done():
+            expected = link._awaited.popleft()
             if expected.on_end is not None:
                 expected.on_end()
         proper(link, message)
@@ -156,7 +156,7 @@ def test_a_thousand_at_once(stage: Stage) -> None:
                 nonlocal most
                 revisions.append(await store(client, name, name.encode()))
                 assert client._channel._shared
-                most = max(most, len(client._channel._shared._expected))
+                most = max(most, len(client._channel._shared._awaited))
 
             async with asyncio.TaskGroup() as tasks:
                 for name in names:
@@ -227,7 +227,7 @@ def test_once(stage: Stage, cut: Cut, body: bytes) -> None:
 @pytest.mark.parametrize("every", [7, 31])
 def test_many_once(stage: Stage, every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it is cut while many are under way: done twice, a store would meet itself."""
-    monkeypatch.setattr(Channel, "comes_back", lambda _: True)
+    monkeypatch.setattr(Channel, "expects_restart", lambda _: True)
     monkeypatch.setattr(limits, "REQUESTS_IN_FLIGHT_MAX", 5)
     monkeypatch.setattr(limits, "RECONNECT_PAUSE_SECONDS_MAX", 0.001)
 
@@ -293,10 +293,10 @@ def test_session_that_expired() -> None:
 
     async def write(address: str) -> None:
         async with aio.connect(address, projects=["p"]) as client:
-            client.twin.session.leases["plan"] = 1
+            client.blocking_client.session.leases["plan"] = 1
             with pytest.raises(sw.SessionExpired):
                 await store(client, "a")
-            assert not client.twin.session.leases
+            assert not client.blocking_client.session.leases
 
     async def read(address: str) -> None:
         async with aio.connect(address, projects=["p"]) as client:
@@ -380,7 +380,7 @@ def _refuse(*_: object, **__: object) -> None:
 
 def test_full_backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where many wait to be let in already, we come again a bit later, for a while."""
-    monkeypatch.setattr("stepwell.transport.address._BACKLOG", 0)
+    monkeypatch.setattr("stepwell.limits.LISTEN_BACKLOG", 0)
     monkeypatch.setattr(limits, "RECONNECT_SECONDS_MAX", 0.05)
 
     async def main() -> None:

@@ -202,7 +202,7 @@ def test_closing_while_somebody_waits() -> None:
     async def main(address: str) -> None:
         client = await aio.connect(address, projects=["p"])
         waiting = asyncio.create_task(client.tiers.store(fragment()))
-        await until(lambda: client._channel._shared and client._channel._shared._expected)
+        await until(lambda: client._channel._shared and client._channel._shared._awaited)
         await client.aclose()
         with pytest.raises(sw.OutcomeUnknown):
             await waiting
@@ -267,7 +267,7 @@ def test_loop_that_is_gone(address: str, project: str) -> None:
     client = asyncio.run(forget())
     for link in client._channel._open:
         link.close()
-    client.twin.close()
+    client.blocking_client.close()
 
 
 def test_in_a_forked_child(address: str, project: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.aio.connection import AsyncConnection, answered
+from stepwell.aio.connection import AsyncConnection, answer_or_raise
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.messages import (
     AskStatus,
@@ -24,7 +24,7 @@ from stepwell.protocol.messages import (
     WatchLagged,
 )
 from stepwell.transport.address import listen, private_directory
-from stepwell.transport.frame_socket import Wire
+from stepwell.transport.frame_socket import FrameSocket
 from tests.support.event_loops import run, ticks, until
 
 FULL = bytes(8 * limits.MIB)
@@ -62,13 +62,13 @@ def linked() -> Iterator[tuple[AsyncConnection, Peer]]:
             connection, _ = listener.accept()
         with connection:
             yield link, Peer(connection)
-        link.end()
+        link.terminate()
     finally:
         address.unlink()
         directory.rmdir()
 
 
-def ignore(_: Wire, __: object) -> None: ...
+def ignore(_: FrameSocket, __: object) -> None: ...
 
 
 def test_answers_go_to_those_who_asked() -> None:
@@ -76,11 +76,11 @@ def test_answers_go_to_those_who_asked() -> None:
 
     async def main() -> None:
         with linked() as (link, peer):
-            coming = [link.ask(AskStatus(number)) for number in range(3)]
+            coming = [link.send_request(AskStatus(number)) for number in range(3)]
             coming[1].cancel()
             peer.say(*(Response(number, ()) for number in range(3)))
-            assert answered(await coming[0]) == Response(0, ())
-            assert answered(await coming[2]) == Response(2, ())
+            assert answer_or_raise(await coming[0]) == Response(0, ())
+            assert answer_or_raise(await coming[2]) == Response(2, ())
 
     run(main())
 
@@ -90,17 +90,17 @@ def test_what_was_sent_may_have_happened() -> None:
 
     async def main() -> None:
         with linked() as (link, peer):
-            sent = link.ask(AskStatus(1))
+            sent = link.send_request(AskStatus(1))
             link._unsent += FULL
-            half_sent = link.ask(AskStatus(2))
+            half_sent = link.send_request(AskStatus(2))
             await until(lambda: link._sent > 100)
             peer.socket.close()
             with pytest.raises(sw.OutcomeUnknown):
-                answered(await sent)
+                answer_or_raise(await sent)
             with pytest.raises(sw.RuntimeLost, match="not all of the request went"):
-                answered(await half_sent)
+                answer_or_raise(await half_sent)
             with pytest.raises(sw.RuntimeLost):
-                await link.ask(AskStatus(3))
+                await link.send_request(AskStatus(3))
 
     run(main())
 
@@ -113,11 +113,11 @@ def test_last_word() -> None:
             with linked() as (link, peer):
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(link._socket)
-                asked = link.ask(AskStatus(1))
+                asked = link.send_request(AskStatus(1))
                 if is_said:
                     peer.say(Rejected(Refusal(0, "Busy", "later")))
                 peer.socket.shutdown(socket.SHUT_RD)
-                other = link.ask(AskStatus(2))
+                other = link.send_request(AskStatus(2))
                 first = await asked
                 assert isinstance(first, Rejected) if is_said else isinstance(first, sw.OutcomeUnknown)
                 assert isinstance(await other, sw.RuntimeLost)
@@ -131,9 +131,9 @@ def test_peer_that_does_not_read() -> None:
     async def main() -> None:
         with linked() as (link, peer):
             link._unsent += FULL
-            link.tell(AskStatus(0))
-            waiting = asyncio.create_task(link.room())
-            drained = asyncio.create_task(link.drained())
+            link.send(AskStatus(0))
+            waiting = asyncio.create_task(link.wait_for_room())
+            drained = asyncio.create_task(link.wait_until_sent())
             await ticks(5)
             assert not waiting.done()
             while not waiting.done():
@@ -145,7 +145,7 @@ def test_peer_that_does_not_read() -> None:
             assert not link._unsent
             assert not link._is_writing
             link._unsent += FULL
-            waiting = asyncio.create_task(link.room())
+            waiting = asyncio.create_task(link.wait_for_room())
             await ticks(3)
             peer.socket.close()
             with pytest.raises(sw.RuntimeLost):
@@ -197,13 +197,13 @@ def test_body_that_is_not_wanted_any_more() -> None:
 def test_no_descriptors_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said, to everybody who waits."""
 
-    def short(_: Wire) -> int:
+    def short(_: FrameSocket) -> int:
         raise sw.OutcomeUnknown("no descriptors left", shortage="descriptors")
 
     async def main() -> None:
         with linked() as (link, peer):
-            coming = [link.ask(AskStatus(number)) for number in range(2)]
-            monkeypatch.setattr(Wire, "_receive_some", short)
+            coming = [link.send_request(AskStatus(number)) for number in range(2)]
+            monkeypatch.setattr(FrameSocket, "_receive_some", short)
             peer.say(SegmentsAdded((SegmentInfo(1, 1),)))
             errors = [await each for each in coming]
             assert all(isinstance(error, sw.OutcomeUnknown) and "shortage" in error.details for error in errors)
@@ -217,15 +217,15 @@ def test_told_unasked() -> None:
 
     async def main() -> None:
         with linked() as (link, peer):
-            link.listen()
+            link.accept_pushed()
             peer.say(WatchLagged(1), WatchLagged(2))
-            assert await link.told() == WatchLagged(1)
+            assert await link.receive_pushed() == WatchLagged(1)
             peer.socket.close()
             await until(lambda: link.error)
-            assert await link.told() == WatchLagged(2)
+            assert await link.receive_pushed() == WatchLagged(2)
             with pytest.raises(sw.OutcomeUnknown):
-                await link.told()
-            link.end()
+                await link.receive_pushed()
+            link.terminate()
 
     run(main())
 
@@ -235,7 +235,7 @@ def test_connection_that_was_reset() -> None:
 
     async def main() -> None:
         with linked() as (link, peer):
-            asked = link.ask(AskStatus(1))
+            asked = link.send_request(AskStatus(1))
             peer.socket.shutdown(socket.SHUT_WR)  # and what is unread makes it a reset
             peer.socket.close()
             assert isinstance(await asked, sw.OutcomeUnknown)

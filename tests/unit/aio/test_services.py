@@ -11,7 +11,7 @@ from tests.support.event_loops import with_client
 
 
 def test_children(address: str, project: str) -> None:
-    """Agents work in threads of the client; the rest gives what its blocking twin gives."""
+    """Agents work in threads of the client; the rest gives what its blocking counterpart gives."""
 
     async def main(client: aio.Client) -> None:
         plans = client.plans

@@ -182,11 +182,11 @@ def test_far_behind(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         async with aio.connect(stage.address, projects=["p"]) as client:
             await client.tiers.store_many([fragment(f"{number}") for number in range(100)])
             async with client.watch(since=0) as watch:
-                link = watch._link
+                link = watch._connection
                 assert link
                 await until(lambda: not link._is_reading)
-                assert link._told
-                assert len(link._told) >= 2
+                assert link._pushed
+                assert len(link._pushed) >= 2
                 assert await take(watch, 100) == [f"{number}" for number in range(100)]
             monkeypatch.setattr(limits, "EVENTS_BUFFERED", 5)
             await client.tiers.store_many([fragment(f"{number}") for number in range(20)])
@@ -208,8 +208,8 @@ def test_connection_that_breaks_is_made_again(address: str, project: str) -> Non
         async with client.watch(since=begun) as watch:
             assert await take(watch, 1) == ["b"]
             for name in ("d", "e"):
-                assert watch._link
-                watch._link.interrupt()
+                assert watch._connection
+                watch._connection.interrupt()
                 await store(client, name)
             assert await take(watch, 3) == ["c", "d", "e"]
 
@@ -282,13 +282,13 @@ def test_durable_manager_is_waited_for() -> None:
     async def main(address: str) -> None:
         async with aio.Client(unconnected(address, None)) as client:
             watch = await client.watch()
-            assert watch._link
-            watch._link.interrupt()
+            assert watch._connection
+            watch._connection.interrupt()
             event = await watch.get(timeout_s=10)
             assert event == FIRST
             waiting = asyncio.create_task(watch.get())
-            watch._link.interrupt()
-            await until(lambda: watch._link is None)
+            watch._connection.interrupt()
+            await until(lambda: watch._connection is None)
             await watch.aclose()
             assert await waiting is None
 

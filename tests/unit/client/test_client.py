@@ -227,7 +227,7 @@ def test_closing_without_a_connection_gives_up_the_leases() -> None:
         owner = sw.connect(stage.address)
         plan_id = other.plans.use_action(act(other, "act"), projects=["p"]).plan_id
         owner.plans.start_strategize(plan_id)
-        owner._channel.connections.discard(owner._channel.connections.take_live())
+        owner._channel.connections.discard(owner._channel.connections.acquire_live())
         assert other.plans.get_plan(plan_id).state is sw.PlanState.PROCESSING
         owner.close()
         eventually(lambda: other.plans.get_plan(plan_id).state is sw.PlanState.QUEUED, 5)
@@ -249,9 +249,9 @@ def test_other_manager_at_the_same_address_is_a_lost_runtime(tmp_path: Path) -> 
 
 def test_burst_of_threads_leaves_few_connections(client: sw.Client) -> None:
     """What many calls at once opened is closed again."""
-    taken = [client._channel.connections.take_live() for _ in range(limits.IDLE_CONNECTIONS_MAX + 5)]
+    taken = [client._channel.connections.acquire_live() for _ in range(limits.IDLE_CONNECTIONS_MAX + 5)]
     for connection in taken:
-        client._channel.connections.give_back(connection)
+        client._channel.connections.release(connection)
     assert len(client._channel.connections._idle) == limits.IDLE_CONNECTIONS_MAX
 
 
@@ -261,10 +261,10 @@ def test_closing_while_a_thread_is_calling_gives_up_the_leases() -> None:
         owner = sw.connect(stage.address)
         plan_id = other.plans.use_action(act(other, "act"), projects=["p"]).plan_id
         owner.plans.start_strategize(plan_id)
-        taken = owner._channel.connections.take_live()
+        taken = owner._channel.connections.acquire_live()
         owner.close()
         assert other.plans.get_plan(plan_id).state is sw.PlanState.PROCESSING
-        owner._channel.connections.give_back(taken)
+        owner._channel.connections.release(taken)
         eventually(lambda: other.plans.get_plan(plan_id).state is sw.PlanState.QUEUED, 5)
 
 
@@ -272,7 +272,7 @@ def test_waiting_thread_is_told_that_the_client_closed(runtime: sw.Runtime, monk
     """Nobody waits for a connection that will never be there."""
     monkeypatch.setattr(limits, "CONNECTIONS_PER_CLIENT_MAX", 1)
     client = runtime.client()
-    taken = client._channel.connections.take_live()
+    taken = client._channel.connections.acquire_live()
     told: list[BaseException] = []
 
     def wait() -> None:
@@ -287,7 +287,7 @@ def test_waiting_thread_is_told_that_the_client_closed(runtime: sw.Runtime, monk
     client.close()
     thread.join(10)
     assert "closed" in str(told[0])
-    client._channel.connections.give_back(taken)
+    client._channel.connections.release(taken)
 
 
 def test_wrong_address_is_said_at_once() -> None:

@@ -30,18 +30,18 @@ def polled(monkeypatch: pytest.MonkeyPatch) -> _Polled:
 
 def test_it_looks_until_the_moment_is_over(polled: _Polled) -> None:
     """And no longer."""
-    assert Spin(1.0).look(polled.poll) == []
+    assert Spin(1.0).poll_briefly(polled.poll) == []
     assert polled.looks == 3
 
 
 def test_it_gives_what_it_finds(polled: _Polled) -> None:
     polled.found = ["it"]
-    assert Spin(1.0).look(polled.poll) == ["it"]
+    assert Spin(1.0).poll_briefly(polled.poll) == ["it"]
     assert polled.looks == 1
 
 
 def test_no_moment_is_no_look(polled: _Polled) -> None:
-    assert Spin(0).look(polled.poll) == []
+    assert Spin(0).poll_briefly(polled.poll) == []
     assert polled.looks == 0
 
 
@@ -49,22 +49,22 @@ def test_misses_leave_it_out_ever_longer(polled: _Polled) -> None:
     """After each miss it is left out for twice as many waits, up to a bound; the first hit brings it back."""
     looking = Spin(1.0)
     gaps = []
-    looking.look(polled.poll)
+    looking.poll_briefly(polled.poll)
     for _ in range(8):
         gap, looks = 0, polled.looks
-        while looking.look(polled.poll) == [] and polled.looks == looks:
+        while looking.poll_briefly(polled.poll) == [] and polled.looks == looks:
             gap += 1
         gaps.append(gap)
     assert gaps == [1, 2, 4, 8, 16, 32, 64, 64]
     polled.found = ["it"]
-    while not looking.look(polled.poll):
+    while not looking.poll_briefly(polled.poll):
         pass
     polled.found = []
     looks = polled.looks
-    looking.look(polled.poll)
+    looking.poll_briefly(polled.poll)
     assert polled.looks > looks, "back after the hit"
     looks = polled.looks
-    assert looking.look(polled.poll) == []
+    assert looking.poll_briefly(polled.poll) == []
     assert polled.looks == looks, "left out once, as after a first miss"
-    looking.look(polled.poll)
+    looking.poll_briefly(polled.poll)
     assert polled.looks > looks

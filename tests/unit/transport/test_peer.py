@@ -130,5 +130,5 @@ def test_large_frames_are_for_those_who_said_who_they_are(ends: Ends) -> None:
     ends.peer.read(ends.arrived, 1.0)
     with pytest.raises(ProtocolError):
         ends.peer.next_frame()
-    ends.peer.trust()
+    ends.peer.allow_large_frames()
     assert ends.peer.next_frame() is None

@@ -57,14 +57,14 @@ class Manager:
         self.peer = Peer(ours, now_s=0.0)
         self.sink = sink
         self.frames: list[bytes] = []
-        self._arrived = memoryview(bytearray(limits.RECEIVE_BYTES_PER_TURN))
+        self._receive_buffer = memoryview(bytearray(limits.RECEIVE_BYTES_PER_TURN))
 
     def turn(self, now_s: float = 1.0) -> None:
-        self.peer.read(self._arrived, now_s)
+        self.peer.read(self._receive_buffer, now_s)
         while (payload := self.peer.next_frame()) is not None:
             self.frames.append(bytes(payload))
             if len(self.frames) == 1:
-                self.peer.expect(self.sink, now_s)
+                self.peer.begin_upload(self.sink, now_s)
 
 
 @contextmanager
@@ -173,9 +173,9 @@ def test_one_turn_takes_a_bounded_amount(monkeypatch: pytest.MonkeyPatch, manage
 
 def test_one_upload_at_a_time(manager: Manager, region: Region) -> None:
     """A second sink before the first is complete is a mistake of ours; no frame is given out meanwhile."""
-    manager.peer.expect(region, now_s=1.0)
+    manager.peer.begin_upload(region, now_s=1.0)
     with pytest.raises(AssertionError, match="one upload"):
-        manager.peer.expect(region, now_s=1.0)
+        manager.peer.begin_upload(region, now_s=1.0)
     manager.other.send(BEHIND)
     manager.turn()
     assert (manager.peer.next_frame(), region.at) == (None, len(BEHIND))
@@ -184,7 +184,7 @@ def test_one_upload_at_a_time(manager: Manager, region: Region) -> None:
 
 def test_reading_nothing_in_an_upload_is_no_end(manager: Manager, region: Region) -> None:
     """An upload that pauses stays open, and has not moved."""
-    manager.peer.expect(region, now_s=1.0)
+    manager.peer.begin_upload(region, now_s=1.0)
     manager.turn(now_s=2.0)
     assert manager.peer.is_open
     assert manager.peer.progressed_at_s == 0.0
@@ -193,7 +193,7 @@ def test_reading_nothing_in_an_upload_is_no_end(manager: Manager, region: Region
 
 def test_uploader_that_goes_away_leaves_its_sink(manager: Manager, region: Region) -> None:
     """The end of the stream closes the peer; whoever gave the sink finds it there, incomplete and not in use."""
-    manager.peer.expect(region, now_s=1.0)
+    manager.peer.begin_upload(region, now_s=1.0)
     manager.other.send(b"x" * 99)
     manager.other.close()
     manager.turn()
@@ -207,7 +207,7 @@ def test_uploader_that_goes_away_leaves_its_sink(manager: Manager, region: Regio
 def test_upload_stalls_without_a_byte(manager: Manager, region: Region) -> None:
     """From the grant, or from the last byte that came, it may pause as long as a peer may, and no longer."""
     start, pause = 1_000.0, limits.STALL_SECONDS_MAX
-    manager.peer.expect(region, now_s=start)
+    manager.peer.begin_upload(region, now_s=start)
     assert not manager.peer.is_stalled(start + pause)
     assert manager.peer.is_stalled(start + pause + 1)
     manager.other.send(b"x")
@@ -219,7 +219,7 @@ def test_upload_stalls_without_a_byte(manager: Manager, region: Region) -> None:
 
 def test_upload_has_to_end(manager: Manager, region: Region) -> None:
     """A byte now and then is progress, and yet an upload has an end; once it is complete nothing is owed."""
-    manager.peer.expect(region, now_s=0.0)
+    manager.peer.begin_upload(region, now_s=0.0)
     for second in range(0, int(limits.UPLOAD_SECONDS_MAX) + 1, 10):
         manager.other.send(b"x")
         manager.turn(now_s=float(second))
@@ -238,7 +238,7 @@ def test_upload_that_we_do_not_read_is_not_late(
     """Who has to read its replies first cannot upload meanwhile: its time begins when it has read them."""
     monkeypatch.setattr(limits, "OUTBOX_BYTES_MAX", 50)
     late = limits.UPLOAD_SECONDS_MAX + 1
-    manager.peer.expect(region, now_s=0.0)
+    manager.peer.begin_upload(region, now_s=0.0)
     manager.peer.send(SMALL)
     manager.peer.progressed_at_s = late
     assert (manager.peer.is_full, manager.peer.is_stalled(late)) == (True, False)

@@ -11,9 +11,9 @@ import stepwell as sw
 from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.trees import ignore
-from stepwell.trees.capture import TreeCapture, TreeDifference, with_moves
+from stepwell.trees.capture import TreeCapture, TreeDifference, pair_moves
 from stepwell.trees.entry import DIRECTORY, TreeEntry
-from tests.support.trees import EMPTY_DIRECTORY, FILE, LINK, as_nobody, build, file, leaf, link
+from tests.support.trees import EMPTY_DIRECTORY, FILE, LINK, build, file, leaf, link, without_privileges
 
 
 def git(root: Path, *arguments: str) -> None:
@@ -91,7 +91,7 @@ def test_a_change_that_no_clock_shows(root: Path) -> None:
             opened.write(b"2")
         os.utime(root / "a", ns=(status.st_atime_ns, status.st_mtime_ns))
         held = recording._before["a"]
-        assert not held.is_settled
+        assert not held.is_stable
         assert told(recording) == {"a": "modify"}
 
 
@@ -231,7 +231,7 @@ def test_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(root, {"a": file(b"x" * 10), "b": file(b"x" * 10)})
     with pytest.raises(sw.InvalidArgument, match="more than 15 bytes"), TreeCapture(root, bytes_max=15):
         pass
-    monkeypatch.setattr(limits, "TREE_LEAVES_MAX", 1)
+    monkeypatch.setattr(limits, "TREE_ENTRIES_MAX", 1)
     with pytest.raises(sw.InvalidArgument, match="more than 1 files"), TreeCapture(root):
         pass
 
@@ -268,9 +268,9 @@ def test_what_may_not_be_read(tmp_path: Path) -> None:
         with pytest.raises(sw.TreeFailed, match="cannot be recorded"), TreeCapture(root):
             pass
 
-    as_nobody(root, unknown)
+    without_privileges(root, unknown)
     (root / "d").chmod(0o000)
-    as_nobody(root, refused)
+    without_privileges(root, refused)
     (root / "d").chmod(0o755)
 
 
@@ -278,7 +278,7 @@ def test_a_leaf_that_goes_while_it_is_looked_at(root: Path) -> None:
     build(root, {"a": file(b"1")})
     with TreeCapture(root) as recording:
         status = recording._before["a"].status
-        assert recording._hold("gone", status).content is None
+        assert recording._save("gone", status).content is None
 
 
 class TestMoves:
@@ -291,8 +291,8 @@ class TestMoves:
         return TreeDifference(path, None, leaf(file(body, mode)))
 
     def moves(self, *differences: TreeDifference) -> dict[str, str | None]:
-        found = with_moves(differences)
-        assert found == with_moves(differences[::-1])
+        found = pair_moves(differences)
+        assert found == pair_moves(differences[::-1])
         return {each.path: each.source_path for each in found}
 
     def test_same_content_and_mode(self) -> None:

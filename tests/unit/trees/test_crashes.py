@@ -1,4 +1,4 @@
-"""A process killed before any of its deeds: what is there afterwards is entirely before or entirely after."""
+"""A process killed before any of its steps: what is there afterwards is entirely before or entirely after."""
 
 import errno
 import os
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.trees import recovery
 from tests.support.seeds import seeded
 from tests.support.soak import IS_LONG
 from tests.support.trees import (
@@ -16,14 +15,18 @@ from tests.support.trees import (
     Tree,
     build,
     change,
-    counted,
+    committed,
     file,
+    finalize,
+    finalize_all,
     kept,
     killed_at,
     link,
     random_pair,
     read,
-    settle_all,
+    recorded_steps,
+    recover,
+    undo_committed,
 )
 
 BEFORE: Tree = {
@@ -49,7 +52,7 @@ AFTER: Tree = {
 
 TREES = 1_000 if IS_LONG else 4
 STRIDE = 1 if IS_LONG else 3
-"""Of what is tried: each deed, or one in three of those that are much like the ones beside them."""
+"""Of what is tried: each step, or one in three of those that are much like the ones beside them."""
 
 
 def is_whole(root: Path, before: Tree, after: Tree) -> bool:
@@ -64,13 +67,13 @@ def test_death_at_every_step(root: Path, monkeypatch: pytest.MonkeyPatch, can_li
     """Before `keep` it is undone by the next who comes; after it, it waits to be settled; and both are seen."""
     if not can_link:
         monkeypatch.setattr(os, "link", unlinkable)
-    total = len(counted(lambda: change(build(root, BEFORE), BEFORE, AFTER)))
+    total = len(recorded_steps(lambda: change(build(root, BEFORE), BEFORE, AFTER)))
     assert read(root) == AFTER
     outcomes: list[tuple[bool, bool]] = []
     for number in range(0, total, 1 if can_link else STRIDE):
         build(root, BEFORE)
         assert killed_at(number, lambda: change(root, BEFORE, AFTER))
-        was_done = settle_all(root)
+        was_done = finalize_all(root)
         outcomes.append((was_done, is_whole(root, BEFORE, AFTER)))
     assert outcomes == sorted(outcomes, key=lambda each: each[1]), "once after, never before again"
     assert {(False, False), (True, True), (False, True)} == {*outcomes}
@@ -93,26 +96,26 @@ def test_death_among_read_only_directories(root: Path) -> None:
             (root / path).chmod(mode)
         return root
 
-    deeds = counted(lambda: change(fresh(), before, after))
-    assert [what for deed, what in deeds if deed == "chmod" and what in modes] == ["d", "d/e", "gone", "d/e", "d"]
-    for number in range(len(deeds)):
+    steps = recorded_steps(lambda: change(fresh(), before, after))
+    assert [what for step, what in steps if step == "chmod" and what in modes] == ["d", "d/e", "gone", "d/e", "d"]
+    for number in range(len(steps)):
         fresh()
         assert killed_at(number, lambda: change(root, before, after))
-        settle_all(root)
+        finalize_all(root)
         here = {path: mode for path, mode in modes.items() if (root / path).exists()}
         assert {path: stat.S_IMODE((root / path).stat().st_mode) for path in here} == here
         assert len(here) == (2 if is_whole(root, before, after) else 3)
 
 
 def test_death_during_recovery(root: Path) -> None:
-    """Recovering is interrupted at each of its deeds, again and again on the same tree, and comes to its end."""
-    deeds = counted(lambda: change(build(root, BEFORE), BEFORE, AFTER))
-    kept_at = next(number for number, (deed, what) in enumerate(deeds) if (deed, what) == ("rename", "t-1.done"))
+    """Recovering is interrupted at each of its steps, again and again on the same tree, and comes to its end."""
+    steps = recorded_steps(lambda: change(build(root, BEFORE), BEFORE, AFTER))
+    kept_at = next(number for number, (step, what) in enumerate(steps) if (step, what) == ("rename", "t-1.done"))
     for number in (kept_at, kept_at // 2):
         build(root, BEFORE)
         killed_at(number, lambda: change(root, BEFORE, AFTER))
         at = 0
-        while killed_at(at, lambda: recovery.recover(root)):
+        while killed_at(at, lambda: recover(root)):
             at += 1
         assert at
         assert read(root) == BEFORE
@@ -120,37 +123,37 @@ def test_death_during_recovery(root: Path) -> None:
 
 
 def test_death_at_each_step_of_recovery(root: Path) -> None:
-    """Interrupted once at any deed, the next recovery makes it whole."""
-    deeds = counted(lambda: change(build(root, BEFORE), BEFORE, AFTER))
-    kept_at = deeds.index(("rename", "t-1.done"))
+    """Interrupted once at any step, the next recovery makes it whole."""
+    steps = recorded_steps(lambda: change(build(root, BEFORE), BEFORE, AFTER))
+    kept_at = steps.index(("rename", "t-1.done"))
     at = 0
     while True:
         build(root, BEFORE)
         killed_at(kept_at, lambda: change(root, BEFORE, AFTER))
-        if not killed_at(at, lambda: recovery.recover(root)):
+        if not killed_at(at, lambda: recover(root)):
             break
-        settle_all(root)
+        finalize_all(root)
         assert read(root) == BEFORE
         at += STRIDE
     assert at > 10
 
 
-@pytest.mark.parametrize("end", [recovery.settle, recovery.undo])
+@pytest.mark.parametrize("end", [finalize, undo_committed])
 def test_death_while_a_done_one_is_ended(root: Path, end: Callable[[Path, str], None]) -> None:
     """Settling or undoing a done transaction is begun again by whoever comes next, and never half of it stays."""
-    deeds = counted(lambda: change(build(root, BEFORE), BEFORE, AFTER))
-    kept_at = deeds.index(("rename", "t-1.done"))
+    steps = recorded_steps(lambda: change(build(root, BEFORE), BEFORE, AFTER))
+    kept_at = steps.index(("rename", "t-1.done"))
     at = 0
     while True:
         build(root, BEFORE)
         killed_at(kept_at + 1, lambda: change(root, BEFORE, AFTER))
-        assert recovery.pending(root) == [("t-1", True)]
+        assert committed(root) == ["t-1"]
         if not killed_at(at, lambda: end(root, "t-1")):
             break
-        settle_all(root)
+        finalize_all(root)
         is_whole(root, BEFORE, AFTER)
         at += STRIDE
-    assert read(root) == (BEFORE if end is recovery.undo else AFTER)
+    assert read(root) == (BEFORE if end is undo_committed else AFTER)
 
 
 @pytest.mark.parametrize("seed", range(TREES))
@@ -158,11 +161,11 @@ def test_death_in_random_trees(root: Path, seed: int) -> None:
     """The same for trees and changes of every kind: killed anywhere, and once more while recovering."""
     generator = seeded(seed)
     before, after = random_pair(generator)
-    total = len(counted(lambda: change(build(root, before), before, after)))
+    total = len(recorded_steps(lambda: change(build(root, before), before, after)))
     assert read(root) == after
     for number in sorted(generator.sample(range(total), min(total, 6))):
         build(root, before)
         killed_at(number, lambda: change(root, before, after))
-        killed_at(generator.randrange(20), lambda: recovery.recover(root))
-        settle_all(root)
+        killed_at(generator.randrange(20), lambda: recover(root))
+        finalize_all(root)
         is_whole(root, before, after)

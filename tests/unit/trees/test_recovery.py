@@ -7,9 +7,23 @@ import pytest
 
 import stepwell as sw
 from stepwell.trees import recovery
+from stepwell.trees.lock import RootLock
 from stepwell.trees.transaction import TreeTransaction
 from stepwell.trees.undo_log import UndoLog
-from tests.support.trees import Tree, bodies, build, change, deltas, file, kept, killed_at, link, read
+from tests.support.trees import (
+    Tree,
+    bodies,
+    build,
+    change,
+    committed,
+    deltas,
+    file,
+    kept,
+    killed_at,
+    link,
+    read,
+    recover,
+)
 from tests.unit.trees.test_crashes import AFTER, BEFORE
 
 
@@ -38,7 +52,7 @@ def test_somebody_changed_files_since(root: Path) -> None:
     del expected["directory to file/x"]
     assert read(root) == expected
     assert kept(root) == {"t-1.left"}
-    recovery.recover(root)
+    recover(root)
 
 
 def test_somebody_took_directories_away(root: Path) -> None:
@@ -50,7 +64,7 @@ def test_somebody_took_directories_away(root: Path) -> None:
     (root / "d").rmdir()
     (root / "d").write_bytes(b"theirs")
     with pytest.raises(sw.TreeConflict) as raised:
-        recovery.recover(root)
+        recover(root)
     assert raised.value.details["paths"] == ["d/e", "d/e/f"]
     assert read(root) == {"d": file(b"theirs")}
 
@@ -64,7 +78,7 @@ def test_left_twice(root: Path) -> None:
         assert killed_at(("rename", "t-1.done"), lambda: change(root, before, {"a": file(b"new")}))
         (root / "a").write_bytes(body)
         with pytest.raises(sw.TreeConflict):
-            recovery.recover(root)
+            recover(root)
     assert (read(root), kept(root)) == ({"a": file(b"second")}, {"t-1.left"})
 
 
@@ -74,7 +88,7 @@ def test_backups_that_are_gone(root: Path) -> None:
     for old in (root / ".stepwell/t-1.open").glob("old-*"):
         old.unlink()
     with pytest.raises(sw.TreeConflict) as raised:
-        recovery.recover(root)
+        recover(root)
     paths = raised.value.details["paths"]
     assert isinstance(paths, list)
     assert "changed" in paths
@@ -85,7 +99,7 @@ def test_a_damaged_log(root: Path, data: bytes) -> None:
     """Nothing is touched, by anybody, until somebody has looked."""
     died_before_keeping(root)
     (root / ".stepwell/t-1.open/log").write_bytes(data)
-    for attempt in (recovery.recover, lambda root: change(root, BEFORE, AFTER, "t-2")):
+    for attempt in (recover, lambda root: change(root, BEFORE, AFTER, "t-2")):
         with pytest.raises(sw.StoreDamaged):
             attempt(root)
     assert read(root) == AFTER
@@ -94,48 +108,48 @@ def test_a_damaged_log(root: Path, data: bytes) -> None:
 def test_what_is_of_no_use(root: Path) -> None:
     """What was only staged, or is spent, goes; what is nobody's of ours stays."""
     build(root, {"a": file(b"1")})
-    recovery.recover(root)
+    recover(root)
     for name in ("x.staging", "y.spent", "z.else"):
         (root / ".stepwell" / name).mkdir()
         (root / ".stepwell" / name / "new-0").touch()
-    recovery.recover(root)
+    recover(root)
     assert kept(root) == {"z.else"}
-    assert recovery.pending(root) == []
+    assert committed(root) == []
 
 
-def test_turn(root: Path) -> None:
+def test_under_one_lock(root: Path) -> None:
     """What was left is listed, settled and undone without anybody coming in between."""
     build(root, BEFORE)
     killed_at(("rename", "t-1.spent"), lambda: change(root, BEFORE, AFTER))
-    with recovery.RootLock(root) as turn:
-        with pytest.raises(sw.Busy), recovery.RootLock(root, wait_s=0):
+    with RootLock(root) as lock:
+        with pytest.raises(sw.Busy), RootLock(root, wait_s=0):
             pass
-        turn.recover()
-        assert turn.pending() == [("t-1", True)]
-        turn.undo("t-1")
+        recovery.recover(lock)
+        assert recovery.committed(lock) == ["t-1"]
+        recovery.undo(lock, "t-1")
         assert (read(root), kept(root)) == (BEFORE, set())
-        with TreeTransaction(turn, "t-3", deltas(BEFORE, AFTER), bodies(AFTER)) as transaction:
-            transaction.go()
-            transaction.keep()
-        turn.settle("t-3")
+        with TreeTransaction(lock, "t-3", deltas(BEFORE, AFTER), bodies(AFTER)) as transaction:
+            transaction.apply()
+            transaction.commit()
+        recovery.finalize(lock, "t-3")
     assert (read(root), kept(root)) == (AFTER, set())
 
 
 def test_resumed(root: Path) -> None:
     """One that was done is gone on with, if the tree is still what it left: not touched, settled or undone at will."""
-    for end in ("settle", "undo"):
+    for end in ("finalize", "undo"):
         build(root, BEFORE)
         killed_at(("rename", "t-1.spent"), lambda: change(root, BEFORE, AFTER))
         with TreeTransaction(root, "t-1", deltas(BEFORE, AFTER), bodies(), resumes=True) as transaction:
-            assert not transaction.is_there
+            assert not transaction.is_already_applied
             with pytest.raises(sw.InvalidArgument):
                 transaction.rename("../t")
             transaction.rename("t-2")
             assert kept(root) == {"t-2.done"}
-            transaction.go()
-            transaction.keep()
+            transaction.apply()
+            transaction.commit()
             getattr(transaction, end)()
-        assert (read(root), kept(root)) == (AFTER if end == "settle" else BEFORE, set())
+        assert (read(root), kept(root)) == (AFTER if end == "finalize" else BEFORE, set())
 
 
 def test_not_resumed(root: Path) -> None:
@@ -148,8 +162,8 @@ def test_not_resumed(root: Path) -> None:
     (root / "changed").write_bytes(b"old")
     with TreeTransaction(root, "t-1", deltas(BEFORE, AFTER), bodies(AFTER), resumes=True) as transaction:
         assert read(root) == BEFORE
-        transaction.go()
-        transaction.keep()
+        transaction.apply()
+        transaction.commit()
         transaction.undo()
         assert read(root) == BEFORE
         transaction.undo()

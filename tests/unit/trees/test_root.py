@@ -7,11 +7,10 @@ import pytest
 
 import stepwell as sw
 from stepwell.domain.tiers.body_refs import digest_of
-from stepwell.trees import recovery
 from stepwell.trees.entry import Delta, TreeEntry
 from stepwell.trees.root import Root
 from stepwell.trees.transaction import TreeTransaction
-from tests.support.trees import Tree, before_each_deed, bodies, build, change, deltas, file, kept, link, read
+from tests.support.trees import Tree, before_each_step, bodies, build, change, deltas, file, kept, link, read, recover
 
 ESCAPES = [
     "",
@@ -81,7 +80,7 @@ def test_a_link_that_makes_way(root: Path, outside: Path) -> None:
 
 
 def test_a_component_swapped_during_the_run(root: Path, outside: Path) -> None:
-    """A directory becomes a link between comparing and doing: nothing happens behind it, at any deed."""
+    """A directory becomes a link between comparing and doing: nothing happens behind it, at any step."""
     before: Tree = {"d/a": file(b"1"), "d/b": file(b"2"), "z": file(b"z")}
     after: Tree = {"d/a": file(b"x"), "d/sub/c": file(b"3"), "z": file(b"y")}
     total = 0
@@ -89,7 +88,7 @@ def test_a_component_swapped_during_the_run(root: Path, outside: Path) -> None:
         build(root, before)
         swap = Swap(root / "d", outside, number)
         try:
-            with before_each_deed(swap):
+            with before_each_step(swap):
                 change(root, before, after)
         except (sw.EscapesRoot, sw.TreeConflict, sw.TreeFailed):
             total += 1
@@ -100,13 +99,13 @@ def test_a_component_swapped_during_the_run(root: Path, outside: Path) -> None:
 
 
 class Swap:
-    """Puts a link in the place of a directory, before the deed of a given number."""
+    """Puts a link in the place of a directory, before the step of a given number."""
 
     def __init__(self, directory: Path, outside: Path, number: int) -> None:
         self._directory, self._outside, self._left = directory, outside, number
         self.is_done = False
 
-    def __call__(self, _deed: str, _what: str) -> None:
+    def __call__(self, _step: str, _what: str) -> None:
         self._left -= 1
         if self._left == -1:
             self._directory.rename(self._directory.with_name("moved"))
@@ -121,9 +120,9 @@ def test_a_root_swapped_during_the_run(root: Path, outside: Path) -> None:
     with TreeTransaction(root, "t", deltas(before, {}), bodies(before)) as transaction:
         moved = root.rename(root.with_name("moved"))
         root.symlink_to(outside)
-        transaction.go()
-        transaction.keep()
-        transaction.settle()
+        transaction.apply()
+        transaction.commit()
+        transaction.finalize()
     assert (read(moved), (outside / "secret").read_bytes()) == ({}, b"s")
     root.unlink()
 
@@ -134,7 +133,7 @@ def test_the_area_is_no_link(root: Path, outside: Path) -> None:
     with pytest.raises(sw.EscapesRoot, match="no directory"):
         change(root, {}, {"a": file()})
     with pytest.raises(sw.EscapesRoot, match="no directory"):
-        recovery.recover(root)
+        recover(root)
     assert read(outside) == {"secret": file(b"s"), "sub/x": file(b"x")}
 
 
@@ -143,8 +142,8 @@ def test_what_is_at_a_path(root: Path) -> None:
     build(root, {"a": file(b"1"), "d/x": file(), "e": (0o40000, b""), "l": link(b"a")})
     os.mkfifo(root / "p")
     with Root(root) as opened:
-        found = {path: str(opened.look(path)).split()[:2] for path in ("a", "d", "e", "l", "p", "none", "a/x")}
-        assert [opened.look("d").is_bare, opened.look("e").is_bare] == [False, True]
+        found = {path: str(opened.inspect(path)).split()[:2] for path in ("a", "d", "e", "l", "p", "none", "a/x")}
+        assert [opened.inspect("d").is_empty_directory, opened.inspect("e").is_empty_directory] == [False, True]
         assert opened.kind("a/x/y") == 0
     assert found == {
         "a": ["a", "file"],

@@ -10,24 +10,28 @@ import pytest
 
 import stepwell as sw
 from stepwell.domain.tiers.body_refs import digest_of
-from stepwell.trees import recovery, syscalls
+from stepwell.trees import syscalls
 from stepwell.trees.entry import Delta, TreeEntry
 from stepwell.trees.transaction import TreeTransaction
 from tests.support.trees import (
     EMPTY_DIRECTORY,
     Tree,
     apply,
-    as_nobody,
-    before_each_deed,
+    before_each_step,
     bodies,
     build,
     change,
-    counted,
+    committed,
     deltas,
     file,
+    finalize,
     kept,
     link,
     read,
+    recorded_steps,
+    recover,
+    undo_committed,
+    without_privileges,
 )
 from tests.unit.trees.test_crashes import AFTER, BEFORE
 
@@ -51,7 +55,7 @@ class TestLife:
     def test_leaving_without_keeping_undoes(self, root: Path) -> None:
         build(root, BEFORE)
         with begun(root, BEFORE, AFTER) as transaction:
-            transaction.go()
+            transaction.apply()
             assert read(root) == AFTER
         assert (read(root), kept(root)) == (BEFORE, set())
 
@@ -61,20 +65,20 @@ class TestLife:
             assert read(root) == BEFORE
         assert (read(root), kept(root)) == (BEFORE, set())
 
-    @pytest.mark.parametrize("end, tree", [(recovery.settle, AFTER), (recovery.undo, BEFORE)])
+    @pytest.mark.parametrize("end, tree", [(finalize, AFTER), (undo_committed, BEFORE)])
     def test_what_is_kept_waits_for_a_decision(self, root: Path, end: Callable[[Path, str], None], tree: Tree) -> None:
         """Whoever knows whether it counted settles or undoes it; meanwhile its name is taken."""
         build(root, BEFORE)
         with begun(root, BEFORE, AFTER) as transaction:
-            transaction.go()
-            transaction.keep()
-        assert recovery.pending(root) == [("t-1", True)]
-        with pytest.raises(sw.AlreadyExists, match="settle or undo"), begun(root, AFTER, BEFORE):
+            transaction.apply()
+            transaction.commit()
+        assert committed(root) == ["t-1"]
+        with pytest.raises(sw.AlreadyExists, match="finalize or undo"), begun(root, AFTER, BEFORE):
             pass
-        recovery.recover(root)
+        recover(root)
         assert read(root) == AFTER
         end(root, "t-1")
-        assert (read(root), kept(root), recovery.pending(root)) == (tree, set(), [])
+        assert (read(root), kept(root), committed(root)) == (tree, set(), [])
         with pytest.raises(sw.NotFound):
             end(root, "t-1")
 
@@ -82,15 +86,15 @@ class TestLife:
         """What it leaves in new directories keeps them, and hinders nobody; what it does to files is not kept."""
         build(root, BEFORE)
         with begun(root, BEFORE, AFTER) as transaction:
-            transaction.go()
+            transaction.apply()
             (root / "new/cache").write_bytes(b"c")
         assert (read(root), kept(root)) == (BEFORE | {"new/cache": file(b"c")}, set())
         build(root, BEFORE)
         with pytest.raises(sw.TreeConflict), begun(root, BEFORE, AFTER) as transaction:
-            transaction.go()
+            transaction.apply()
             (root / "changed").write_bytes(b"formatted")
-            with pytest.raises(sw.TreeConflict, match="is not kept") as raised:
-                transaction.keep()
+            with pytest.raises(sw.TreeConflict, match="is not committed") as raised:
+                transaction.commit()
             assert raised.value.details["paths"] == ["changed"]
         assert read(root) == BEFORE | {"changed": file(b"formatted")}
 
@@ -99,7 +103,7 @@ class TestLife:
         build(root, BEFORE)
         earlier = (root / "changed").stat()
         with begun(root, BEFORE, AFTER) as transaction:
-            transaction.go()
+            transaction.apply()
         later = (root / "changed").stat()
         assert (later.st_ino, later.st_mtime_ns, later.st_nlink) == (earlier.st_ino, earlier.st_mtime_ns, 1)
 
@@ -108,22 +112,22 @@ class TestLife:
         build(root, AFTER)
         asked: list[None] = []
         with begun(root, BEFORE, AFTER) as transaction:
-            assert transaction.is_there
-            transaction.go(lambda: asked.append(None))
-            transaction.keep()
-            transaction.settle()
+            assert transaction.is_already_applied
+            transaction.apply(lambda: asked.append(None))
+            transaction.commit()
+            transaction.finalize()
         assert (asked, read(root), kept(root)) == ([None], AFTER, set())
 
     def test_steps_have_an_order(self, root: Path) -> None:
         build(root, BEFORE)
         with begun(root, BEFORE, AFTER) as transaction:
-            with pytest.raises(sw.InvalidArgument, match="nothing to keep"):
-                transaction.keep()
-            with pytest.raises(sw.InvalidArgument, match="nothing to settle"):
-                transaction.settle()
-            transaction.go()
-            with pytest.raises(sw.InvalidArgument, match="goes once"):
-                transaction.go()
+            with pytest.raises(sw.InvalidArgument, match="nothing to commit"):
+                transaction.commit()
+            with pytest.raises(sw.InvalidArgument, match="nothing to finalize"):
+                transaction.finalize()
+            transaction.apply()
+            with pytest.raises(sw.InvalidArgument, match="applied once"):
+                transaction.apply()
         assert read(root) == BEFORE
 
     def test_a_name_is_a_name(self, root: Path) -> None:
@@ -222,13 +226,13 @@ class TestModes:
             Delta("l", TreeEntry(stat.S_IFLNK, digest_of(b"x")), new),
         ]
         with TreeTransaction(root, "t", listed, lambda _: memoryview(b"2")) as transaction:
-            transaction.go()
-            transaction.keep()
-            transaction.settle()
+            transaction.apply()
+            transaction.commit()
+            transaction.finalize()
         assert read(root) == {"a": file(b"2", 0o751), "b": file(b"2"), "l": file(b"2")}
 
     def test_a_leaf_is_one_of_three(self) -> None:
-        with pytest.raises(sw.InvalidArgument, match="a leaf is"):
+        with pytest.raises(sw.InvalidArgument, match="a tree has"):
             Delta("a", None, TreeEntry(stat.S_IFIFO, digest_of(b"")))
 
     def test_read_only_directories(self, tmp_path: Path) -> None:
@@ -241,7 +245,7 @@ class TestModes:
             for path, mode in (("d", 0o555), ("e/f", 0o500), ("e", 0o555)):
                 (root / path).chmod(mode)
             with begun(root, before, after) as transaction:
-                transaction.go()
+                transaction.apply()
                 assert read(root) == after
             assert read(root) == before
             modes = {path: stat.S_IMODE((root / path).stat().st_mode) for path in ("d", "e", "e/f")}
@@ -250,7 +254,7 @@ class TestModes:
             assert (read(root), stat.S_IMODE((root / "d").stat().st_mode)) == (after, 0o555)
             (root / "d").chmod(0o755)
 
-        as_nobody(tmp_path, work)
+        without_privileges(tmp_path, work)
 
     @pytest.mark.skipif(os.getuid() != 0, reason="only the superuser gives files away")
     def test_a_file_stays_whose_it_was(self, root: Path) -> None:
@@ -266,7 +270,7 @@ class Full:
     def __init__(self, fatal: int) -> None:
         self._left = fatal
 
-    def __call__(self, _deed: str, _what: str) -> None:
+    def __call__(self, _step: str, _what: str) -> None:
         self._left -= 1
         if self._left == -1:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -287,10 +291,10 @@ class Lease:
 class TestFaults:
     def test_a_full_disk_at_any_deed(self, root: Path) -> None:
         """Whatever fails, and wherever: a typed error, and the tree is as it was."""
-        deeds = counted(lambda: change(build(root, BEFORE), BEFORE, AFTER))
-        for fatal in range(deeds.index(("rename", "t-1.done")) + 2):
+        steps = recorded_steps(lambda: change(build(root, BEFORE), BEFORE, AFTER))
+        for fatal in range(steps.index(("rename", "t-1.done")) + 2):
             build(root, BEFORE)
-            with before_each_deed(Full(fatal)), pytest.raises(sw.TreeFailed, match="make room"):
+            with before_each_step(Full(fatal)), pytest.raises(sw.TreeFailed, match="make room"):
                 change(root, BEFORE, AFTER)
             assert read(root) == BEFORE
             assert kept(root) == set()
@@ -299,24 +303,24 @@ class TestFaults:
         """What cannot be undone now is undone by the next transaction, and the error says so."""
         build(root, BEFORE)
 
-        def refuse(deed: str, what: str) -> None:
-            if (deed, what) in {("rename", "link"), ("unlink", "no more")}:
+        def refuse(step: str, what: str) -> None:
+            if (step, what) in {("rename", "link"), ("unlink", "no more")}:
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-        with before_each_deed(refuse), pytest.raises(sw.TreeFailed, match="will try again"):
+        with before_each_step(refuse), pytest.raises(sw.TreeFailed, match="will try again"):
             change(root, BEFORE, AFTER)
-        assert recovery.pending(root) == [("t-1", False)]
+        assert kept(root) == {"t-1.open"}
         change(root, BEFORE, AFTER, "t-2")
         assert (read(root), kept(root)) == (AFTER, set())
 
     def test_a_lost_lease_undoes(self, root: Path) -> None:
-        """`check` is asked before each deed in the tree, and what it raises comes out."""
+        """`check` is asked before each step in the tree, and what it raises comes out."""
         build(root, BEFORE)
         allowed = 0
         while True:
             try:
                 with begun(root, BEFORE, AFTER) as transaction:
-                    transaction.go(Lease(allowed).check)
+                    transaction.apply(Lease(allowed).check)
                     break
             except sw.LeaseLost:
                 assert (read(root), kept(root)) == (BEFORE, set())
@@ -338,7 +342,7 @@ class TestFaults:
             with pytest.raises(sw.TreeFailed, match="owner's permissions"), begun(root, {"a": file(b"1", 0)}, {}):
                 pass
 
-        as_nobody(tmp_path / "root", work)
+        without_privileges(tmp_path / "root", work)
         assert kept(tmp_path / "root") == set()
 
     @pytest.mark.parametrize("code", [errno.EPERM, errno.EMLINK])
@@ -351,7 +355,7 @@ class TestFaults:
         monkeypatch.setattr(os, "link", refuse)
         build(root, BEFORE)
         with begun(root, BEFORE, AFTER) as transaction:
-            transaction.go()
+            transaction.apply()
             assert read(root) == AFTER
         assert read(root) == BEFORE
         change(root, BEFORE, AFTER)
@@ -376,16 +380,16 @@ class TestOthers:
 
     @staticmethod
     def disturbed(
-        root: Path, at: tuple[str, str], deed: Callable[[], object], left: set[str] | None = None
+        root: Path, at: tuple[str, str], step: Callable[[], object], left: set[str] | None = None
     ) -> sw.TreeConflict:
-        pending = [deed]
+        pending = [step]
 
         def hook(name: str, what: str) -> None:
             if (name, what) == at and pending:
                 pending.pop()()
 
         build(root, BEFORE)
-        with before_each_deed(hook), pytest.raises(sw.TreeConflict) as raised:
+        with before_each_step(hook), pytest.raises(sw.TreeConflict) as raised:
             change(root, BEFORE, AFTER)
         assert not pending, "it was never the moment"
         assert kept(root) == (left or set())
@@ -414,7 +418,7 @@ class TestOthers:
                 os.write(opened[0], b"theirs")
                 os.close(opened.pop())
 
-        with before_each_deed(hook), pytest.raises(sw.TreeConflict, match="put back"):
+        with before_each_step(hook), pytest.raises(sw.TreeConflict, match="put back"):
             change(root, BEFORE, AFTER)
         assert read(root) == BEFORE | {"changed": file(b"theirs")}
 
@@ -440,7 +444,7 @@ class TestOthers:
             if (name, what) == ("sync", ".") and pending:
                 pending.pop()()
 
-        with before_each_deed(hook), pytest.raises(sw.TreeConflict, match="left alone") as raised:
+        with before_each_step(hook), pytest.raises(sw.TreeConflict, match="left alone") as raised:
             change(root, BEFORE, AFTER)
         assert raised.value.details["paths"] == ["changed"]
         assert read(root) == BEFORE | {"changed": file(b"theirs")}
@@ -451,31 +455,31 @@ class TestOthers:
 
 def test_what_is_on_disk_before_what(root: Path) -> None:
     """The order that a loss of power relies on, as the module says it."""
-    deeds = counted(lambda: change(build(root, BEFORE), BEFORE, AFTER))
-    at = {deed: number for number, deed in enumerate(deeds)}
+    steps = recorded_steps(lambda: change(build(root, BEFORE), BEFORE, AFTER))
+    at = {step: number for number, step in enumerate(steps)}
     staged = [
-        number for (deed, what), number in at.items() if deed == "sync" and what.startswith("new-") and what != "new-*"
+        number for (step, what), number in at.items() if step == "sync" and what.startswith("new-") and what != "new-*"
     ]
     in_tree = [
         number
-        for number, (deed, what) in enumerate(deeds)
-        if deed in {"unlink", "rmdir", "mkdir", "link", "rename"}
+        for number, (step, what) in enumerate(steps)
+        if step in {"unlink", "rmdir", "mkdir", "link", "rename"}
         and not what.startswith((".stepwell", ".gitignore", "t-1.", "new-", "old-", "log"))
     ]
-    backups = [number for (deed, what), number in at.items() if deed == "link" and what.startswith("old-")]
-    old_synced = deeds.index(("sync", "old-*"))
+    backups = [number for (step, what), number in at.items() if step == "link" and what.startswith("old-")]
+    old_synced = steps.index(("sync", "old-*"))
     opened, done = at["rename", "t-1.open"], at["rename", "t-1.done"]
     assert len(staged) == sum(1 for each in deltas(BEFORE, AFTER) if each.after and each.after.kind == stat.S_IFREG)
     assert max(staged) < at["sync", "log"] < at["sync", "new-*"] < opened
-    assert deeds[opened + 1] == ("sync", ".stepwell")
+    assert steps[opened + 1] == ("sync", ".stepwell")
     assert opened + 1 < min(backups)
     assert max(backups) < old_synced < min(in_tree)
     touched = {".", "file to directory", "file to directory/a", "new", "new/empty", "empty"}
-    synced = {what: number for number, (deed, what) in enumerate(deeds) if deed == "sync" and number > max(in_tree)}
+    synced = {what: number for number, (step, what) in enumerate(steps) if step == "sync" and number > max(in_tree)}
     assert touched <= synced.keys()
     assert max(synced[what] for what in touched) < done
-    assert deeds[done + 1] == ("sync", ".stepwell")
-    assert deeds[done + 2 : done + 4] == [("rename", "t-1.spent"), ("sync", ".stepwell")]
+    assert steps[done + 1] == ("sync", ".stepwell")
+    assert steps[done + 2 : done + 4] == [("rename", "t-1.spent"), ("sync", ".stepwell")]
 
 
 def test_nothing_changes_a_tree_but_through_the_seam() -> None:
@@ -497,7 +501,7 @@ def test_nothing_changes_a_tree_but_through_the_seam() -> None:
     found = [
         f"{path.name}: os.{name}"
         for path in package.glob("*.py")
-        if path.name != "steps.py"
+        if path.name != "syscalls.py"
         for name in changing
         if f"os.{name}(" in path.read_text()
     ]

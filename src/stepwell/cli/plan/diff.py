@@ -16,9 +16,9 @@ from stepwell.cli.common.subcommand import Subcommand
 from stepwell.cli.plan.diffstat import FileStat, file_stats
 from stepwell.cli.plan.format import count_text
 from stepwell.cli.plan.resolve import add_plan, find_plan
+from stepwell.client.api.entry_diff import entry_diff
 from stepwell.client.client import connect
 from stepwell.client.execution import PlanExecutionContext
-from stepwell.client.workflows.entry_diff import entry_diff
 from stepwell.domain.changesets.model import EntryRow
 from stepwell.domain.patterns import glob_matcher
 from stepwell.errors import NotFound

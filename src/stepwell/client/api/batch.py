@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from stepwell import limits
-from stepwell.client.api.calls import Call, Pending
+from stepwell.client.api.changesets import BufferedChangesets, ChangesetCalls
 from stepwell.client.api.plans import BufferedPlans
 from stepwell.client.api.tiers import BufferedTiers
-from stepwell.client.execution import BufferedExecution, ChangesetCalls
+from stepwell.client.session.calls import Call, Pending
 from stepwell.client.session.session import Session
 from stepwell.domain.commands import Write
 from stepwell.errors import InvalidArgument, OutcomeUnknown, StepwellError
@@ -30,9 +30,9 @@ class CommandBuffer:
         self.tiers = BufferedTiers(session, self)
         self.plans = BufferedPlans(session, self)
 
-    def execution(self, context: ChangesetCalls) -> BufferedExecution:
+    def execution(self, context: ChangesetCalls) -> BufferedChangesets:
         """An execution context, inside this bundle."""
-        return BufferedExecution(self._session, self, context)
+        return BufferedChangesets(self._session, self, context)
 
     def enlist(self, call: Call[R]) -> Pending[R]:
         """Take a call; its result is there when the block has ended."""
@@ -48,32 +48,32 @@ class CommandBuffer:
     def __len__(self) -> int:
         return len(self._calls)
 
-    def is_sent(self, failure: BaseException | None) -> bool:
+    def close_for_sending(self, failure: BaseException | None) -> bool:
         """The block has ended, well or not: whether there is anything to send."""
         self._is_over = True
         if failure is None and self._calls:
             return True
-        self._settle_all(InvalidArgument("this was never sent: the `with` block ended in an exception"))
+        self._fail_all(InvalidArgument("this was never sent: the `with` block ended in an exception"))
         return False
 
     @contextmanager
-    def sending(self) -> Generator[list[tuple[object, int]]]:
+    def outcomes_set_on_exit(self) -> Generator[list[tuple[object, int]]]:
         """Around the sending: the outcomes go in the list, and from there to whoever asks for them."""
         outcomes: list[tuple[object, int]] = []
         try:
             yield outcomes
         except StepwellError as failure:
-            self._settle_all(failure)
+            self._fail_all(failure)
             raise
         except BaseException:
-            self._settle_all(OutcomeUnknown("sending was interrupted: it may have taken effect"))
+            self._fail_all(OutcomeUnknown("sending was interrupted: it may have taken effect"))
             raise
         for pending, (outcome, revision) in zip(self._pending, outcomes, strict=True):
-            pending.settle(outcome, revision)
+            pending.set_outcome(outcome, revision)
 
-    def _settle_all(self, failure: StepwellError) -> None:
+    def _fail_all(self, failure: StepwellError) -> None:
         for pending in self._pending:
-            pending.settle(failure)
+            pending.set_outcome(failure)
 
 
 class WriteBuffer(CommandBuffer):
@@ -94,8 +94,8 @@ class BufferedCalls(CommandBuffer):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self.is_sent(error):
-            with self.sending() as outcomes:
+        if self.close_for_sending(error):
+            with self.outcomes_set_on_exit() as outcomes:
                 outcomes.extend(self._send())
 
     def _send(self) -> Sequence[tuple[object, int]]:

@@ -71,7 +71,7 @@ class HeldFragment(Struct, frozen=True, dict=True):
 
     @property
     def created_at(self) -> datetime:
-        return _moment(self.row.created_at_ms)
+        return _utc_time(self.row.created_at_ms)
 
     def _read(self) -> memoryview:
         raise NotImplementedError
@@ -99,7 +99,7 @@ class StoredFragment(HeldFragment, frozen=True):
 
     @property
     def last_accessed(self) -> datetime:
-        return _moment(self.last_accessed_ms)
+        return _utc_time(self.last_accessed_ms)
 
 
 class ViewedFragment(HeldFragment, frozen=True):
@@ -111,7 +111,7 @@ class ViewedFragment(HeldFragment, frozen=True):
         return self.read(self.row.digest, self.handle)
 
 
-def encoded(fragment: Fragment) -> bytes | memoryview:
+def body_bytes(fragment: Fragment) -> bytes | memoryview:
     """The bytes of a fragment's body, not copied if that can be helped."""
     match fragment.body:
         case str() as text:
@@ -122,5 +122,5 @@ def encoded(fragment: Fragment) -> bytes | memoryview:
             return body
 
 
-def _moment(at_ms: int) -> datetime:
+def _utc_time(at_ms: int) -> datetime:
     return datetime.fromtimestamp(at_ms / 1000, UTC)

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from ulid import ULID
 
 from stepwell import limits
-from stepwell.client.api.calls import BlockingService, BufferedService, Call, method
-from stepwell.client.api.plan_leases import links_of, plan_of
+from stepwell.client.api.plan_leases import plan_of, project_links
+from stepwell.client.api.service import BlockingService, BufferedService, method
 from stepwell.client.api.subplans import SubplanCalls
+from stepwell.client.session.calls import Call
 from stepwell.domain.checks import require_instance
 from stepwell.domain.plans.commands import (
     AdvancePlan,
@@ -99,7 +100,7 @@ class PlanCalls(SubplanCalls):
     @method
     def list_actions(self, *, limit: int = 100, cursor: str | None = None) -> Call[ActionPage]:
         """A page of actions in order of name."""
-        return Call(ListActions(limit, cursor), lambda answered: answered.reply)
+        return Call(ListActions(limit, cursor))
 
     @method
     def archive_action(self, name: str) -> Call[Action]:
@@ -120,7 +121,7 @@ class PlanCalls(SubplanCalls):
         command = UseAction(
             plan_id=str(ULID()),
             action_name=name,
-            project_links=links_of(projects),
+            project_links=project_links(projects),
             arguments=dict(arguments or {}),
             invariants=tuple(invariants),
             validations=tuple(validations),
@@ -145,42 +146,46 @@ class PlanCalls(SubplanCalls):
     ) -> Call[PlanPage]:
         """A page of plans in order of id, which is the order of time."""
         command = ListPlans(phase, state, parent_plan_id, limit, cursor, rolled_back)
-        return Call(command, lambda answered: answered.reply)
+        return Call(command)
 
     @method
     def start_strategize(
         self, plan_id: str, *, lease_ms: int = limits.LEASE_MS, expected_version: int | None = None
     ) -> Call[Plan]:
         """Take the lease on a queued plan; of all who call, one wins. This client remembers it."""
-        return self._start(StartPhase(plan_id, Phase.STRATEGIZE, lease_ms, expected_version))
+        return self._leasing_call(StartPhase(plan_id, Phase.STRATEGIZE, lease_ms, expected_version))
 
     @method
     def start_execute(
         self, plan_id: str, *, lease_ms: int = limits.LEASE_MS, expected_version: int | None = None
     ) -> Call[Plan]:
         """Take the lease on a plan that is queued for execution."""
-        return self._start(StartPhase(plan_id, Phase.EXECUTE, lease_ms, expected_version))
+        return self._leasing_call(StartPhase(plan_id, Phase.EXECUTE, lease_ms, expected_version))
 
     @method
     def start_apply(
         self, plan_id: str, *, lease_ms: int = limits.LEASE_MS, expected_version: int | None = None
     ) -> Call[Plan]:
         """Take the lease on a plan that is queued to be applied."""
-        return self._start(StartPhase(plan_id, Phase.APPLY, lease_ms, expected_version))
+        return self._leasing_call(StartPhase(plan_id, Phase.APPLY, lease_ms, expected_version))
 
     @method
     def complete_strategize(
         self, plan_id: str, *, lease: int | None = None, expected_version: int | None = None
     ) -> Call[Plan]:
         """Strategize is done; `execute_plan` queues what comes next."""
-        return self._finish(CompletePhase(plan_id, Phase.STRATEGIZE, self._lease(plan_id, lease), expected_version))
+        return self._releasing_call(
+            CompletePhase(plan_id, Phase.STRATEGIZE, self._lease_token(plan_id, lease), expected_version)
+        )
 
     @method
     def complete_execute(
         self, plan_id: str, *, lease: int | None = None, expected_version: int | None = None
     ) -> Call[Plan]:
         """Execute is done: children finished, changesets closed."""
-        return self._finish(CompletePhase(plan_id, Phase.EXECUTE, self._lease(plan_id, lease), expected_version))
+        return self._releasing_call(
+            CompletePhase(plan_id, Phase.EXECUTE, self._lease_token(plan_id, lease), expected_version)
+        )
 
     @method
     def complete_apply(
@@ -199,13 +204,13 @@ class PlanCalls(SubplanCalls):
         """
         command = CompleteApply(
             plan_id=plan_id,
-            lease=self._lease(plan_id, lease),
-            proof=_proven(proof),
+            lease=self._lease_token(plan_id, lease),
+            proof=_raw_digests(proof),
             expected_version=expected_version,
             validations=tuple(validations),
             root=root,
         )
-        return self._finish(command)
+        return self._releasing_call(command)
 
     @method
     def constrain_apply(
@@ -218,8 +223,8 @@ class PlanCalls(SubplanCalls):
         expected_version: int | None = None,
     ) -> Call[Plan]:
         """A required validation failed, and nothing of the plan is in the tree."""
-        token = self._lease(plan_id, lease)
-        return self._finish(ConstrainApply(plan_id, token, reason, expected_version, tuple(validations)))
+        token = self._lease_token(plan_id, lease)
+        return self._releasing_call(ConstrainApply(plan_id, token, reason, expected_version, tuple(validations)))
 
     @method
     def roll_back(
@@ -234,7 +239,7 @@ class PlanCalls(SubplanCalls):
 
         It needs no lease: nobody works on an applied plan. A second call changes nothing, and gives the same.
         """
-        return Call(RollBackPlan(plan_id, reason, _proven(proof), expected_version), plan_of)
+        return Call(RollBackPlan(plan_id, reason, _raw_digests(proof), expected_version), plan_of)
 
     @method
     def fail_strategize(
@@ -270,7 +275,7 @@ class PlanCalls(SubplanCalls):
     @method
     def renew_lease(self, plan_id: str, *, lease: int | None = None, lease_ms: int = limits.LEASE_MS) -> Call[Plan]:
         """Keep a held lease for longer."""
-        return Call(RenewLease(plan_id, self._lease(plan_id, lease), lease_ms), plan_of)
+        return Call(RenewLease(plan_id, self._lease_token(plan_id, lease), lease_ms), plan_of)
 
     @method
     def retry_plan(self, plan_id: str, *, expected_version: int | None = None) -> Call[Plan]:
@@ -280,12 +285,12 @@ class PlanCalls(SubplanCalls):
     @method
     def revert_plan(self, plan_id: str, reason: str, *, expected_version: int | None = None) -> Call[Plan]:
         """Back to strategize, at most three times."""
-        return self._finish(RevertPlan(plan_id, reason, expected_version))
+        return self._releasing_call(RevertPlan(plan_id, reason, expected_version))
 
     @method
     def cancel_plan(self, plan_id: str, reason: str = "", *, expected_version: int | None = None) -> Call[Plan]:
         """End a plan and everybody below it, for good. What it changed stays readable."""
-        return self._finish(CancelPlan(plan_id, reason, expected_version))
+        return self._releasing_call(CancelPlan(plan_id, reason, expected_version))
 
     @method
     def record_decision(
@@ -303,7 +308,7 @@ class PlanCalls(SubplanCalls):
         command = RecordDecision(
             plan_id=plan_id,
             decision_id=str(ULID()),
-            lease=self._lease(plan_id, lease),
+            lease=self._lease_token(plan_id, lease),
             question=question,
             choice=choice,
             rationale=rationale,
@@ -315,13 +320,15 @@ class PlanCalls(SubplanCalls):
     @method
     def list_decisions(self, plan_id: str, *, limit: int = 100, cursor: str | None = None) -> Call[DecisionPage]:
         """A page of a plan's decisions, superseded ones included."""
-        return Call(ListDecisions(plan_id, limit, cursor), lambda answered: answered.reply)
+        return Call(ListDecisions(plan_id, limit, cursor))
 
     def _fail(
         self, plan_id: str, phase: Phase, error: str, lease: int | None, expected_version: int | None
     ) -> Call[Plan]:
         reason = str(error)[: limits.ERROR_CHARS_MAX]
-        return self._finish(FailPhase(plan_id, phase, self._lease(plan_id, lease), reason, expected_version))
+        return self._releasing_call(
+            FailPhase(plan_id, phase, self._lease_token(plan_id, lease), reason, expected_version)
+        )
 
 
 class BufferedPlans(PlanCalls, BufferedService):
@@ -332,7 +339,7 @@ class PlanApi(PlanCalls, BlockingService):
     """Plans, answered at once: all that other parts of the client ask of them."""
 
 
-def _proven(proof: Mapping[str, Digest | None]) -> dict[str, bytes | None]:
+def _raw_digests(proof: Mapping[str, Digest | None]) -> dict[str, bytes | None]:
     for digest in proof.values():
         require_instance(digest, (Digest, type(None)), "a proof has the Digest found at each path, or None")
     return {path: digest.value if digest else None for path, digest in proof.items()}

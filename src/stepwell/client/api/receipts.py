@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepwell import limits
-from stepwell.client.api.calls import Answered, BlockingService, Call, NoEviction, Service, method
+from stepwell.client.api.service import BlockingService, Service, method
+from stepwell.client.session.calls import Answered, Call, NoEviction
 from stepwell.domain.checks import require_instance
 from stepwell.domain.receipts.commands import GetReceipt, ListReceipts, StoreReceipt
 from stepwell.domain.receipts.model import check_size
@@ -45,7 +46,7 @@ class ReceiptCalls(Service):
     @method
     def list(self, *, limit: int = 100, cursor: str | None = None) -> Call[ReceiptPage]:
         """A page of receipts, the newest first, without their bytes."""
-        return Call(ListReceipts(limit, cursor), lambda answered: answered.reply)
+        return Call(ListReceipts(limit, cursor))
 
     def _read(self, answered: Answered[ReceiptFound]) -> bytes:
         digest = answered.reply.receipt.digest

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from stepwell import limits
-from stepwell.client.api.calls import Call
 from stepwell.client.api.views import View, Views
+from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.client.session.task_futures import OnProgress, TaskFuture, TaskFutures, new_task_id
 from stepwell.domain.replies import StrategiesFound
@@ -25,7 +25,7 @@ from stepwell.strategies.protocol import ContextRequest, ScoredFragment
 Shares = tuple[tuple[ScoredFragment, ...], ...]
 
 
-class _Terms(NamedTuple):
+class _TaskTerms(NamedTuple):
     """How soon, and for how long."""
 
     priority: int
@@ -42,7 +42,7 @@ class StrategyService:
 
     def list(self) -> StrategiesFound:
         """What is offered, by which workers, and how much is waiting. Chores are no strategies, and left out."""
-        return self._session.perform(listing())
+        return self._session.perform(list_strategies())
 
     def submit(
         self,
@@ -63,7 +63,7 @@ class StrategyService:
         `on_progress` is called, in a thread of the client's, with how much is done, of how much, and a few words.
         `future.cancel()` stops the work, too.
         """
-        at = None if view is None else _at(view)
+        at = None if view is None else _view_at(view)
         work = StrategyTask(request, budget_tokens or request.budget_tokens, at)
         terms = _terms(priority, deadline_s)
         if parts == 1:
@@ -93,41 +93,41 @@ class StrategyService:
     def report_death(self, pid: int, evidence: str) -> None:
         """Say what a worker of ours that died has left; for whoever starts workers."""
         command = ReportDeath(pid, evidence[-limits.EVIDENCE_CHARS_MAX :])
-        self._session.perform(Call(command, lambda answered: answered.reply))
+        self._session.perform(Call(command))
 
     def release(self, pid: int) -> None:
         """Say that a worker of ours is about to be stopped, so that nobody takes it for a death."""
-        self._session.perform(Call(ReleaseWorker(pid), lambda answered: answered.reply))
+        self._session.perform(Call(ReleaseWorker(pid)))
 
     def close(self) -> None:
         """Whoever still waits gets `RuntimeLost`."""
         self._tasks.close()
 
     def _submit(
-        self, name: str, work: StrategyTask, terms: _Terms, on_progress: OnProgress | None = None
+        self, name: str, work: StrategyTask, terms: _TaskTerms, on_progress: OnProgress | None = None
     ) -> TaskFuture[StrategyResult]:
         return self._tasks.submit(_command(name, work, terms), result_decoder.decode, on_progress)
 
     def _submit_parts(
-        self, name: str, work: StrategyTask, parts: int, terms: _Terms, on_progress: OnProgress | None
+        self, name: str, work: StrategyTask, parts: int, terms: _TaskTerms, on_progress: OnProgress | None
     ) -> Future[StrategyResult]:
         """All parts look at one view; when the last is there, a worker merges them."""
         if parts < 1:
             raise InvalidArgument("parts is at least 1")
         if not any(each.name == name and each.is_partitioned for each in self.list().offers):
             raise NotFound(f"no worker has offered a strategy {name!r} that can be shared: leave parts out")
-        at = work.view or _at(self._views.open(work.request.projects, None))
+        at = work.view or _view_at(self._views.open(work.request.projects, None))
         share = StrategyTask(work.request, work.budget_tokens, at)
-        asked = [self._submit(name, _shared(share, part, parts), terms) for part in range(parts)]
+        futures = [self._submit(name, _share_of(share, part, parts), terms) for part in range(parts)]
 
         def merge(shares: Shares) -> Future[StrategyResult]:
             merging = StrategyTask(work.request, work.budget_tokens, at, None, shares)
             return self._submit(name, merging, terms, on_progress)
 
-        return _Merged(asked, merge)
+        return _MergedFuture(futures, merge)
 
 
-def listing() -> Call[StrategiesFound]:
+def list_strategies() -> Call[StrategiesFound]:
     """Asks what is offered, chores left out."""
     return Call(ListStrategies(), lambda answered: _without_chores(answered.reply))
 
@@ -136,7 +136,7 @@ def _without_chores(found: StrategiesFound) -> StrategiesFound:
     return replace(found, offers=tuple(each for each in found.offers if not each.is_chore))
 
 
-class _Merged(Future[StrategyResult]):
+class _MergedFuture(Future[StrategyResult]):
     """Ends when what its parts come to is there, or one of them has failed; cancelling it cancels them."""
 
     def __init__(
@@ -145,10 +145,10 @@ class _Merged(Future[StrategyResult]):
         super().__init__()
         self._parts = parts
         self._merge = merge
-        self._left = len(parts)
-        self._counting = threading.Lock()
+        self._parts_left = len(parts)
+        self._count_lock = threading.Lock()
         for part in parts:
-            part.add_done_callback(self._count)
+            part.add_done_callback(self._on_part_done)
 
     def cancel(self) -> bool:
         """Whether nobody will hear of it any more."""
@@ -156,22 +156,22 @@ class _Merged(Future[StrategyResult]):
             return False
         with contextlib.suppress(RuntimeError):  # somebody else has cancelled it at the same moment
             self.set_running_or_notify_cancel()
-        self._give_up()
+        self._cancel_parts()
         return True
 
-    def _give_up(self) -> None:
+    def _cancel_parts(self) -> None:
         for part in self._parts:
             part.cancel()
 
-    def _count(self, part: Future[StrategyResult]) -> None:
-        with self._counting:
-            self._left -= 1
-            is_last = self._left == 0
+    def _on_part_done(self, part: Future[StrategyResult]) -> None:
+        with self._count_lock:
+            self._parts_left -= 1
+            is_last = self._parts_left == 0
         if self.done():
             return
         if part.cancelled() or part.exception() is not None:
-            self._end(part)
-            self._give_up()
+            self._copy_outcome(part)
+            self._cancel_parts()
         elif is_last:
             merging: Future[StrategyResult]
             try:
@@ -180,9 +180,9 @@ class _Merged(Future[StrategyResult]):
                 merging = Future()
                 merging.set_exception(error)
             self._parts = (merging,)
-            merging.add_done_callback(self._end)
+            merging.add_done_callback(self._copy_outcome)
 
-    def _end(self, ended: Future[StrategyResult]) -> None:
+    def _copy_outcome(self, ended: Future[StrategyResult]) -> None:
         with contextlib.suppress(InvalidStateError):  # it is over: cancelled, or another part has failed
             if ended.cancelled():
                 super().cancel()
@@ -193,11 +193,11 @@ class _Merged(Future[StrategyResult]):
                 self.set_result(ended.result())
 
 
-def _terms(priority: int, deadline_s: float | None) -> _Terms:
-    return _Terms(priority, limits.TASK_DEADLINE_MS if deadline_s is None else max(1, round(deadline_s * 1000)))
+def _terms(priority: int, deadline_s: float | None) -> _TaskTerms:
+    return _TaskTerms(priority, limits.TASK_DEADLINE_MS if deadline_s is None else max(1, round(deadline_s * 1000)))
 
 
-def _command(name: str, work: StrategyTask, terms: _Terms) -> SubmitTask:
+def _command(name: str, work: StrategyTask, terms: _TaskTerms) -> SubmitTask:
     payload = encoder.encode(work)
     if len(payload) > limits.TASK_PAYLOAD_BYTES_MAX:
         raise InvalidArgument(f"the request has {len(payload)} bytes, at most 512 KiB are allowed: ask for less")
@@ -205,11 +205,11 @@ def _command(name: str, work: StrategyTask, terms: _Terms) -> SubmitTask:
     return SubmitTask(new_task_id(), name, projects, payload, terms.priority, terms.deadline_ms)
 
 
-def _shared(work: StrategyTask, part: int, parts: int) -> StrategyTask:
+def _share_of(work: StrategyTask, part: int, parts: int) -> StrategyTask:
     return StrategyTask(work.request, work.budget_tokens, work.view, Share(part, parts))
 
 
-def _at(view: View) -> ViewAt:
+def _view_at(view: View) -> ViewAt:
     if view.is_difference:
         raise InvalidArgument("a strategy looks at a whole view: open one without since=")
     return ViewAt(view.epoch, view.revision, view.ends)

@@ -8,8 +8,9 @@ from typing import Literal
 from ulid import ULID
 
 from stepwell import limits
-from stepwell.client.api.calls import Answered, Call, method
-from stepwell.client.api.plan_leases import LeasedPlanCalls, links_of, plan_of
+from stepwell.client.api.plan_leases import LeasedPlanCalls, plan_of, project_links
+from stepwell.client.api.service import method
+from stepwell.client.session.calls import Answered, Call
 from stepwell.domain.checks import require_instance
 from stepwell.domain.plans.commands import (
     ConflictFound,
@@ -50,7 +51,7 @@ class SubplanCalls(LeasedPlanCalls):
         """
         command = DeclareSubplans(
             plan_id=plan_id,
-            lease=self._lease(plan_id, lease),
+            lease=self._lease_token(plan_id, lease),
             children=tuple(children),
             mode=mode,
             max_parallel=max_parallel,
@@ -81,7 +82,7 @@ class SubplanCalls(LeasedPlanCalls):
         expected_version: int | None = None,
     ) -> Call[Plan]:
         """From strategize, which is done, to execute, under a lease of its own: nobody comes in between."""
-        return self._start(ProceedPlan(plan_id, self._lease(plan_id, lease), lease_ms, expected_version))
+        return self._leasing_call(ProceedPlan(plan_id, self._lease_token(plan_id, lease), lease_ms, expected_version))
 
     @method
     def record_merge(
@@ -98,7 +99,7 @@ class SubplanCalls(LeasedPlanCalls):
         `conflicts` are paths, each with the id of the child whose change of it does not fit, in declared order.
         """
         found = tuple(ConflictFound(path, child) for path, child in conflicts)
-        command = RecordMerge(plan_id, self._lease(plan_id, lease), tuple(children), changeset_id, found)
+        command = RecordMerge(plan_id, self._lease_token(plan_id, lease), tuple(children), changeset_id, found)
         return Call(command, plan_of)
 
     @method
@@ -120,7 +121,7 @@ class SubplanCalls(LeasedPlanCalls):
         is_large = body is not None and len(body) > limits.INLINE_BODY_BYTES_MAX
         command = ResolveConflict(
             plan_id=plan_id,
-            lease=self._lease(plan_id, lease),
+            lease=self._lease_token(plan_id, lease),
             path=path,
             changeset_id=str(ULID()),
             resolution=Resolution.BODY if accept is None else _ACCEPTED[accept],
@@ -151,6 +152,6 @@ def subplan(
         plan_id=str(ULID()),
         action_name=action_name,
         arguments=dict(arguments or {}),
-        project_links=links_of(projects),
+        project_links=project_links(projects),
         depends_on=tuple(depends_on),
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from stepwell import limits
-from stepwell.client.api.calls import Answered, BlockingService, BufferedService, Call, Service, method, partly_refused
-from stepwell.client.api.fragments import StoredFragment, encoded
+from stepwell.client.api.fragments import StoredFragment, body_bytes
+from stepwell.client.api.service import BlockingService, BufferedService, Service, method
+from stepwell.client.session.calls import Answered, Call, partly_refused
 from stepwell.domain.checks import require_instance
 from stepwell.domain.replies import (
     FragmentFound,
@@ -47,10 +48,10 @@ class TierCalls(Service):
         "must not exist") a stale writer gets `Conflict`.
         """
         require_instance(fragment, (Fragment,), "store takes a stepwell.Fragment")
-        body = encoded(fragment)
+        body = body_bytes(fragment)
         is_large = len(body) > limits.INLINE_BODY_BYTES_MAX
         command = StoreFragment(
-            project=self.session.project(fragment.project),
+            project=self.session.project_or_default(fragment.project),
             fragment_id=fragment.fragment_id,
             body=0 if is_large else bytes(body),
             tokens=self.session.count_tokens(body) if fragment.tokens is None else fragment.tokens,
@@ -61,12 +62,12 @@ class TierCalls(Service):
             metadata=fragment.metadata,
             expected_revision=expected_revision,
         )
-        return Call(command, lambda answered: answered.reply, {"body": body} if is_large else None)
+        return Call(command, large={"body": body} if is_large else None)
 
     @method
     def get(self, fragment_id: str, *, project: str | None = None) -> Call[StoredFragment]:
         """Read, which is an access: often enough, it lifts the fragment one tier in the same step."""
-        return Call(GetFragment(self.session.project(project), fragment_id), self._stored)
+        return Call(GetFragment(self.session.project_or_default(project), fragment_id), self._stored)
 
     def _stored(self, answered: Answered[FragmentFound]) -> StoredFragment:
         reply = answered.reply
@@ -77,32 +78,32 @@ class TierCalls(Service):
     @method
     def promote(self, fragment_id: str, *, project: str | None = None) -> Call[FragmentPlaced]:
         """Lift one tier. What hot could not hold stays in warm, and the note says so."""
-        command = PromoteFragment(self.session.project(project), fragment_id)
-        return Call(command, lambda answered: answered.reply)
+        command = PromoteFragment(self.session.project_or_default(project), fragment_id)
+        return Call(command)
 
     @method
     def demote(self, fragment_id: str, *, project: str | None = None) -> Call[FragmentPlaced]:
         """Lower one tier, with the whole body and its token count."""
-        command = DemoteFragment(self.session.project(project), fragment_id)
-        return Call(command, lambda answered: answered.reply)
+        command = DemoteFragment(self.session.project_or_default(project), fragment_id)
+        return Call(command)
 
     @method
     def delete(
         self, fragment_id: str, *, project: str | None = None, expected_revision: int | None = None
     ) -> Call[FragmentRemoved]:
         """Remove for good."""
-        command = DeleteFragment(self.session.project(project), fragment_id, expected_revision)
-        return Call(command, lambda answered: answered.reply)
+        command = DeleteFragment(self.session.project_or_default(project), fragment_id, expected_revision)
+        return Call(command)
 
     @method
     def evict_lru(self, tier: Tier = Tier.HOT, count: int = 1) -> Call[FragmentsMoved]:
         """Lower the least recently used of a tier, of this session's projects; from cold they are deleted."""
-        return Call(EvictLru(tier, count), lambda answered: answered.reply)
+        return Call(EvictLru(tier, count))
 
     @method
     def sweep(self) -> Call[FragmentsMoved]:
         """Lower what was idle for longer than its tier allows. The manager also does this by itself."""
-        return Call(SweepStale(), lambda answered: answered.reply)
+        return Call(SweepStale())
 
     @method
     def list(
@@ -118,18 +119,18 @@ class TierCalls(Service):
         """A page of fragments in order of creation, without bodies; no access. `scoped` follows the cursor."""
         if isinstance(globs, str):
             raise InvalidArgument(f"globs is a sequence of globs: give [{globs!r}]")
-        command = ListFragments(self.session.project(project), tuple(globs), tier, kind, limit, cursor)
-        return Call(command, lambda answered: answered.reply)
+        command = ListFragments(self.session.project_or_default(project), tuple(globs), tier, kind, limit, cursor)
+        return Call(command)
 
     @method
     def projects(self, *, limit: int = 100, cursor: str | None = None) -> Call[ProjectPage]:
         """A page of the projects that hold fragments, as far as this session may see."""
-        return Call(ListProjects(limit, cursor), lambda answered: answered.reply)
+        return Call(ListProjects(limit, cursor))
 
     @method
     def metrics(self) -> Call[TierMetrics]:
         """Entries, tokens and bytes of each tier, of this session's projects."""
-        return Call(GetMetrics(), lambda answered: answered.reply)
+        return Call(GetMetrics())
 
     @method
     def set_budget(self, budget: TierBudget) -> Call[TierBudget]:
@@ -152,17 +153,17 @@ class ContextTierService(TierCalls, BlockingService):
     def store_many(self, fragments: Iterable[Fragment], *, tier: Tier = Tier.HOT) -> Sequence[FragmentPlaced]:
         """Store many, split over frames; not atomic. If some were refused, `PartlyRefused` has every outcome."""
         build = TierCalls.store.call
-        groups = ([build(self, each, tier=tier) for each in chunk] for chunk in frames(fragments))
+        groups = ([build(self, each, tier=tier) for each in chunk] for chunk in in_frames(fragments))
         return all_placed([*self.session.perform_many(groups)])
 
     def get_many(self, fragment_ids: Iterable[str], *, project: str | None = None) -> dict[str, StoredFragment]:
         """Read many, split over frames; not atomic. What does not exist is not in the result."""
-        gathering = Gathering(fragment_ids)
+        reading = BulkRead(fragment_ids)
         build = TierCalls.get.call
-        while gathering.waiting:
-            groups = ([build(self, each, project=project) for each in chunk] for chunk in gathering.chunks())
-            gathering.take([*self.session.perform_many(groups)])
-        return gathering.found
+        while reading.remaining:
+            groups = ([build(self, each, project=project) for each in chunk] for chunk in reading.chunks())
+            reading.add([*self.session.perform_many(groups)])
+        return reading.found
 
     def scoped(
         self,
@@ -184,34 +185,34 @@ class ContextTierService(TierCalls, BlockingService):
             cursor = page.cursor
 
 
-class Gathering:
+class BulkRead:
     """Reading many: what was found, and what is still to be asked for."""
 
     def __init__(self, fragment_ids: Iterable[str]) -> None:
         if isinstance(fragment_ids, str):
             raise InvalidArgument(f"get_many takes a sequence of ids: give [{fragment_ids!r}]")
-        self.waiting: Sequence[str] = [*dict.fromkeys(fragment_ids)]
+        self.remaining: Sequence[str] = [*dict.fromkeys(fragment_ids)]
         self.found: dict[str, StoredFragment] = {}
 
     def chunks(self) -> Iterator[Sequence[str]]:
         """What is waiting, so many at a time as are read in one frame."""
         size = limits.STREAM_COMMANDS
-        return (self.waiting[start : start + size] for start in range(0, len(self.waiting), size))
+        return (self.remaining[start : start + size] for start in range(0, len(self.remaining), size))
 
-    def take(self, outcomes: Sequence[StoredFragment | StepwellError]) -> None:
+    def add(self, outcomes: Sequence[StoredFragment | StepwellError]) -> None:
         """All that was waiting was asked for. What does not exist is not found; any other refusal is raised."""
-        crowded_out: list[str] = []
-        for fragment_id, outcome in zip(self.waiting, outcomes, strict=True):
+        not_answered: list[str] = []
+        for fragment_id, outcome in zip(self.remaining, outcomes, strict=True):
             match outcome:
                 case StoredFragment():
                     self.found[fragment_id] = outcome
                 case NotFound():
                     pass
                 case Busy():  # the reply was full before it came to this one
-                    crowded_out.append(fragment_id)
+                    not_answered.append(fragment_id)
                 case error:
                     raise error
-        self.waiting = crowded_out
+        self.remaining = not_answered
 
 
 def all_placed(outcomes: Sequence[FragmentPlaced | StepwellError]) -> Sequence[FragmentPlaced]:
@@ -222,7 +223,7 @@ def all_placed(outcomes: Sequence[FragmentPlaced | StepwellError]) -> Sequence[F
     return placed
 
 
-def frames(fragments: Iterable[Fragment]) -> Iterator[Sequence[Fragment]]:
+def in_frames(fragments: Iterable[Fragment]) -> Iterator[Sequence[Fragment]]:
     """As many at a time as fit in a frame."""
     chunk: list[Fragment] = []
     weight = 0

@@ -6,14 +6,13 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
 
 from msgspec import Struct
 
 from stepwell import limits
-from stepwell.client.api.calls import Answered, Call
 from stepwell.client.api.fragments import ViewedFragment
 from stepwell.client.api.tiers import ContextTierService
+from stepwell.client.session.calls import Answered, Call
 from stepwell.client.session.lazy import lazy_property
 from stepwell.client.session.session import Session
 from stepwell.domain.replies import BodiesLocated
@@ -24,8 +23,6 @@ from stepwell.memory.reader.catalogue_reader import CatalogueState, changes, nea
 from stepwell.protocol.handles import CatalogueEnd, Handle
 
 Key = tuple[str, str]
-
-_STATES_KEPT: Final = 4
 
 
 class View(Struct, frozen=True, dict=True):
@@ -40,7 +37,7 @@ class View(Struct, frozen=True, dict=True):
     projects: tuple[str, ...]
     is_difference: bool  # only what changed since the revision that was asked for
     replayed: tuple[CatalogueState, ...]
-    bodies: BodyReader
+    bodies: ViewBodyReader
 
     def __len__(self) -> int:
         return sum(len(each.rows) for each in self.replayed)
@@ -67,7 +64,7 @@ class View(Struct, frozen=True, dict=True):
         return found.in_order.rows if found else ()
 
     def changes(self, project: str, since: int) -> ViewChanges | None:
-        """What happened to a project after a revision of this epoch; None if that cannot be told any more."""
+        """What happened to a project after a revision of this epoch; None if that cannot be known any more."""
         found = self._by_project.get(project)
         if found is None or self.is_difference or since > self.revision:
             return None
@@ -105,7 +102,7 @@ class ViewChanges(Struct, frozen=True):
     removed: frozenset[str]
 
 
-class BodyReader:
+class ViewBodyReader:
     """Reads bodies where they lie; where they lie no more, the manager is asked where they are now."""
 
     def __init__(self, session: Session) -> None:
@@ -141,11 +138,11 @@ class Views:
     def __init__(self, session: Session, tiers: ContextTierService) -> None:
         self._session = session
         self._tiers = tiers
-        self._bodies = BodyReader(session)
-        self._forget()
-        session.channel.on_fork(self._forget)
+        self._bodies = ViewBodyReader(session)
+        self._reset()
+        session.channel.on_fork(self._reset)
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         """In a forked child, whose manager may be another one, with other catalogues of the same names."""
         self._lock = threading.Lock()
         self._replayed: OrderedDict[str, tuple[CatalogueState, ...]] = OrderedDict()
@@ -197,7 +194,7 @@ class Views:
         replayed = replay(end, self._session.bodies.segment, before)
         with self._lock:
             others = [each for each in self._replayed.get(end.project, ()) if each is not replayed]
-            self._replayed[end.project] = (*others[1 - _STATES_KEPT :], replayed)
+            self._replayed[end.project] = (*others[1 - limits.VIEW_STATES_PER_PROJECT_MAX :], replayed)
             self._replayed.move_to_end(end.project)
             if len(self._replayed) > limits.PROJECTS_PER_SESSION_MAX:
                 self._replayed.popitem(last=False)
@@ -206,5 +203,5 @@ class Views:
     def _differences(self, ends: Iterable[CatalogueEnd], since: int) -> tuple[CatalogueState, ...] | None:
         """What changed in each project, or None if one of them cannot tell."""
         found = [changes(end, self._session.bodies.segment, since) for end in ends]
-        told = tuple(each for each in found if each is not None)
-        return told if len(told) == len(found) else None
+        known = tuple(each for each in found if each is not None)
+        return known if len(known) == len(found) else None

@@ -28,9 +28,9 @@ class WatchCursor:
         self._events: deque[AnyEvent] = deque()  # of one frame, not given out yet
         self._received = since  # a revision: whatever comes next is from behind it; None: from now on
         self.revision = 0
-        check(self.question())
+        check(self.subscription())
 
-    def question(self) -> messages.WatchEvents:
+    def subscription(self) -> messages.WatchEvents:
         """What to ask on a new connection."""
         return messages.WatchEvents(0, self._received, self._projects)
 
@@ -42,7 +42,7 @@ class WatchCursor:
         """It was asked for the first time."""
         self.revision = self._received or 0
 
-    def give(self) -> AnyEvent | None:
+    def pop(self) -> AnyEvent | None:
         """The next event; None if another message is needed for that."""
         if not self._events:
             return None
@@ -50,8 +50,8 @@ class WatchCursor:
         self.revision = self._events[0].revision - 1 if self._events else self._received or 0
         return event
 
-    def take(self, message: Events | WatchLagged) -> None:
-        """What the manager has told. Raises `EventsMissed`, and goes on behind what is missing."""
+    def add(self, message: Events | WatchLagged) -> None:
+        """What the manager has pushed. Raises `EventsMissed`, and goes on behind what is missing."""
         if isinstance(message, Events):
             self._events.extend(message.events)
             self._received = message.revision
@@ -71,28 +71,28 @@ class Watch:
     """An iterator over what happens. `for event in client.watch(): …` goes on until `close()`, from any thread.
 
     `EventsMissed` is raised where events were forgotten before they were read; iterating on goes on behind them.
-    A connection that breaks is made again, and nothing is told twice; `RuntimeLost` is raised when that fails.
+    A connection that breaks is made again, and nothing is pushed twice; `RuntimeLost` is raised when that fails.
     """
 
     _is_closed = True
 
     def __init__(self, channel: Channel, since: int | None, projects: tuple[str, ...] | None) -> None:
-        self._place = WatchCursor(since, projects)
-        self._standing = PushConnection(channel, self._greet)
-        self._using = threading.Lock()
-        self._closing = threading.Lock()
+        self._cursor = WatchCursor(since, projects)
+        self._push = PushConnection(channel, self._subscribe)
+        self._receive_lock = threading.Lock()
+        self._close_lock = threading.Lock()
         self._is_closed = False
         try:
-            self._standing.reach(None)
+            self._push.connect(None)
         except BaseException:
             self.close()
             raise
-        self._place.begin()
+        self._cursor.begin()
 
     @property
     def revision(self) -> int:
         """Where to resume: everything up to it has been given out."""
-        return self._place.revision
+        return self._cursor.revision
 
     def __iter__(self) -> Self:
         return self
@@ -106,11 +106,11 @@ class Watch:
     def get(self, timeout_s: float | None = None) -> AnyEvent | None:
         """The next event; None if none came in time, or the watch is closed."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._using:
+        with self._receive_lock:
             while not self._is_closed:
-                if (event := self._place.give()) is not None:
+                if (event := self._cursor.pop()) is not None:
                     return event
-                message = self._standing.receive(until_s)
+                message = self._push.receive(until_s)
                 if message is None:
                     return None
                 self._take(message)
@@ -118,30 +118,30 @@ class Watch:
 
     def close(self) -> None:
         """End it. Whoever waits for an event, in whatever thread, gets no more."""
-        with self._closing:
+        with self._close_lock:
             if self._is_closed:
                 return
             self._is_closed = True
-            self._standing.stop()
-        with self._using:
-            self._standing.close()
+            self._push.stop()
+        with self._receive_lock:
+            self._push.close()
 
     def in_forked_child(self) -> None:
         """Begin anew from the same place: the connection, the locks and what wakes us up are the parent's."""
-        self._using, self._closing = threading.Lock(), threading.Lock()
+        self._receive_lock, self._close_lock = threading.Lock(), threading.Lock()
         if not self._is_closed:
-            self._standing.in_forked_child()
+            self._push.in_forked_child()
 
     def _take(self, message: ManagerMessage) -> None:
         try:
-            told = told_in(message)
+            pushed = events_of(message)
         except StepwellError:
-            self._standing.disconnect()
+            self._push.disconnect()
             raise
-        self._place.take(told)
+        self._cursor.add(pushed)
 
-    def _greet(self, connection: Connection) -> None:
-        self._place.accept(connection.exchange(self._place.question()))
+    def _subscribe(self, connection: Connection) -> None:
+        self._cursor.accept(connection.exchange(self._cursor.subscription()))
 
     def __enter__(self) -> Self:
         return self
@@ -162,15 +162,15 @@ class Watch:
         return f"<stepwell.Watch at revision {self.revision}{', closed' if self._is_closed else ''}>"
 
 
-def told_in(message: ManagerMessage) -> Events | WatchLagged:
-    """What the manager has told a watcher, or why it tells no more."""
+def events_of(message: ManagerMessage) -> Events | WatchLagged:
+    """What the manager has pushed a watcher, or why it tells no more."""
     match message:
         case Events() | WatchLagged():
             return message
         case Rejected():
             raise message.refusal.error()
         case _:
-            raise ProtocolError(f"the manager told a watcher {type(message).__name__}")
+            raise ProtocolError(f"the manager pushed a watcher {type(message).__name__}")
 
 
 def _accepted(answer: ManagerMessage) -> int:
@@ -186,7 +186,7 @@ def _accepted(answer: ManagerMessage) -> int:
             raise ProtocolError(f"the manager answered Watch with {type(answer).__name__}")
 
 
-def names_of(projects: Iterable[str] | None) -> tuple[str, ...] | None:
+def project_names(projects: Iterable[str] | None) -> tuple[str, ...] | None:
     """Which projects, each once; None is all."""
     if isinstance(projects, str):
         raise InvalidArgument(f"projects is a sequence of names: give [{projects!r}]")
@@ -202,8 +202,8 @@ class Watches:
         channel.on_fork(self._in_forked_child)
 
     def open(self, since: int | None, projects: Iterable[str] | None) -> Watch:
-        """Begin to watch: whatever is committed after this returns is told."""
-        watch = Watch(self._channel, since, names_of(projects))
+        """Begin to watch: whatever is committed after this returns is pushed."""
+        watch = Watch(self._channel, since, project_names(projects))
         self._open.add(watch)
         return watch
 

@@ -13,7 +13,7 @@ from stepwell.protocol.handles import IN_STORE, Handle
 from stepwell.storage.body_reader import BodyFile
 
 
-class BodySource:
+class BodyReader:
     """Safe from any number of threads. In a forked child everything is opened anew."""
 
     def __init__(self, channel: Channel) -> None:
@@ -55,9 +55,9 @@ class BodySource:
         try:
             body = unpack(data, handle.size) if packed else data
         except RuntimeFault as error:
-            raise _rotten(digest) from error
+            raise _damaged(digest) from error
         if digest_of(body) != digest:
-            raise _rotten(digest)
+            raise _damaged(digest)
         return body
 
     def _open(self) -> BodyFile:
@@ -70,5 +70,5 @@ class BodySource:
             return self._file
 
 
-def _rotten(digest: bytes) -> StoreDamaged:
+def _damaged(digest: bytes) -> StoreDamaged:
     return StoreDamaged(f"the body {digest.hex()} is not what was stored: see `stepwell doctor`")

@@ -31,7 +31,7 @@ from stepwell.protocol.messages import (
     Welcome,
 )
 from stepwell.transport.blocking import Connection
-from stepwell.transport.frame_socket import Aside, Wire
+from stepwell.transport.frame_socket import FrameSocket, OnOutOfBand
 
 
 class Unreachable(Exception):
@@ -43,7 +43,7 @@ class Unreachable(Exception):
         self.is_final = is_final
 
 
-class Welcomed(Protocol):
+class SessionConnection(Protocol):
     """A connection on which a session was welcomed, in whatever way one waits on it."""
 
     generation: int  # of its session
@@ -53,8 +53,8 @@ class Welcomed(Protocol):
 class PooledConnection(Connection):
     """A connection on which a session was welcomed."""
 
-    def __init__(self, address: str, timeout_s: float | None, aside: Aside) -> None:
-        super().__init__(address, timeout_s, aside=aside)
+    def __init__(self, address: str, timeout_s: float | None, on_out_of_band: OnOutOfBand) -> None:
+        super().__init__(address, timeout_s, on_out_of_band=on_out_of_band)
         self.generation = 0
         self.is_used = False
 
@@ -80,17 +80,17 @@ class ConnectionPool:
         self._waiting = 0
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._greeting = threading.Lock()
-        self._admitting = threading.Lock()
-        self._greeted: PooledConnection | None = None
+        self._connect_lock = threading.Lock()
+        self._admit_lock = threading.Lock()
+        self._being_greeted: PooledConnection | None = None
 
     def in_forked_child(self) -> None:
         """Begin anew: what was inherited belongs to the parent, its locks included."""
         was_closed = self._is_closed
-        for link in self._open:
-            link.close()
-        if self._greeted is not None:
-            self._greeted.close()
+        for connection in self._open:
+            connection.close()
+        if self._being_greeted is not None:
+            self._being_greeted.close()
         self._begin()
         if was_closed:
             self._is_closed = True
@@ -100,20 +100,20 @@ class ConnectionPool:
         """Have something forgotten when the manager has forgotten the session."""
         self._on_expiry.append(callback)
 
-    def take_live(self) -> PooledConnection:
+    def acquire_live(self) -> PooledConnection:
         """A connection that the manager has not closed, as far as can be seen."""
-        link = self.take()
-        while link.is_used and link.is_stale():
-            self.discard(link)
-            link = self.take()
-        return link
+        connection = self.acquire()
+        while connection.is_used and connection.is_stale():
+            self.discard(connection)
+            connection = self.acquire()
+        return connection
 
-    def take(self) -> PooledConnection:
+    def acquire(self) -> PooledConnection:
         """A connection for this call alone."""
         with self._lock:
             while True:
                 if self._is_closed:
-                    raise closed()
+                    raise client_closed()
                 if self._idle:
                     return self._idle.pop()
                 if len(self._open) + self._opening < limits.CONNECTIONS_PER_CLIENT_MAX:
@@ -124,41 +124,41 @@ class ConnectionPool:
                     self._changed.wait()
                 finally:
                     self._waiting -= 1
-        link: PooledConnection | None = None
+        connection: PooledConnection | None = None
         try:
-            link = self.connect()
-            return link
+            connection = self.connect()
+            return connection
         finally:
             with self._changed:
                 self._opening -= 1
-                if link is not None:
-                    self._open.add(link)
+                if connection is not None:
+                    self._open.add(connection)
                 self._changed.notify()
 
-    def give_back(self, link: PooledConnection) -> None:
+    def release(self, connection: PooledConnection) -> None:
         """A call is over: the next one uses its connection again."""
-        link.is_used = True
+        connection.is_used = True
         with self._lock:
             is_closed = self._is_closed
             if not is_closed and (self._waiting or len(self._idle) < limits.IDLE_CONNECTIONS_MAX):
-                self._idle.append(link)
+                self._idle.append(connection)
                 if self._waiting:
                     self._changed.notify()
                 return
         if is_closed:
-            _part(link)
-        self.discard(link)
+            _say_goodbye(connection)
+        self.discard(connection)
 
-    def discard(self, link: PooledConnection) -> None:
+    def discard(self, connection: PooledConnection) -> None:
         """A connection is broken, or nobody knows what would come next on it."""
-        link.close()
+        connection.close()
         with self._changed:
-            self._open.discard(link)
+            self._open.discard(connection)
             self._changed.notify()
 
     def _require_open(self) -> None:
         if self._is_closed:
-            raise closed()
+            raise client_closed()
 
     def is_closed_within(self, seconds: float) -> bool:
         """Wait; whether the client was closed meanwhile."""
@@ -175,72 +175,72 @@ class ConnectionPool:
             self._open.difference_update(idle)
             self._changed.notify_all()
             is_cut_off = not idle and not self._open
-        if (greeted := self._greeted) is not None:
+        if (greeted := self._being_greeted) is not None:
             greeted.interrupt()
         if is_cut_off and holds_leases:  # the session would outlive us by its grace
-            idle += self._connect_to_part()
-        for link in idle:
-            _part(link)
+            idle += self._connect_for_goodbye()
+        for connection in idle:
+            _say_goodbye(connection)
 
-    def _connect_to_part(self) -> list[PooledConnection]:
+    def _connect_for_goodbye(self) -> list[PooledConnection]:
         found: list[PooledConnection] = []
-        if self._greeting.acquire(timeout=limits.GOODBYE_SECONDS_MAX):
+        if self._connect_lock.acquire(timeout=limits.GOODBYE_SECONDS_MAX):
             with contextlib.suppress(Unreachable, StepwellError):
                 found.append(self._connect(limits.GOODBYE_SECONDS_MAX))
-            self._greeting.release()
+            self._connect_lock.release()
         return found
 
     def connect(self) -> PooledConnection:
         """A new connection, which is the caller's."""
-        with self._greeting:
+        with self._connect_lock:
             return self._connect()
 
     def _connect(self, timeout_s: float | None = None) -> PooledConnection:
         """Dial, and be welcomed."""
         try:
-            link = PooledConnection(self.address, timeout_s, self.aside)
+            connection = PooledConnection(self.address, timeout_s, self.on_out_of_band)
         except RuntimeLost as error:
             raise Unreachable(error, is_final=False) from error
         except OSError as error:  # this process has no descriptor left, say
             raise Unreachable(error, is_final=True) from error
-        self._greeted = link
+        self._being_greeted = connection
         try:
             if timeout_s is None:
                 self._require_open()  # or whoever closed us just now would wait for this
-            self.admit(link, self._greet(link))
+            self.admit(connection, self._greet(connection))
         except BaseException:
-            link.close()
+            connection.close()
             raise
         finally:
-            self._greeted = None
-        return link
+            self._being_greeted = None
+        return connection
 
-    def _greet(self, link: PooledConnection) -> ManagerMessage:
+    def _greet(self, connection: PooledConnection) -> ManagerMessage:
         try:
-            return link.exchange(self.hello())
+            return connection.exchange(self.hello())
         except StepwellError as error:
-            raise self.ungreeted(error) from error
+            raise self.greeting_error(error) from error
 
     def hello(self) -> Hello:
         """What a new connection begins with."""
         return Hello(VERSION, self.session_id, self._projects, self._mappings.numbers)
 
-    def ungreeted(self, error: StepwellError) -> Unreachable:
+    def greeting_error(self, error: StepwellError) -> Unreachable:
         """What it means that there was no answer to `hello`."""
         if self._is_closed:
-            return closed()
+            return client_closed()
         if not isinstance(error, RuntimeLost | OutcomeUnknown):
             return Unreachable(error, is_final=True)
         lost = RuntimeLost(f"the manager at {self.address!r} went away while greeting")
         lost.__cause__ = error
         return Unreachable(lost, is_final=False)
 
-    def admit(self, link: Welcomed, answer: ManagerMessage) -> None:
+    def admit(self, connection: SessionConnection, answer: ManagerMessage) -> None:
         """Enter a connection on which `hello` was answered, or raise what is wrong with it. From any thread."""
-        with self._admitting:
-            self._admit(link, _welcomed(answer))
+        with self._admit_lock:
+            self._admit(connection, _welcomed(answer))
 
-    def _admit(self, link: Welcomed, welcome: Welcome) -> None:
+    def _admit(self, connection: SessionConnection, welcome: Welcome) -> None:
         known = self.welcome
         if known is not None and welcome.epoch != known.epoch:
             gone = RuntimeLost("the manager was replaced by another one, and its state is gone: connect anew")
@@ -248,11 +248,11 @@ class ConnectionPool:
         if known is not None and welcome.generation != known.generation:
             for callback in self._on_expiry:
                 callback()
-        link.generation = welcome.generation
+        connection.generation = welcome.generation
         self.welcome = welcome
         self._mappings.retain_only(welcome.segments)
 
-    def aside(self, connection: Wire, message: SegmentsAdded | SegmentsRetired) -> None:
+    def on_out_of_band(self, connection: FrameSocket, message: SegmentsAdded | SegmentsRetired) -> None:
         """What the manager says between its answers."""
         match message:
             case SegmentsAdded():
@@ -281,13 +281,13 @@ def _welcomed(answer: ManagerMessage) -> Welcome:
             raise Unreachable(ProtocolError(f"the manager answered Hello with {kind}"), is_final=True)
 
 
-def closed() -> Unreachable:
+def client_closed() -> Unreachable:
     """The caller itself has ended it."""
     return Unreachable(RuntimeLost("this client is closed: connect anew"), is_final=True)
 
 
-def _part(link: PooledConnection) -> None:
+def _say_goodbye(connection: PooledConnection) -> None:
     """Whoever comes last ends the session; that the others did so before does no harm."""
     with contextlib.suppress(RuntimeLost):
-        link.send(Goodbye())
-    link.close()
+        connection.send(Goodbye())
+    connection.close()

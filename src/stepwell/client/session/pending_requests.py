@@ -13,27 +13,27 @@ import time
 from collections.abc import Callable, Sequence
 
 from stepwell import limits
-from stepwell.client.api.calls import LargeBody
+from stepwell.client.session.calls import LargeBody
 from stepwell.domain.commands import Read
 from stepwell.errors import OutcomeUnknown, StepwellError
 from stepwell.protocol.messages import AskStatus, AskView, Request, TransactionRequest
 
-Numbered = Callable[[int, int], Request | TransactionRequest]
+RequestFactory = Callable[[int, int], Request | TransactionRequest]
 """Makes a request of its number and of the one below which all have been answered."""
 
 
 class PendingRequest:
     """A message on its way, the bodies that go before it, and what became of the attempts so far."""
 
-    __slots__ = ("_failures", "_until_s", "make", "message", "number", "sent_in", "uploads")
+    __slots__ = ("_failures", "_until_s", "build", "message", "number", "sent_in", "uploads")
 
     def __init__(
         self,
-        make: Numbered | None = None,
+        build: RequestFactory | None = None,
         uploads: Sequence[LargeBody] = (),
         message: AskStatus | AskView | None = None,
     ) -> None:
-        self.make = make
+        self.build = build
         self.uploads = uploads
         self.message: Request | TransactionRequest | AskStatus | AskView | None = message
         self.number: int | None = None
@@ -50,7 +50,7 @@ class PendingRequest:
             isinstance(command, Read) for command in message.commands
         )
 
-    def pause_s(self, *, comes_back: bool) -> float | None:
+    def pause_s(self, *, expects_restart: bool) -> float | None:
         """After a failure: how long to wait before the next attempt; None, if there should be none.
 
         A manager that does not come back may still be there, and have cut us off: that is worth one more attempt.
@@ -59,13 +59,13 @@ class PendingRequest:
         if self._failures == 1:
             self._until_s = time.monotonic() + limits.RECONNECT_SECONDS_MAX
             return 0.0
-        if not comes_back or time.monotonic() >= self._until_s:
+        if not expects_restart or time.monotonic() >= self._until_s:
             return None
         longest_s = limits.RECONNECT_PAUSE_SECONDS * 1.5 ** min(self._failures - 2, 20)
         pause_s = min(longest_s, limits.RECONNECT_PAUSE_SECONDS_MAX)
         return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - only so that not all come at once
 
-    def outcome(self, error: StepwellError | OSError) -> StepwellError | OSError:
+    def final_error(self, error: StepwellError | OSError) -> StepwellError | OSError:
         """What to raise when there is no further attempt: why, or, if it may have arrived, that nobody knows."""
         if self.sent_in is None:
             return error
@@ -79,36 +79,36 @@ class PendingRequests:
 
     def __init__(self) -> None:
         self._next = 1
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._outstanding: list[int] = []  # sorted, since a number is taken and entered in one step
 
     def in_forked_child(self) -> None:
         """What was on its way is the parent's; the numbers go on, so that none means two things."""
-        self._begin()
+        self._reset()
 
     def __len__(self) -> int:
         """How many are on their way."""
         return len(self._outstanding)
 
-    def message(self, errand: PendingRequest) -> Request | TransactionRequest | AskStatus | AskView:
+    def message(self, pending: PendingRequest) -> Request | TransactionRequest | AskStatus | AskView:
         """What to send: numbered when it is sent first, as late as can be, and the same from then on."""
-        if errand.message is None:
-            assert errand.make is not None
+        if pending.message is None:
+            assert pending.build is not None
             with self._lock:
-                number = errand.number = self._next  # first, so that an interrupted call can give it up
+                number = pending.number = self._next  # first, so that an interrupted call can give it up
                 self._next = number + 1
                 self._outstanding.append(number)
                 answered = self._outstanding[0]
-            errand.message = errand.make(number, answered)
-        return errand.message
+            pending.message = pending.build(number, answered)
+        return pending.message
 
-    def end(self, errand: PendingRequest) -> None:
+    def end(self, pending: PendingRequest) -> None:
         """Its answer has arrived, or nobody waits for it any more. Nobody else removes it, and that is one step."""
-        if errand.number in self._outstanding:  # or it is over already, or the parent's of this process
-            self._outstanding.remove(errand.number)
+        if pending.number in self._outstanding:  # or it is over already, or the parent's of this process
+            self._outstanding.remove(pending.number)
 
     def next_number(self) -> int:
         """For a question: nothing of it has to be remembered."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar, cast
 
 from stepwell import limits
-from stepwell.client.api.calls import Call, LargeBody
-from stepwell.client.session.body_reader import BodySource
+from stepwell.client.session.body_reader import BodyReader
+from stepwell.client.session.calls import Call, LargeBody
 from stepwell.client.session.channel import Channel
-from stepwell.client.session.pending_requests import Numbered
+from stepwell.client.session.pending_requests import RequestFactory
 from stepwell.client.session.tokens import counter
 from stepwell.domain.commands import AnyCommand, AnyWrite
 from stepwell.errors import BodyGone, InvalidArgument, ProtocolError, StepwellError
@@ -35,7 +35,7 @@ class Session:
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
-        self.bodies = BodySource(channel)
+        self.bodies = BodyReader(channel)
         self.leases: dict[str, int] = {}  # by plan; what `start_*` gave to this session
         channel.on_fork(self.leases.clear)
         channel.connections.on_expiry(self.leases.clear)
@@ -43,7 +43,7 @@ class Session:
     def __reduce__(self) -> tuple[object, ...]:
         raise InvalidArgument("services, contexts and batches stay in their process: send the client, or its address")
 
-    def project(self, given: str | None) -> str:
+    def project_or_default(self, given: str | None) -> str:
         """The project to use: the one given, or the only one there is."""
         if given is not None:
             return given
@@ -56,14 +56,14 @@ class Session:
         """The tokens of a body, in the encoding of the manager."""
         return counter(self.channel.welcome.encoding).count(bytes(body))
 
-    def lease(self, plan_id: str, given: int | None) -> int | None:
+    def lease_token(self, plan_id: str, given: int | None) -> int | None:
         """The lease to show: the one given, or the one remembered."""
         return self.leases.get(plan_id) if given is None else given
 
     def perform(self, call: Call[R]) -> R:
         """Send one command and finish it, or raise its refusal."""
         for _ in range(limits.ASK_AGAIN_MAX):
-            (result,) = expected(self.channel.exchange(*request_of((call,))), 1)
+            (result,) = results_of(self.channel.exchange(*request_of((call,))), 1)
             if isinstance(result, Refusal):
                 raise result.error()
             try:
@@ -74,42 +74,42 @@ class Session:
 
     def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send many commands in one frame: for each its result or its error, and its revision."""
-        results = expected(self.channel.exchange(*request_of(calls)), len(calls))
-        return [self._finished(call, result) for call, result in zip(calls, results, strict=True)]
+        results = results_of(self.channel.exchange(*request_of(calls)), len(calls))
+        return [self._finish(call, result) for call, result in zip(calls, results, strict=True)]
 
     def perform_many(self, groups: Iterable[Sequence[Call[R]]]) -> Iterator[R | StepwellError]:
         """Send groups of commands, a frame each: for each command its result or its error."""
         sent: deque[Sequence[Call[R]]] = deque()
 
-        def requests() -> Iterator[tuple[Numbered, Sequence[LargeBody]]]:
+        def requests() -> Iterator[tuple[RequestFactory, Sequence[LargeBody]]]:
             for group in groups:
                 sent.append(group)
                 yield request_of(group)
 
         for answer in self.channel.stream(requests()):
             calls = sent.popleft()
-            results = expected(answer, len(calls))
+            results = results_of(answer, len(calls))
             for call, result in zip(calls, results, strict=True):
-                yield self._finished(call, result)[0]
+                yield self._finish(call, result)[0]
 
     def perform_together(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send many commands as one transaction: all results at one revision, or its refusal raised."""
-        results = unanimous(self.channel.exchange(*transaction_of(calls)))
-        return [self._finished(call, result) for call, result in zip(calls, results, strict=True)]
+        results = transaction_results(self.channel.exchange(*transaction_of(calls)))
+        return [self._finish(call, result) for call, result in zip(calls, results, strict=True)]
 
     def status(self) -> Status:
         """How the manager is."""
-        return status_in(self.channel.ask(AskStatus))
+        return status_of(self.channel.ask(AskStatus))
 
     def open_view(self, projects: tuple[str, ...]) -> ViewOpened:
         """The catalogues of some projects at one revision, or the refusal, raised."""
         answer = self.channel.ask(lambda number: AskView(number, projects))
         if isinstance(answer, ViewOpened):
             return answer
-        (result,) = expected(answer, 1)
+        (result,) = results_of(answer, 1)
         raise result.error() if isinstance(result, Refusal) else ProtocolError("the manager answered with a result")
 
-    def _finished(self, call: Call[R], result: Result) -> tuple[R | StepwellError, int]:
+    def _finish(self, call: Call[R], result: Result) -> tuple[R | StepwellError, int]:
         if isinstance(result, Refusal):
             return result.error(), result.revision
         try:
@@ -122,7 +122,7 @@ class Session:
             return error, result.revision
 
 
-def expected(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
+def results_of(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
     """The results in an answer, as many as there should be."""
     if not isinstance(answer, Response):
         raise ProtocolError(f"the manager answered with {type(answer).__name__}")
@@ -137,29 +137,29 @@ def moved_too_often() -> BodyGone:
     return BodyGone(f"a body has moved {limits.ASK_AGAIN_MAX} times between an answer and its reading")
 
 
-def unanimous(answer: ManagerMessage) -> tuple[Result, ...]:
+def transaction_results(answer: ManagerMessage) -> tuple[Result, ...]:
     """The results of a transaction, or its refusal, raised."""
-    results = expected(answer, None)
+    results = results_of(answer, None)
     if isinstance(results[0], Refusal):
         raise results[0].error()
     return results
 
 
-def status_in(answer: ManagerMessage) -> Status:
+def status_of(answer: ManagerMessage) -> Status:
     """What was asked for with `AskStatus`."""
     if not isinstance(answer, Status):
         raise ProtocolError(f"the manager answered with {type(answer).__name__}")
     return answer
 
 
-def request_of(calls: Sequence[Call[R]]) -> tuple[Numbered, Sequence[LargeBody]]:
+def request_of(calls: Sequence[Call[R]]) -> tuple[RequestFactory, Sequence[LargeBody]]:
     """What makes the request of these calls, and the bodies that go before it."""
     uploads: list[LargeBody] = []
     commands = _commands(calls, uploads)
     return lambda number, answered: Request(number, commands, answered), uploads
 
 
-def transaction_of(calls: Sequence[Call[R]]) -> tuple[Numbered, Sequence[LargeBody]]:
+def transaction_of(calls: Sequence[Call[R]]) -> tuple[RequestFactory, Sequence[LargeBody]]:
     """What makes the transaction of these calls, and the bodies that go before it."""
     uploads: list[LargeBody] = []
     writes = cast("tuple[AnyWrite, ...]", _commands(calls, uploads))
@@ -168,7 +168,7 @@ def transaction_of(calls: Sequence[Call[R]]) -> tuple[Numbered, Sequence[LargeBo
 
 def _commands(calls: Sequence[Call[R]], uploads: list[LargeBody]) -> tuple[AnyCommand, ...]:
     """The union is closed: a test holds that every command is a member."""
-    commands = tuple([call.bound(uploads) for call in calls])
+    commands = tuple([call.prepare(uploads) for call in calls])
     if len(uploads) > limits.UPLOADS_PER_REQUEST_MAX:
         raise InvalidArgument(
             f"{len(uploads)} large bodies are too many at once: send at most {limits.UPLOADS_PER_REQUEST_MAX} in one"

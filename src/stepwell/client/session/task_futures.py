@@ -10,13 +10,13 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 from ulid import ULID
 
 from stepwell import limits
-from stepwell.client.api.calls import Call
+from stepwell.client.session.calls import Call
 from stepwell.client.session.push_connection import PushConnection
 from stepwell.client.session.session import Session
 from stepwell.domain.tasks.commands import CancelTask, SubmitTask
@@ -36,7 +36,6 @@ from stepwell.protocol.messages import (
 from stepwell.transport.blocking import Connection
 
 R = TypeVar("R")
-_RECEIVED_TOGETHER: Final = 64
 OnProgress = Callable[[int, int, str], None]
 """Is told how much is done, of how much, and in a few words of what."""
 
@@ -64,7 +63,7 @@ class TaskFuture(Future[R], Generic[R]):
         self._tasks.cancel(self)
         return True
 
-    def end(self, outcome: bytes | BaseException) -> None:
+    def set_outcome(self, outcome: bytes | BaseException) -> None:
         """Its outcome is there, unless it was cancelled before."""
         with contextlib.suppress(Exception):  # cancelled meanwhile: nobody wants to know
             if not self.set_running_or_notify_cancel():
@@ -77,21 +76,21 @@ class TaskFuture(Future[R], Generic[R]):
             except Exception as error:  # noqa: BLE001 - a result that cannot be read is its caller's to know
                 self.set_exception(error)
 
-    def progress(self, message: TaskProgressed) -> None:
+    def report_progress(self, message: TaskProgressed) -> None:
         if self._on_progress is not None and not self.done():
             with contextlib.suppress(Exception):  # a callback that fails costs nobody a result
                 self._on_progress(message.done, message.total, message.note)
 
 
-class _Waiting(Protocol):
+class _OpenFuture(Protocol):
     """A future, of whatever."""
 
     task_id: str
     command: SubmitTask
     is_accepted: bool
 
-    def end(self, outcome: bytes | BaseException) -> None: ...
-    def progress(self, message: TaskProgressed) -> None: ...
+    def set_outcome(self, outcome: bytes | BaseException) -> None: ...
+    def report_progress(self, message: TaskProgressed) -> None: ...
 
 
 class TaskFutures:
@@ -99,24 +98,24 @@ class TaskFutures:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._begin()
+        self._reset()
         session.channel.on_fork(self._in_forked_child)
 
     def _in_forked_child(self) -> None:
         """There are none: the parent's are the parent's."""
-        if self._standing is not None:
-            self._standing.in_forked_child()
-            self._standing.close()
-        self._begin()
+        if self._push is not None:
+            self._push.in_forked_child()
+            self._push.close()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._futures: dict[str, _Waiting] = {}
-        self._standing: PushConnection | None = None
+        self._futures: dict[str, _OpenFuture] = {}
+        self._push: PushConnection | None = None
         self._thread: threading.Thread | None = None
-        self._is_heard = False  # by the thread: it may have ended all futures, and be about to end
-        self._is_followed = threading.Event()
-        self._received: list[str] = []  # outcomes that the manager still keeps
+        self._is_listening = False  # by the thread: it may have ended all futures, and be about to end
+        self._subscribed = threading.Event()
+        self._unacknowledged: list[str] = []  # outcomes that the manager still keeps
 
     def submit(
         self, command: SubmitTask, finish: Callable[[bytes], R], on_progress: OnProgress | None
@@ -125,14 +124,14 @@ class TaskFutures:
         future = TaskFuture(self, command, finish, on_progress)
         with self._lock:
             self._futures[future.task_id] = future
-            self._follow()
+            self._ensure_listener()
         if on_progress is not None:  # or the first of it could be told before anybody listens
-            self._is_followed.wait(limits.RECONNECT_SECONDS_MAX)
+            self._subscribed.wait(limits.RECONNECT_SECONDS_MAX)
         try:
             self._session.perform(_call(command))
             future.is_accepted = True
         except BaseException:
-            self._take(future.task_id)
+            self._pop(future.task_id)
             raise
         return future
 
@@ -141,11 +140,11 @@ class TaskFutures:
         futures = [TaskFuture(self, command, finish, None) for command in commands]
         with self._lock:
             self._futures.update({future.task_id: future for future in futures})
-            self._follow()
+            self._ensure_listener()
         try:
-            groups = (list(map(_call, group)) for group in _framed(commands))
+            groups = (list(map(_call, group)) for group in _in_frames(commands))
             for future, outcome in zip(futures, self._session.perform_many(groups), strict=True):
-                future.is_accepted = _accepted(outcome)
+                future.is_accepted = _require_accepted(outcome)
         except BaseException:
             for future in futures:
                 future.cancel()
@@ -154,53 +153,53 @@ class TaskFutures:
 
     def cancel(self, future: TaskFuture[R]) -> None:
         """Nobody waits for it: let its worker do something else."""
-        if self._take(future.task_id) is not None:
+        if self._pop(future.task_id) is not None:
             with contextlib.suppress(StepwellError):  # it is over, or the manager is gone
                 self._session.perform(Call(CancelTask(future.task_id), lambda answered: answered.reply.state))
 
     def close(self) -> None:
         """End the thread; who still waits gets `RuntimeLost`."""
         with self._lock:
-            standing, thread = self._standing, self._thread
-            self._standing = self._thread = None
-        if standing is not None and thread is not None:
-            standing.stop()
+            push, thread = self._push, self._thread
+            self._push = self._thread = None
+        if push is not None and thread is not None:
+            push.stop()
             thread.join()
-            standing.close()
-        self._end_all(RuntimeLost("this client was closed before the task was over"))
+            push.close()
+        self._fail_all(RuntimeLost("this client was closed before the task was over"))
 
-    def _take(self, task_id: str) -> _Waiting | None:
+    def _pop(self, task_id: str) -> _OpenFuture | None:
         with self._lock:
             return self._futures.pop(task_id, None)
 
-    def _end_all(self, error: StepwellError) -> None:
+    def _fail_all(self, error: StepwellError) -> None:
         with self._lock:
             futures, self._futures = self._futures, {}
         for future in futures.values():
-            future.end(error)
+            future.set_outcome(error)
 
-    def _follow(self) -> None:
+    def _ensure_listener(self) -> None:
         """Begin to listen, if nobody does."""
-        if not self._is_heard or self._thread is None or not self._thread.is_alive():
-            if self._standing is not None:
-                self._standing.close()
-            self._standing = PushConnection(self._session.channel, self._greet)
-            name, args = "stepwell-tasks", (self._standing,)
+        if not self._is_listening or self._thread is None or not self._thread.is_alive():
+            if self._push is not None:
+                self._push.close()
+            self._push = PushConnection(self._session.channel, self._subscribe)
+            name, args = "stepwell-tasks", (self._push,)
             self._thread = threading.Thread(target=self._listen, args=args, name=name, daemon=True)
-            self._is_heard = True
+            self._is_listening = True
             self._thread.start()
 
-    def _greet(self, connection: Connection) -> None:
+    def _subscribe(self, connection: Connection) -> None:
         """Say what we wait for. What the manager does not know, it has never had, or lost with an earlier life."""
         with self._lock:
             waiting = dict(self._futures)
         answer = connection.exchange(FollowTasks(0, tuple(waiting)))
-        unknown = _followed(answer)
-        self._is_followed.set()
+        unknown = _unknown_tasks(answer)
+        self._subscribed.set()
         for task_id in unknown:
-            self._submit_again(waiting[task_id])
+            self._resubmit(waiting[task_id])
 
-    def _submit_again(self, future: _Waiting) -> None:
+    def _resubmit(self, future: _OpenFuture) -> None:
         """Harmless where the first submission is only on its way: a task is known by its id."""
         try:
             again = replace(future.command, was_accepted=future.is_accepted)
@@ -208,47 +207,47 @@ class TaskFutures:
         except RuntimeLost:
             raise
         except StepwellError as error:
-            if self._take(future.task_id) is not None:
-                future.end(error)
+            if self._pop(future.task_id) is not None:
+                future.set_outcome(error)
 
-    def _listen(self, standing: PushConnection) -> None:
+    def _listen(self, push: PushConnection) -> None:
         try:
-            while not standing.is_closed and (message := standing.receive(None)) is not None:
-                self._hear(standing, message)
+            while not push.is_closed and (message := push.receive(None)) is not None:
+                self._handle(push, message)
         except StepwellError as error:
             with self._lock:
-                self._is_heard = self._is_heard and self._standing is not standing
-            self._end_all(error)
+                self._is_listening = self._is_listening and self._push is not push
+            self._fail_all(error)
 
-    def _hear(self, standing: PushConnection, message: ManagerMessage) -> None:
+    def _handle(self, push: PushConnection, message: ManagerMessage) -> None:
         match message:
             case TaskEnded():
                 outcome = self._outcome(message)
-                future = self._take(message.task_id)
-                self._received.append(message.task_id)
-                if len(self._received) >= _RECEIVED_TOGETHER or not self._futures:
-                    self._acknowledge(standing)
+                future = self._pop(message.task_id)
+                self._unacknowledged.append(message.task_id)
+                if len(self._unacknowledged) >= limits.TASKS_ACKNOWLEDGED_TOGETHER or not self._futures:
+                    self._acknowledge(push)
                 if future is not None:
-                    future.end(outcome)
+                    future.set_outcome(outcome)
             case TaskProgressed():
                 with self._lock:
                     future = self._futures.get(message.task_id)
                 if future is not None:
-                    future.progress(message)
+                    future.report_progress(message)
             case Rejected():
                 raise message.refusal.error()
             case _:
                 raise ProtocolError(f"the manager told a follower {type(message).__name__}")
 
-    def _acknowledge(self, standing: PushConnection) -> None:
+    def _acknowledge(self, push: PushConnection) -> None:
         """Some at a time, and when there is nothing to wait for: each is a message that somebody has to wake up for."""
-        received, self._received = tuple(self._received), []
+        received, self._unacknowledged = tuple(self._unacknowledged), []
         with contextlib.suppress(RuntimeLost):  # they will be told again, and received then
-            standing.send(TasksReceived(received))
+            push.send(TasksReceived(received))
 
     def _outcome(self, message: TaskEnded) -> bytes | BaseException:
         if message.state is not TaskState.DONE:
-            return _failure(message)
+            return _error_of(message)
         if message.result is not None:
             return message.result
         if message.digest is None or message.handle is None:
@@ -263,13 +262,13 @@ def _call(command: SubmitTask) -> Call[TaskState]:
     return Call(command, lambda answered: answered.reply.state)
 
 
-def _accepted(outcome: TaskState | StepwellError) -> bool:
+def _require_accepted(outcome: TaskState | StepwellError) -> bool:
     if isinstance(outcome, StepwellError):
         raise outcome
     return True
 
 
-def _framed(commands: Sequence[SubmitTask]) -> Iterator[list[SubmitTask]]:
+def _in_frames(commands: Sequence[SubmitTask]) -> Iterator[list[SubmitTask]]:
     """As many as a frame should have."""
     group: list[SubmitTask] = []
     size = 0
@@ -283,7 +282,7 @@ def _framed(commands: Sequence[SubmitTask]) -> Iterator[list[SubmitTask]]:
         yield group
 
 
-def _failure(message: TaskEnded) -> StepwellError:
+def _error_of(message: TaskEnded) -> StepwellError:
     fault = message.fault
     if fault is None:
         return TaskFailed(f"the task is {message.state}")
@@ -292,7 +291,7 @@ def _failure(message: TaskEnded) -> StepwellError:
     return error if isinstance(error, TaskFailed) else TaskFailed(f"{fault.kind}: {fault.message}", kind=fault.kind)
 
 
-def _followed(answer: ManagerMessage) -> Sequence[str]:
+def _unknown_tasks(answer: ManagerMessage) -> Sequence[str]:
     match answer:
         case TasksFollowed():
             return answer.unknown

@@ -22,9 +22,9 @@ import threading
 import unicodedata
 from typing import TYPE_CHECKING, Final, Protocol
 
+from stepwell import limits
 from stepwell.domain.checks import require_instance
 from stepwell.errors import InvalidArgument
-from stepwell.limits import KIB, MIB
 from stepwell.protocol.messages import ENCODING
 
 if TYPE_CHECKING:
@@ -45,10 +45,7 @@ _VOCABULARIES: Final = (
 ENCODINGS: Final = (*_VOCABULARIES, ESTIMATE)
 
 _BYTES_PER_TOKEN: Final = 3  # English has about 4, code about 3: an estimate should not count less than is sent
-_PIECE_CHARS: Final = 32 * KIB  # about 1 ms; from here on, the next border ends a piece
-_PIECE_CHARS_MAX: Final = 64 * KIB  # past it, a piece ends without a border
 _CUT_TOKENS: Final = 8  # a million random cuts without a border saved 4 at most
-_CACHED_CHARS_MAX: Final = 8 * MIB  # splintr bounds its cache in entries, not in bytes: up to 13 for a character
 _DIGITS_PER_GROUP: Final = 3  # digits are grouped from the left: a cut inside a group would shift all that follow
 
 # No vocabulary lets a token reach over the end of a line if the next line has text; o200k's takes slashes with it.
@@ -111,22 +108,22 @@ class _Exact:
             text = str(body, "utf-8")
         except UnicodeDecodeError:
             return estimate_tokens(body)
-        tokens = self._tokens(text) if len(text) <= _PIECE_CHARS_MAX else self._tokens_in_pieces(text)
+        tokens = self._tokens(text) if len(text) <= limits.TOKENIZED_CHARS_MAX else self._tokens_in_pieces(text)
         return max(1, tokens)
 
     def _tokens(self, text: str) -> int:
         self._cached_chars += len(text)
-        if self._cached_chars > _CACHED_CHARS_MAX:
+        if self._cached_chars > limits.TOKENIZER_CACHED_CHARS_MAX:
             self._cached_chars = len(text)
             self._tokenizer.clear_cache()
         return len(self._tokenizer.encode_ordinary(text))
 
     def _tokens_in_pieces(self, text: str) -> int:
         total = start = 0
-        while len(text) - start > _PIECE_CHARS_MAX:
-            border = _BORDER.search(text, start + _PIECE_CHARS, start + _PIECE_CHARS_MAX)
+        while len(text) - start > limits.TOKENIZED_CHARS_MAX:
+            border = _BORDER.search(text, start + limits.TOKENIZED_CHARS, start + limits.TOKENIZED_CHARS_MAX)
             if border is None:
-                end = _between_groups(text, start, start + _PIECE_CHARS_MAX)
+                end = _between_groups(text, start, start + limits.TOKENIZED_CHARS_MAX)
                 total += _CUT_TOKENS
             else:
                 end = border.end()

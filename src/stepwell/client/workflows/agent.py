@@ -1,9 +1,9 @@
-"""Working on the children of a plan, by any number of agents: each takes what is ready, one after another.
+"""Work on the children of a plan as one of any number of agents: each takes ready children, one after another.
 
-There is no agreement between agents, and none is needed: of all who ask, no two are given the same child, and one whose
-agent dies, or is paused for longer than its lease, is given to another, as another attempt. What an agent says of a
-child it can say only under the lease that it was given, so that what a plan says of itself is the truth: `complete`
-if what was to be done came to its end, and an error, with what was raised, if it did not.
+Agents do not coordinate with each other, and need not. The manager never gives one child to two agents; and a child
+whose agent dies, or is paused for longer than its lease, is given to another agent as another attempt. An agent can
+report on a child only under the lease that it was given, so the recorded state is always true: `complete` if the work
+came to its end, and an error, with the exception's text, if it did not.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
 from stepwell import limits
-from stepwell.client.api.calls import BlockingService, Call
 from stepwell.client.api.plan_leases import plan_of
-from stepwell.client.api.subplans import SubplanCalls
+from stepwell.client.api.plans import PlanApi
 from stepwell.client.api.watch import Watch
-from stepwell.client.execution import PlanExecutionContext
+from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.client.workflows.heartbeat import Heartbeat
 from stepwell.domain.events import AnyEvent, PlanMoved, SubplansDeclared
@@ -30,13 +30,19 @@ from stepwell.domain.plans.model import Phase, Plan
 from stepwell.domain.replies import ReadyStarted
 from stepwell.errors import Busy, EventsMissed, InvalidArgument, LeaseLost, PlanNotReady
 
+ContextT = TypeVar("ContextT")
+"""The type of context that an agent's function gets; a type variable, because the facade that defines it is above."""
+
+MakeContext = Callable[[Session, str, int, Heartbeat], ContextT]
+"""Makes the context of one child from the session, the child's id, its lease and the lease's heartbeat."""
+
 
 class WorkDone(Struct, frozen=True):
-    """What one agent did: the ids of children, in the order in which it came to the end of each.
+    """The result of one agent: ids of children, in the order in which the agent finished each.
 
-    `lost` were taken from it while it worked: cancelled, or given to somebody else after its lease had run out.
-    `errored` are children, whoever worked on them, that failed for good. `is_over`: nothing is left to be done unless
-    somebody steps in; otherwise the agent has waited for as long as it was to.
+    `lost` children were taken from the agent while it worked: cancelled, or given to another agent after the lease
+    expired. `errored` children failed for good, in any agent's hands. If `is_over`, nothing is left to do without
+    intervention; otherwise the agent's waiting time ended.
     """
 
     completed: tuple[str, ...]
@@ -46,34 +52,29 @@ class WorkDone(Struct, frozen=True):
     is_over: bool
 
 
-class WorkContext(PlanExecutionContext):
-    """The context in which one child is worked on, under its lease."""
+class SubplanAgent(Generic[ContextT]):
+    """One agent, in one thread of the caller; a heartbeat thread renews the lease of the child it works on.
 
-    def __init__(self, session: Session, plan_id: str, lease: int, heartbeat: Heartbeat) -> None:
-        super().__init__(session, plan_id, lease)
-        self._heartbeat = heartbeat
+    `run(plan, context)` is the caller's function. The agent reports its outcome: returning completes the child's phase,
+    raising fails it. With `straight`, the manager starts children in their execute phase at once; otherwise `run` is
+    called for the strategize phase, too.
+    """
 
-    def check(self) -> None:
-        """Raise `LeaseLost` if the child is not the caller's any more; for whoever works long without recording."""
-        self._heartbeat.check()
-
-
-Run = Callable[[Plan, WorkContext], object]
-"""What is done for a child. What it returns does not matter; what it raises is why the child failed."""
-
-
-class _Children(SubplanCalls, BlockingService):
-    """The calls on children, for an agent."""
-
-
-class SubplanAgent:
-    """One that works, in one thread."""
-
-    def __init__(self, session: Session, parent_plan_id: str, run: Run, lease_ms: int, *, straight: bool) -> None:
-        self._session = session
-        self._children = _Children(session)
+    def __init__(
+        self,
+        plans: PlanApi,
+        parent_plan_id: str,
+        run: Callable[[Plan, ContextT], object],
+        lease_ms: int,
+        *,
+        straight: bool,
+        make_context: MakeContext[ContextT],
+    ) -> None:
+        self._plans = plans
+        self._session = plans.session
         self._parent_plan_id = parent_plan_id
         self._run = run
+        self._make_context = make_context
         self._lease_ms = lease_ms
         self._straight = straight
         self._completed: list[str] = []
@@ -81,7 +82,7 @@ class SubplanAgent:
         self._lost: list[str] = []
 
     def work(self, wait_s: float | None) -> WorkDone:
-        """Take what is ready until everything is over, or for so long nothing has been."""
+        """Work on ready children until all are over, or until none has been ready for `wait_s`."""
         while True:
             found = self._next(wait_s)
             if found.plan is None:
@@ -92,12 +93,13 @@ class SubplanAgent:
                 plan = self._phase(plan)
 
     def _next(self, wait_s: float | None) -> ReadyStarted:
-        """What is ready, as soon as something is."""
+        """Return the next ready child, waiting for it if need be; without one if all is over or `wait_s` has passed."""
         found = self._ask()
         if found.plan is not None or found.is_over:
             return found
         until_s = None if wait_s is None else time.monotonic() + wait_s
-        with _watching(self._session) as watch:  # from now on nothing happens unnoticed: so ask once more
+        # The watch is opened before the next question, so that a child that becomes ready in between is not missed.
+        with _watching(self._session) as watch:
             while True:
                 found = self._ask()
                 left_s = None if until_s is None else until_s - time.monotonic()
@@ -106,10 +108,10 @@ class SubplanAgent:
                 self._wait(watch, limits.WORK_LOOK_SECONDS if left_s is None else min(left_s, limits.WORK_LOOK_SECONDS))
 
     def _ask(self) -> ReadyStarted:
-        return self._children.start_ready(self._parent_plan_id, lease_ms=self._lease_ms, straight=self._straight)
+        return self._plans.start_ready(self._parent_plan_id, lease_ms=self._lease_ms, straight=self._straight)
 
     def _wait(self, watch: Watch | None, seconds: float) -> None:
-        """Until something happened to the family, or for so long."""
+        """Wait for an event that may make a child ready, at most for the time; without a watch, pause shortly."""
         if watch is None:
             threading.Event().wait(min(seconds, limits.WORK_PAUSE_SECONDS))
             return
@@ -118,10 +120,11 @@ class SubplanAgent:
             while (event := watch.get(max(0.0, until_s - time.monotonic()))) is not None:
                 if self._concerns(event):
                     return
-        except EventsMissed:  # whatever they were about
+        except EventsMissed:  # one of the missed events may have been it
             return
 
     def _concerns(self, event: AnyEvent) -> bool:
+        """Return True if an event is about the parent or one of its children."""
         match event:
             case PlanMoved():
                 return self._parent_plan_id in {event.plan_id, event.parent_plan_id}
@@ -131,15 +134,18 @@ class SubplanAgent:
                 return False
 
     def _phase(self, plan: Plan) -> Plan | None:
-        """Do one phase of a child, to its end. What comes is the child in its next phase, if it goes on."""
+        """Run one phase of a child and report its outcome; return the child if its next phase follows at once.
+
+        An error of `run` is reported and not raised, except for `KeyboardInterrupt` and the like.
+        """
         assert plan.lease is not None
         token = plan.lease.token
         with Heartbeat(self._session, plan.plan_id, token, self._lease_ms) as heartbeat:
             try:
-                _require_done(self._run(plan, WorkContext(self._session, plan.plan_id, token, heartbeat)))
+                _require_done(self._run(plan, self._make_context(self._session, plan.plan_id, token, heartbeat)))
                 heartbeat.check()
                 if plan.phase is Phase.STRATEGIZE:
-                    return self._children.proceed(plan.plan_id, lease=token, lease_ms=self._lease_ms)
+                    return self._plans.proceed(plan.plan_id, lease=token, lease_ms=self._lease_ms)
                 self._session.perform(Call(CompletePhase(plan.plan_id, plan.phase, token), plan_of))
                 self._completed.append(plan.plan_id)
             except BaseException as error:
@@ -151,7 +157,7 @@ class SubplanAgent:
         return None
 
     def _fail(self, plan: Plan, token: int, error: BaseException) -> None:
-        """Say why, if it is still ours to say."""
+        """Report why a child failed; if its lease is lost, count it as lost instead."""
         if isinstance(error, LeaseLost) and error.details.get("plan_id") == plan.plan_id:
             self._lost.append(plan.plan_id)
             return
@@ -167,7 +173,7 @@ class SubplanAgent:
 
 @contextmanager
 def _watching(session: Session) -> Generator[Watch | None]:
-    """A watch, if there is room for one more."""
+    """Open a watch for the block; None if the manager has no room for another one."""
     try:
         watch = Watch(session.channel, None, None)
     except Busy:
@@ -178,7 +184,7 @@ def _watching(session: Session) -> Generator[Watch | None]:
 
 
 def _require_done(result: object) -> None:
-    """What was only promised must not pass for done."""
+    """Raise `InvalidArgument` if `run` returned a coroutine: its work has not been done."""
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()

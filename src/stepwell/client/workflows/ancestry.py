@@ -1,4 +1,8 @@
-"""What a plan brings along to a question: where it stands, what it may see, and what was decided before it."""
+"""The context that a plan adds to a request: its phase, the goals of its ancestors, and the decisions still valid.
+
+A child plan is worked on with the knowledge of the plans above it, without their full texts: the nearest decisions come
+first, and the request's bounds cut off the rest.
+"""
 
 from __future__ import annotations
 
@@ -11,34 +15,38 @@ from stepwell.strategies.protocol import DecisionSeen, PlanSeen
 
 
 class PlanAncestry:
-    """A plan and its ancestors, as they are now."""
+    """A plan and its ancestors up to the root plan, read from the manager when it is made.
+
+    One request for each plan; the depth of plans is bounded by the domain.
+    """
 
     def __init__(self, plans: PlanApi, plan_id: str) -> None:
         self._plans = plans
-        self._line = [*self._up(plan_id)]
+        self._path = [*self._path_to_root(plan_id)]
 
     @property
     def plan(self) -> Plan:
-        return self._line[0]
+        """The plan itself."""
+        return self._path[0]
 
-    def seen(self) -> PlanSeen:
-        """What goes with a request: as many decisions as there is room for, the nearest first."""
+    def as_seen(self) -> PlanSeen:
+        """Return the plan as strategies see it: as many decisions as there is room for, the nearest plan's first."""
         decisions = (
             DecisionSeen(each.decision_id, plan.plan_id, each.question, each.choice, each.rationale, depth)
-            for depth, plan in enumerate(self._line)
-            for each in self._standing(plan)
+            for depth, plan in enumerate(self._path)
+            for each in self._valid_decisions(plan)
         )
-        skeleton = "\n\n".join(map(_told, self._line[1:]))
+        skeleton = "\n\n".join(map(_describe, self._path[1:]))
         return PlanSeen.bounded(self.plan.plan_id, self.plan.phase, decisions, skeleton)
 
-    def _up(self, plan_id: str | None) -> Iterator[Plan]:
+    def _path_to_root(self, plan_id: str | None) -> Iterator[Plan]:
         while plan_id is not None:
             plan = self._plans.get_plan(plan_id)
             yield plan
             plan_id = plan.parent_plan_id
 
-    def _standing(self, plan: Plan) -> Iterator[Decision]:
-        """Those that no revert or rollback has superseded, in the order of recording."""
+    def _valid_decisions(self, plan: Plan) -> Iterator[Decision]:
+        """Yield a plan's decisions that no revert or rollback has superseded, in order of recording."""
         cursor = None
         while plan.decision_ids:
             page = self._plans.list_decisions(plan.plan_id, limit=limits.PAGE_ROWS_MAX, cursor=cursor)
@@ -48,8 +56,8 @@ class PlanAncestry:
                 break
 
 
-def _told(plan: Plan) -> str:
-    """What a child has to know of a plan above it."""
+def _describe(plan: Plan) -> str:
+    """Return the goal, the definition of done and the invariants of an ancestor, as text for its descendants."""
     lines = [f"Goal: {plan.description}", f"Done when: {plan.definition_of_done}"]
     lines += [f"Always: {each.text}" for each in plan.invariants]
     return "\n".join(line for line in lines if not line.endswith(": "))

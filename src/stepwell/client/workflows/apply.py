@@ -1,42 +1,41 @@
-"""Applying a plan to a tree: in the caller's process, under the plan's lease, entirely or not at all.
+"""Apply a plan to a tree: in the caller's process, under the plan's lease, entirely or not at all.
 
-The turn at the root comes before the lease. Whoever waits for a tree holds up nobody's plan, and a tree that is not
-what the plan expects leaves the plan as it was. Whatever is found at a root once it is ours was left by somebody who
-has gone; `leftovers` has what becomes of it. From the lease on, in this order:
+The root's lock is taken before the lease. So a process that waits for a tree does not block the plan, and a tree that
+is not as the plan expects leaves the plan as it was. Unfinished transactions that are found under the lock are
+recovered first (`tree_recovery`). Then, from the lease on, in this order:
 
-    go           the tree is after; each deed is preceded by a look at the lease
-    validations  in the tree
-    keep         the tree stays after, and can still be undone
-    complete     the manager knows: this is the moment
-    settle       and there is no way back
+    apply        the tree is changed; the lease is checked before each step
+    validations  run in the changed tree
+    commit       the tree stays changed, and can still be undone
+    complete     the manager records the outcome: from now on the plan is applied
+    finalize     the old contents are removed
 
-A lease that is lost is noticed at the next deed, or by the manager at the latest; the tree is undone then, and nobody
-else was in it meanwhile, because the turn is still ours. Where nobody can tell whether the manager knows, the tree
-stays after and the transaction done: the next call asks, and settles, goes on or undoes.
+A lost lease is noticed at the next step, or at the latest when the manager refuses the report. Then the tree is undone;
+no other transaction ran in it meanwhile, because the root's lock is still held. If it stays unknown whether the manager
+recorded the outcome, the tree stays changed and the transaction committed: the next call at this root asks the manager
+and finalizes, resumes or undoes it.
 """
 
 from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from stepwell import limits
+from stepwell.client.api.changesets import ChangesetApi
 from stepwell.client.api.plans import PlanApi
 from stepwell.client.workflows import tree_recovery
 from stepwell.client.workflows.heartbeat import Heartbeat, now_s
-from stepwell.client.workflows.plan_delta import PlanDelta, is_same_root, text_of
+from stepwell.client.workflows.plan_delta import PlanDelta, is_same_root, root_text
 from stepwell.client.workflows.report import report_outcome
 from stepwell.client.workflows.validations import run_all
-from stepwell.client.workflows.wait import await_end, await_turn
+from stepwell.client.workflows.wait import wait_for_lease_end, wait_for_root_lock
 from stepwell.domain.plans.model import Phase, Plan, PlanState, Position
 from stepwell.domain.plans.validations import ValidationResult, not_passed
 from stepwell.errors import Conflict, PlanError, PlanNotReady, Refused, StepwellError, TreeFailed
-from stepwell.trees.recovery import RootLock
+from stepwell.trees.lock import RootLock
 from stepwell.trees.transaction import TreeTransaction
-
-if TYPE_CHECKING:
-    from stepwell.client.execution import PlanExecutionContext
 
 _EXECUTED: Final = Position(Phase.EXECUTE, PlanState.COMPLETE)
 _PROCESSING: Final = Position(Phase.APPLY, PlanState.PROCESSING)
@@ -44,9 +43,13 @@ _ENDED: Final = frozenset({Position(Phase.APPLY, PlanState.APPLIED), Position(Ph
 
 
 class PlanApply:
-    """One call of `apply`."""
+    """One call of `PlanExecutionContext.apply`, for one thread.
 
-    def __init__(self, context: PlanExecutionContext, root: str, wait_s: float, lease_ms: int) -> None:
+    Any number of processes may apply the same plan at the same time: one holds the lease and works, the others wait for
+    it and return the same outcome. `root` is absolute; `wait_s` bounds all waiting for other processes together.
+    """
+
+    def __init__(self, context: ChangesetApi, root: str, wait_s: float, lease_ms: int) -> None:
         self._context = context
         self._session = context.session
         self._plan_id = context.plan_id
@@ -57,55 +60,70 @@ class PlanApply:
         self._lease_ms = lease_ms
 
     def run(self) -> Plan:
-        """The plan as it ended, whoever ended it."""
+        """Return the plan as it ended, by this process or another one.
+
+        Raises `PlanNotReady` if the plan cannot be applied in its state, `TreeConflict` if the tree is not as expected,
+        `Busy` past the waiting time, and any error that ended this process's own attempt.
+        """
         while True:
             plan = self._plans.get_plan(self._plan_id)
             if plan.position in _ENDED:
-                tree_recovery.tidy(self._context, self._root)
-                _require_here(plan, self._root)
+                tree_recovery.recover_if_unlocked(self._context, self._root)
+                _require_applied_here(plan, self._root)
                 return plan
             if plan.position == _EXECUTED:
-                with suppress(Conflict):  # somebody else did
+                with suppress(Conflict):  # another session queued it at the same time
                     self._plans.apply_plan(self._plan_id, expected_version=plan.version)
             elif plan.position == _PROCESSING:
-                await_end(self._session, plan, self._until_s, self._wait_s)
+                wait_for_lease_end(self._session, plan, self._until_s, self._wait_s)
             elif plan.position != tree_recovery.QUEUED:
-                tree_recovery.tidy(self._context, self._root)
+                tree_recovery.recover_if_unlocked(self._context, self._root)
                 raise _not_ready(plan)
-            elif ended := self._take_turn():
+            elif ended := self._lock_and_apply():
                 return ended
 
-    def _take_turn(self) -> Plan | None:
-        """The plan as it ended; None if it has to be looked at anew."""
+    def _lock_and_apply(self) -> Plan | None:
+        """Take the root's lock and apply the queued plan; return None if the plan must be read again first.
+
+        The plan is read again under the lock, because it may have been applied while this process waited.
+        """
         try:
-            with await_turn(self._root, self._until_s, self._wait_s) as turn:
-                own = tree_recovery.recover_root(self._context, turn) if turn else None
+            with wait_for_root_lock(self._root, self._until_s, self._wait_s) as lock:
+                resumable = tree_recovery.recover_root(self._context, lock) if lock else None
                 plan = self._plans.get_plan(self._plan_id)
-                return self._apply(turn, plan, own) if turn and plan.position == tree_recovery.QUEUED else None
+                return self._apply(lock, plan, resumable) if lock and plan.position == tree_recovery.QUEUED else None
         except tree_recovery.TransactionUndecided as undecided:
-            await_end(self._session, undecided.plan, self._until_s, self._wait_s)
+            wait_for_lease_end(self._session, undecided.plan, self._until_s, self._wait_s)
         return None
 
-    def _apply(self, turn: RootLock, plan: Plan, own: str | None) -> Plan | None:
-        """With what an earlier attempt has done, if it is still there: it is this one's as soon as the lease is."""
-        netted = PlanDelta(self._context)
-        name = own or tree_recovery.name_of(plan)
-        with TreeTransaction(turn, name, netted.deltas, netted.read_body, resumes=True) as change:
+    def _apply(self, lock: RootLock, plan: Plan, resumable: str | None) -> Plan | None:
+        """Prepare the transaction, start the apply phase, and apply under its lease.
+
+        `resumable` is the name of a transaction that an earlier attempt committed. It gets this attempt's name as soon
+        as this attempt has the lease, so that recovery after a crash compares it with the right attempt.
+        """
+        delta = PlanDelta(self._context)
+        name = resumable or tree_recovery.apply_name(plan)
+        with TreeTransaction(lock, name, delta.deltas, delta.read_body, resumes=True) as change:
             asked_at_s = now_s()
             try:
                 started = self._plans.start_apply(self._plan_id, lease_ms=self._lease_ms, expected_version=plan.version)
-            except Conflict:  # somebody else was quicker, at another root
+            except Conflict:  # another session was quicker, at another root
                 change.undo()
                 return None
             assert started.lease is not None
-            change.rename(tree_recovery.name_of(started))
+            change.rename(tree_recovery.apply_name(started))
             token = started.lease.token
             with Heartbeat(self._session, self._plan_id, token, self._lease_ms, asked_at_s=asked_at_s) as lease:
-                return _LeasedApply(self._plans, started, self._root, lease).run(change, netted)
+                return _LeasedApply(self._plans, started, self._root, lease).run(change, delta)
 
 
 class _LeasedApply:
-    """What is done under a lease."""
+    """The part of an apply that runs under the plan's lease: from the first change in the tree to the report.
+
+    Guarantee: when `run` raises `Refused` or an error of the tree, the tree is undone; when it raises `RuntimeFault`,
+    the tree is committed and the outcome unknown.
+    """
 
     def __init__(self, plans: PlanApi, plan: Plan, root: str, lease: Heartbeat) -> None:
         self._plans = plans
@@ -113,58 +131,62 @@ class _LeasedApply:
         self._root = root
         self._lease = lease
 
-    def run(self, change: TreeTransaction, netted: PlanDelta) -> Plan:
+    def run(self, change: TreeTransaction, delta: PlanDelta) -> Plan:
+        """Return the plan, applied, or constrained if a required validation failed."""
         try:
-            change.go(self._lease.check)
+            change.apply(self._lease.check)
             results = run_all(self._plan.validations, self._root, self._lease.check)
             if failed := not_passed(self._plan.validations, results):
                 change.undo()
                 return self._constrain(failed, results)
             self._lease.check()
-            change.keep()
+            change.commit()
         except BaseException as error:
-            self._give_up(change, error)
+            self._undo_and_fail(change, error)
             raise
         try:
-            ended = self._complete(netted, results)
+            ended = self._complete(delta, results)
         except Refused as refusal:
-            self._give_up(change, refusal)
+            self._undo_and_fail(change, refusal)
             raise
-        with suppress(TreeFailed):  # it is applied; what is left over is seen to by the next who comes
-            change.settle()
+        with suppress(TreeFailed):  # the plan is applied; the next call at this root removes the transaction
+            change.finalize()
         return ended
 
-    def _complete(self, netted: PlanDelta, results: tuple[ValidationResult, ...]) -> Plan:
-        def call() -> Plan:
+    def _complete(self, delta: PlanDelta, results: tuple[ValidationResult, ...]) -> Plan:
+        """Report that the tree is changed, with the proof."""
+
+        def send() -> Plan:
             return self._plans.complete_apply(
                 self._plan.plan_id,
-                proof=netted.proof,
+                proof=delta.proof,
                 validations=results,
-                root=text_of(self._root),
+                root=root_text(self._root),
                 lease=self._lease.token,
             )
 
-        def is_told(plan: Plan) -> bool:
+        def is_recorded(plan: Plan) -> bool:
             return plan.applied is not None and plan.applied.attempt == self._plan.attempt
 
-        return report_outcome(self._plans, self._plan.plan_id, call, is_told, self._is_over)
+        return report_outcome(self._plans, self._plan.plan_id, send, is_recorded, self._is_lease_over)
 
     def _constrain(self, failed: list[str], results: tuple[ValidationResult, ...]) -> Plan:
+        """Report that required validations failed; the tree is undone already."""
         reason = f"required validations have not passed: {', '.join(failed)}"[: limits.ERROR_CHARS_MAX]
 
-        def call() -> Plan:
+        def send() -> Plan:
             return self._plans.constrain_apply(self._plan.plan_id, reason, validations=results, lease=self._lease.token)
 
-        def is_told(plan: Plan) -> bool:
+        def is_recorded(plan: Plan) -> bool:
             return plan.constrained is not None and plan.constrained.attempt == self._plan.attempt
 
-        return report_outcome(self._plans, self._plan.plan_id, call, is_told, self._is_over)
+        return report_outcome(self._plans, self._plan.plan_id, send, is_recorded, self._is_lease_over)
 
-    def _is_over(self, plan: Plan) -> bool:
+    def _is_lease_over(self, plan: Plan) -> bool:
         return plan.lease is None or plan.lease.token != self._lease.token
 
-    def _give_up(self, change: TreeTransaction, error: BaseException) -> None:
-        """Nothing of it is in the tree, and whoever asks is told why, if it is still ours to say so."""
+    def _undo_and_fail(self, change: TreeTransaction, error: BaseException) -> None:
+        """Undo the tree, then report the error as the reason of the failed attempt, if the lease still allows it."""
         try:
             change.undo()
         finally:
@@ -172,8 +194,8 @@ class _LeasedApply:
                 self._plans.fail_apply(self._plan.plan_id, f"{type(error).__name__}: {error}", lease=self._lease.token)
 
 
-def _require_here(plan: Plan, root: str) -> None:
-    """Whoever is told that it is applied goes on with the tree that they named."""
+def _require_applied_here(plan: Plan, root: str) -> None:
+    """Raise `PlanError` if the plan was applied to another tree, because the caller continues with the one it named."""
     if plan.applied is not None and not is_same_root(plan.applied.root, root):
         raise PlanError(
             f"plan {plan.plan_id!r} was applied at {plan.applied.root!r}, and nothing of it at {root!r}: a plan is "

@@ -1,13 +1,13 @@
-"""Assembling: what should be seen for a question, in so many tokens, and why.
+"""Assemble an answer: choose what should be seen for a question, within a number of tokens, and record why.
 
-Strategies run in the workers, all on one view; the rest is done here, by `assembly`, and the manager only keeps the
-receipt. Assembling is no access: it moves nothing in the tiers.
+Strategies run in the workers, all on one view. The rest of the pipeline runs in the caller's process (`assembly`); the
+manager only stores the receipt. Assembling is no access: it changes nothing in the tiers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -20,28 +20,46 @@ from stepwell.assembly.inputs import AssemblyInputs, Failure
 from stepwell.assembly.receipt import Receipt
 from stepwell.assembly.stages.allocate import candidate_tokens
 from stepwell.assembly.stages.select import names_to_ask
+from stepwell.client.api.plans import PlanApi
+from stepwell.client.api.receipts import ReceiptService
 from stepwell.client.api.views import View
 from stepwell.client.session.session import Session
 from stepwell.client.workflows.ancestry import PlanAncestry
-from stepwell.client.workflows.strategy_executor import DefaultStrategyExecutor, Execution, OnStrategyProgress
+from stepwell.client.workflows.strategy_executor import (
+    DefaultStrategyExecutor,
+    Execution,
+    OnStrategyProgress,
+    StrategyClient,
+)
 from stepwell.domain.checks import require_instance
 from stepwell.domain.tasks.model import StrategyOffer
 from stepwell.errors import Busy, InvalidArgument, OutOfScope, TierFull
 from stepwell.strategies.protocol import ContextRequest, StrategyInfo, StrategyView
 
-if TYPE_CHECKING:
-    from stepwell.client.client import Client
-
 _encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
 _decoder: Final = msgspec.msgpack.Decoder(Receipt)
 
 
-class ContextAssembly:
-    """Assembles for one client. Safe from any number of threads."""
+class AssemblyClient(StrategyClient, Protocol):
+    """The part of `Client` that an assembly uses; a protocol, because workflows do not import the facades."""
 
-    def __init__(self, client: Client, session: Session) -> None:
+    @property
+    def session(self) -> Session: ...
+    @property
+    def plans(self) -> PlanApi: ...
+    @property
+    def receipts(self) -> ReceiptService: ...
+
+
+class ContextAssembly:
+    """Assembles answers for one client, which owns it. Any number of threads may use it.
+
+    Its only state is the executor with the circuit breakers of the strategies.
+    """
+
+    def __init__(self, client: AssemblyClient) -> None:
         self._client = client
-        self._session = session
+        self._session = client.session
         self._executor = DefaultStrategyExecutor(client)
 
     def assemble(
@@ -56,56 +74,59 @@ class ContextAssembly:
         keep_receipt: bool,
         on_progress: OnStrategyProgress | None,
     ) -> Answer:
-        """An answer, with its receipt kept if there is room for it."""
+        """Return an answer, as `Client.assemble` promises; the receipt is stored if there is room for it."""
         chosen = components.named(stages or {})
-        asked = self._asked(request, plan_id)
+        full_request = self._request_with_plan(request, plan_id)
         offers = tuple(map(_info, self._client.strategies.list().offers))
-        names = names_to_ask(asked, offers) if strategies is None else tuple(strategies)
-        budgets = dict.fromkeys(names, candidate_tokens(asked.budget_tokens))
+        names = names_to_ask(full_request, offers) if strategies is None else tuple(strategies)
+        budgets = dict.fromkeys(names, candidate_tokens(full_request.budget_tokens))
         execution, seen = self._executor.observe(
-            asked, names, budgets=budgets, deadline_s=deadline_s, view=view, on_progress=on_progress
+            full_request, names, budgets=budgets, deadline_s=deadline_s, view=view, on_progress=on_progress
         )
-        looked_at = cast("StrategyView", seen)
+        strategy_view = cast("StrategyView", seen)
         results, failures = tuple(execution.results.values()), _failures(execution)
-        question = AssemblyInputs(asked, looked_at, results, self._count, failures, offers)
-        answer = pipeline.assemble(question, chosen)
-        return self._kept(answer) if keep_receipt else answer
+        inputs = AssemblyInputs(full_request, strategy_view, results, self._count, failures, offers)
+        answer = pipeline.assemble(inputs, chosen)
+        return self._store_receipt(answer) if keep_receipt else answer
 
     def replay(self, receipt: Receipt | str) -> Answer:
-        """The answer that a receipt is of."""
+        """Return the answer of a receipt again, from the bodies that it names; `BodyGone` if one is gone."""
         require_instance(receipt, (Receipt, str), "give a receipt, or the id under which it is kept")
         found = self.receipt(receipt) if isinstance(receipt, str) else receipt
         view = cast("StrategyView", self._client.view(found.request.projects))
         return replay.replay(found, view, self._count)
 
     def receipt(self, receipt_id: str) -> Receipt:
-        """A receipt that was kept."""
+        """Return a stored receipt; `InvalidArgument` if another version of stepwell wrote it in another form."""
         try:
             return _decoder.decode(self._client.receipts.get(receipt_id))
         except msgspec.MsgspecError as error:
             raise InvalidArgument(f"receipt {receipt_id!r} was made by another version of stepwell: {error}") from error
 
     def _count(self, text: str) -> int:
-        """In the vocabulary of the manager. No text is no tokens, though as a body it would count one."""
+        """Count tokens as the manager does; an empty text has none, though an empty body counts as one."""
         return self._session.count_tokens(text.encode()) if text else 0
 
-    def _asked(self, request: ContextRequest | None, plan_id: str | None) -> ContextRequest:
-        """With all that a plan brings along; of projects that it may not see, nothing is asked."""
+    def _request_with_plan(self, request: ContextRequest | None, plan_id: str | None) -> ContextRequest:
+        """Return the request with the plan's decisions and ancestors; without a request, the plan's own question.
+
+        Raises `OutOfScope` if the request names projects that the plan may not see.
+        """
         require_instance(request, (ContextRequest, type(None)), "request is a stepwell.ContextRequest")
         if plan_id is None:
             if request is None:
                 raise InvalidArgument("ask something: give a ContextRequest, a plan_id=, or both")
             return request
-        lineage = PlanAncestry(self._client.plans, plan_id)
-        plan = lineage.plan
+        ancestry = PlanAncestry(self._client.plans, plan_id)
+        plan = ancestry.plan
         if request is None:
             request = ContextRequest(projects=plan.projects, query=plan.description[: limits.TEXT_CHARS_MAX])
         if beyond := [each for each in request.projects if each not in plan.projects]:
             raise OutOfScope(f"plan {plan_id!r} does not see {', '.join(beyond)}: it has {', '.join(plan.projects)}")
-        return replace(request, plan=lineage.seen())
+        return replace(request, plan=ancestry.as_seen())
 
-    def _kept(self, answer: Answer) -> Answer:
-        """Where there is no room for a receipt, the answer is as good without."""
+    def _store_receipt(self, answer: Answer) -> Answer:
+        """Return the answer with the id of its stored receipt; without one if there is no room for the receipt."""
         receipt = answer.receipt
         encoded = _encoder.encode(receipt)
         if len(encoded) > limits.RECEIPT_BYTES_MAX:

@@ -1,15 +1,20 @@
-"""Capturing: what changes in a tree while a block runs becomes a changeset, derived from content alone."""
+"""Record the changes in a tree while a block runs as one changeset, derived from file contents alone.
+
+`trees.capture` finds the changes; this module checks that they can be recorded, before and after the block, and sends
+them to the manager. Many changes take several requests, but only the last one closes the changeset. Because an open
+changeset counts for nothing, the capture is recorded completely or not at all.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 from stepwell import limits
-from stepwell.client.api.calls import Call
+from stepwell.client.api.changesets import ChangesetApi
 from stepwell.client.api.plans import PlanApi
+from stepwell.client.session.calls import Call
 from stepwell.domain.changesets.model import Change, EntryRow, check_path
 from stepwell.domain.checks import utf8
 from stepwell.domain.plans.model import Phase, PlanState, Position
@@ -17,12 +22,9 @@ from stepwell.errors import InvalidArgument, LeaseLost, PlanNotReady, StepwellEr
 from stepwell.trees.capture import TreeCapture, TreeDifference
 from stepwell.trees.entry import TreeEntry
 
-if TYPE_CHECKING:
-    from stepwell.client.execution import PlanExecutionContext
-
 
 class Captured:
-    """What was recorded, once the block has ended. Nothing changed: no changeset."""
+    """The outcome of a capture, filled in when its block has ended; no changeset if nothing changed."""
 
     def __init__(self) -> None:
         self.changeset_id: str | None = None
@@ -33,20 +35,26 @@ class Captured:
 
 
 @contextmanager
-def capture(context: PlanExecutionContext, root: str | os.PathLike[str], tool: str) -> Generator[Captured]:
-    """Record what changes while the block runs."""
+def capture(context: ChangesetApi, root: str | os.PathLike[str], tool: str) -> Generator[Captured]:
+    """Record what changes below `root` while the block runs, as `PlanExecutionContext.capture` promises.
+
+    An exception in the block passes through, and nothing is recorded.
+    """
     _require_executing(context)
     captured = Captured()
-    with TreeCapture(root) as recording:
+    with TreeCapture(root) as tree_capture:
         yield captured
-        found = recording.differences()
+        found = tree_capture.differences()
         _refuse_names(found)
         if found:
-            _record(context.of(context.plan_id, context.lease), recording, found, tool, captured)
+            _record(context.of(context.plan_id, context.lease), tree_capture, found, tool, captured)
 
 
-def _require_executing(context: PlanExecutionContext) -> None:
-    """What could not be recorded at the end is refused at the beginning, before somebody works for an hour."""
+def _require_executing(context: ChangesetApi) -> None:
+    """Raise `PlanNotReady` or `LeaseLost` if changes could not be recorded now.
+
+    Otherwise the refusal would come at the end of the block, perhaps after an hour of work.
+    """
     plan = PlanApi(context.session).get_plan(context.plan_id)
     if plan.position != Position(Phase.EXECUTE, PlanState.PROCESSING):
         raise PlanNotReady(
@@ -55,15 +63,15 @@ def _require_executing(context: PlanExecutionContext) -> None:
             phase=str(plan.phase),
             state=str(plan.state),
         )
-    if plan.lease is None or plan.lease.token != context.session.lease(plan.plan_id, context.lease):
+    if plan.lease is None or plan.lease.token != context.session.lease_token(plan.plan_id, context.lease):
         raise LeaseLost(
-            f"plan {plan.plan_id!r}: somebody else has its lease; if it was given to you, pass lease= to execution",
+            f"plan {plan.plan_id!r}: another session has its lease; if it was given to you, pass lease= to execution",
             plan_id=plan.plan_id,
         )
 
 
 def _refuse_names(found: Sequence[TreeDifference]) -> None:
-    """A tree may have names that no recorded path can be: said of all of them at once, before anything is recorded."""
+    """Raise `InvalidArgument` naming every changed path that cannot be recorded, because it is not valid text, say."""
     refused: dict[str, str] = {}
     for path in (path for each in found for path in (each.path, each.source_path) if path is not None):
         try:
@@ -81,33 +89,38 @@ def _refuse_names(found: Sequence[TreeDifference]) -> None:
 
 
 def _record(
-    own: PlanExecutionContext, recording: TreeCapture, found: Sequence[TreeDifference], tool: str, captured: Captured
+    context: ChangesetApi, tree_capture: TreeCapture, found: Sequence[TreeDifference], tool: str, captured: Captured
 ) -> None:
-    """All or nothing: into a changeset of a context of its own, so that nobody else's changes go there."""
-    changeset_id = own.start_changeset()
+    """Record the differences in a new changeset and close it; on an error, abort it.
+
+    `context` is made for this capture, so that changes which other threads record meanwhile do not go into its
+    changeset.
+    """
+    changeset_id = context.start_changeset()
     try:
-        entries = _sent(own, recording, found, tool, changeset_id)
-        own.close_changeset(changeset_id)
+        entries = _send(context, tree_capture, found, tool, changeset_id)
+        context.close_changeset(changeset_id)
     except BaseException:
         with suppress(StepwellError):
-            own.abort_changeset(changeset_id)
+            context.abort_changeset(changeset_id)
         raise
     captured.changeset_id, captured.entries = changeset_id, entries
 
 
-def _sent(
-    own: PlanExecutionContext, recording: TreeCapture, found: Sequence[TreeDifference], tool: str, changeset_id: str
+def _send(
+    context: ChangesetApi, tree_capture: TreeCapture, found: Sequence[TreeDifference], tool: str, changeset_id: str
 ) -> tuple[EntryRow, ...]:
+    """Send all changes, several requests in flight, and return their rows; stop and raise at the first refusal."""
     entries: list[EntryRow] = []
     refusals: list[StepwellError] = []
 
     def calls() -> Iterator[Sequence[Call[EntryRow]]]:
-        for changes in _frames(recording, found, tool):
+        for changes in _frames(tree_capture, found, tool):
             if refusals:
                 return
-            yield [type(own).record_change.call(own, change, changeset_id=changeset_id) for change in changes]
+            yield [type(context).record_change.call(context, change, changeset_id=changeset_id) for change in changes]
 
-    for outcome in own.session.perform_many(calls()):
+    for outcome in context.session.perform_many(calls()):
         if isinstance(outcome, StepwellError):
             refusals.append(outcome)
         else:
@@ -117,15 +130,15 @@ def _sent(
     return tuple(entries)
 
 
-def _frames(recording: TreeCapture, found: Sequence[TreeDifference], tool: str) -> Iterator[list[Change]]:
-    """As many at a time as fit in a frame: bodies are read when it is their turn."""
+def _frames(tree_capture: TreeCapture, found: Sequence[TreeDifference], tool: str) -> Iterator[list[Change]]:
+    """Yield the changes in groups that fit into a frame; bodies are read from the spool only when they are sent."""
     chunk: list[Change] = []
     weight = 0
     for each in found:
         if len(chunk) == limits.STREAM_COMMANDS or weight >= limits.STREAM_BYTES:
             yield chunk
             chunk, weight = [], 0
-        before, after = _body(recording, each.before), _body(recording, each.after)
+        before, after = _body(tree_capture, each.before), _body(tree_capture, each.after)
         chunk.append(
             Change(
                 path=each.path,
@@ -141,5 +154,5 @@ def _frames(recording: TreeCapture, found: Sequence[TreeDifference], tool: str) 
     yield chunk
 
 
-def _body(recording: TreeCapture, leaf: TreeEntry | None) -> bytes | None:
-    return None if leaf is None else recording.body(leaf.digest)
+def _body(tree_capture: TreeCapture, entry: TreeEntry | None) -> bytes | None:
+    return None if entry is None else tree_capture.body(entry.digest)

@@ -1,14 +1,16 @@
-"""Circuit breakers: a strategy that fails again and again is not asked for a while.
+"""Circuit breakers: a strategy that fails repeatedly is not called for a while.
 
     closed ──3 failures in a row──▶ open ──a call after its pause──▶ half open
       ▲                              ▲ └──────other calls: refused       │ │
       │                              └──the trial failed, or said nothing┘ │
       └────────────────────the trial succeeded─────────────────────────────┘
 
-While it is half open, one call is under way, the trial, and others are refused. Only what a call says that was let
-through in the present state counts: one from before the breaker opened says nothing of how the strategy is now.
+While a breaker is half open, one call, the trial, is in progress and others are refused. The ending of a call counts
+only in the state in which the call was admitted: a call from before the breaker opened says nothing about how the
+strategy is now. A generation number, which counts changes of state, tells such calls apart.
 
-What time it is comes as an argument, from a clock that does not go back.
+The transitions are a table of pure data; `Breakers` adds the lock and one breaker for each strategy. The time is an
+argument, from a monotonic clock, so that tests need not wait.
 """
 
 from __future__ import annotations
@@ -32,10 +34,13 @@ _Pause = Annotated[float, Meta(gt=0, description="a pause is more than 0 seconds
 
 @checked
 class BreakerSettings(Struct, frozen=True, kw_only=True):
-    """When a breaker opens, and for how long."""
+    """Settings of a breaker: it opens after `failures_max` failures in a row, and stays open for `pause_s`.
 
-    failures_max: _Failures = limits.BREAKER_FAILURES_MAX  # in a row
-    pause_s: _Pause = limits.BREAKER_PAUSE_SECONDS  # then twice as long after each trial that fails
+    The pause doubles with each failed trial, up to `pause_s_max`.
+    """
+
+    failures_max: _Failures = limits.BREAKER_FAILURES_MAX
+    pause_s: _Pause = limits.BREAKER_PAUSE_SECONDS
     pause_s_max: _Pause = limits.BREAKER_PAUSE_SECONDS_MAX
 
     def __post_init__(self) -> None:
@@ -45,7 +50,7 @@ class BreakerSettings(Struct, frozen=True, kw_only=True):
 
 
 class BreakerState(StrEnum):
-    """Whether calls are let through."""
+    """The state of a breaker: it admits all calls, none, or one trial."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -53,7 +58,7 @@ class BreakerState(StrEnum):
 
 
 class BreakerEvent(StrEnum):
-    """What happens to a breaker."""
+    """An event of a breaker: a call that asks for admission, or the ending of an admitted one."""
 
     CALL = "call"
     RETRY = "retry"  # a call after the pause
@@ -76,11 +81,11 @@ TRANSITIONS: Final[Mapping[tuple[BreakerEvent, BreakerState], BreakerState]] = {
     (BreakerEvent.ABSTAIN, _CLOSED): _CLOSED,
     (BreakerEvent.ABSTAIN, _HALF_OPEN): _OPEN,  # whose pause is over: the next call is the trial
 }
-"""What is not in it does not happen: a call is refused."""
+"""The next state by event and state. An event that is missing here is impossible in that state: a call is refused."""
 
 
 class Ending(StrEnum):
-    """How a call ended."""
+    """The ending of an admitted call; an abstained call says nothing about its strategy."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -88,72 +93,79 @@ class Ending(StrEnum):
 
 
 class Breaker(Struct, frozen=True):
-    """One breaker as it is now."""
+    """The present values of one breaker.
+
+    `failures` are those in a row. `pause_s` is the latest pause, 0 until the breaker opens for the first time, and
+    `until_s` its end. `generation` counts the changes of state.
+    """
 
     state: BreakerState = _CLOSED
-    failures: int = 0  # in a row
-    pause_s: float = 0.0  # the last one; 0 until it opens
-    until_s: float = 0.0  # the end of that
-    turn: int = 0  # counts the changes of state: a call is known by the one in which it was let through
+    failures: int = 0
+    pause_s: float = 0.0
+    until_s: float = 0.0
+    generation: int = 0
 
 
 def after(breaker: Breaker, event: BreakerEvent, settings: BreakerSettings, now_s: float) -> Breaker | None:
-    """The breaker after an event; None if that cannot happen to it."""
+    """Return the breaker after an event; None if the event is impossible in its state."""
     state = TRANSITIONS.get((event, breaker.state))
     if state is None:
         return None
-    turn = breaker.turn + (state is not breaker.state)
+    generation = breaker.generation + (state is not breaker.state)
     match event:
         case BreakerEvent.SUCCEED:
-            return Breaker(turn=turn)
+            return Breaker(generation=generation)
         case BreakerEvent.FAIL:
             return replace(breaker, failures=breaker.failures + 1)
         case BreakerEvent.TRIP:
             pause_s = min(2 * breaker.pause_s or settings.pause_s, settings.pause_s_max)
-            return Breaker(state, breaker.failures + 1, pause_s, now_s + pause_s, turn)
+            return Breaker(state, breaker.failures + 1, pause_s, now_s + pause_s, generation)
         case BreakerEvent.CALL | BreakerEvent.RETRY | BreakerEvent.ABSTAIN:
-            return replace(breaker, state=state, turn=turn)
+            return replace(breaker, state=state, generation=generation)
 
 
 class Permit(NamedTuple):
-    """A call that was let through. Whoever has it says, once, how the call ended."""
+    """An admitted call, known by the generation that admitted it. Its holder records its ending exactly once."""
 
     name: str
-    turn: int
+    generation: int
 
 
 class Breakers:
-    """One for each name. Safe from any number of threads."""
+    """One breaker for each strategy. Any thread may use it: a lock makes each call one step.
+
+    It stores only breakers that differ from a new one, so that calls of strategies that work cost no memory.
+    """
 
     def __init__(self, settings: BreakerSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._breakers: dict[str, Breaker] = {}  # of strategies that have failed; nobody can fill it with mere names
+        self._breakers: dict[str, Breaker] = {}
 
     def state(self, name: str) -> BreakerState:
-        """What a strategy's breaker is; it opens half only when somebody calls."""
+        """Return the state of a strategy's breaker. It becomes half open at the next call, not when its pause ends."""
         return self._breakers.get(name, _NEW).state
 
     def admit(self, name: str, now_s: float) -> Permit:
-        """Let a call through, or raise `CircuitOpen`."""
+        """Return a permit for a call; raise `CircuitOpen`, with the seconds until the next trial, if it is refused."""
         with self._lock:
             breaker = self._breakers.get(name, _NEW)
             is_due = breaker.state is _OPEN and now_s >= breaker.until_s
             called = after(breaker, BreakerEvent.RETRY if is_due else BreakerEvent.CALL, self._settings, now_s)
             if called is None:
                 raise _refusal(name, breaker, now_s)
-            self._keep(name, called)
-            return Permit(name, called.turn)
+            self._store(name, called)
+            return Permit(name, called.generation)
 
-    def settle(self, permit: Permit, ending: Ending, now_s: float) -> None:
-        """A call that was let through is over."""
+    def record(self, permit: Permit, ending: Ending, now_s: float) -> None:
+        """Record the ending of an admitted call. If the state has changed since its admission, it does not count."""
         with self._lock:
             breaker = self._breakers.get(permit.name, _NEW)
-            if breaker.turn != permit.turn:
+            if breaker.generation != permit.generation:
                 return
-            settled = after(breaker, self._event(breaker, ending), self._settings, now_s)
-            assert settled is not None, "an open breaker lets no call through"
-            self._keep(permit.name, settled)
+            ended = after(breaker, self._event(breaker, ending), self._settings, now_s)
+            assert ended is not None, "an open breaker admits no call"
+            self._store(permit.name, ended)
 
     def _event(self, breaker: Breaker, ending: Ending) -> BreakerEvent:
         match ending:
@@ -165,7 +177,7 @@ class Breakers:
                 is_last = breaker.failures + 1 >= self._settings.failures_max
                 return BreakerEvent.TRIP if is_last else BreakerEvent.FAIL
 
-    def _keep(self, name: str, breaker: Breaker) -> None:
+    def _store(self, name: str, breaker: Breaker) -> None:
         if breaker == _NEW:
             self._breakers.pop(name, None)
         else:
@@ -176,7 +188,7 @@ _NEW: Final = Breaker()
 
 
 def _refusal(name: str, breaker: Breaker, now_s: float) -> CircuitOpen:
-    """A trial that is under way may be over at any moment; asking each moment does not help."""
+    """Return the error for a refused call; during a trial it says one second, so that callers do not poll faster."""
     retry_s = max(1, math.ceil(breaker.until_s - now_s))
     said = f"strategy {name!r} has failed {breaker.failures} times in a row"
     return CircuitOpen(f"{said}: it is tried again in {retry_s} s", strategy=name, retry_s=retry_s)

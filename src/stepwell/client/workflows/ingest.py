@@ -1,11 +1,11 @@
-"""Ingesting: the files of a directory, as fragments of a project, and kept so.
+"""Ingest a directory: store its files as fragments of a project, and bring them up to date at each further call.
 
-Files are read and split by the workers; they are stored from here, so that this session's scope holds. All rows of a
-file change in one transaction. A file with too many rows for one is marked as unfinished first, and its own row is
-written last: what was interrupted is seen, and done again, the next time.
+Workers read and split the files; this process stores the fragments, so that its session's scope applies. All rows of a
+file change in one transaction. A file with too many rows for one transaction is first marked as unfinished, and its own
+row is written last: so an interrupted ingest is recognised and repeated at the next call.
 
-What is stored goes to warm, compressed in shared memory: hot is for what agents work with now, and a tree would push
-that out. A tree that would fill more than half of warm goes, from there on, to cold.
+Fragments go to the warm tier, compressed in shared memory. Hot is for what agents work with now, and a tree would evict
+that. When a project fills more than half of warm, further files go to cold.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Final
 from msgspec import Struct, field
 
 from stepwell import limits
-from stepwell.client.api.calls import Call
 from stepwell.client.api.strategies import StrategyService
 from stepwell.client.api.tiers import ContextTierService, TierCalls
 from stepwell.client.api.views import View, Views
+from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.client.session.task_futures import OnProgress
 from stepwell.client.workflows.split_files import FileSplitter
@@ -38,34 +38,44 @@ from stepwell.ingest.inventory import Inventory, KnownFile, plan, project_name, 
 
 _Call = Call[FragmentPlaced] | Call[FragmentRemoved]
 
-_STALE: Final = frozenset({Conflict.__name__, NotFound.__name__})
-"""Why a transaction is refused of whose rows somebody else has stored or deleted some."""
+_STALE_CAUSES: Final = frozenset({Conflict.__name__, NotFound.__name__})
+"""Causes of an aborted transaction which mean that another process stored or deleted some of its rows meanwhile."""
 
 
 class IngestReport(Struct, frozen=True, kw_only=True):
-    """What has become of a directory since the last time, and what it comes to now."""
+    """The outcome of one ingest: how files changed since the last one, and totals over all files.
+
+    `added`, `changed`, `deleted` and `unchanged` count files; a renamed file is one deleted and one added. `skipped`
+    has the reason by source, for the first `limits.INGEST_SKIPPED_MAX`, and `skipped_count` the number of all.
+    `fragments` counts those of all files, without the row that stands for each file, and `tokens` is their sum.
+    `stored` counts the fragments that this call wrote.
+    """
 
     project: str
     root: str
-    added: int  # files
+    added: int
     changed: int
-    deleted: int  # a file that was renamed is one that is deleted, and one that is added
+    deleted: int
     unchanged: int
-    skipped: dict[str, str]  # by source, the reason; of the first 1,000
+    skipped: dict[str, str]
     skipped_count: int
-    fragments: int  # of all files, without the row that stands for each
-    tokens: int  # of those
-    stored: int  # fragments that were written this time
+    fragments: int
+    tokens: int
+    stored: int
     seconds: float
 
     @property
     def is_changed(self) -> bool:
-        """Whether any file is another than the last time."""
+        """True if any file differs from the last ingest."""
         return bool(self.added or self.changed or self.deleted)
 
 
 class ProjectIngest:
-    """Ingests for one client. Safe from any number of threads, and beside any number of other processes."""
+    """Ingests directories for one client, which owns it.
+
+    Any number of threads and other processes may ingest at the same time, also the same files: each transaction expects
+    the revisions that it was computed from, and is computed again if another process was quicker.
+    """
 
     def __init__(self, session: Session, views: Views, tiers: ContextTierService, strategies: StrategyService) -> None:
         self.session = session
@@ -74,17 +84,17 @@ class ProjectIngest:
         self.strategies = strategies
 
     def ingest(self, path: str | os.PathLike[str], project: str | None, on_progress: OnProgress | None) -> IngestReport:
-        """Bring a project up to date with a directory, or with one file of it."""
+        """Bring a project up to date with a directory or one file, as `Client.ingest` promises."""
         begun_s = time.monotonic()
         tree = discover(path)
         projects = self.session.channel.projects
         if project is None:
             project = projects[0] if projects and len(projects) == 1 else project_name(tree.root)
-        return _Run(self, tree, self.views.open((project,), None), project).report(on_progress, begun_s)
+        return _IngestPass(self, tree, self.views.open((project,), None), project).run(on_progress, begun_s)
 
 
-class _Tally(Struct):
-    """What is counted on the way."""
+class _IngestCounts(Struct):
+    """The counts of an `IngestReport` while the pass runs; the field names are the same."""
 
     added: int = 0
     changed: int = 0
@@ -97,50 +107,54 @@ class _Tally(Struct):
     stored: int = 0
 
     def skip(self, source: str, reason: str) -> None:
+        """Count a file that is not stored, and note the reason if there is room."""
         self.skipped_count += 1
         if len(self.skipped) < limits.INGEST_SKIPPED_MAX:
             self.skipped[source] = reason
 
-    def keep(self, source: str, known: KnownFile) -> None:
-        """A file that is what it was, be it one that is not read."""
+    def count_unchanged(self, source: str, known: KnownFile) -> None:
+        """Count a file that is as it was; one that was skipped then is skipped again for the same reason."""
         if reason := known.outline.skipped:
             self.skip(source, reason)
             return
         self.unchanged += 1
-        self._hold(row.tokens for row in known.parts.values())
+        self._add_fragments(row.tokens for row in known.parts.values())
 
-    def settle(self, item: _Item, known: KnownFile) -> None:
-        """A file that was looked at, and what was known of it before."""
-        was_there = known.row is not None and not known.outline.skipped
+    def count(self, item: _FileItem, known: KnownFile) -> None:
+        """A file that was split at, and what was known of it before."""
+        was_known = known.row is not None and not known.outline.skipped
         match item.outcome:
             case FileSplit(parts=parts):
-                self.changed += was_there
-                self.added += not was_there
-                self._hold(part.tokens for part in parts)
+                self.changed += was_known
+                self.added += not was_known
+                self._add_fragments(part.tokens for part in parts)
             case FileSame():
-                self.keep(item.source, known)
+                self.count_unchanged(item.source, known)
             case FileSkipped(reason=reason):
                 self.skip(item.source, reason)
-                self.deleted += was_there
+                self.deleted += was_known
             case None:
-                self.deleted += was_there
+                self.deleted += was_known
 
-    def _hold(self, tokens: Iterator[int]) -> None:
+    def _add_fragments(self, tokens: Iterator[int]) -> None:
         for each in tokens:
             self.fragments += 1
             self.tokens += each
 
 
-class _Item(Struct, frozen=True):
-    """A file, what it has become, and its bytes if they are to be stored. Without an outcome, it is gone."""
+class _FileItem(Struct, frozen=True):
+    """A file with the outcome of splitting it, and its bytes if they are to be stored; no outcome if it is gone."""
 
     source: str
     outcome: Outcome | None
     data: bytes = b""
 
 
-class _Run:
-    """One pass over a directory."""
+class _IngestPass:
+    """One pass over a directory, for one thread: split what changed, store it in groups, and count.
+
+    The inventory, what the project has stored of each file, is taken from the view when the pass is made.
+    """
 
     def __init__(self, owner: ProjectIngest, tree: Tree, view: View, project: str) -> None:
         self._owner = owner
@@ -149,37 +163,37 @@ class _Run:
         self._root = root_name(tree.root)
         rows = view.rows(project)
         self._inventory = take_inventory(rows)
-        self._warm_left = self._room(rows)
+        self._warm_left = self._warm_room(rows)
         self._splitter = FileSplitter(owner.strategies, project, tree.root, owner.session.channel.welcome.encoding)
-        self._tally = _Tally()
+        self._counts = _IngestCounts()
 
-    def _room(self, rows: Sequence[FragmentRow]) -> int:
-        """How many more rows of this project warm has for us."""
+    def _warm_room(self, rows: Sequence[FragmentRow]) -> int:
+        """Return how many more rows of this project may go to warm."""
         ours = self._owner.tiers.metrics().budget.warm_entries * limits.INGEST_WARM_PERCENT // 100
         return ours - sum(row.tier is Tier.WARM for row in rows)
 
-    def report(self, on_progress: OnProgress | None, begun_s: float) -> IngestReport:
-        """Do it, and say what came of it."""
-        tree, tally = self._tree, self._tally
+    def run(self, on_progress: OnProgress | None, begun_s: float) -> IngestReport:
+        """Do the pass and return its report; `on_progress` is called after each file that is stored."""
+        tree, counts = self._tree, self._counts
         planned = plan(tree, self._inventory)
         for source, reason in tree.skipped.items():
-            tally.skip(source, reason)
+            counts.skip(source, reason)
         for source in planned.unchanged:
-            tally.keep(source, self._inventory[source])
-        gone = (_Item(source, None) for source in planned.gone)
-        looked = (_Item(outcome.source, outcome, data) for outcome, data in self._splitter.looks(planned.asked))
+            counts.count_unchanged(source, self._inventory[source])
+        gone = (_FileItem(source, None) for source in planned.gone)
+        split = (_FileItem(outcome.source, outcome, data) for outcome, data in self._splitter.split_all(planned.asked))
         total = len(tree.files) + len(planned.gone)
         done = len(planned.unchanged)
-        for item in self._stored(chain(gone, looked)):
+        for item in self._store_in_groups(chain(gone, split)):
             done += 1
             if on_progress is not None:
                 on_progress(done, total, item.source)
-        counts = {name: getattr(tally, name) for name in tally.__struct_fields__}
-        return IngestReport(project=self._project, root=self._root, seconds=time.monotonic() - begun_s, **counts)
+        totals = {name: getattr(counts, name) for name in counts.__struct_fields__}
+        return IngestReport(project=self._project, root=self._root, seconds=time.monotonic() - begun_s, **totals)
 
-    def _stored(self, items: Iterator[_Item]) -> Iterator[_Item]:
-        """Each of them, when it is stored: as many at a time as make a transaction."""
-        group: list[tuple[_Item, FileChange | None]] = []
+    def _store_in_groups(self, items: Iterator[_FileItem]) -> Iterator[_FileItem]:
+        """Store the items in groups of one transaction each, and yield each item once it is stored."""
+        group: list[tuple[_FileItem, FileChange | None]] = []
         commands = weight = 0
         for item in items:
             change = self._change(item, self._inventory)
@@ -192,8 +206,8 @@ class _Run:
             weight += heavier
         yield from self._flush(group)
 
-    def _change(self, item: _Item, inventory: Inventory) -> FileChange | None:
-        """What there is to store and delete, given what is there; None if nothing."""
+    def _change(self, item: _FileItem, inventory: Inventory) -> FileChange | None:
+        """Return what must be stored and deleted for a file, given what is stored of it; None if nothing."""
         known = inventory.get(item.source) or KnownFile()
         place = FragmentPlace(self._project, self._root, Tier.WARM if self._warm_left > 0 else Tier.COLD)
         match item.outcome:
@@ -208,26 +222,31 @@ class _Run:
             case _:
                 return changes.of_gone(item.source, known) if known.row or known.parts else None
 
-    def _flush(self, group: Sequence[tuple[_Item, FileChange | None]]) -> Iterator[_Item]:
-        """Store a group. If others have stored the same files meanwhile, look at them, and at the files, again."""
+    def _flush(self, group: Sequence[tuple[_FileItem, FileChange | None]]) -> Iterator[_FileItem]:
+        """Store a group and yield its items.
+
+        If another process stored the same files meanwhile, read the rows and the files again and retry. Raises
+        `Conflict` if that happens `limits.INGEST_ATTEMPTS_MAX` times.
+        """
         for item, _ in group:
-            self._tally.settle(item, self._inventory.get(item.source) or KnownFile())
+            self._counts.count(item, self._inventory.get(item.source) or KnownFile())
         wanted = [change for _, change in group if change is not None]
         for _ in range(limits.INGEST_ATTEMPTS_MAX):
             try:
                 self._commit(wanted)
                 break
             except TransactionAborted as error:
-                if error.details.get("cause") not in _STALE:
+                if error.details.get("cause") not in _STALE_CAUSES:
                     raise
-            wanted = self._anew([item for item, _ in group])
+            wanted = self._changes_now([item for item, _ in group])
         else:
             raise Conflict(f"others have stored the same files {limits.INGEST_ATTEMPTS_MAX} times before we could")
-        self._tally.stored += sum(len(change.stored) for change in wanted)
+        self._counts.stored += sum(len(change.stored) for change in wanted)
         for item, _ in group:
             yield item
 
-    def _anew(self, items: Sequence[_Item]) -> list[FileChange]:
+    def _changes_now(self, items: Sequence[_FileItem]) -> list[FileChange]:
+        """Compute the changes of some files again, from a new view and from the files as they are now."""
         view = self._owner.views.open((self._project,), None)
         inventory = take_inventory(view.rows(self._project), frozenset(item.source for item in items))
         found: list[FileChange] = []
@@ -237,14 +256,14 @@ class _Run:
             again = item
             if item.outcome is not None:
                 asked = FileRequest(item.source, outline.digest if known.is_intact(outline) else "")
-                again = _Item(item.source, *self._splitter.look_at(asked))
+                again = _FileItem(item.source, *self._splitter.split_here(asked))
             change = self._change(again, inventory)
             if change is not None:
                 found.append(change)
         return found
 
     def _commit(self, wanted: Sequence[FileChange]) -> None:
-        """All of it in one transaction, but for what is too large for one, which goes alone."""
+        """Store the changes in one transaction; a file that is too large for one goes in parts."""
         if small := [change for change in wanted if change.commands <= limits.BATCH_COMMANDS_MAX]:
             self._send([call for change in small for call in self._calls(change)])
         for change in wanted:
@@ -252,7 +271,10 @@ class _Run:
                 self._commit_in_parts(change)
 
     def _commit_in_parts(self, change: FileChange) -> None:
-        """The file's own row says first that it is unfinished, and last what it is."""
+        """Store a large file in several transactions.
+
+        The first one marks the file's own row as unfinished, and the last one makes it final.
+        """
         revision = change.expected_revision
         if (unfinished := change.unfinished()) is not None:
             revision = self._send(self._calls(FileChange(change.source, (), (), unfinished, revision)))
@@ -260,6 +282,7 @@ class _Run:
             self._send(self._calls(part))
 
     def _calls(self, change: FileChange) -> list[_Call]:
+        """Return the calls of one change; the file's own row comes last, and carries the expected revision."""
         tiers, project, expected = self._owner.tiers, self._project, change.expected_revision
         calls: list[_Call] = [TierCalls.delete.call(tiers, part_id, project=project) for part_id in change.deleted]
         calls += [TierCalls.store.call(tiers, fragment, tier=tier) for fragment, tier in change.stored]
@@ -272,9 +295,10 @@ class _Run:
         return calls
 
     def _send(self, calls: Sequence[_Call]) -> int:
-        """In one transaction, whose revision it returns. An object of that name would keep the bodies for longer.
+        """Send the calls in one transaction and return its revision.
 
-        While room is made for them, it waits: nobody else can do anything about it.
+        No `Transaction` object is used, because it would keep the bodies in memory for longer. While the manager is
+        busy making room in the tiers, this waits and retries: no action of the caller would help.
         """
         if not calls:
             return 0

@@ -1,30 +1,32 @@
-"""Merging children into their parent: what they left is read, joined and recorded, by whoever executes the parent.
+"""Merge finished children into their parent: read what they recorded, merge it, and record the result for the parent.
 
-All that a merge comes to is one changeset. Where it fits into one transaction, that and the word that it was merged are
-one step. Where it does not, the changeset is recorded in parts, and the last part closes it together with that word: an
-open changeset counts for nothing, so that from outside there is all of a merge or none. One that is interrupted in
-between is begun anew by the next call, from the beginning; what is left of it is aborted, there or with the lease.
+The session that executes the parent does this. All that a merge changes is one changeset. If it fits into one
+transaction, the changeset and the command `RecordMerge` are recorded in one step. If not, the changeset is recorded in
+parts, and the last part closes it together with `RecordMerge`. An open changeset counts for nothing, so from outside
+there is a whole merge or none. A merge that is interrupted in between is started again by the next call; that call, or
+the end of the lease, aborts the open changeset.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 from ulid import ULID
 
 from stepwell import limits
-from stepwell.client.api.calls import BlockingService, Call
+from stepwell.client.api.changesets import ChangesetApi
 from stepwell.client.api.plan_leases import plan_of
-from stepwell.client.api.subplans import SubplanCalls
-from stepwell.client.workflows.merge_tree import MergedTree, TreeMerge, in_the_way
+from stepwell.client.api.plans import PlanApi
+from stepwell.client.session.calls import Call
+from stepwell.client.workflows.merge_tree import MergedChange, TreeMerge, blocking_path
 from stepwell.domain.changesets.commands import EndChangeset, StartChangeset
 from stepwell.domain.changesets.model import Change, ChangesetState, Content, EntryRow
 from stepwell.domain.changesets.net_changes import net_changes
 from stepwell.domain.changesets.paths import DIRECTORY
-from stepwell.domain.plans.commands import ConflictFound, GetPlan, RecordMerge
+from stepwell.domain.plans.commands import ConflictFound, RecordMerge
 from stepwell.domain.plans.conflicts import MergeConflict
 from stepwell.domain.plans.model import MergeStrategy, Plan
 from stepwell.domain.plans.plan_tree import has_executed, is_finished
@@ -41,21 +43,18 @@ from stepwell.errors import (
 )
 from stepwell.trees.merge3 import Version, merge
 
-if TYPE_CHECKING:
-    from stepwell.client.execution import PlanExecutionContext
+_CHANGESET_PREFIX: Final = "merge-"
+"""The beginning of the id of each merge's changeset, by which an interrupted merge is found."""
 
-_MARK: Final = "merge-"
-"""How the id of a merge's changeset begins, by which one that was interrupted is found."""
-
-
-_MARKER: Final = "<<<<<<< "
+_CONFLICT_MARKER: Final = "<<<<<<< "
 
 
 class ConflictSides(Struct, frozen=True):
-    """Both sides of a conflict, and what they had in common. None for "no file".
+    """Both sides of a conflict and their common base; None stands for "no file".
 
-    `marked` is what git makes of the three: where they are text, with its conflict markers, or without any if they can
-    be merged after all, as `is_clean` says; None where there is nothing to mark. `reason` says what the conflict is.
+    `ours` is what is merged so far, `theirs` what the child left. `marked` is git's merge of the three texts: with
+    conflict markers, or without if they can be merged after all, as `is_clean` says; None if they are no texts.
+    `reason` explains the conflict.
     """
 
     conflict: MergeConflict
@@ -67,41 +66,37 @@ class ConflictSides(Struct, frozen=True):
     reason: str
 
 
-class Children(SubplanCalls, BlockingService):
-    """The calls on children, for a context."""
-
-
-def merge_children(context: PlanExecutionContext) -> Plan:
-    """What `PlanExecutionContext.merge_children` does."""
-    plan = plan_as_it_is(context, context.plan_id)
-    lease = context.session.lease(context.plan_id, context.lease)
+def merge_children(context: ChangesetApi) -> Plan:
+    """Merge the children of the context's plan, as `PlanExecutionContext.merge_children` promises; return the plan."""
+    plan = PlanApi(context.session).get_plan(context.plan_id)
+    lease = context.session.lease_token(context.plan_id, context.lease)
     if plan.merged is not None:
         if plan.lease is not None and plan.lease.token == lease:
             return plan
-        # Whoever has not, or no longer, the right to it is told so.
+        # The manager refuses this command with the right error, because the caller does not hold the lease.
         return context.session.perform(Call(RecordMerge(plan.plan_id, lease, ()), plan_of))
     executed = _executed(context, plan)
-    _abort_remains(context, plan)
+    _abort_interrupted(context, plan)
     strategy = plan.subplans.merge if plan.subplans else MergeStrategy.GIT_THREE_WAY
-    joining = TreeMerge(strategy, context.net_changes(), lambda digest: bytes(context.body(digest)))
+    tree_merge = TreeMerge(strategy, context.net_changes(), lambda digest: bytes(context.body(digest)))
     for child in executed:
         entries = context.of(child.plan_id).recorded()
-        joining.take(child.plan_id, net_changes(entries), last_tools(entries))
+        tree_merge.add_child(child.plan_id, net_changes(entries), last_tools(entries))
     merged = RecordMerge(
         plan_id=plan.plan_id,
         lease=lease,
         children=tuple(child.plan_id for child in executed),
-        changeset_id=f"{_MARK}{ULID()}",
-        conflicts=tuple(ConflictFound(path, child) for path, child in joining.conflicts),
+        changeset_id=f"{_CHANGESET_PREFIX}{ULID()}",
+        conflicts=tuple(ConflictFound(path, child) for path, child in tree_merge.conflicts),
     )
     try:
-        return _record(context, joining, strategy, merged)
-    except AlreadyExists:  # another thread of ours was quicker
-        return plan_as_it_is(context, context.plan_id)
+        return _record(context, tree_merge, strategy, merged)
+    except AlreadyExists:  # another thread with the same lease was quicker
+        return PlanApi(context.session).get_plan(context.plan_id)
 
 
 def resolve(
-    context: PlanExecutionContext,
+    context: ChangesetApi,
     path: str,
     *,
     accept: Literal["ours", "theirs"] | None,
@@ -109,25 +104,28 @@ def resolve(
     mode: int | None,
     alias: str | None,
 ) -> Plan:
-    """What `PlanExecutionContext.resolve` does. A choice that no tree can have is refused while it can be helped."""
-    plan = plan_as_it_is(context, context.plan_id)
+    """Resolve a conflict, as `PlanExecutionContext.resolve` promises; return the plan.
+
+    Raises `PlanError` for a file that cannot exist beside another one, before it is recorded: an impossible tree would
+    be found only when the plan is applied, too late to choose otherwise.
+    """
+    plan = PlanApi(context.session).get_plan(context.plan_id)
     conflict = next((each for each in plan.open_conflicts if each.path == path), None)
-    is_there = conflict is not None and (body is not None or (accept == "theirs" and _is_file(conflict.theirs)))
-    if is_there and (other := in_the_way(path, context.net_changes())) is not None:
+    puts_file = conflict is not None and (body is not None or (accept == "theirs" and _is_file(conflict.theirs)))
+    if puts_file and (other := blocking_path(path, context.net_changes())) is not None:
         raise PlanError(
             f"there cannot be a file at {path!r} as long as there is one at {other!r}: accept 'ours', or record first "
             f"that {other!r} is deleted",
             path=other,
         )
-    children = Children(context.session)
-    return children.resolve_conflict(
+    return PlanApi(context.session).resolve_conflict(
         context.plan_id, path, accept=accept, body=body, mode=mode, alias=alias, lease=context.lease
     )
 
 
-def sides_of(context: PlanExecutionContext, path: str) -> ConflictSides:
-    """What `PlanExecutionContext.conflict_sides` does."""
-    plan = plan_as_it_is(context, context.plan_id)
+def conflict_sides(context: ChangesetApi, path: str) -> ConflictSides:
+    """Return the first open conflict of a path with its contents; `NotFound` if there is none."""
+    plan = PlanApi(context.session).get_plan(context.plan_id)
     conflict = next((each for each in plan.open_conflicts if each.path == path), None)
     if conflict is None:
         raise NotFound(f"plan {plan.plan_id!r} has no open conflict at {path!r}", path=path)
@@ -147,15 +145,15 @@ def sides_of(context: PlanExecutionContext, path: str) -> ConflictSides:
     )
 
 
-def text_of(context: PlanExecutionContext, path: str) -> str:
-    """What `PlanExecutionContext.conflict_text` does."""
-    sides = sides_of(context, path)
+def conflict_text(context: ChangesetApi, path: str) -> str:
+    """Return the first open conflict of a path as text with markers, or a description if it is not about text."""
+    sides = conflict_sides(context, path)
     conflict = sides.conflict
     with suppress(UnicodeDecodeError):
         text = None if sides.marked is None else sides.marked.decode()
-        if text is not None and (_MARKER in text or not _differ_in_mode(conflict)):
+        if text is not None and (_CONFLICT_MARKER in text or not _differ_in_mode(conflict)):
             return text
-    return f"{path}: {sides.reason}\nours: {_shown(conflict.ours)}\ntheirs: {_shown(conflict.theirs)}\n"
+    return f"{path}: {sides.reason}\nours: {_describe_side(conflict.ours)}\ntheirs: {_describe_side(conflict.theirs)}\n"
 
 
 def _differ_in_mode(conflict: MergeConflict) -> bool:
@@ -163,21 +161,16 @@ def _differ_in_mode(conflict: MergeConflict) -> bool:
     return ours is not None and theirs is not None and ours.mode != theirs.mode
 
 
-def _shown(side: Content | None) -> str:
-    """A side of which there is no text to show."""
+def _describe_side(side: Content | None) -> str:
+    """Describe a side whose content is not shown."""
     if side is None:
         return "nothing"
     mode = "" if side.mode is None else f"mode {side.mode:o}, "
     return f"{mode}{'' if side.size is None else f'{side.size} bytes, '}sha256 {side.digest.hex()[:12]}"
 
 
-def plan_as_it_is(context: PlanExecutionContext, plan_id: str) -> Plan:
-    """A plan of the context's session."""
-    return context.session.perform(Call(GetPlan(plan_id), plan_of))
-
-
 def last_tools(entries: Sequence[EntryRow]) -> dict[str, str]:
-    """Who changed each path last."""
+    """Return the tool that changed each path last; a move changes both of its paths."""
     tools: dict[str, str] = {}
     for entry in entries:
         tools[entry.path] = entry.tool
@@ -186,10 +179,10 @@ def last_tools(entries: Sequence[EntryRow]) -> dict[str, str]:
     return tools
 
 
-def _executed(context: PlanExecutionContext, plan: Plan) -> list[Plan]:
-    """The children that have changes to merge, in declared order; or a refusal, if one is not at its end."""
+def _executed(context: ChangesetApi, plan: Plan) -> list[Plan]:
+    """Return the children that have changes to merge, in declared order; `PlanNotReady` if one is not finished."""
     declared = plan.subplans.children if plan.subplans else ()
-    children = [plan_as_it_is(context, child.plan_id) for child in declared]
+    children = [PlanApi(context.session).get_plan(child.plan_id) for child in declared]
     for child in children:
         if not is_finished(child):
             raise PlanNotReady(
@@ -198,20 +191,24 @@ def _executed(context: PlanExecutionContext, plan: Plan) -> list[Plan]:
     return [child for child in children if has_executed(child)]
 
 
-def _abort_remains(context: PlanExecutionContext, plan: Plan) -> None:
-    """End what is left of a merge that was interrupted, of whichever context it was."""
+def _abort_interrupted(context: ChangesetApi, plan: Plan) -> None:
+    """Abort the open changesets of interrupted merges of this plan, of any context."""
     for each in context.changesets():
-        if each.state is ChangesetState.OPEN and each.changeset_id.startswith(_MARK):
-            lease = context.session.lease(plan.plan_id, context.lease)
+        if each.state is ChangesetState.OPEN and each.changeset_id.startswith(_CHANGESET_PREFIX):
+            lease = context.session.lease_token(plan.plan_id, context.lease)
             command = EndChangeset(plan.plan_id, each.context_id, lease, each.changeset_id, abort=True)
             context.session.perform(Call(command, lambda answered: answered.reply.changeset))
 
 
-def _record(context: PlanExecutionContext, joining: TreeMerge, strategy: MergeStrategy, merged: RecordMerge) -> Plan:
-    """Send it all; the last that is sent makes it count."""
-    changes = [*joining.changes()]
+def _record(context: ChangesetApi, tree_merge: TreeMerge, strategy: MergeStrategy, merged: RecordMerge) -> Plan:
+    """Record the merge and return the plan.
+
+    With `fail_on_conflict` and conflicts, no changes are sent, and the manager refuses with `MergeConflicts`. Raises
+    `StepTooLarge` if there are more conflicts than a plan can hold.
+    """
+    changes = [*tree_merge.changes()]
     if strategy is MergeStrategy.FAIL_ON_CONFLICT and merged.conflicts:
-        changes = []  # and the manager says why
+        changes = []
         conflicts = merged.conflicts[: limits.CONFLICTS_MAX]
         merged = RecordMerge(merged.plan_id, merged.lease, merged.children, None, conflicts)
     if len(merged.conflicts) > limits.CONFLICTS_MAX:
@@ -222,27 +219,30 @@ def _record(context: PlanExecutionContext, joining: TreeMerge, strategy: MergeSt
     if not changes:
         command = RecordMerge(merged.plan_id, merged.lease, merged.children, None, merged.conflicts)
         return context.session.perform(Call(command, plan_of))
-    sending = _Sending(context, joining, merged)
+    writer = _MergeWriter(context, tree_merge, merged)
     try:
-        return sending.send(changes)
+        return writer.send(changes)
     except TransactionAborted as error:
         raise revive(str(error.details.get("cause")), error.message, {"plan_id": context.plan_id}) from error
 
 
-class _Sending:
-    """The parts of a merge on their way."""
+class _MergeWriter:
+    """Sends the changes of one merge in as few transactions as fit; used once, by `_record`."""
 
-    def __init__(self, context: PlanExecutionContext, joining: TreeMerge, merged: RecordMerge) -> None:
+    def __init__(self, context: ChangesetApi, tree_merge: TreeMerge, merged: RecordMerge) -> None:
         assert merged.changeset_id is not None
         self._context = context
-        self._joining = joining
+        self._tree_merge = tree_merge
         self._changeset_id = merged.changeset_id
         self._merged: Call[object] = Call(merged, plan_of)
         self._lease = merged.lease
-        self._has_begun = False
+        self._is_started = False
 
-    def send(self, changes: list[MergedTree]) -> Plan:
-        """All parts, the last of which is the whole where it fits."""
+    def send(self, changes: list[MergedChange]) -> Plan:
+        """Send all parts and return the plan; the last part closes the changeset and records the merge.
+
+        If a later part fails, the changeset is aborted, so that no half of a merge stays open.
+        """
         command = StartChangeset(self._context.plan_id, self._context.context_id, self._changeset_id, self._lease)
         part: list[Call[object]] = [Call(command, lambda answered: answered.reply.changeset)]
         size = 0
@@ -250,17 +250,17 @@ class _Sending:
             for change in changes:
                 if len(part) > limits.MERGED_ENTRIES or size > limits.MERGED_BYTES:
                     self._perform(part)
-                    self._has_begun = True
+                    self._is_started = True
                     part, size = [], 0
                 sides = tuple(self._side(side) for side in (change.before, change.after))
                 size += sum(len(side) for side in sides if isinstance(side, bytes))
-                part.append(self._recorded(change, *sides))
-            part += [self._end(abort=False), self._merged]
+                part.append(self._record_call(change, *sides))
+            part += [self._end_call(abort=False), self._merged]
             plan = self._perform(part)
         except BaseException:
-            if self._has_begun:
+            if self._is_started:
                 with suppress(StepwellError):
-                    self._context.session.perform(self._end(abort=True))
+                    self._context.session.perform(self._end_call(abort=True))
             raise
         assert isinstance(plan, Plan)
         return plan
@@ -269,13 +269,13 @@ class _Sending:
         outcome, _ = self._context.session.perform_together(part)[-1]
         return outcome
 
-    def _end(self, *, abort: bool) -> Call[object]:
+    def _end_call(self, *, abort: bool) -> Call[object]:
         context = self._context
         command = EndChangeset(context.plan_id, context.context_id, self._lease, self._changeset_id, abort)
         return Call(command, lambda answered: answered.reply.changeset)
 
-    def _recorded(
-        self, change: MergedTree, before: bytes | Digest | None, after: bytes | Digest | None
+    def _record_call(
+        self, change: MergedChange, before: bytes | Digest | None, after: bytes | Digest | None
     ) -> Call[object]:
         given = Change(
             path=change.path,
@@ -288,13 +288,14 @@ class _Sending:
         return type(self._context).record_change.call(self._context, given, changeset_id=self._changeset_id)
 
     def _side(self, side: Content | None) -> bytes | Digest | None:
+        """Return a side as it is recorded: its bytes, or its digest alone if the bytes were never recorded."""
         if side is None:
             return None
-        body = self._joining.body(side)
+        body = self._tree_merge.body(side)
         return Digest(side.digest) if body is None else body
 
 
-def _version(context: PlanExecutionContext, side: Content | None) -> Version | None:
+def _version(context: ChangesetApi, side: Content | None) -> Version | None:
     return None if side is None else Version(bytes(context.body(side.digest)), side.mode)
 
 

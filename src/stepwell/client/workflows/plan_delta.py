@@ -1,27 +1,32 @@
-"""What a plan does to a tree: the changes, the bodies they need, and the proof that they were made or taken back."""
+"""The net changes of a plan in the form that tree transactions take: deltas, bodies and the proof for the manager.
+
+The module also has the rules for roots: one absolute form for work, one text form for messages and records.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from stepwell import limits
+from stepwell.client.api.changesets import ChangesetApi
 from stepwell.domain.changesets.model import Content
 from stepwell.domain.changesets.net_changes import NetChange
 from stepwell.domain.tiers.body_refs import Digest
 from stepwell.errors import InvalidArgument, NotFound
 from stepwell.trees.entry import EMPTY, Delta, TreeEntry
 
-if TYPE_CHECKING:
-    from stepwell.client.execution import PlanExecutionContext
-
 Proof = dict[str, Digest | None]
+"""The content at each changed path, by digest; None for no file. The manager compares it with the changesets."""
 
 
 class PlanDelta:
-    """The net changes of a plan. What ends as it began is among them: nothing is written, but it is looked at."""
+    """The net changes of a plan, or with `backwards` their reverse; read from the manager when it is made.
 
-    def __init__(self, context: PlanExecutionContext, *, backwards: bool = False) -> None:
+    Paths that end as they began are included: nothing is written there, but the transaction checks them, too. For one
+    thread.
+    """
+
+    def __init__(self, context: ChangesetApi, *, backwards: bool = False) -> None:
         net = context.net_changes().values()
         self._context = context
         self._changes = [each.reverse for each in net] if backwards else [*net]
@@ -29,15 +34,20 @@ class PlanDelta:
 
     @property
     def deltas(self) -> list[Delta]:
-        return [Delta(each.path, _leaf(each.before), _leaf(each.after)) for each in self._changes]
+        """The changes as a tree transaction takes them."""
+        return [Delta(each.path, tree_entry(each.before), tree_entry(each.after)) for each in self._changes]
 
     @property
     def proof(self) -> Proof:
-        """What is at each path once the deltas are made."""
+        """The content at each path once the deltas are applied."""
         return {each.path: Digest(each.after.digest) if each.after else None for each in self._changes}
 
     def read_body(self, digest: bytes) -> bytes | memoryview:
-        """A content that is needed. If it was never given, the refusal names every path of which that is so."""
+        """Return a content that a delta needs, from the manager.
+
+        Raises `NotFound` if a change was recorded without its body; the message names every path of which that is true,
+        so that all can be recorded again at once.
+        """
         if digest == EMPTY:
             return b""
         if digest in self._held:
@@ -54,12 +64,16 @@ class PlanDelta:
         return digest != EMPTY and digest not in self._held and not change.is_nothing
 
 
-def _leaf(content: Content | None) -> TreeEntry | None:
+def tree_entry(content: Content | None) -> TreeEntry | None:
+    """Return a recorded content as an entry of a tree."""
     return TreeEntry(content.mode, content.digest) if content else None
 
 
 def real_root(root: str | os.PathLike[str]) -> str:
-    """Where a root really is, whatever becomes of the working directory meanwhile."""
+    """Return the absolute path of a root, without links, so that a later `chdir` does not change its meaning.
+
+    Raises `InvalidArgument` for an empty path, or for one that cannot be a path.
+    """
     if not os.fspath(root):
         raise InvalidArgument("the root is an empty path: give a directory, '.' for this one")
     try:
@@ -68,16 +82,19 @@ def real_root(root: str | os.PathLike[str]) -> str:
         raise InvalidArgument(f"the root {os.fspath(root)!r} is no path: {error}") from error
 
 
-def text_of(root: str) -> str:
-    """A root as it is told and kept: a text, whatever its name is."""
+def root_text(root: str) -> str:
+    """Return a root as the manager stores it: always valid text, although a directory's name need not be."""
     return os.fsencode(root).decode(errors="replace")[: limits.PATH_CHARS_MAX]
 
 
-def is_same_root(there: str, root: str) -> bool | None:
-    """Whether a root that was kept is this one; None if it is not there any more, and nobody can tell."""
-    if there in {"", text_of(root)}:
+def is_same_root(recorded: str, root: str) -> bool | None:
+    """Return True if a recorded root is this one, False if it is another one.
+
+    Returns None if the recorded one does not exist any more: the tree may have been moved here, or be another one.
+    """
+    if recorded in {"", root_text(root)}:
         return True
     try:
-        return os.path.samefile(there, root)  # noqa: PTH121 - names, not Paths
+        return os.path.samefile(recorded, root)  # noqa: PTH121 - names, not Paths
     except OSError:
         return None

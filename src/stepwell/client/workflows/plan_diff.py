@@ -1,39 +1,36 @@
-"""What a whole plan does to a tree, to be read: as a diff, and in numbers.
+"""The net effect of a whole plan on a tree, as a unified diff and as statistics.
 
-It is about what the plan comes to: of a path that was changed five times there is one difference, and of one that is as
-it was there is none. What went in one place and came, the very same, in another is a move.
+Both are computed from net changes: a path that was changed five times has one difference, and a path that ends as it
+began has none. A file that disappears at one path and appears unchanged at another is shown as a move.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from stepwell import limits
-from stepwell.client.api.calls import Answered, Call
+from stepwell.client.api.changesets import ChangesetApi
+from stepwell.client.api.entry_diff import entry_diff
+from stepwell.client.session.calls import Answered, Call
 from stepwell.client.session.session import Session
-from stepwell.client.workflows.entry_diff import entry_diff
-from stepwell.domain.changesets.model import Content, EntryRow, Operation, derive_operation
+from stepwell.client.workflows.plan_delta import tree_entry
+from stepwell.domain.changesets.model import EntryRow, Operation, derive_operation
 from stepwell.domain.changesets.net_changes import NetChange, net_changes
 from stepwell.domain.patterns import glob_matcher
 from stepwell.domain.replies import BodiesLocated
 from stepwell.domain.tiers.commands import LocateBodies
 from stepwell.errors import InvalidArgument
-from stepwell.trees.capture import TreeDifference, with_moves
-from stepwell.trees.entry import TreeEntry
-
-if TYPE_CHECKING:
-    from stepwell.client.execution import PlanExecutionContext
+from stepwell.trees.capture import TreeDifference, pair_moves
 
 
 class PlanChanges(Struct, frozen=True):
-    """What a plan does, in numbers: `paths` that are not as they were, with what happened to them and who did it.
+    """Statistics of a plan's net changes.
 
-    `entries` are the changes that were recorded, of which they are what is left. A path that two tools changed counts
-    for both.
+    `paths` are those that do not end as they began; `by_operation` counts them, moves as one. `entries` is the number
+    of recorded changes before netting. A path that two tools changed counts for both in `by_tool`.
     """
 
     plan_id: str
@@ -43,8 +40,11 @@ class PlanChanges(Struct, frozen=True):
     paths: tuple[str, ...]
 
 
-def plan_diff(context: PlanExecutionContext, paths: Sequence[str], tools: Sequence[str]) -> str:
-    """What `PlanExecutionContext.plan_diff` does."""
+def plan_diff(context: ChangesetApi, paths: Sequence[str], tools: Sequence[str]) -> str:
+    """Return the unified diff for `PlanExecutionContext.plan_diff`.
+
+    Bodies are located in groups, because one request for all of a large plan would exceed a reply.
+    """
     entries = context.recorded()
     net = net_changes(entries)
     rows = _rows(context.plan_id, net, _chosen(net, _tools(entries), paths, tools))
@@ -56,8 +56,8 @@ def plan_diff(context: PlanExecutionContext, paths: Sequence[str], tools: Sequen
     return "".join(parts)
 
 
-def plan_summary(context: PlanExecutionContext) -> PlanChanges:
-    """What `PlanExecutionContext.plan_summary` does."""
+def plan_summary(context: ChangesetApi) -> PlanChanges:
+    """Return the statistics for `PlanExecutionContext.plan_summary`."""
     entries = context.recorded()
     net = net_changes(entries)
     tools = _tools(entries)
@@ -75,7 +75,7 @@ def plan_summary(context: PlanExecutionContext) -> PlanChanges:
 def _chosen(
     net: dict[str, NetChange], by_path: dict[str, set[str]], paths: Sequence[str], tools: Sequence[str]
 ) -> Iterator[NetChange]:
-    """What changed, of these paths, and by one of these tools."""
+    """Yield the net changes at paths that match a glob and that one of the tools changed; empty means all."""
     for name, given in (("paths", paths), ("tools", tools)):
         if isinstance(given, str):
             raise InvalidArgument(f"{name} is a sequence: give [{given!r}]")
@@ -86,8 +86,10 @@ def _chosen(
 
 
 def _rows(plan_id: str, net: dict[str, NetChange], chosen: Iterator[NetChange]) -> list[EntryRow]:
-    """One row for each difference, in order of path, moves found."""
-    differences = with_moves(TreeDifference(each.path, _leaf(each.before), _leaf(each.after)) for each in chosen)
+    """Return one row for each net change, in order of path, with moves detected as in a captured tree."""
+    differences = pair_moves(
+        TreeDifference(each.path, tree_entry(each.before), tree_entry(each.after)) for each in chosen
+    )
     rows: list[EntryRow] = []
     for seq, each in enumerate(differences, 1):
         before, after = net[each.source_path or each.path].before, net[each.path].after
@@ -96,12 +98,8 @@ def _rows(plan_id: str, net: dict[str, NetChange], chosen: Iterator[NetChange]) 
     return rows
 
 
-def _leaf(content: Content | None) -> TreeEntry | None:
-    return None if content is None else TreeEntry(content.mode, content.digest)
-
-
 def _tools(entries: Sequence[EntryRow]) -> dict[str, set[str]]:
-    """Who changed each path."""
+    """Return the tools that changed each path; a move changes both of its paths."""
     tools: defaultdict[str, set[str]] = defaultdict(set)
     for entry in entries:
         tools[entry.path].add(entry.tool)
@@ -111,7 +109,7 @@ def _tools(entries: Sequence[EntryRow]) -> dict[str, set[str]]:
 
 
 def _bodies(session: Session, rows: Sequence[EntryRow]) -> dict[bytes, memoryview]:
-    """The bytes of what is held."""
+    """Return the bodies that the manager holds for these rows; entry_diff only names the others."""
     held = dict.fromkeys(digest for row in rows for digest, _ in row.held)
 
     def read(answered: Answered[BodiesLocated]) -> dict[bytes, memoryview]:

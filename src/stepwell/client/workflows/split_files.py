@@ -1,4 +1,9 @@
-"""Files, read and split by whoever can: the workers, a few files at a time, or this process if there are none."""
+"""Read and split files: by the workers, a few files at a time, or in this process if no worker can.
+
+Jobs are submitted ahead of the results that are used, so that workers never wait for this process. Every failure of
+a job ends in an outcome for each of its files: a job that no worker takes is done here; a job that killed its worker is
+tried again file by file, and only the file that workers die of is skipped.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +24,14 @@ from stepwell.errors import BodyGone, Busy, DeadlineExceeded, MemoryExceeded, No
 from stepwell.ingest import files
 from stepwell.ingest.files import FileRequest, FileSkipped, FileSplit, Looked, Outcome, SplitJob
 
-_PATIENCE_SECONDS: Final = limits.TASK_DEADLINE_MS / 1000 + limits.EXECUTOR_GRACE_SECONDS
-"""Longer than the first of many chores can take, if anybody does it."""
+_JOB_SECONDS_MAX: Final = limits.TASK_DEADLINE_MS / 1000 + limits.EXECUTOR_GRACE_SECONDS
+"""The time after which a submitted job counts as not taken by any worker: longer than a job may take."""
 
 _Chunk = tuple[FileRequest, ...]
 
 
 class FileSplitter:
-    """Looks at files of one root, for one project."""
+    """Splits files of one root for one project, counting tokens as the manager does; for one thread."""
 
     def __init__(self, strategies: StrategyService, project: str, root: Path, encoding: str) -> None:
         self._strategies = strategies
@@ -35,31 +40,34 @@ class FileSplitter:
         self._encoding = encoding
         self._count = counter(encoding).count
 
-    def looks(self, asked: Iterable[tuple[FileRequest, int]]) -> Iterator[Looked]:
-        """What has become of files of known sizes, in their order. Leaving it before the end cancels the rest."""
+    def split_all(self, asked: Iterable[tuple[FileRequest, int]]) -> Iterator[Looked]:
+        """Yield the outcome, with the bytes, of each file, in the given order; the sizes balance the jobs.
+
+        Closing the generator before its end cancels the jobs that are left.
+        """
         chunks = _chunks(asked)
-        waiting: deque[tuple[_Chunk, Future[bytes] | None]] = deque()
+        pending: deque[tuple[_Chunk, Future[bytes] | None]] = deque()
         try:
             while True:
-                if len(waiting) <= limits.INGEST_CHORES_AHEAD // 2:
-                    waiting.extend(self._submit([*islice(chunks, limits.INGEST_CHORES_AHEAD - len(waiting))]))
-                if not waiting:
+                if len(pending) <= limits.INGEST_JOBS_AHEAD // 2:
+                    pending.extend(self._submit([*islice(chunks, limits.INGEST_JOBS_AHEAD - len(pending))]))
+                if not pending:
                     return
-                yield from self._settled(*waiting.popleft())
+                yield from self._chunk_outcomes(*pending.popleft())
         finally:
-            for _, future in waiting:
+            for _, future in pending:
                 if future is not None:
                     future.cancel()
 
-    def look_at(self, asked: FileRequest) -> Looked:
-        """One file, here. A text that defeats us is reported like one that cannot be read."""
+    def split_here(self, asked: FileRequest) -> Looked:
+        """Split one file in this process. A file that a splitter fails on is skipped, like an unreadable one."""
         try:
             return files.look_at(self._root, asked, self._count)
         except Exception as error:  # noqa: BLE001 - one file of many
             return FileSkipped(asked.source, f"splitting it failed: {type(error).__name__}: {error}"), b""
 
     def _submit(self, chunks: Sequence[_Chunk]) -> Iterator[tuple[_Chunk, Future[bytes] | None]]:
-        """With a future each, if there are workers that do such things and have time."""
+        """Submit one job for each chunk, and return the chunks with their futures; None if no worker can take jobs."""
         payloads = [files.encoder.encode(SplitJob(self._root, self._encoding, chunk)) for chunk in chunks]
         try:
             futures: Sequence[Future[bytes] | None] = self._strategies.submit_chores(
@@ -69,52 +77,61 @@ class FileSplitter:
             futures = [None] * len(chunks)
         return zip(chunks, futures, strict=True)
 
-    def _settled(self, chunk: _Chunk, future: Future[bytes] | None) -> Iterator[Looked]:
+    def _chunk_outcomes(self, chunk: _Chunk, future: Future[bytes] | None) -> Iterator[Looked]:
+        """Yield the outcomes of a chunk, from its job or, without a usable result, from this process."""
         outcomes = None if future is None else self._result(chunk, future)
         if outcomes is None:
-            yield from map(self.look_at, chunk)
+            yield from map(self.split_here, chunk)
             return
         for asked, outcome in zip(chunk, outcomes, strict=True):
-            yield self._completed(asked, outcome)
+            yield self._with_body(asked, outcome)
 
-    def _completed(self, asked: FileRequest, outcome: Outcome) -> Looked:
-        """What a worker found, with the bytes; what it could not read, perhaps we can: it may live elsewhere."""
+    def _with_body(self, asked: FileRequest, outcome: Outcome) -> Looked:
+        """Return a worker's outcome with the file's bytes.
+
+        A file that the worker could not read is tried here, because the worker may run in another file system.
+        """
         match outcome:
             case FileSplit():
                 return files.read_again(self._root, outcome, self._count)
             case FileSkipped() if not outcome.digest and not outcome.is_feared:
-                return self.look_at(asked)
+                return self.split_here(asked)
             case _:
                 return outcome, b""
 
     def _result(self, chunk: _Chunk, future: Future[bytes]) -> Sequence[Outcome] | None:
-        """None if it is to be done here. What workers die of is not: it costs the file that they died of."""
+        """Return the outcomes of a job; None if the chunk must be split in this process.
+
+        A job that killed its worker, or ran too long, is not tried here, because it would do the same to this process:
+        its files are tried one by one, and a single one is skipped.
+        """
         try:
-            outcomes = files.outcomes_decoder.decode(future.result(_PATIENCE_SECONDS))
+            outcomes = files.outcomes_decoder.decode(future.result(_JOB_SECONDS_MAX))
             return outcomes if [each.source for each in outcomes] == [each.source for each in chunk] else None
         except (TaskQuarantined, DeadlineExceeded, MemoryExceeded) as error:
             if len(chunk) == 1:
                 return [FileSkipped(chunk[0].source, f"splitting it failed: {error.message}", is_feared=True)]
-            return [outcome for each in chunk for outcome in self._alone(each)]
+            return [outcome for each in chunk for outcome in self._retry_alone(each)]
         except (TaskFailed, NotFound, Busy, BodyGone, DecodeError):
             return None
-        except TimeoutError:  # nobody does it
+        except TimeoutError:  # no worker has taken it
             future.cancel()
             return None
 
-    def _alone(self, asked: FileRequest) -> Sequence[Outcome]:
+    def _retry_alone(self, asked: FileRequest) -> Sequence[Outcome]:
+        """Return the outcome of one file of a failed job, as a job of its own."""
         for chunk, future in self._submit([(asked,)]):
             if future is not None and (outcomes := self._result(chunk, future)) is not None:
                 return outcomes
-        return [self.look_at(asked)[0]]
+        return [self.split_here(asked)[0]]
 
 
 def _chunks(asked: Iterable[tuple[FileRequest, int]]) -> Iterator[_Chunk]:
-    """As many files as a worker is given at once."""
+    """Yield groups of files for one job each: bounded in number and bytes, unless one file is larger."""
     chunk: list[FileRequest] = []
     weight = 0
     for each, size in asked:
-        is_full = len(chunk) == limits.INGEST_CHORE_FILES or weight + size > limits.INGEST_CHORE_BYTES
+        is_full = len(chunk) == limits.INGEST_JOB_FILES or weight + size > limits.INGEST_JOB_BYTES
         if chunk and is_full:
             yield tuple(chunk)
             chunk, weight = [], 0

@@ -1,8 +1,9 @@
-"""Several strategies for one request, at the same time and on one view; what fails costs that strategy only.
+"""Run several strategies for one request, at the same time and on one view; a failure costs that strategy only.
 
-How long an outcome may take is bounded here, too: the manager stops a strategy that is past its deadline, but not one
-that no worker has begun. Whenever nothing of a request has ended for as long as one may take and a grace, what is left
-of it is given up. One worker that does all of it, one after the other, is thereby as good as one for each.
+The executor bounds how long an outcome may take. The manager stops a strategy that runs past its deadline, but not a
+task that no worker has started. So when no strategy of a request has ended for one deadline and a grace period, the
+executor gives up the rest. The clock restarts whenever one ends: therefore one worker that runs all strategies one
+after another is enough.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from stepwell import limits
+from stepwell.client.api.strategies import StrategyService
 from stepwell.client.api.views import View
 from stepwell.client.workflows.circuit_breaker import Breakers, BreakerSettings, Ending, Permit
 from stepwell.domain.checks import require_instance
@@ -35,32 +37,41 @@ from stepwell.errors import (
 from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ContextRequest
 
-if TYPE_CHECKING:
-    from stepwell.client.client import Client
-
 StrategyError = TaskFailed | NotFound | Busy | BodyGone
-"""Why there is no result of a strategy."""
+"""The reason why a strategy has no result."""
 
 OnStrategyProgress = Callable[[str, int, int, str], None]
-"""Is told of which strategy how much is done, of how much, and in a few words of what."""
+"""Called with a strategy's name, the amount done, the total amount, and a short text about the present step."""
 
 _Outcomes = dict[str, StrategyResult | StrategyError]
 
-_GONE: Final = (f"{BodyGone.__name__}: ", "not to be had any more")
-"""What a worker says that could not see the view that it was to look at, or all of it."""
+_GONE_TEXTS: Final = (f"{BodyGone.__name__}: ", "not to be had any more")
+"""Texts in a worker's error which mean that the view, or a body of it, was gone when the strategy read it."""
+
+
+class StrategyClient(Protocol):
+    """The part of `Client` that an executor uses; a protocol, because workflows do not import the facades."""
+
+    @property
+    def strategies(self) -> StrategyService: ...
+
+    def view(self, projects: Iterable[str] | None = None, *, since: int | None = None) -> View: ...
 
 
 class Execution(Struct, frozen=True):
-    """What came of some strategies: each that was asked for is in one of both, in the order asked for."""
+    """The outcomes of one request: each requested strategy is either in `results` or in `failures`, in their order.
+
+    All strategies looked at the state of `revision` in the manager's `epoch`.
+    """
 
     results: dict[str, StrategyResult]
     failures: dict[str, StrategyError]
-    revision: int  # of all results
+    revision: int
     epoch: str
 
 
-class _Asked(Struct, frozen=True):
-    """What is to be done, all of it checked."""
+class _CheckedRequest(Struct, frozen=True):
+    """The arguments of one `execute`, checked and with defaults filled in."""
 
     request: ContextRequest
     names: tuple[str, ...]
@@ -70,12 +81,15 @@ class _Asked(Struct, frozen=True):
 
 
 class DefaultStrategyExecutor:
-    """Runs strategies on the workers of a client's manager. Safe from any number of threads, and in a forked child.
+    """Runs strategies on the workers of a client's manager.
 
-    It remembers which of them fail again and again, and does not ask those for a while.
+    Any number of threads may share one executor; a forked child may use it, too, with fresh circuit breakers. It has
+    one circuit breaker for each strategy: one that fails repeatedly is not called for a while, and `execute` reports
+    `CircuitOpen` for it. The breakers belong to this executor, so use one for a long time. It owns no connection or
+    thread, and need not be closed.
     """
 
-    def __init__(self, client: Client, *, breaker: BreakerSettings | None = None) -> None:
+    def __init__(self, client: StrategyClient, *, breaker: BreakerSettings | None = None) -> None:
         require_instance(breaker, (BreakerSettings, type(None)), "breaker is a stepwell.BreakerSettings")
         self._client = client
         self._settings = breaker or BreakerSettings()
@@ -83,7 +97,7 @@ class DefaultStrategyExecutor:
         _executors.add(self)
 
     def begin_anew(self) -> None:
-        """Forget what has failed. A forked child has to: a trial that is under way in its parent is not its own."""
+        """Reset all circuit breakers. Called in a forked child, because a trial in progress belongs to the parent."""
         self._breakers = Breakers(self._settings)
 
     def execute(
@@ -96,14 +110,15 @@ class DefaultStrategyExecutor:
         view: View | None = None,
         on_progress: OnStrategyProgress | None = None,
     ) -> Execution:
-        """Have strategies answer a request: those named, or else those that it prefers, or else all that there are.
+        """Run strategies for a request: the named ones, or those that the request prefers, or all that are offered.
 
-        All look at one state, that of `view` or of now; if that is gone before they have, all look at a new one.
-        `deadline_s` is what each may take, by default a minute. `budgets` has the tokens of those that are to have
-        others than the request. `on_progress` is called in a thread of the client's.
+        All strategies look at one state: that of `view`, or the present one. If bodies of that state are gone before
+        every strategy has read them, all run once more on a new view. `deadline_s` is the time that each strategy may
+        take, by default a minute. `budgets` has the tokens of strategies that are to use others than the request's.
+        `on_progress` is called in a thread of the client.
 
-        What a strategy does wrong is in the answer. What is raised concerns all of them: that there is no manager, or
-        that the request is malformed or out of scope.
+        Failures of single strategies are in the returned value. Errors that concern all of them are raised: the manager
+        cannot be reached, or the request is malformed or out of scope.
         """
         return self.observe(
             request, strategies, budgets=budgets, deadline_s=deadline_s, view=view, on_progress=on_progress
@@ -119,37 +134,38 @@ class DefaultStrategyExecutor:
         view: View | None = None,
         on_progress: OnStrategyProgress | None = None,
     ) -> tuple[Execution, View]:
-        """As `execute`; and the view that all of them have looked at."""
-        asked = self._asked(request, strategies, budgets or {}, deadline_s, on_progress)
-        seen = self._client.view(request.projects) if view is None else _fitting(view, request)
-        permits, refused = self._admit(asked.names)
+        """Do the same as `execute`, and return the view that all strategies looked at, too."""
+        checked = self._checked_request(request, strategies, budgets or {}, deadline_s, on_progress)
+        seen = self._client.view(request.projects) if view is None else _checked_view(view, request)
+        permits, refused = self._admit(checked.names)
         ended: _Outcomes = {}
         try:
-            ended = self._run(asked, permits, seen)
+            ended = self._run(checked, permits, seen)
             if any(map(_is_gone, ended.values())):
                 seen = self._client.view(request.projects)
-                ended = self._run(asked, permits, seen)
+                ended = self._run(checked, permits, seen)
         finally:
-            self._settle(permits, ended)
-        return _execution(asked.names, {**refused, **ended}, seen), seen
+            self._record_endings(permits, ended)
+        return _execution(checked.names, {**refused, **ended}, seen), seen
 
-    def _asked(
+    def _checked_request(
         self,
         request: ContextRequest,
         strategies: Sequence[str] | None,
         budgets: Mapping[str, int],
         deadline_s: float | None,
         on_progress: OnStrategyProgress | None,
-    ) -> _Asked:
+    ) -> _CheckedRequest:
+        """Check the arguments and choose the strategies; raise `InvalidArgument`, or `NotFound` if none is offered."""
         require_instance(request, (ContextRequest,), "request is a stepwell.ContextRequest")
         if strategies is None:
             names = request.strategies or self._offered()
         else:
-            names = replace(request, strategies=strategies).strategies  # or say what is wrong with one of them
+            names = replace(request, strategies=strategies).strategies  # checks each name
         names = tuple(dict.fromkeys(names))
         _check_budgets(budgets, names)
         allowed_s = limits.TASK_DEADLINE_MS / 1000 if deadline_s is None else _checked_deadline(deadline_s)
-        return _Asked(request, names, budgets, allowed_s, on_progress)
+        return _CheckedRequest(request, names, budgets, allowed_s, on_progress)
 
     def _offered(self) -> tuple[str, ...]:
         names = tuple(each.name for each in self._client.strategies.list().offers)
@@ -158,7 +174,7 @@ class DefaultStrategyExecutor:
         return names
 
     def _admit(self, names: Sequence[str]) -> tuple[dict[str, Permit], _Outcomes]:
-        """Whom we may ask, and why not the others."""
+        """Return a permit for each strategy that may be called, and the refusals of the others."""
         permits: dict[str, Permit] = {}
         refused: _Outcomes = {}
         for name in names:
@@ -168,40 +184,43 @@ class DefaultStrategyExecutor:
                 refused[name] = error
         return permits, refused
 
-    def _settle(self, permits: Mapping[str, Permit], ended: _Outcomes) -> None:
-        """Every permit is given back, also where all of it was broken off: a trial must not be under way for ever."""
+    def _record_endings(self, permits: Mapping[str, Permit], ended: _Outcomes) -> None:
+        """Record the ending of every permit, also after an exception: otherwise a trial would stay open for ever."""
         for name, permit in permits.items():
-            self._breakers.settle(permit, _ending(ended.get(name)), time.monotonic())
+            self._breakers.record(permit, _ending(ended.get(name)), time.monotonic())
 
-    def _run(self, asked: _Asked, names: Collection[str], view: View) -> _Outcomes:
-        """An outcome of each. What has none in time is stopped, and so is all of it if the manager is lost."""
+    def _run(self, checked: _CheckedRequest, names: Collection[str], view: View) -> _Outcomes:
+        """Run the strategies and return an outcome for each; tasks that are not done in time are cancelled.
+
+        If the connection to the manager is lost, that error is raised, and all tasks are cancelled.
+        """
         futures: dict[str, Future[StrategyResult]] = {}
         outcomes: _Outcomes = {}
         try:
             for name in names:
                 try:
-                    futures[name] = self._submit(asked, name, view)
+                    futures[name] = self._submit(checked, name, view)
                 except (NotFound, Busy) as error:
                     outcomes[name] = error
-            _await(futures.values(), asked.deadline_s + limits.EXECUTOR_GRACE_SECONDS)
-            return outcomes | {name: _outcome(name, future, asked) for name, future in futures.items()}
+            _wait_for_endings(futures.values(), checked.deadline_s + limits.EXECUTOR_GRACE_SECONDS)
+            return outcomes | {name: _outcome(name, future, checked) for name, future in futures.items()}
         finally:
             for future in futures.values():
                 future.cancel()
 
-    def _submit(self, asked: _Asked, name: str, view: View) -> Future[StrategyResult]:
+    def _submit(self, checked: _CheckedRequest, name: str, view: View) -> Future[StrategyResult]:
         return self._client.strategies.submit(
             name,
-            asked.request,
+            checked.request,
             view=view,
-            budget_tokens=asked.budgets.get(name),
-            deadline_s=asked.deadline_s,
-            on_progress=None if asked.on_progress is None else partial(asked.on_progress, name),
+            budget_tokens=checked.budgets.get(name),
+            deadline_s=checked.deadline_s,
+            on_progress=None if checked.on_progress is None else partial(checked.on_progress, name),
         )
 
 
-def _fitting(view: View, request: ContextRequest) -> View:
-    """A strategy shows what its view has: of other projects, that would not be what was asked for."""
+def _checked_view(view: View, request: ContextRequest) -> View:
+    """Return the view; `InvalidArgument` unless it has the request's projects, because strategies show all of it."""
     require_instance(view, (View,), "view is a stepwell.View")
     if {*view.projects} != {*request.projects}:
         raise InvalidArgument(
@@ -226,8 +245,8 @@ def _checked_deadline(deadline_s: float) -> float:
     return deadline_s
 
 
-def _await(futures: Collection[Future[StrategyResult]], patience_s: float) -> None:
-    """Until all have ended, or none has for a while."""
+def _wait_for_endings(futures: Collection[Future[StrategyResult]], patience_s: float) -> None:
+    """Return when all futures have ended, or when none has ended for `patience_s`."""
     pending = {*futures}
     while pending:
         ended, pending = wait(pending, patience_s, FIRST_COMPLETED)
@@ -235,9 +254,10 @@ def _await(futures: Collection[Future[StrategyResult]], patience_s: float) -> No
             return
 
 
-def _outcome(name: str, future: Future[StrategyResult], asked: _Asked) -> StrategyResult | StrategyError:
+def _outcome(name: str, future: Future[StrategyResult], checked: _CheckedRequest) -> StrategyResult | StrategyError:
+    """Return a strategy's outcome; errors that concern all strategies are raised."""
     if not future.done():
-        waited_s = asked.deadline_s + limits.EXECUTOR_GRACE_SECONDS
+        waited_s = checked.deadline_s + limits.EXECUTOR_GRACE_SECONDS
         return DeadlineExceeded(
             f"strategy {name!r} was stopped: neither it nor another one has ended for {waited_s:g} s"
         )
@@ -253,17 +273,18 @@ def _outcome(name: str, future: Future[StrategyResult], asked: _Asked) -> Strate
 
 
 def _is_gone(outcome: StrategyResult | StrategyError) -> bool:
+    """Return True if a strategy failed because the view was gone; a worker reports that as text only."""
     match outcome:
         case BodyGone():
             return True
         case TaskFailed():
-            return any(words in outcome.message for words in _GONE)
+            return any(words in outcome.message for words in _GONE_TEXTS)
         case _:
             return False
 
 
 def _ending(outcome: StrategyResult | StrategyError | None) -> Ending:
-    """Nobody is blamed for what is not there: a strategy, room in the queue, or the view."""
+    """Return the ending for the circuit breaker: a missing strategy, a full queue or a gone view is no failure."""
     match outcome:
         case StrategyResult():
             return Ending.SUCCEEDED
@@ -286,6 +307,7 @@ def _execution(names: Sequence[str], outcomes: _Outcomes, view: View) -> Executi
 
 
 _executors: weakref.WeakSet[DefaultStrategyExecutor] = weakref.WeakSet()
+"""All executors of this process, so that a forked child can reset their breakers."""
 
 
 def _begin_anew() -> None:

@@ -1,61 +1,73 @@
-"""What earlier processes left at a root, judged by what the manager knows of their plans.
+"""Recovery of unfinished tree transactions at a root, decided by what the manager has recorded of their plans.
 
-A transaction is named after its plan and the attempt under whose lease it was made, so that there is no doubt whether
-it is the one that the manager was told of. What is done and was told is settled. What is done and was not told, and
-cannot be any more, is undone. A rollback is the other way round: there is no lease that keeps its telling from arriving
-late, so that it is told now. What the manager does not know is left to whoever does: it is another manager's.
+A process that is killed while it applies or rolls back a plan leaves its transaction in the root's staging directory.
+The next process at that root finds it while it holds the root's lock, so the transaction is not running any more. A
+transaction is named after its plan and the attempt under whose lease it was made; so it is certain whether the manager
+recorded this one or another attempt. The outcome of a committed transaction:
+
+| transaction          | the manager's state of the plan      | action                                              |
+|----------------------|--------------------------------------|-----------------------------------------------------|
+| apply                | this attempt is recorded as applied  | finalize: the change counts                         |
+| apply                | this attempt's lease is still live   | wait: its report may still arrive                   |
+| apply of this plan   | queued for another attempt           | resume it, if the caller applies this very plan     |
+| apply                | anything else                        | undo: its lease has expired, so no report can count |
+| rollback             | not recorded yet                     | report it, because no lease could make it too late  |
+| rollback             | recorded                             | finalize                                            |
+| of an unknown plan   |                                      | leave it: it belongs to another manager             |
 """
 
 from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from stepwell.client.api.changesets import ChangesetApi
 from stepwell.client.api.plans import PlanApi
 from stepwell.client.workflows.plan_delta import PlanDelta
 from stepwell.domain.plans.model import Phase, Plan, PlanState, Position
 from stepwell.errors import Busy, NotFound, PlanError, TreeFailed
-from stepwell.trees.recovery import RootLock
-from stepwell.trees.staging import has_area
-
-if TYPE_CHECKING:
-    from stepwell.client.execution import PlanExecutionContext
+from stepwell.trees import recovery
+from stepwell.trees.lock import RootLock
+from stepwell.trees.staging_dir import has_staging_dir
 
 _NAME: Final = re.compile(r"(?P<plan_id>[0-9A-Za-z-]+)-(?P<attempt>\d+)(?P<back>-back)?")
-
 
 QUEUED: Final = Position(Phase.APPLY, PlanState.QUEUED)
 
 
 class TransactionUndecided(Exception):
-    """Somebody may be about to tell the manager what they left: it has to be waited for."""
+    """Raised if a committed transaction's lease is still live, so that its report to the manager may still arrive.
+
+    The caller releases the root's lock, waits for the end of that lease, and tries again.
+    """
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan.plan_id)
         self.plan = plan
 
 
-def name_of(plan: Plan) -> str:
-    """The transaction by which a plan is applied, in its present attempt."""
+def apply_name(plan: Plan) -> str:
+    """The name of the transaction that applies a plan in its present attempt."""
     return f"{plan.plan_id}-{plan.attempt}"
 
 
-def name_back(plan: Plan) -> str:
-    """The transaction by which an applied plan is rolled back."""
-    return f"{name_of(plan)}-back"
+def rollback_name(plan: Plan) -> str:
+    """The name of the transaction that rolls an applied plan back."""
+    return f"{apply_name(plan)}-back"
 
 
-def recover_root(context: PlanExecutionContext, turn: RootLock) -> str | None:
-    """See to everything that was left, but for what an earlier attempt at this very plan has done, if it is queued.
+def recover_root(context: ChangesetApi, lock: RootLock) -> str | None:
+    """Recover every unfinished transaction at this root.
 
-    That is given, to be gone on with. There is at most one: each attempt goes on with the one before it. Raises
-    `Undecided`, and can be called again.
+    Return the name of the one that an earlier attempt of this plan committed, so that the caller can resume it; None
+    if there is none or the plan is not queued. There is at most one, because each attempt resumes the one before it.
+    Raises `TransactionUndecided`; the call can be repeated.
     """
-    turn.recover()
+    recovery.recover(lock)
     plans = PlanApi(context.session)
-    own: str | None = None
-    for name, _ in turn.pending():
+    resumable: str | None = None
+    for name in recovery.committed(lock):
         known = _NAME.fullmatch(name)
         if known is None:
             continue
@@ -64,34 +76,39 @@ def recover_root(context: PlanExecutionContext, turn: RootLock) -> str | None:
         except NotFound:
             continue
         if known["back"]:
-            _finish_rollback(context, turn, plan, name)
+            _finish_rollback(context, lock, plan, name)
         elif plan.applied is not None and plan.applied.attempt == int(known["attempt"]):
-            turn.settle(name)
+            recovery.finalize(lock, name)
         elif (plan.phase, plan.state, plan.attempt) == (Phase.APPLY, PlanState.PROCESSING, int(known["attempt"])):
             raise TransactionUndecided(plan)
-        elif plan.plan_id == context.plan_id and plan.position == QUEUED and own is None:
-            own = name
+        elif plan.plan_id == context.plan_id and plan.position == QUEUED and resumable is None:
+            resumable = name
         else:
-            turn.undo(name)
-    return own
+            recovery.undo(lock, name)
+    return resumable
 
 
-def tidy(context: PlanExecutionContext, root: str) -> None:
-    """Whoever worked on a plan that is over may have been killed before all was settled: if it can be done at once.
+def recover_if_unlocked(context: ChangesetApi, root: str) -> None:
+    """Recover unfinished transactions at a root if it is possible at once; otherwise do nothing.
 
-    Whoever only asks how it ended need not have that tree at all.
+    For calls on a plan that has ended: its last process may have been killed before it finalized its transaction. But a
+    caller that only asks for the outcome must neither wait for the tree nor need it, so refusals are ignored.
     """
-    if has_area(root):
-        with suppress(Busy, TreeFailed, TransactionUndecided), RootLock(root, wait_s=0) as turn:
-            recover_root(context, turn)
+    if has_staging_dir(root):
+        with suppress(Busy, TreeFailed, TransactionUndecided), RootLock(root, wait_s=0) as lock:
+            recover_root(context, lock)
 
 
-def _finish_rollback(context: PlanExecutionContext, turn: RootLock, plan: Plan, name: str) -> None:
-    """The tree was proven to be what it was before: that somebody changed it since does not undo the rollback."""
+def _finish_rollback(context: ChangesetApi, lock: RootLock, plan: Plan, name: str) -> None:
+    """Report a committed rollback to the manager, unless it is recorded, and finalize it.
+
+    The tree was proven to be as before the plan when the transaction was committed. Changes of other programs since
+    then do not undo the rollback.
+    """
     if plan.rolled_back is None:
-        its = context.of(plan.plan_id)
+        rolled_back = context.of(plan.plan_id)
         try:
-            PlanApi(context.session).roll_back(plan.plan_id, proof=PlanDelta(its, backwards=True).proof)
-        except PlanError:  # half of the plan is forgotten: nobody will ask
+            PlanApi(context.session).roll_back(plan.plan_id, proof=PlanDelta(rolled_back, backwards=True).proof)
+        except PlanError:  # parts of the plan were forgotten: it cannot be reported any more
             return
-    turn.settle(name)
+    recovery.finalize(lock, name)

@@ -1,7 +1,8 @@
-"""Running a plan's validations: commands in the changed tree, each with a time limit, their output bounded.
+"""Run a plan's validations: commands in the changed tree, each with a time limit and bounded output.
 
-A command is a session of its own, so that all it started ends with it: at its time limit, when it is not needed any
-more, and also when it ends itself and leaves something behind. What begins a session of its own in there escapes that.
+Each command runs in a session of its own (`setsid`), so that the whole process group can be killed: at the time limit,
+when the lease is lost, and also when the command ends and leaves other processes behind. A process that starts another
+session in there escapes that.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from typing import Final
 from stepwell import limits
 from stepwell.domain.plans.validations import Validation, ValidationResult
 
-_KEPT_BYTES: Final = 4 * limits.VALIDATION_OUTPUT_CHARS_MAX  # of which each is a character of at most four
-_LAST_READS: Final = limits.MIB // limits.RECEIVE_BYTES_CLIENT  # a pipe holds no more
+_OUTPUT_BYTES_MAX: Final = 4 * limits.VALIDATION_OUTPUT_CHARS_MAX  # a character has at most four bytes
+_LAST_READS: Final = limits.MIB // limits.RECEIVE_BYTES_CLIENT  # a pipe holds at most one MiB
 
 
 def run_all(validations: Iterable[Validation], root: str, check: Callable[[], None]) -> tuple[ValidationResult, ...]:
-    """Every validation, in declared order, also behind one that failed: one look shows all that is wrong.
+    """Run every validation in declared order, also after a failed one, so that one run shows all that is wrong.
 
-    `check` is called all the while, and may raise.
+    `check` is called regularly and may raise, to stop the run.
     """
     return tuple(run(validation, root, check) for validation in validations)
 
 
 def run(validation: Validation, root: str, check: Callable[[], None]) -> ValidationResult:
-    """One validation. One that cannot be started has failed, too."""
+    """Run one validation and return its result. A command that cannot be started has failed, too."""
     check()
     begun_s = time.monotonic()
     try:
@@ -47,8 +48,8 @@ def run(validation: Validation, root: str, check: Callable[[], None]) -> Validat
         return ValidationResult.of(validation, None, _passed_ms(begun_s), f"it cannot be run: {error}".encode())
     with process:
         try:
-            output, is_ended = _follow(process, begun_s + validation.timeout_s, check)
-        finally:  # not waited for yet: its number is still its own
+            output, is_ended = _run_until(process, begun_s + validation.timeout_s, check)
+        finally:  # before `wait`: as long as the process is not reaped, its id cannot belong to another process
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
@@ -57,39 +58,45 @@ def run(validation: Validation, root: str, check: Callable[[], None]) -> Validat
     )
 
 
-def _follow(process: subprocess.Popen[bytes], until_s: float, check: Callable[[], None]) -> tuple[bytes, bool]:
-    """The end of what it writes, and whether it ends in time."""
+def _run_until(process: subprocess.Popen[bytes], until_s: float, check: Callable[[], None]) -> tuple[bytes, bool]:
+    """Return the end of a command's output, and True if the command ended in time.
+
+    Output is read all the while, because a command that fills its pipe would block.
+    """
     assert process.stdout is not None
     kept = bytearray()
     with ExitStack() as stack:
         stdout = process.stdout.fileno()
         os.set_blocking(stdout, False)
-        ending = os.pidfd_open(process.pid)
-        stack.callback(os.close, ending)
+        exit_event = os.pidfd_open(process.pid)
+        stack.callback(os.close, exit_event)
         selector = stack.enter_context(selectors.DefaultSelector())
-        selector.register(ending, selectors.EVENT_READ)
+        selector.register(exit_event, selectors.EVENT_READ)
         selector.register(stdout, selectors.EVENT_READ)
         while (rest_s := until_s - time.monotonic()) > 0:
             ready = {key.fd for key, _ in selector.select(min(rest_s, limits.VALIDATION_LOOK_SECONDS))}
             check()
-            if stdout in ready and _take(stdout, kept) == 0:
+            if stdout in ready and _read_output(stdout, kept) == 0:
                 selector.unregister(stdout)
-            if ending in ready:
-                for _ in range(_LAST_READS):  # of what it wrote last; somebody else may go on for ever
-                    if not _take(stdout, kept):
+            if exit_event in ready:
+                for _ in range(_LAST_READS):  # bounded, because a process that it left behind may write for ever
+                    if not _read_output(stdout, kept):
                         break
                 return bytes(kept), True
     return bytes(kept), False
 
 
-def _take(stdout: int, kept: bytearray) -> int | None:
-    """How many bytes there were, of which only the end is kept. 0: there will be no more; None: not now."""
+def _read_output(stdout: int, kept: bytearray) -> int | None:
+    """Read available output into `kept`, of which only the end is kept.
+
+    Returns the number of bytes read: 0 at the end of the output, None if nothing is available now.
+    """
     try:
         part = os.read(stdout, limits.RECEIVE_BYTES_CLIENT)
     except BlockingIOError:
         return None
     kept += part
-    del kept[:-_KEPT_BYTES]
+    del kept[:-_OUTPUT_BYTES_MAX]
     return len(part)
 
 

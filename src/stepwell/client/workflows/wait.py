@@ -1,4 +1,8 @@
-"""Waiting for what somebody else does with a plan, told by events; and for a turn at a tree."""
+"""Waiting for another session's work on a plan, and for the lock of a root.
+
+Both waits are bounded and both look again about once a second, because the thing that is waited for may become
+unnecessary: the plan may end elsewhere while this process waits for the tree.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,18 @@ from stepwell.client.session.session import Session
 from stepwell.domain.events import AboutPlan, LeaseRenewed
 from stepwell.domain.plans.model import Plan, PlanState
 from stepwell.errors import Busy, EventsMissed
-from stepwell.trees.recovery import RootLock
+from stepwell.trees.lock import RootLock
 
 
-def await_end(session: Session, plan: Plan, until_s: float, wait_s: float) -> None:
-    """Return when nobody works on the plan under the lease that it has; or `Busy`."""
+def wait_for_lease_end(session: Session, plan: Plan, until_s: float, wait_s: float) -> None:
+    """Return when the plan is no longer processed under the lease that it has now; `Busy` at the time `until_s`.
+
+    `until_s` is on the monotonic clock; `wait_s` is the caller's whole waiting time, for the message. Events end the
+    wait early. If the manager has no room for another watch, the plan is polled.
+    """
     with ExitStack() as stack:
         watch: Watch | None = None
-        with suppress(Busy):  # so many watch that nobody else may: then it is looked now and then
+        with suppress(Busy):
             watch = stack.enter_context(Watch(session.channel, None, plan.projects))
         while True:
             now = PlanApi(session).get_plan(plan.plan_id)
@@ -34,17 +42,21 @@ def await_end(session: Session, plan: Plan, until_s: float, wait_s: float) -> No
                     "enough for it: call again to go on waiting",
                     plan_id=plan.plan_id,
                 )
-            _await_event(watch, plan.plan_id, min(rest_s, limits.APPLY_LOOK_SECONDS))
+            _wait_for_event(watch, plan.plan_id, min(rest_s, limits.APPLY_LOOK_SECONDS))
 
 
 @contextmanager
-def await_turn(root: str, until_s: float, wait_s: float) -> Generator[RootLock | None]:
-    """A turn at a root. None after a while: then look whether it is still wanted. `Busy` when the time is over."""
+def wait_for_root_lock(root: str, until_s: float, wait_s: float) -> Generator[RootLock | None]:
+    """Hold the lock of a root for the block.
+
+    Gives None after `limits.APPLY_LOOK_SECONDS`, so that the caller can check whether the lock is still wanted before
+    it waits again. Raises `Busy`, with the holder's process id, at the time `until_s`.
+    """
     rest_s = until_s - time.monotonic()
     with ExitStack() as stack:
-        turn: RootLock | None = None
+        lock: RootLock | None = None
         try:
-            turn = stack.enter_context(RootLock(root, wait_s=max(0.0, min(rest_s, limits.APPLY_LOOK_SECONDS))))
+            lock = stack.enter_context(RootLock(root, wait_s=max(0.0, min(rest_s, limits.APPLY_LOOK_SECONDS))))
         except Busy as busy:
             if rest_s <= limits.APPLY_LOOK_SECONDS:
                 pid = busy.details["pid"]
@@ -52,11 +64,11 @@ def await_turn(root: str, until_s: float, wait_s: float) -> Generator[RootLock |
                     f"process {pid} is changing {root!r}, and {wait_s:g} seconds were not enough: try again later",
                     pid=pid,
                 ) from busy
-        yield turn
+        yield lock
 
 
-def _await_event(watch: Watch | None, plan_id: str, seconds: float) -> None:
-    """Something happened to the plan, or might have, or nothing has for a while."""
+def _wait_for_event(watch: Watch | None, plan_id: str, seconds: float) -> None:
+    """Return when an event of the plan other than a renewal arrives, when events were missed, or after the time."""
     if watch is None:
         time.sleep(seconds)
         return

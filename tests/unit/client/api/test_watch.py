@@ -255,8 +255,8 @@ def test_connection_that_breaks_is_made_again(client: sw.Client) -> None:
     with client.watch(since=begun) as watch:
         assert names(take(watch, 1)) == ["b"]
         for name in ("d", "e"):
-            assert watch._standing._connection
-            watch._standing._connection.interrupt()
+            assert watch._push._connection
+            watch._push._connection.interrupt()
             store(client, name)
         assert names(take(watch, 3)) == ["c", "d", "e"]
         assert watch.get(timeout_s=0) is None
@@ -309,8 +309,8 @@ def test_manager_that_was_replaced() -> None:
     with impostor(BEGUN, [replace(WELCOME, epoch="another")]) as address:
         client = sw.Client(address)
         watch = client.watch()
-        assert watch._standing._connection
-        watch._standing._connection.interrupt()
+        assert watch._push._connection
+        watch._push._connection.interrupt()
         with pytest.raises(sw.RuntimeLost, match="replaced"):
             watch.get(timeout_s=10)
         client.close()
@@ -322,17 +322,17 @@ def test_durable_manager_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with impostor([durable, Events((), 3)], [None], [None], [durable, Events((FIRST,), 4)]) as address:
         client = sw.Client(address)
         watch = client.watch()
-        assert watch._standing._connection
-        watch._standing._connection.interrupt()
+        assert watch._push._connection
+        watch._push._connection.interrupt()
         assert watch.get(timeout_s=0) is None
-        eventually(lambda: watch.get(timeout_s=0.01) or watch._standing._connection)
+        eventually(lambda: watch.get(timeout_s=0.01) or watch._push._connection)
         client.close()
     monkeypatch.setattr(limits, "RECONNECT_SECONDS_MAX", 0.1)
     with impostor([durable, Events((), 3)]) as address:
         client = sw.Client(address)
         watch = client.watch()
-        assert watch._standing._connection
-        watch._standing._connection.interrupt()
+        assert watch._push._connection
+        watch._push._connection.interrupt()
     with pytest.raises(sw.RuntimeLost):
         watch.get(timeout_s=10)
     client.close()
@@ -348,7 +348,7 @@ def test_told_something_else(message: ManagerMessage, kind: type[sw.StepwellErro
         watch = client.watch()
         with pytest.raises(kind):
             watch.get(timeout_s=10)
-        assert watch._standing._connection is None
+        assert watch._push._connection is None
         client.close()
 
 

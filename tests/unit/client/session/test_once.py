@@ -46,7 +46,7 @@ def stage() -> Iterator[Stage]:
 @pytest.fixture
 def _durable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients take the manager for one that comes back."""
-    monkeypatch.setattr(Channel, "comes_back", lambda _: True)
+    monkeypatch.setattr(Channel, "expects_restart", lambda _: True)
 
 
 def transact(client: sw.Client) -> int:
@@ -146,7 +146,7 @@ def test_manager_that_always_cuts_is_not_tried_for_ever(stage: Stage) -> None:
         with pytest.raises(sw.OutcomeUnknown, match="may have taken effect"):
             client.tiers.store(fragment("x"))
         assert proxy.cuts == 2
-        assert len(client._channel.errands) == 0
+        assert len(client._channel.pending_requests) == 0
         proxy._cut = never
         assert client.status().revision == 1
 
@@ -180,7 +180,7 @@ def test_stream_that_is_cut_anywhere_goes_on(stage: Stage, passage: int, monkeyp
         assert many(client, 3 * CHUNKS) == [*range(1, 3 * CHUNKS + 1)]
         assert cut.happened
         assert client.status().revision == 3 * CHUNKS
-        assert len(client._channel.errands) == 0
+        assert len(client._channel.pending_requests) == 0
 
 
 @pytest.mark.parametrize("passage", range(18))
@@ -235,7 +235,7 @@ def test_broken_off_stream_gives_up_its_numbers(stage: Stage, monkeypatch: pytes
     with sw.connect(stage.address, projects=["p"]) as client:
         with pytest.raises(KeyError):
             client.tiers.store_many(fragments())
-        assert len(client._channel.errands) == 0
+        assert len(client._channel.pending_requests) == 0
         assert not client._channel.connections._open
 
 
@@ -257,7 +257,7 @@ def test_threads_that_are_cut_at_random_happen_once(stage: Stage) -> None:
 
         in_threads(8, deed)
         assert sorted(revisions) == [*range(1, 201)]
-        assert len(client._channel.errands) == 0
+        assert len(client._channel.pending_requests) == 0
         assert proxy.cuts > 10
         client.close()
 
@@ -295,7 +295,7 @@ def test_interrupted_call_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPa
         with pytest.raises(KeyboardInterrupt):
             client.tiers.store(fragment("a"))
         assert not client._channel.connections._open
-        assert len(client._channel.errands) == 0
+        assert len(client._channel.pending_requests) == 0
         client.tiers.store(fragment("b"))
         assert [(each.request_id, each.answered) for each in sent] == [(1, 1), (2, 2)]
 
@@ -389,9 +389,9 @@ def test_only_the_first_greeting_is_told_and_all_threads_know(stage: Stage) -> N
 
         waited = threading.Event()
         patch.setattr(Connection, "receive", wait_and_receive)
-        taken = [client._channel.connections.take() for _ in range(count)]
+        taken = [client._channel.connections.acquire() for _ in range(count)]
         for each in taken:
-            client._channel.connections.give_back(each)
+            client._channel.connections.release(each)
 
         def write(number: int) -> None:
             try:
@@ -511,7 +511,7 @@ def test_manager_that_does_not_come_back_in_time(
         with pytest.raises(sw.OutcomeUnknown if is_sent else sw.RuntimeLost):
             WRITES[name](client)
         assert proxy.hung_up > 2
-        assert len(client._channel.errands) == 0
+        assert len(client._channel.pending_requests) == 0
 
 
 @pytest.mark.usefixtures("_durable")
@@ -542,7 +542,7 @@ def test_closing_ends_the_wait_for_a_greeting(tmp_path: Path) -> None:
     client = sw.Client(address, ("p",))
     with listen(address) as listener:
         thread, came = calling(client)
-        eventually(lambda: client._channel.connections._greeted)
+        eventually(lambda: client._channel.connections._being_greeted)
         client.close()
         thread.join(5)
         assert isinstance(came[0], sw.RuntimeLost)

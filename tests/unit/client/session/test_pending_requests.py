@@ -14,77 +14,77 @@ def request(number: int, answered: int) -> Request:
     return Request(number, (store("a"),), answered)
 
 
-def sent(errands: PendingRequests, errand: PendingRequest) -> tuple[int, int]:
-    """The number of an errand, and what it says is answered."""
-    message = errands.message(errand)
+def sent(pending_requests: PendingRequests, pending: PendingRequest) -> tuple[int, int]:
+    """The number of a request, and what it says is answered."""
+    message = pending_requests.message(pending)
     assert isinstance(message, Request | TransactionRequest)
     return message.request_id, message.answered
 
 
 def test_answered_is_the_smallest_number_on_its_way() -> None:
     """It stays behind the slowest, and then overtakes all that are over."""
-    errands = PendingRequests()
+    pending_requests = PendingRequests()
     slow, quick, last = PendingRequest(request), PendingRequest(request), PendingRequest(request)
-    assert sent(errands, slow) == (1, 1)
-    assert sent(errands, quick) == (2, 1)
-    errands.end(quick)
-    assert sent(errands, PendingRequest(request)) == (3, 1)
-    errands.end(slow)
-    assert sent(errands, last) == (4, 3)
+    assert sent(pending_requests, slow) == (1, 1)
+    assert sent(pending_requests, quick) == (2, 1)
+    pending_requests.end(quick)
+    assert sent(pending_requests, PendingRequest(request)) == (3, 1)
+    pending_requests.end(slow)
+    assert sent(pending_requests, last) == (4, 3)
 
 
 def test_number_stays_the_same() -> None:
     """Sent again, a request is the same message."""
-    errands = PendingRequests()
-    errand = PendingRequest(request)
-    first = errands.message(errand)
-    sent(errands, PendingRequest(request))
-    assert errands.message(errand) is first
+    pending_requests = PendingRequests()
+    pending = PendingRequest(request)
+    first = pending_requests.message(pending)
+    sent(pending_requests, PendingRequest(request))
+    assert pending_requests.message(pending) is first
 
 
 def test_ending_is_harmless() -> None:
     """Of what was never numbered, and twice."""
-    errands = PendingRequests()
-    errand = PendingRequest(request)
-    errands.end(errand)
-    sent(errands, errand)
-    errands.end(errand)
-    errands.end(errand)
-    assert len(errands) == 0
+    pending_requests = PendingRequests()
+    pending = PendingRequest(request)
+    pending_requests.end(pending)
+    sent(pending_requests, pending)
+    pending_requests.end(pending)
+    pending_requests.end(pending)
+    assert len(pending_requests) == 0
 
 
 def test_question_is_not_waited_for() -> None:
     """A view can take long, and nothing of it is remembered."""
-    errands = PendingRequests()
-    assert errands.next_number() == 1
-    assert sent(errands, PendingRequest(request)) == (2, 2)
+    pending_requests = PendingRequests()
+    assert pending_requests.next_number() == 1
+    assert sent(pending_requests, PendingRequest(request)) == (2, 2)
 
 
 def test_threads_never_say_answered_too_early() -> None:
     """No request is sent whose number somebody has said to be answered already."""
-    errands = PendingRequests()
+    pending_requests = PendingRequests()
     lock = threading.Lock()
     seen: set[int] = set()
 
     def deed(_: int) -> None:
         for _ in range(500):
-            errand = PendingRequest(request)
-            number, answered = sent(errands, errand)
+            pending = PendingRequest(request)
+            number, answered = sent(pending_requests, pending)
             assert answered <= number
             with lock:
                 assert number not in seen
                 seen.add(number)
-            errands.end(errand)
+            pending_requests.end(pending)
 
     in_threads(8, deed)
-    assert len(errands) == 0
+    assert len(pending_requests) == 0
     assert seen == {*range(1, 4_001)}
 
 
 def test_pauses_grow_up_to_their_limit() -> None:
     """The first attempt comes at once, later ones less and less often, and all of them end."""
-    errand = PendingRequest(request)
-    pauses = [errand.pause_s(comes_back=True) for _ in range(100)]
+    pending = PendingRequest(request)
+    pauses = [pending.pause_s(expects_restart=True) for _ in range(100)]
     assert pauses[0] == 0
     known = [pause for pause in pauses[1:] if pause is not None]
     assert 0 < known[0] <= limits.RECONNECT_PAUSE_SECONDS
@@ -94,16 +94,16 @@ def test_pauses_grow_up_to_their_limit() -> None:
 
 def test_manager_that_does_not_come_back_is_tried_once_more() -> None:
     """It may have cut us off, and be there."""
-    errand = PendingRequest(request)
-    assert errand.pause_s(comes_back=False) == 0
-    assert errand.pause_s(comes_back=False) is None
+    pending = PendingRequest(request)
+    assert pending.pause_s(expects_restart=False) == 0
+    assert pending.pause_s(expects_restart=False) is None
 
 
 def test_outcome_is_unknown_only_where_something_was_sent() -> None:
     """Where nothing was, the reason itself is the outcome."""
-    errand, lost = PendingRequest(request), RuntimeLost("gone")
-    assert errand.outcome(lost) is lost
-    errand.sent_in = 1
-    unknown = errand.outcome(lost)
+    pending, lost = PendingRequest(request), RuntimeLost("gone")
+    assert pending.final_error(lost) is lost
+    pending.sent_in = 1
+    unknown = pending.final_error(lost)
     assert isinstance(unknown, OutcomeUnknown)
     assert unknown.__cause__ is lost

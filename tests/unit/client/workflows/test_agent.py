@@ -240,7 +240,7 @@ def when_waiting(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]) ->
     """Have something done when an agent has found nothing, and is about to wait."""
     wait, deeds = SubplanAgent._wait, [deed]
 
-    def waiting(agent: SubplanAgent, watch: sw.Watch | None, seconds: float) -> None:
+    def waiting(agent: SubplanAgent[sw.WorkContext], watch: sw.Watch | None, seconds: float) -> None:
         while deeds:
             deeds.pop()()
         wait(agent, watch, seconds)

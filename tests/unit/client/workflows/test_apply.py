@@ -15,9 +15,9 @@ from stepwell import limits
 from stepwell.client.api.plans import PlanApi
 from stepwell.client.workflows import wait as plan_wait
 from stepwell.testing import Clock, LocalRuntime
-from stepwell.trees import recovery
+from stepwell.trees.lock import RootLock
 from tests.support.client.applicable_plans import AFTER, BEFORE, executing, planted
-from tests.support.trees import before_each_deed, build, counted, discard, file, kept, read
+from tests.support.trees import before_each_step, build, discard, file, kept, read, recorded_steps
 from tests.support.wait import eventually
 
 PASSES = sw.Validation("passes", ("true",))
@@ -41,13 +41,13 @@ def client(runtime: LocalRuntime) -> Iterator[sw.Client]:
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when somebody waits for an event."""
-    is_waiting, await_event = threading.Event(), plan_wait._await_event
+    is_waiting, await_event = threading.Event(), plan_wait._wait_for_event
 
     def noting(watch: sw.Watch | None, plan_id: str, seconds: float) -> None:
         is_waiting.set()
         await_event(watch, plan_id, seconds)
 
-    monkeypatch.setattr(plan_wait, "_await_event", noting)
+    monkeypatch.setattr(plan_wait, "_wait_for_event", noting)
     return is_waiting
 
 
@@ -81,8 +81,8 @@ def test_worked_in_place(client: sw.Client, root: Path) -> None:
         (root / "changed").write_bytes(b"new")
     assert [(each.path, each.tool) for each in captured.entries] == [("changed", "capture")]
     client.plans.complete_execute(context.plan_id)
-    deeds = counted(lambda: context.apply(root))
-    assert not [what for _, what in deeds if what == "changed"]
+    steps = recorded_steps(lambda: context.apply(root))
+    assert not [what for _, what in steps if what == "changed"]
     assert state(client, context) == "apply/applied"
     context.rollback(root)
     assert read(root) == BEFORE
@@ -250,7 +250,7 @@ def test_validation_that_changes_what_was_there_already(client: sw.Client, root:
     careless = sw.Validation("careless", ("sh", "-c", "echo mine > changed"))
     context = planted(client, root.parent, validations=[careless])
     build(root, AFTER)
-    with pytest.raises(sw.TreeConflict, match="not kept"):
+    with pytest.raises(sw.TreeConflict, match="not committed"):
         context.apply(root)
     assert state(client, context) == "apply/errored"
 
@@ -259,11 +259,11 @@ def test_failure_on_the_way(client: sw.Client, root: Path) -> None:
     """The tree is as it was, the plan errored with the reason; `retry_plan` leads out."""
     context = planted(client, root.parent)
 
-    def full(deed: str, what: str) -> None:
-        if (deed, what) == ("rename", "mode"):
+    def full(step: str, what: str) -> None:
+        if (step, what) == ("rename", "mode"):
             raise OSError(28, "no space left")
 
-    with before_each_deed(full), pytest.raises(sw.TreeFailed, match="no space left"):
+    with before_each_step(full), pytest.raises(sw.TreeFailed, match="no space left"):
         context.apply(root)
     assert (read(root), kept(root)) == (BEFORE, set())
     plan = client.plans.get_plan(context.plan_id)
@@ -349,7 +349,7 @@ def test_turns_at_a_root(client: sw.Client, root: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(limits, "APPLY_LOOK_SECONDS", 0.01)
     context, applied = planted(client, root.parent), planted(client, root.parent)
     applied.apply(root)
-    with recovery.RootLock(root):
+    with RootLock(root):
         for call in (context.apply, applied.rollback):
             with pytest.raises(sw.Busy, match=rf"process {os.getpid()} .* 0.05 seconds"):
                 call(root, wait_s=0.05)
@@ -363,13 +363,13 @@ def test_quicker_at_another_root(runtime: LocalRuntime, client: sw.Client, root:
     elsewhere = build(root.parent / "elsewhere", BEFORE)
     done: list[sw.Plan] = []
 
-    def quicker(deed: str, what: str) -> None:
-        if deed == "create" and what == "log" and not done:  # staged, and the lease not taken yet
+    def quicker(step: str, what: str) -> None:
+        if step == "create" and what == "log" and not done:  # staged, and the lease not taken yet
             done.append(client.plans.get_plan(context.plan_id))
             with runtime.client(projects=["p"]) as other:
                 done.append(other.execution(context.plan_id).apply(elsewhere))
 
-    with before_each_deed(quicker), pytest.raises(sw.PlanError, match="was applied at") as caught:
+    with before_each_step(quicker), pytest.raises(sw.PlanError, match="was applied at") as caught:
         context.apply(root)
     assert caught.value.details["root"] == str(elsewhere)
     plan = done[1]
@@ -381,22 +381,22 @@ def test_quicker_at_another_root(runtime: LocalRuntime, client: sw.Client, root:
 
 @pytest.mark.parametrize("moment, behind", [("changed", "mode"), ("mode", "new name")])
 def test_lost_lease(root: Path, moment: str, behind: str) -> None:
-    """Lost in the middle: the next deed does not happen, all is undone, and the plan is free for others."""
+    """Lost in the middle: the next step does not happen, all is undone, and the plan is free for others."""
     clock = Clock()
     with LocalRuntime(workers=0, clock=clock) as runtime, runtime.client(projects=["p"]) as client:
         context = planted(client, root.parent)
 
         names: list[str] = []
 
-        def late(deed: str, what: str) -> None:
-            if deed in {"rename", "link"}:
+        def late(step: str, what: str) -> None:
+            if step in {"rename", "link"}:
                 names.append(what)
-            if (deed, what) == ("rename", moment) and names.count(moment) == 1:
+            if (step, what) == ("rename", moment) and names.count(moment) == 1:
                 clock.advance(1)
                 eventually(lambda: state(client, context) == "apply/queued")
                 eventually(lambda: not [each for each in threading.enumerate() if each.name == "stepwell-heartbeat"])
 
-        with before_each_deed(late), pytest.raises(sw.LeaseLost):
+        with before_each_step(late), pytest.raises(sw.LeaseLost):
             context.apply(root, lease_ms=300)
         assert behind not in names
         assert (read(root), kept(root), state(client, context)) == (BEFORE, set(), "apply/queued")
@@ -408,11 +408,11 @@ def test_stopped_for_longer_than_the_lease(client: sw.Client, root: Path, monkey
     context = planted(client, root.parent)
     clock = time.clock_gettime
 
-    def late(deed: str, what: str) -> None:
-        if (deed, what) == ("rename", "mode"):
+    def late(step: str, what: str) -> None:
+        if (step, what) == ("rename", "mode"):
             monkeypatch.setattr(time, "clock_gettime", lambda number: clock(number) + 400)
 
-    with before_each_deed(late), pytest.raises(sw.LeaseLost, match="not renewed in time"):
+    with before_each_step(late), pytest.raises(sw.LeaseLost, match="not renewed in time"):
         context.apply(root)
     assert (read(root), kept(root)) == (BEFORE, set())
 
@@ -459,11 +459,11 @@ def test_cancelled_while_it_was_told(runtime: LocalRuntime, client: sw.Client, r
     """Whatever is under way would be refused: undone."""
     context = planted(client, root.parent)
 
-    def cancel(deed: str, what: str) -> None:
-        if deed == "rename" and what.endswith(".done"):
+    def cancel(step: str, what: str) -> None:
+        if step == "rename" and what.endswith(".done"):
             client.plans.cancel_plan(context.plan_id, "meanwhile")
 
-    with runtime.faults.drop_request(of="CompleteApply", times=2), before_each_deed(cancel):
+    with runtime.faults.drop_request(of="CompleteApply", times=2), before_each_step(cancel):
         with pytest.raises(sw.LeaseLost, match="cancelled"):
             context.apply(root)
     assert (read(root), kept(root)) == (BEFORE, set())
@@ -482,8 +482,8 @@ def test_nobody_knows(root: Path) -> None:
             with pytest.raises(sw.Busy, match="apply/processing"):
                 each.apply(root, wait_s=0)
         clock.advance(400)
-        deeds = counted(lambda: context.apply(root))
-        assert not [what for _, what in deeds if what == "changed"], "it was there, and was not touched again"
+        steps = recorded_steps(lambda: context.apply(root))
+        assert not [what for _, what in steps if what == "changed"], "it was there, and was not touched again"
         assert (read(root), kept(root)) == (AFTER, set())
         with runtime.faults.drop_request(of="RollBackPlan", times=6), pytest.raises(sw.OutcomeUnknown):
             context.rollback(root)
@@ -521,11 +521,11 @@ def test_settling_that_fails(client: sw.Client, root: Path) -> None:
     """It is applied all the same; what is left over is seen to by the next call."""
     context = planted(client, root.parent)
 
-    def broken(deed: str, what: str) -> None:
-        if deed == "rename" and what.endswith(".spent"):
+    def broken(step: str, what: str) -> None:
+        if step == "rename" and what.endswith(".spent"):
             raise OSError(5, "input/output error")
 
-    with before_each_deed(broken):
+    with before_each_step(broken):
         plan = context.apply(root)
         assert plan.applied is not None
         assert kept(root) == {f"{context.plan_id}-1.done"}

@@ -26,14 +26,14 @@ NAME = "grep"
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
 
 EXAMPLES = {
-    CLOSED: Breaker(CLOSED, failures=2, turn=4),
-    OPEN: Breaker(OPEN, failures=3, pause_s=30, until_s=1_030, turn=5),
-    HALF_OPEN: Breaker(HALF_OPEN, failures=3, pause_s=30, until_s=1_030, turn=6),
+    CLOSED: Breaker(CLOSED, failures=2, generation=4),
+    OPEN: Breaker(OPEN, failures=3, pause_s=30, until_s=1_030, generation=5),
+    HALF_OPEN: Breaker(HALF_OPEN, failures=3, pause_s=30, until_s=1_030, generation=6),
 }
 
 
 def call(breakers: Breakers, now_s: float, ending: Ending) -> None:
-    breakers.settle(breakers.admit(NAME, now_s), ending, now_s)
+    breakers.record(breakers.admit(NAME, now_s), ending, now_s)
 
 
 def opened(now_s: float = 1_000.0) -> Breakers:
@@ -60,7 +60,7 @@ def test_every_event_in_every_state(event: BreakerEvent, state: BreakerState) ->
         assert found is None
     else:
         assert found is not None
-        assert (found.state, found.turn) == (expected, before.turn + (expected is not state))
+        assert (found.state, found.generation) == (expected, before.generation + (expected is not state))
         assert found.failures == failures_after(before, event)
         assert (found.pause_s, found.until_s) == pause_after(before, event)
 
@@ -105,7 +105,7 @@ def test_others_are_refused_until_the_trial_is_over() -> None:
     breakers = opened(1_000.0)
     trial = breakers.admit(NAME, 1_030.0)
     assert [retry_s(breakers, now_s) for now_s in (1_030.0, 9_999.0)] == [1, 1]
-    breakers.settle(trial, Ending.SUCCEEDED, 9_999.0)
+    breakers.record(trial, Ending.SUCCEEDED, 9_999.0)
     assert [breakers.admit(NAME, 9_999.0) for _ in range(3)]
 
 
@@ -126,7 +126,7 @@ def test_pause_grows_with_each_trial_that_fails() -> None:
 def test_trial_that_says_nothing_makes_way_for_another() -> None:
     """At once: the pause is over already."""
     breakers = opened(1_000.0)
-    breakers.settle(breakers.admit(NAME, 1_030.0), Ending.ABSTAINED, 1_031.0)
+    breakers.record(breakers.admit(NAME, 1_030.0), Ending.ABSTAINED, 1_031.0)
     assert breakers.state(NAME) is OPEN
     breakers.admit(NAME, 1_031.0)
 
@@ -138,13 +138,13 @@ def test_call_from_before_it_opened_counts_no_more(late: Ending) -> None:
     stragglers = [breakers.admit(NAME, 999.0) for _ in range(3)]
     for _ in range(3):
         call(breakers, 1_000.0, Ending.FAILED)
-    breakers.settle(stragglers[0], late, 1_001.0)
+    breakers.record(stragglers[0], late, 1_001.0)
     assert (breakers.state(NAME), retry_s(breakers, 1_001.0)) == (OPEN, 29)
     trial = breakers.admit(NAME, 1_030.0)
-    breakers.settle(stragglers[1], late, 1_031.0)
+    breakers.record(stragglers[1], late, 1_031.0)
     assert breakers.state(NAME) is HALF_OPEN
-    breakers.settle(trial, Ending.SUCCEEDED, 1_032.0)
-    breakers.settle(stragglers[2], late, 1_033.0)
+    breakers.record(trial, Ending.SUCCEEDED, 1_032.0)
+    breakers.record(stragglers[2], late, 1_033.0)
     for _ in range(2):
         call(breakers, 1_034.0, Ending.FAILED)
     assert breakers.state(NAME) is CLOSED
@@ -155,7 +155,7 @@ def test_each_strategy_has_its_own() -> None:
     breakers = opened()
     for number in range(100):
         for ending in (Ending.ABSTAINED, Ending.FAILED, Ending.SUCCEEDED):
-            breakers.settle(breakers.admit(f"s{number}", 1_000.0), ending, 1_000.0)
+            breakers.record(breakers.admit(f"s{number}", 1_000.0), ending, 1_000.0)
     assert [*breakers._breakers] == [NAME]
 
 

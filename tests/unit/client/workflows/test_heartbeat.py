@@ -9,7 +9,7 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.client.api.calls import Call
+from stepwell.client.session.calls import Call
 from stepwell.client.workflows.heartbeat import Heartbeat, now_s
 from stepwell.testing import LocalRuntime
 from tests.support.client.sessions import executing

@@ -12,7 +12,7 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.client.api.calls import Call
+from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.domain.tiers.source_outline import FILE_KIND, Outline
 from stepwell.ingest import files, inventory

@@ -11,7 +11,7 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.client.api.calls import Call
+from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.testing import LocalRuntime
 from tests.support.client.sessions import executing, in_threads, unchanged

@@ -52,7 +52,7 @@ def outcomes(root: Path, work: Callable[[SplitJob], bytes], names: Sequence[str]
     """What has become of files that some workers were given."""
     workers = Workers(work)
     splitter = FileSplitter(cast("StrategyService", workers), "p", root, "estimate")
-    looked = [*splitter.looks((FileRequest(name), 100) for name in names)]
+    looked = [*splitter.split_all((FileRequest(name), 100) for name in names)]
     for outcome, data in looked:
         if isinstance(outcome, FileSplit):
             assert data == (root / outcome.source).read_bytes()
@@ -102,7 +102,7 @@ def test_no_worker_at_all(tmp_path: Path, names: list[str], monkeypatch: pytest.
 
 def test_workers_that_never_answer(tmp_path: Path, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Are not waited for for ever."""
-    monkeypatch.setattr(split_files, "_PATIENCE_SECONDS", 0.001)
+    monkeypatch.setattr(split_files, "_JOB_SECONDS_MAX", 0.001)
     assert all(isinstance(each, FileSplit) for each in outcomes(tmp_path, refuse(TimeoutError()), names))
 
 
@@ -141,13 +141,13 @@ def test_chores_are_of_a_bounded_size(tmp_path: Path) -> None:
     )
     splitter = FileSplitter(cast("StrategyService", workers), "p", tmp_path, "estimate")
     asked = [(FileRequest(str(number)), 0) for number in range(10_000)]
-    looks = splitter.looks(asked)
+    looks = splitter.split_all(asked)
     next(looks)
-    assert len(workers.chores) == limits.INGEST_CHORES_AHEAD
+    assert len(workers.chores) == limits.INGEST_JOBS_AHEAD
     assert 1 + sum(1 for _ in looks) == len(asked)
-    assert {len(chore.files) for chore in workers.chores} == {limits.INGEST_CHORE_FILES}
+    assert {len(chore.files) for chore in workers.chores} == {limits.INGEST_JOB_FILES}
     workers.chores.clear()
-    list(splitter.looks((FileRequest(str(number)), limits.INGEST_CHORE_BYTES // 2) for number in range(9)))
+    list(splitter.split_all((FileRequest(str(number)), limits.INGEST_JOB_BYTES // 2) for number in range(9)))
     assert [len(chore.files) for chore in workers.chores] == [2, 2, 2, 2, 1]
 
 
@@ -161,7 +161,7 @@ def test_leaving_before_the_end(tmp_path: Path) -> None:
             return futures[-1]
 
     splitter = FileSplitter(cast("StrategyService", Slow(honest)), "p", tmp_path, "estimate")
-    for _ in splitter.looks((FileRequest(str(number)), 0) for number in range(100)):
+    for _ in splitter.split_all((FileRequest(str(number)), 0) for number in range(100)):
         break
     gc.collect()
     assert len(futures) > 1

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import stepwell as sw
-from stepwell.trees.root import Root
-from stepwell.trees.staging import LOCK, locked
+from stepwell.trees.lock import LOCK, RootLock
 from stepwell.trees.transaction import TreeTransaction
 from tests.support.trees import Tree, bodies, build, change, deltas, file, forked, outcome, read
 
@@ -20,7 +19,7 @@ def hold(root: Path) -> tuple[int, int]:
 
     def work() -> None:
         os.close(release)
-        with Root(root) as opened, locked(opened, 0):
+        with RootLock(root, wait_s=0):
             os.write(told, b"x")
             os.read(wait, 1)
 
@@ -79,10 +78,10 @@ def test_processes_take_turns(root: Path) -> None:
                     with TreeTransaction(
                         root, f"{os.getpid()}-{turn}", deltas(found, more), bodies(found, more)
                     ) as transaction:
-                        assert not transaction.is_there
-                        transaction.go()
-                        transaction.keep()
-                        transaction.settle()
+                        assert not transaction.is_already_applied
+                        transaction.apply()
+                        transaction.commit()
+                        transaction.finalize()
                     break
                 except (sw.TreeConflict, AssertionError):
                     continue

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.client.workflows.entry_diff import entry_diff
+from stepwell.client.api.entry_diff import entry_diff
 from stepwell.domain.changesets.model import Content, EntryRow, derive_operation
 from stepwell.domain.changesets.paths import DIRECTORY, EXECUTABLE, LINK, REGULAR
 from stepwell.domain.tiers.body_refs import digest_of
