@@ -1,4 +1,9 @@
-"""`stepwell status`: how a manager is."""
+"""`stepwell status`: show how a running manager is doing.
+
+It prints three tables: the manager (process, revision, durability, requests, peers, workers and tasks), the tiers with
+their use and bounds, and the shared memory. With `--json` it prints one object with the same numbers, for monitoring.
+Exit code 1 means that no manager answers at the address.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +32,7 @@ _SURVIVED: Final[dict[str, str]] = {
     Durability.PROCESS: "the death of every process (durability: process)",
     Durability.NONE: "nothing: they are in memory (durability: none)",
 }
+"""The events that acknowledged writes survive, by durability."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Ask the manager for its status and its pool, and print both."""
     address = resolve_address(arguments.address)
     with connect(address) as client:
         status, pool = client.status(), client.strategies.list()
@@ -49,6 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _manager_object(address: str, status: Status) -> dict[str, object]:
+    """Return the manager's part of the object for `--json`."""
     metrics = status.metrics
     return {
         "address": address,
@@ -71,6 +79,7 @@ def _manager_object(address: str, status: Status) -> dict[str, object]:
 
 
 def _pool_object(pool: StrategiesFound) -> dict[str, object]:
+    """Return the part of the object that is about workers, tasks and strategies."""
     return {
         "workers": [worker.pid for worker in pool.workers],
         "tasks": {"leased": pool.leased, "queued": pool.queued},
@@ -79,15 +88,18 @@ def _pool_object(pool: StrategiesFound) -> dict[str, object]:
 
 
 def _usage(usage: Usage) -> dict[str, int]:
+    """Return the use of one tier with its field names."""
     return {"entries": usage.entries, "tokens": usage.tokens, "bytes": usage.bytes}
 
 
 def _by_name(status: Status) -> list[tuple[str, Usage]]:
+    """Return the use of each tier, hot first."""
     metrics = status.metrics
     return [("hot", metrics.hot), ("warm", metrics.warm), ("cold", metrics.cold)]
 
 
 def _manager(address: str, status: Status, pool: StrategiesFound) -> Table:
+    """Return the table about the manager itself."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -106,6 +118,7 @@ def _manager(address: str, status: Status, pool: StrategiesFound) -> Table:
 
 
 def _tiers(status: Status) -> Table:
+    """Return the table of tiers, with the bound that the budget sets for each."""
     budget = status.metrics.budget
     bounds = {
         "hot": f"{budget.hot_tokens:,} tokens",
@@ -124,6 +137,7 @@ def _tiers(status: Status) -> Table:
 
 
 def _memory(status: Status) -> Table:
+    """Return the table about shared memory and cold bodies."""
     memory = status.memory
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")

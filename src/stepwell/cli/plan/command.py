@@ -1,4 +1,4 @@
-"""The verbs of `stepwell plan`."""
+"""The subcommands of `stepwell plan`, in the order in which `--help` lists them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""`stepwell plan cancel`, `retry` and `revert`: what an operator does with a plan that does not go on by itself."""
+"""`stepwell plan cancel`, `retry` and `revert`: for an operator, when a plan does not go on by itself.
+
+`retry` queues a phase that ended in an error once more. `revert` sends a plan back to its beginning. `cancel` ends it
+for good, with all its children. Each prints the new position and attempt of the plan. If the position of the plan does
+not allow the operation, the exit code is 1 and the message lists what is allowed.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +21,10 @@ from stepwell.domain.plans.model import Phase, Plan, PlanState
 
 _PLAN_KEY: Final = "`plan`, with the fields of `stepwell.Plan` by name"
 _REASON: Final = "from the command line"
+"""The default reason. It is stored among the plan's errors, so that a reader knows that a person intervened."""
 
 _Operation = Callable[[Client, Plan, str], Plan]
+"""A request on a plan: it takes the client, the plan and the reason, and returns the plan afterwards."""
 
 
 def _add_reason(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +35,10 @@ def _add_reason(parser: argparse.ArgumentParser) -> None:
 
 
 def _subcommand_run(operation: _Operation, done: str) -> Callable[[argparse.Namespace], int]:
+    """Return the function that runs a subcommand: find the plan, call the operation and print the plan's new
+    position.
+    """
+
     def run(arguments: argparse.Namespace) -> int:
         with connect(resolve_address(arguments.address)) as client:
             plan = operation(client, find_plan(client, arguments.plan), getattr(arguments, "reason", ""))
@@ -36,7 +47,11 @@ def _subcommand_run(operation: _Operation, done: str) -> Callable[[argparse.Name
         else:
             print_result(f"{done} {plan.plan_id}: {plan.position}, attempt {plan.attempt}")
             if plan.phase is Phase.APPLY and plan.state is PlanState.CANCELLED:
-                print_result("if whoever applied it was killed: `stepwell plan apply` at that root undoes what is left")
+                # A process that was killed while it applied the plan leaves its undo log at the root. The next apply
+                # at that root, of any plan, finds the log and recovers.
+                print_result(
+                    "if the process that applied it was killed: `stepwell plan apply` at that root undoes what is left"
+                )
         return 0
 
     return run
@@ -59,7 +74,7 @@ CANCEL: Final = Subcommand(
     _add_reason,
     _subcommand_run(_cancel, "cancelled"),
     _PLAN_KEY,
-    detail="What it recorded stays readable. Whoever works on it is refused from then on.",
+    detail="What it recorded stays readable. A session that works on it is refused from then on.",
 )
 RETRY: Final = Subcommand(
     "Queue the phase that ended in an error once more", add_plan, _subcommand_run(_retry, "queued"), _PLAN_KEY

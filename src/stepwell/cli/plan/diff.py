@@ -1,4 +1,12 @@
-"""`stepwell plan diff`: what a plan changes, as git would write it."""
+"""`stepwell plan diff`: show the changes of a plan as a unified diff, as git writes it.
+
+By default it shows the net change of each path: a file that was created and deleted again does not appear. With
+`--changeset` it shows the entries of one changeset as they were recorded, also of one that was aborted. `--path` and
+`--tool` select, `--stat` counts lines instead of showing them.
+
+In a pipe or a file the diff is exact and `git apply` accepts it. On a terminal it is coloured and control characters in
+file contents are escaped. If there is nothing to show, a line on stderr says so and the exit code is 0.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +33,6 @@ from stepwell.errors import NotFound
 
 _STYLES: Final = {"+++": "bold", "---": "bold", "@@ ": "cyan", "dif": "bold"}
 _LINE_STYLES: Final = {"+": "green", "-": "red"}
-_BAR: Final = 40  # signs, for the file that changes most
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +50,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    """Print the diff, its statistics, or with `--json` both."""
     with connect(resolve_address(arguments.address)) as client:
         plan = find_plan(client, arguments.plan)
         diff = _diff(client.execution(plan.plan_id), plan.changeset_ids, arguments)
@@ -59,6 +67,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _diff(context: PlanExecutionContext, changeset_ids: tuple[str, ...], arguments: argparse.Namespace) -> str:
+    """Return the diff that the arguments select. Raise `NotFound` if the changeset is not one of the plan's."""
     if arguments.changeset is None:
         return context.plan_diff(paths=arguments.path, tools=arguments.tool)
     if arguments.changeset not in changeset_ids:
@@ -80,7 +89,7 @@ def _diff(context: PlanExecutionContext, changeset_ids: tuple[str, ...], argumen
 
 
 def _print_diff(diff: str) -> None:
-    """As it is where `git apply` may read it; on a terminal coloured, and nothing in it moves the cursor."""
+    """Print the diff: unchanged where another program reads it, coloured and escaped on a terminal."""
     if not sys.stdout.isatty():
         sys.stdout.write(diff)
         return
@@ -91,10 +100,13 @@ def _print_diff(diff: str) -> None:
 
 
 def _print_stat(files: list[FileStat]) -> None:
+    """Print a line for each file, with a bar in proportion to its changed lines, and a sum, as `git diff
+    --stat` does.
+    """
     console = result_console()
     most = max(each.added + each.removed for each in files)
     width = max(len(escape_line(each.path)) for each in files)
-    scale = min(1.0, _BAR / most) if most else 1.0
+    scale = min(1.0, limits.DIFFSTAT_SIGNS_MAX / most) if most else 1.0
     for each in files:
         line = Text(f" {escape_line(each.path):<{width}} | ")
         if each.is_binary:
@@ -109,7 +121,7 @@ def _print_stat(files: list[FileStat]) -> None:
 
 
 def _signs(lines: int, scale: float) -> int:
-    """At least one, for a change that is one."""
+    """Return the length of a bar. A change that is not zero has at least one sign."""
     return max(1, round(lines * scale)) if lines else 0
 
 
