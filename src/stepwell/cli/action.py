@@ -1,8 +1,13 @@
 """`stepwell action create` and `stepwell action list`: the templates that plans are made from.
 
-An action has to exist before `stepwell plan new` can use it. `create` prints the name under which the action was
-stored, which is its canonical form; a name that exists is refused (exit code 1), because plans may rely on the existing
-action. `list` prints one line for each action: its name, its state and how many plans it has been used for.
+An action has to exist before `stepwell plan new` can use it:
+
+    stepwell action create team/fix-bug --argument ticket --validate 'tests=pytest -q'
+    stepwell plan new team/fix-bug --project shop --argument ticket=4711
+
+`create` prints the name under which the action was stored, which is its canonical form. A name that exists is refused
+(exit code 1), because plans may rely on the existing action. `list` prints one line for each action: its name, its
+state and how many plans it has been used for.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ SUMMARY: Final = "Create and list the actions that plans are made of"
 _ACTOR: Final = "local/shell"
 """The actor of actions that are made in a shell. The manager does not interpret it; agents can."""
 _DONE: Final = "all validations pass"
+"""The definition of done of actions that are made in a shell: validations are the only part that is checked there."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +92,7 @@ def _argument(text: str) -> Argument:
 
 
 def _add_nothing(_parser: argparse.ArgumentParser) -> None:
-    pass
+    """Add no options: a `Subcommand` always has a function for its options."""
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -114,6 +120,7 @@ def _found(client: Client) -> Iterator[ActionSummary]:
 
 
 def _table(found: list[ActionSummary]) -> Table:
+    """Return the table of actions. An action for one plan only is marked with "once"."""
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("action", style="bold", overflow="fold")
     table.add_column("state", no_wrap=True)

@@ -75,6 +75,10 @@ def _json_object(execution: Execution) -> dict[str, object]:
 
 
 def _table(name: str, result: StrategyResult) -> Table:
+    """Return the table of one strategy's best fragments.
+
+    Ids and reasons are wrapped in `Text`, so that rich does not read brackets in them as markup.
+    """
     title = f"{name}: {len(result.fragments)} fragments, confidence {result.confidence:.2f}, {result.seconds:.3f} s"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for heading, justify in (("score", "right"), ("tokens", "right"), ("fragment", "left"), ("why", "left")):

@@ -37,6 +37,7 @@ SUMMARY: Final = "Assemble the best context for a question"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options. The budget is in tokens of the manager's encoding; it bounds the whole text that is printed."""
     parser.add_argument("question")
     add_source(parser)
     parser.add_argument("--budget", type=int, default=8_000, metavar="TOKENS", help="(default: %(default)s)")
@@ -65,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         kinds=arguments.kinds,
         budget_tokens=arguments.budget,
     )
+    # A later --component for the same stage replaces an earlier one.
     components = dict(map(_component, arguments.component))
     named(components)  # raises for an unknown component now, before processes are started
     try:
@@ -166,7 +168,10 @@ def _json_object(answer: Answer, *, with_receipt: bool) -> dict[str, object]:
 
 
 def _print(answer: Answer, *, with_receipt: bool) -> None:
-    """Print the context to stdout, and on a terminal the table of strategies to stderr."""
+    """Print the context to stdout, and on a terminal the table of strategies to stderr.
+
+    The table is for a person who watches. A script gets the same numbers with `--json`.
+    """
     sys.stdout.write(f"{answer.text}\n" if answer.text else "")
     if with_receipt:
         sys.stdout.write(f"\n{_receipt_table(answer.receipt)}\n")

@@ -33,6 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if len(arguments.receipts) not in {0, 2}:
         raise InvalidArgument("give two receipts, or none for those of the last two answers")
+    # `latest_receipts` has the newest first; the difference is read from the older answer to the newer one.
     with open_source(source_of(arguments), workers=0) as client:
         before, after = (client.receipt(each) for each in arguments.receipts or reversed(latest_receipts(client, 2)))
     found = diff(before, after)

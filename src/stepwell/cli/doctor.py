@@ -87,6 +87,7 @@ def _print(report: CheckReport, console: Console) -> None:
     if counts := [f"{count:,} {table}" for table, count in report.counts.items() if count]:
         _row(console, "holds", [", ".join(counts)])
     console.print()
+    # A terminal with another encoding than UTF-8 cannot print the tick.
     tick = "✓" if console.encoding.startswith("utf") else "ok:"
     for check, findings in report.checks.items():
         if findings.count:

@@ -81,6 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     data = _read(arguments.data)
     with Runtime.start(workers=arguments.workers) as runtime, runtime.client() as client:
         names = _strategy_names(client, arguments.strategies)
+        # The names are checked before the documents are stored, because storing takes the longest.
         client.tiers.store_many(map(_fragment, _documents(data)))
         measured = _measure(client, data, names, arguments.budgets)
     if arguments.json:
@@ -161,6 +162,8 @@ def _measure(client: Client, data: Data, names: Sequence[str], budgets: Sequence
             advance(done, len(data.questions), "")
             for (name, budget), (recalled, failed) in answers.items():
                 found[name][budget].append(recalled)
+                # The last failure of a strategy stands for all of them: they are mostly the same, once for each
+                # question.
                 failures.update(failed)
     recalls = {name: {budget: mean(each) for budget, each in by_budget.items()} for name, by_budget in found.items()}
     return _Measurement(recalls, dict(sorted(failures.items())))

@@ -81,6 +81,8 @@ def _watch(client: Client, path: Path, *, as_json: bool) -> int:
             except (StepwellError, OSError) as error:
                 print_error(f"{error}; trying again")
                 is_news = False
+            # A change resets the pause, because more changes tend to follow. Without changes the pause doubles up to a
+            # bound.
             taken_s = time.monotonic() - begun_s
             longest_s = max(limits.INGEST_PAUSE_SECONDS_MAX, taken_s * limits.INGEST_PAUSE_RATIO)
             pause_s = limits.INGEST_PAUSE_SECONDS if is_news else min(2 * pause_s, longest_s)

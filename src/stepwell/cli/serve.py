@@ -41,6 +41,9 @@ _BUDGET: Final = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options. `--workers 0` is allowed here, for a manager that only stores; `stepwell workers` needs at least
+    one.
+    """
     parser.add_argument(
         "--address", metavar="SOCKET", help="path of the socket to listen at, in a directory that only you can enter"
     )
@@ -81,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until the process is stopped. The workers start when the socket listens and end with the manager."""
     if arguments.durability is not None and arguments.data_dir is None:
         raise InvalidArgument("--durability is that of a data directory: give --data-dir DIR too, or leave it out")
+    # Only options that were given become changes of the stored budget.
     given = {name: getattr(arguments, name) for name in _BUDGET}
     settings = Settings(
         address=resolve_address(arguments.address),
@@ -88,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         budget_changes={name: value for name, value in given.items() if value is not None},
         encoding=arguments.encoding,
         data_dir=str(arguments.data_dir) if arguments.data_dir is not None else None,
+        # The parser has no default, so that `--durability` without a data directory can be refused above.
         durability=Durability(arguments.durability or Durability.DISK),
         log_level=LogLevel(arguments.log_level),
         log_json=arguments.json_logs,
@@ -110,7 +115,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _announce(settings: Settings) -> None:
-    """Print the address, and where the state is kept."""
+    """Print the address, and where the state is kept.
+
+    These lines are printed when the socket listens, not before: a script may wait for the first one and then connect.
+    """
     print_result(f"listening at {settings.address}")
     print_result(f"connect with stepwell.connect({settings.address!r}); stop with Ctrl-C")
     if settings.data_dir is not None:

@@ -1,8 +1,13 @@
 """`stepwell status`: show how a running manager is doing.
 
-It prints three tables: the manager (process, revision, durability, requests, peers, workers and tasks), the tiers with
-their use and bounds, and the shared memory. With `--json` it prints one object with the same numbers, for monitoring.
-Exit code 1 means that no manager answers at the address.
+It prints three tables:
+
+- the manager: address, process, revision, durability, uptime, requests, peers, workers and tasks;
+- the tiers: entries, tokens and bytes of each, beside the bound that the budget sets;
+- the memory: shared segments, cold bodies on disk, and bodies that wait to be compressed or expanded.
+
+With `--json` it prints one object with the same numbers, for monitoring. Exit code 1 means that no manager answers at
+the address; a script can use that as a health check.
 """
 
 from __future__ import annotations
@@ -44,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Ask the manager for its status and its pool, and print both."""
     address = resolve_address(arguments.address)
     with connect(address) as client:
+        # Two requests: the numbers of the manager and of the pool can be a moment apart.
         status, pool = client.status(), client.strategies.list()
     if arguments.json:
         sys.stdout.write(f"{msgspec.json.encode(_manager_object(address, status) | _pool_object(pool)).decode()}\n")
@@ -149,6 +155,7 @@ def _memory(status: Status) -> Table:
     )
     table.add_row("cold bodies", f"{memory.file_bytes:,} bytes on disk")
     table.add_row("in another form soon", f"{memory.waiting:,} bodies")
+    # A retired segment is freed when the last client unmaps it. A growing number points to clients that never do.
     table.add_row("retired, still mapped", f"{memory.retired_bytes:,} bytes in {memory.retired_segments:,} segments")
     table.add_row("tokens counted by", status.encoding)
     return table

@@ -32,6 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     with open_source(source_of(arguments), workers=0) as client:
         receipt = client.receipt(arguments.receipt or latest_receipts(client, 1)[0])
+    # A dict keeps the order of the receipt and drops duplicates.
     matching = {entry.fragment_id: None for entry in receipt.entries if _matches(entry, arguments.fragment)}
     for fragment_id in matching or [arguments.fragment]:
         sys.stdout.write(f"{why(receipt, fragment_id)}\n")

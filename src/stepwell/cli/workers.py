@@ -31,6 +31,7 @@ _UNITS: Final = {"": 1, "K": limits.KIB, "M": limits.MIB, "G": 1024 * limits.MIB
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options. A limit on memory is one on the data segment, so shared memory that is mapped does not count."""
     parser.add_argument("--connect", metavar="ADDRESS", help="path of the manager's socket (default: this user's own)")
     parser.add_argument(
         "--workers",
@@ -58,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Supervise workers until a signal or the end of the manager, and return the exit code."""
     level = LogLevel(arguments.log_level)
     line = _StatusLine()
+    # The supervisor and its workers connect like other clients; nothing but the address ties them to the manager.
     settings = PoolSettings(
         address=resolve_address(arguments.connect),
         workers=arguments.workers,

@@ -72,6 +72,8 @@ def _start_with_cache(directory: Path, workers: int | None, stack: ExitStack) ->
         stack.enter_context(_exclusive_lock(directory))
         try:
             return _start(state, workers)
+        # A damaged database, or one of a later version. The state can be built again, so it is deleted instead of
+        # repaired.
         except (StartFailed, StoreDamaged) as error:
             if not state.exists():
                 raise

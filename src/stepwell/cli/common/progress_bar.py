@@ -1,4 +1,8 @@
-"""Progress bars on stderr. They appear only on a terminal, and disappear when the work is done."""
+"""Progress bars on stderr. They appear only on a terminal, and disappear when the work is done.
+
+A bar takes the callback that the client's long calls accept (`on_progress`), so a command passes it on as it is. The
+callbacks may be called from other threads: rich's display has a lock of its own.
+"""
 
 from __future__ import annotations
 

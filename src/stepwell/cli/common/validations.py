@@ -1,4 +1,8 @@
-"""The option `--validate`: validations as they are written in a shell."""
+"""The option `--validate`: validations as they are written in a shell.
+
+`stepwell action create` declares them for all plans of the action, `stepwell plan new` adds some for one plan. A
+command is split into words here and run without a shell, so that a path with a semicolon cannot start another program.
+"""
 
 from __future__ import annotations
 

@@ -72,6 +72,7 @@ def _apply(arguments: argparse.Namespace) -> int:
         before = find_plan(client, arguments.plan)
         with _sigterm_as_interrupt():
             plan = client.execution(before.plan_id).apply(root)
+    # Applying an applied plan returns it unchanged. Only the plan from before the call shows which of the two happened.
     was_before = before.applied is not None
     if arguments.json:
         print_json({"outcome": _outcome(plan, was_before=was_before), "plan": to_json_value(plan)})

@@ -82,6 +82,7 @@ def _line(child: ChildNode) -> Text:
     if child.phase is None or child.state is None:
         return line.append("forgotten", "dim")
     line.append_text(position_text(child.phase, child.state))
+    # Most children succeed at the first attempt, so only further attempts are worth a word.
     if child.attempt != 1:
         line.append(f", attempt {child.attempt}")
     if child.depends_on:

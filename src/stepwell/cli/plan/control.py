@@ -28,6 +28,7 @@ _Operation = Callable[[Client, Plan, str], Plan]
 
 
 def _add_reason(parser: argparse.ArgumentParser) -> None:
+    """Add the plan and `--reason`. `retry` has no reason, because the error that it follows is stored already."""
     add_plan(parser)
     parser.add_argument(
         "--reason", metavar="TEXT", default=_REASON, help="kept among the plan's errors (default: %(default)r)"
@@ -58,14 +59,17 @@ def _subcommand_run(operation: _Operation, done: str) -> Callable[[argparse.Name
 
 
 def _cancel(client: Client, plan: Plan, reason: str) -> Plan:
+    """Cancel the plan with its children."""
     return client.plans.cancel_plan(plan.plan_id, reason)
 
 
 def _retry(client: Client, plan: Plan, _reason: str) -> Plan:
+    """Queue the failed phase again."""
     return client.plans.retry_plan(plan.plan_id)
 
 
 def _revert(client: Client, plan: Plan, reason: str) -> Plan:
+    """Send the plan back to strategize."""
     return client.plans.revert_plan(plan.plan_id, reason)
 
 

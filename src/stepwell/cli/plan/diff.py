@@ -36,6 +36,7 @@ _LINE_STYLES: Final = {"+": "green", "-": "red"}
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the filters. Globs have the same syntax as everywhere in stepwell: `**` also matches slashes."""
     add_plan(parser)
     parser.add_argument(
         "--path",
@@ -74,6 +75,8 @@ def _diff(context: PlanExecutionContext, changeset_ids: tuple[str, ...], argumen
         raise NotFound(f"the plan has no changeset {arguments.changeset!r}: `stepwell plan show` has their ids")
     matches_path = glob_matcher(arguments.path)
 
+    # A move is shown if its source or its target matches. Net changes are filtered by the library instead, in
+    # `plan_diff`.
     def is_shown(entry: EntryRow) -> bool:
         named = matches_path(entry.path) or (entry.source_path is not None and matches_path(entry.source_path))
         return named and (not arguments.tool or entry.tool in arguments.tool)

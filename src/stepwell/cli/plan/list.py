@@ -28,6 +28,9 @@ from stepwell.domain.replies import PlanSummary
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the filters. The choices are the values of the domain's enumerations, so a new state appears here by
+    itself.
+    """
     parser.add_argument("--phase", choices=[each.value for each in Phase], help="only those that are in it")
     parser.add_argument("--state", choices=[each.value for each in PlanState], help="only those that are in it")
     parser.add_argument("--parent", metavar="PLAN", help="only its children")
@@ -61,6 +64,7 @@ def _found(client: Client, arguments: argparse.Namespace) -> Iterator[PlanSummar
     phase = Phase(arguments.phase) if arguments.phase else None
     state = PlanState(arguments.state) if arguments.state else None
     parent = find_plan(client, arguments.parent).plan_id if arguments.parent else None
+    # A user who asks for a state or for a parent's children wants all matching plans.
     shows_all = arguments.all or state is not None or parent is not None
     cursor: str | None = None
     while True:

@@ -42,6 +42,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with connect(resolve_address(arguments.address)) as client:
         action = client.plans.get_action(arguments.action)
         plan = client.plans.use_action(
+            # The canonical name, which may differ from the user's spelling.
             action.name,
             projects=arguments.project,
             arguments={name: _value(action, name, text) for name, text in arguments.argument},

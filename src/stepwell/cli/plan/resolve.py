@@ -27,6 +27,7 @@ def find_plan(client: Client, given: str) -> Plan:
     Raise `NotFound` if there is none, `InvalidArgument` if the text is too short or several plans match; the message
     lists them.
     """
+    # Ids are created in upper case. A client may also have chosen an id of its own, so the given spelling comes first.
     for spelling in dict.fromkeys((given, given.upper())):
         with suppress(NotFound):
             return client.plans.get_plan(spelling)

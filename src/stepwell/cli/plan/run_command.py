@@ -27,6 +27,7 @@ def run(
     with _start_process(command, stdout_to_stderr=stdout_to_stderr) as process, _forwarded_signals(process):
         while True:
             try:
+                # Waiting in intervals needs no second thread for `on_interval`.
                 code = process.wait(interval_s)
             except subprocess.TimeoutExpired:
                 on_interval()

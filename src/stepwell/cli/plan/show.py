@@ -110,6 +110,7 @@ def _field_rows(plan: Plan) -> Iterator[tuple[str, Text]]:
             yield str(phase), Text(times)
     if plan.reversion_count:
         yield "reverted", Text(count_text(plan.reversion_count, "time"))
+    # The source tells an invariant of the action from one that this plan, or its parent, added.
     for invariant in plan.invariants:
         yield "invariant", Text(f"{escape_terminal(invariant.text)} ({invariant.source})")
     if plan.decision_ids:
@@ -159,6 +160,7 @@ def _changesets(plan: Plan, changesets: tuple[Changeset, ...]) -> Table:
     read.
     """
     table = _table("changesets", "changeset", "state", "attempt", "changes", "started", "counts")
+    # While the plan executes no attempt has completed yet, and the changesets of the present one are going to count.
     attempt = plan.attempt if plan.executed_attempt is None else plan.executed_attempt
     for each in changesets:
         counts = (each.state, each.attempt) == (ChangesetState.CLOSED, attempt)
@@ -189,7 +191,10 @@ def _side(content: Content | None) -> str:
 
 
 def _results(plan: Plan) -> tuple[ValidationResult, ...]:
-    """Return the results of the last apply that ended; empty before the first."""
+    """Return the results of the last apply that ended; empty before the first.
+
+    An applied plan can also have a constrained attempt before. Its results are history then.
+    """
     ending = plan.applied or plan.constrained
     return ending.validations if ending else ()
 
@@ -197,6 +202,7 @@ def _results(plan: Plan) -> tuple[ValidationResult, ...]:
 def _validations(plan: Plan) -> Table:
     """Return the table of validations with their results."""
     table = _table("validations", "validation", "command", "required", "result")
+    # A validation that was declared and not run, because an earlier one failed, has no result.
     results_ = {each.name: each for each in _results(plan)}
     for each in plan.validations:
         result = results_.get(each.name)
