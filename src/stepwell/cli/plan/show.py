@@ -202,7 +202,7 @@ def _results(plan: Plan) -> tuple[ValidationResult, ...]:
 def _validations(plan: Plan) -> Table:
     """Return the table of validations with their results."""
     table = _table("validations", "validation", "command", "required", "result")
-    # A validation that was declared and not run, because an earlier one failed, has no result.
+    # There is no result before the first apply, and none if an apply was interrupted.
     results_ = {each.name: each for each in _results(plan)}
     for each in plan.validations:
         result = results_.get(each.name)
