@@ -1,1 +1,1 @@
-"""Programs that show what stepwell does."""
+"""Programs that show how stepwell is used. They are not part of the installed package."""

@@ -1,6 +1,7 @@
-"""Adds a pool of workers to a running manager: `python workers/launch.py --connect ADDRESS --workers N`.
+"""Add a pool of workers to a running manager: `python workers/launch.py --connect ADDRESS --workers N`.
 
-The same as `stepwell workers`; `--help` has all options.
+It is the same as `stepwell workers`, for a checkout in which the program `stepwell` is not on the path. `--help` lists
+all options.
 """
 
 import sys

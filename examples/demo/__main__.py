@@ -1,4 +1,4 @@
-"""`python -m examples.demo`."""
+"""`python -m examples.demo` runs the demonstration."""
 
 import sys
 

@@ -1,4 +1,8 @@
-"""Arguments, a manager to work on, a progress bar, and the order of things."""
+"""The command of the demonstration: its options, the manager that it uses, the progress bars and the order of the
+steps.
+
+The exit code is 0 if the runtime lost nothing and 1 if it did. The losses of the dicts are expected and do not count.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +38,7 @@ from stepwell.runtime import Runtime
 _PROCESSES: Final = 8
 _THREADS: Final = 4
 _CALLERS_MAX: Final = limits.PEERS_MAX // 2  # a caller is a connection, and others may have some too
+"""Half of the connections that a manager accepts: each caller has one, and a running manager has other clients."""
 
 SUMMARY: Final = "Run many processes and threads at once, and show what was proven, beside unsynchronised dicts"
 
@@ -60,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run the job on the runtime and on the dicts, and print both proofs."""
     job = Job(project=f"demo-{ULID()}".lower(), processes=arguments.processes, threads=arguments.threads)
     if min(job.processes, job.threads) < 1 or job.callers > _CALLERS_MAX:
         raise InvalidArgument(
@@ -80,6 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_runtime(client: Client, job: Job, advance: Callable[[int], None]) -> Proof:
+    """Run the job on the runtime and return its proof."""
     plan = prepare(client, job)
     with _clean_up_after(client, job, plan):
         with ready_processes(client.address, job, plan) as processes, _reader(client) as readings:
@@ -91,7 +98,11 @@ def _run_runtime(client: Client, job: Job, advance: Callable[[int], None]) -> Pr
 
 @contextlib.contextmanager
 def _reader(client: Client) -> Generator[list[int]]:
-    """Somebody who reads hot's tokens over and over, for as long as the block lasts."""
+    """Read the tokens of the hot tier over and over, in a thread, for the duration of the block, and yield the
+    readings.
+
+    The readings prove that no reader ever saw the tier above its budget, not even between two commands.
+    """
     readings: list[int] = []
     over = Event()
 
@@ -110,7 +121,7 @@ def _reader(client: Client) -> Generator[list[int]]:
 
 @contextlib.contextmanager
 def _manager(address: str | None) -> Generator[Client]:
-    """A client of the manager that was named, or of one that lasts as long as the block."""
+    """Yield a client of the manager that was named, or of a manager that lives as long as the block."""
     if address is not None:
         with connect(resolve_address(address)) as client:
             yield client
@@ -123,7 +134,10 @@ def _manager(address: str | None) -> Generator[Client]:
 
 @contextlib.contextmanager
 def _clean_up_after(client: Client, job: Job, plan: Plan) -> Generator[None]:
-    """Take back what others would trip over. Actions and plans are kept for the record, so they are closed."""
+    """Remove what the demonstration created when the block ends.
+
+    Fragments are deleted. Actions and plans cannot be deleted, so they are archived and cancelled.
+    """
     try:
         yield
     finally:
@@ -137,7 +151,7 @@ def _clean_up_after(client: Client, job: Job, plan: Plan) -> Generator[None]:
 
 @contextlib.contextmanager
 def _progress() -> Generator[Progress]:
-    """On a terminal, and on stderr, so that stdout has the result alone."""
+    """Yield progress bars on stderr, so that stdout has only the result. They appear on a terminal only."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description:>8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

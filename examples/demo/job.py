@@ -1,4 +1,8 @@
-"""What every caller of the demonstration does, whatever it does it to."""
+"""The job of one caller: the same steps for the runtime and for the dicts.
+
+Each caller creates actions that all callers compete for, stores its own fragments and records its own changes in a
+changeset of a shared plan. It notes what it saw in `Findings`. `proof` compares these notes with the state afterwards.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +23,18 @@ from tests.doubles.unsynchronised import PlanExecutionContext as UnsynchronisedC
 from tests.doubles.unsynchronised import Unsynchronised
 
 Services = Client | Unsynchronised
+"""The two implementations that the job runs on."""
 
 FRAGMENTS_EACH: Final = 50
 CHANGES_EACH: Final = 10
 NAMES: Final = 10
 TOKENS: Final = 10
-_TELL_EVERY_STEPS: Final = 20
+_REPORT_EVERY_STEPS: Final = 20
 HOT_TOKENS: Final = 1_000  # of a runtime of its own: room for 100 fragments, so that most have to go down
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """The work, which each caller can tell its part of by its number."""
+    """The parameters of the job. The work of a caller follows from its number, so nothing has to be sent to it."""
 
     project: str
     processes: int
@@ -45,7 +50,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> list[str]:
-        """The actions that everybody wants to create."""
+        """The names of the actions that every caller tries to create. Exactly one caller may succeed for each."""
         return [f"{self.project}/contested-{number}" for number in range(NAMES)]
 
     def fragments(self, caller: int) -> list[Fragment]:
@@ -60,41 +65,47 @@ class Job(Struct, frozen=True, kw_only=True):
         ]
 
     def paths(self, caller: int) -> list[str]:
-        """The files that a caller changes, in order."""
+        """The paths that a caller changes, in order."""
         return [f"caller-{caller}/{number}.py" for number in range(CHANGES_EACH)]
 
 
 class Findings(Struct, kw_only=True):
-    """What one caller saw."""
+    """The observations of one caller.
+
+    `revisions` are those of its stores; it read the tiers at each of them. `broken` has the errors of calls that must
+    never fail.
+    """
 
     caller: int
     hot_highest: int = 0
-    revisions: list[int] = field(default_factory=list[int])  # of its stores, at each of which it read the tiers
+    revisions: list[int] = field(default_factory=list[int])
     wins: list[str] = field(default_factory=list[str])
     changeset_id: str | None = None
-    broken: list[str] = field(default_factory=list[str])  # calls that ended in what no caller should ever see
+    broken: list[str] = field(default_factory=list[str])
 
 
-class Tally:
-    """Tells of steps now and then: to tell of each would be more work than the steps."""
+class ProgressBatcher:
+    """Counts steps and reports several at once, because a report of each step would cost more than the step.
+    Thread-safe.
+    """
 
-    def __init__(self, tell: Callable[[int], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[int], None]) -> None:
+        self._report = report
         self._lock = Lock()
-        self._untold = 0
+        self._pending = 0
 
     def step(self) -> None:
         with self._lock:
-            self._untold += 1
-            if self._untold == _TELL_EVERY_STEPS:
-                self._tell(self._untold)
-                self._untold = 0
+            self._pending += 1
+            if self._pending == _REPORT_EVERY_STEPS:
+                self._report(self._pending)
+                self._pending = 0
 
 
 def prepare(services: Services, job: Job) -> Plan:
-    """A plan that is being executed, for all callers to record their changes in."""
+    """Return a plan that is executing, in which all callers record their changes."""
     name = f"{job.project}/shared"
-    create_action(services, name, "for everybody")
+    create_action(services, name, "for all callers")
     plan_id = services.plans.use_action(name, projects=[job.project]).plan_id
     services.plans.start_strategize(plan_id)
     services.plans.complete_strategize(plan_id)
@@ -103,12 +114,12 @@ def prepare(services: Services, job: Job) -> Plan:
 
 
 def call(services: Services, job: Job, plan: Plan, caller: int, done: Callable[[], None]) -> Findings:
-    """One caller's part. `done` is called after each step."""
+    """Run one caller's steps and return what it saw. `done` is called after each step."""
     findings = Findings(caller=caller)
     steps: list[Callable[[], None]] = [
-        *(_creating(services, name, findings) for name in job.names),
-        *(_storing(services, fragment, findings) for fragment in job.fragments(caller)),
-        *_recording(execution(services, plan), job.paths(caller), findings),
+        *(_create_step(services, name, findings) for name in job.names),
+        *(_store_step(services, fragment, findings) for fragment in job.fragments(caller)),
+        *_record_steps(execution(services, plan), job.paths(caller), findings),
     ]
     for step in steps:
         try:
@@ -120,7 +131,9 @@ def call(services: Services, job: Job, plan: Plan, caller: int, done: Callable[[
 
 
 def execution(services: Services, plan: Plan) -> PlanExecutionContext | UnsynchronisedContext:
-    """A context for one caller; the lease goes along, because another process is another session."""
+    """Return an execution context for one caller. The lease token is passed on, because another process is another
+    session.
+    """
     if isinstance(services, Unsynchronised):
         return services.execution(plan.plan_id)
     assert plan.lease is not None
@@ -128,6 +141,7 @@ def execution(services: Services, plan: Plan) -> PlanExecutionContext | Unsynchr
 
 
 def create_action(services: Services, name: str, description: str) -> None:
+    """Create an action with fixed actors."""
     services.plans.create_action(
         name,
         description=description,
@@ -137,13 +151,15 @@ def create_action(services: Services, name: str, description: str) -> None:
     )
 
 
-def _storing(services: Services, fragment: Fragment, findings: Findings) -> Callable[[], None]:
+def _store_step(services: Services, fragment: Fragment, findings: Findings) -> Callable[[], None]:
+    """Return the step that stores a fragment and reads the hot tier right after it."""
+
     def store() -> None:
         if isinstance(services, Unsynchronised):
             services.tiers.store(fragment)
             hot = services.tiers.metrics().hot.tokens
         else:
-            # Nothing comes between the commands of a batch: this reads the very revision that the store made.
+            # No other command is applied between those of a batch, so this reads the revision that the store made.
             with services.batch() as batch:
                 placed, metrics = batch.tiers.store(fragment), batch.tiers.metrics()
             findings.revisions.append(placed.revision)
@@ -155,7 +171,9 @@ def _storing(services: Services, fragment: Fragment, findings: Findings) -> Call
     return store
 
 
-def _creating(services: Services, name: str, findings: Findings) -> Callable[[], None]:
+def _create_step(services: Services, name: str, findings: Findings) -> Callable[[], None]:
+    """Return the step that tries to create an action, and notes a success."""
+
     def create() -> None:
         try:
             create_action(services, name, f"of caller {findings.caller}")
@@ -166,9 +184,11 @@ def _creating(services: Services, name: str, findings: Findings) -> Callable[[],
     return create
 
 
-def _recording(
+def _record_steps(
     context: PlanExecutionContext | UnsynchronisedContext, paths: list[str], findings: Findings
 ) -> list[Callable[[], None]]:
+    """Return the steps that record one change each. The first one also opens the caller's changeset."""
+
     def record(path: str) -> None:
         if findings.changeset_id is None:
             findings.changeset_id = context.start_changeset()

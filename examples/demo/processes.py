@@ -1,4 +1,8 @@
-"""Callers in processes of their own, spawned, several threads in each."""
+"""The callers on the runtime: spawned processes with several threads each.
+
+Each process connects, reports that it is ready over a pipe and waits, so that all callers begin at the same moment. It
+sends the number of steps done now and then, and at the end the findings of its callers.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +17,22 @@ from multiprocess.connection import Connection, wait
 from multiprocess.context import SpawnProcess
 from multiprocess.resource_tracker import ensure_running
 
-from examples.demo.job import Findings, Job, Tally, call
+from examples.demo.job import Findings, Job, ProgressBatcher, call
 from stepwell.client.client import connect
 from stepwell.domain.plans.model import Plan
 from stepwell.errors import RuntimeFault
 
 _END_SECONDS_MAX: Final = 10.0
+"""The time that a process has to end after it sent its findings. Then it is killed."""
 
 
 @contextlib.contextmanager
 def interrupts_deferred() -> Generator[None]:
-    """Start processes that Ctrl-C does not reach: it is for us, and they end when we do."""
-    ensure_running()  # once: whoever starts it lets interrupts through again
+    """Block SIGINT for the duration of the block, so that processes that are started in it ignore Ctrl-C.
+
+    Ctrl-C is meant for the parent, which ends the others.
+    """
+    ensure_running()  # starting the resource tracker unblocks SIGINT, so it has to be started before
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -34,7 +42,7 @@ def interrupts_deferred() -> Generator[None]:
 
 @contextlib.contextmanager
 def ready_processes(address: str, job: Job, plan: Plan) -> Generator[list[Connection]]:
-    """Processes that are connected and wait for their start; whatever happens, none of them outlives the block."""
+    """Yield pipes to processes that are connected and wait for the start. None of the processes outlives the block."""
     spawn = multiprocess.get_context("spawn")
     processes: list[SpawnProcess] = []
     pipes: list[Connection] = []
@@ -61,9 +69,9 @@ def ready_processes(address: str, job: Job, plan: Plan) -> Generator[list[Connec
 
 
 def run_callers(pipes: list[Connection], advance: Callable[[int], None]) -> Iterator[Findings]:
-    """Let all callers begin at the same moment, and give what each saw. `advance` is told of steps done."""
+    """Start all callers, and yield the findings of each. `advance` is called with the number of steps done."""
     for pipe in pipes:
-        with _partner():
+        with _peer_alive():
             pipe.send("go")
     waiting = {*pipes}
     while waiting:
@@ -77,13 +85,14 @@ def run_callers(pipes: list[Connection], advance: Callable[[int], None]) -> Iter
 
 
 def _receive(pipe: Connection) -> object:
-    with _partner():
+    """Receive one message from a process."""
+    with _peer_alive():
         return pipe.recv()
 
 
 @contextlib.contextmanager
-def _partner() -> Generator[None]:
-    """The other end has to be there: a caller that is gone is a failure, not a smaller job."""
+def _peer_alive() -> Generator[None]:
+    """Turn the end of a pipe into an error: a process that is gone is a failure, not a smaller job."""
     try:
         yield
     except (EOFError, OSError):
@@ -91,11 +100,12 @@ def _partner() -> Generator[None]:
 
 
 def work(pipe: Connection, address: str, job: Job, plan: Plan, number: int) -> None:
-    """One process: `job.threads` callers that share a client."""
-    with contextlib.suppress(BrokenPipeError, EOFError), connect(address) as client:  # then nobody waits for us
+    """Run one process: `job.threads` callers that share a client."""
+    # A closed pipe means that the parent has ended, so there is no process left to report to.
+    with contextlib.suppress(BrokenPipeError, EOFError), connect(address) as client:
         pipe.send("ready")
         pipe.recv()
-        progress = Tally(pipe.send)
+        progress = ProgressBatcher(pipe.send)
         first = number * job.threads
         with ThreadPoolExecutor(job.threads) as pool:
             callers = [

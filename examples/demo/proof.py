@@ -1,4 +1,4 @@
-"""What is true afterwards: everything is read back and compared, nothing is inferred from the absence of errors."""
+"""The proof: everything that the callers did is read back and compared with what they should have done."""
 
 from __future__ import annotations
 
@@ -13,23 +13,32 @@ from stepwell.errors import NotFound
 
 
 class Proof(Struct, frozen=True, kw_only=True):
-    """What was expected and what was found."""
+    """The expected and the found numbers.
+
+    - `fragments_found` counts fragments that have the body that was stored.
+    - `hot_tokens` is the budget, `hot_highest` the largest value that any caller or reader saw.
+    - `revisions` counts the revisions at which a caller read the tiers, `readings` the other reads.
+    - `names_won_once` counts actions that one caller created, whose description the action has.
+    - `changes_right` counts changes that are once, and alone, in the changeset of their caller.
+    - `broken` has the errors that no caller should ever see.
+    """
 
     fragments: int
-    fragments_found: int  # with the body that was stored
-    hot_tokens: int  # the budget
-    hot_highest: int  # that anybody ever read
-    readings: int  # in between, by a reader
-    revisions: int  # made by a store, and read at
+    fragments_found: int
+    hot_tokens: int
+    hot_highest: int
+    readings: int
+    revisions: int
     names: int
-    names_won_once: int  # by one caller, whose action it is
+    names_won_once: int
     changes: int
-    changes_right: int  # in their caller's own changeset, and nothing else in it
-    broken: tuple[str, ...]  # errors that no caller should ever see
+    changes_right: int
+    broken: tuple[str, ...]
     seconds: float
 
     @property
     def holds(self) -> bool:
+        """True if nothing was lost, the budget was never exceeded and no call broke."""
         return (
             self.fragments_found == self.fragments
             and self.hot_highest <= self.hot_tokens
@@ -48,7 +57,7 @@ def verify(
     seconds: float,
     readings: Sequence[int] = (),
 ) -> Proof:
-    """Compare what the callers did with what is there. `readings` are hot tokens, as a reader saw them meanwhile."""
+    """Compare what the callers did with the state. `readings` are the hot tokens that a reader saw meanwhile."""
     metrics = services.tiers.metrics()
     return Proof(
         fragments=sum(len(job.fragments(each.caller)) for each in findings),
@@ -67,6 +76,7 @@ def verify(
 
 
 def _fragments_found(services: Services, job: Job, caller: int) -> int:
+    """Return how many of a caller's fragments are stored with their own body."""
     found = 0
     for fragment in job.fragments(caller):
         try:
@@ -77,6 +87,7 @@ def _fragments_found(services: Services, job: Job, caller: int) -> int:
 
 
 def _names_won_once(services: Services, job: Job, findings: Sequence[Findings]) -> int:
+    """Return how many actions exactly one caller created, and belong to that caller."""
     winners = {name: [each.caller for each in findings if name in each.wins] for name in job.names}
     return sum(
         len(callers) == 1 and _description(services, name) == f"of caller {callers[0]}"
@@ -85,7 +96,7 @@ def _names_won_once(services: Services, job: Job, findings: Sequence[Findings]) 
 
 
 def _description(services: Services, name: str) -> str | None:
-    """Of an action, if it was not lost as a whole."""
+    """Return the description of an action, or None if the action was lost as a whole."""
     try:
         return services.plans.get_action(name).description
     except NotFound:
@@ -93,6 +104,9 @@ def _description(services: Services, name: str) -> str | None:
 
 
 def _changes_right(services: Services, job: Job, plan: Plan, findings: Findings) -> int:
+    """Return how many of a caller's changes are in its changeset exactly once, less the changes of other
+    callers there.
+    """
     if findings.changeset_id is None:
         return 0
     try:
@@ -100,5 +114,5 @@ def _changes_right(services: Services, job: Job, plan: Plan, findings: Findings)
     except NotFound:  # lost as a whole
         return 0
     own = set(job.paths(findings.caller))
-    strangers = sum(count for path, count in recorded.items() if path not in own)
-    return max(0, sum(recorded[path] == 1 for path in own) - strangers)
+    foreign = sum(count for path, count in recorded.items() if path not in own)
+    return max(0, sum(recorded[path] == 1 for path in own) - foreign)

@@ -1,4 +1,4 @@
-"""What was proven, side by side."""
+"""The report: both proofs side by side, as text or as one JSON object."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from examples.demo.proof import Proof
 
 
 def report_json(job: Job, runtime: Proof, dicts: Proof) -> None:
+    """Print both proofs as one JSON object."""
     facts = {
         "processes": job.processes,
         "threads": job.threads,
@@ -26,6 +27,7 @@ def report_json(job: Job, runtime: Proof, dicts: Proof) -> None:
 
 
 def report(console: Console, job: Job, runtime: Proof, dicts: Proof) -> None:
+    """Print the table, an explanation of the method, the errors of calls that broke, and the verdict."""
     console.print(_table(job, runtime, dicts))
     console.print(
         f"How it was seen: every fragment, action and changeset was read back and compared. Each caller read hot's "
@@ -58,6 +60,7 @@ Cell = tuple[str, bool]
 
 
 def _rows(runtime: Proof, dicts: Proof) -> list[tuple[str, list[Cell]]]:
+    """Return the rows of the table: a label, and a cell for the runtime and for the dicts."""
     both = (runtime, dicts)
     return [
         ("fragments stored and found", [_share(each.fragments_found, each.fragments) for each in both]),
@@ -69,8 +72,10 @@ def _rows(runtime: Proof, dicts: Proof) -> list[tuple[str, list[Cell]]]:
 
 
 def _share(found: int, expected: int) -> Cell:
+    """Return a cell such as "5 of 5", and whether it is complete."""
     return f"{found:,} of {expected:,}", found == expected
 
 
 def _bound(highest: int, budget: int) -> Cell:
+    """Return a cell with the highest value and the budget, and whether the budget held."""
     return f"{highest:,} of {budget:,}", highest <= budget

@@ -1,4 +1,4 @@
-"""`python -m stepwell` is the same as `stepwell`."""
+"""`python -m stepwell` runs the same command line as `stepwell`."""
 
 import sys
 

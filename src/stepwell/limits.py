@@ -302,6 +302,20 @@ TOKENIZED_CHARS: Final = 32 * KIB  # in one call of the tokenizer, about 1 ms: p
 TOKENIZED_CHARS_MAX: Final = 64 * KIB  # a piece without a border ends here
 TOKENIZER_CACHED_CHARS_MAX: Final = 8 * MIB  # then its cache is cleared: it is bounded in entries, and takes 13 B/char
 
+# The command line.
+SKIPPED_SHOWN_BY_ASSEMBLE: Final = 3  # files that were not read: the answer is what the user wants to see
+SKIPPED_SHOWN_BY_INGEST: Final = 10  # --json has all of them
+RECEIPT_ENTRIES_SHOWN: Final = 100  # candidates of a receipt; --json has all of them
+FRAGMENTS_SHOWN: Final = 10  # of each strategy; --json has all of them
+PROBLEMS_SHOWN: Final = 20  # of each check of a data directory; --json has all that are listed
+OUTPUT_LINES_SHOWN: Final = 10  # of the end of a validation's output
+PLANS_SHOWN: Final = 10  # whose ids begin with a prefix that is not unique
+PLAN_PREFIX_CHARS_MIN: Final = 6  # a shorter prefix matches all plans of several hours, because ids begin with the time
+DIFFSTAT_SIGNS_MAX: Final = 40  # of the bar of the file that changes most
+EVALUATION_THREADS: Final = 4  # questions under way at once, so that no worker waits for the next one
+WORKER_MEMORY_BYTES_MIN: Final = 64 * MIB  # an interpreter with its modules takes half of it
+PIPE_COLUMNS: Final = 10_000  # wider than a path with its heading, because a table is folded at the width
+
 # The store.
 RECENCY_SECONDS: Final = 10.0  # reads are written down this often: a crash forgets the order of later ones
 RECENCY_ROWS_PER_TURN: Final = 500  # about 2 ms

@@ -63,7 +63,9 @@ def test_misuse_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
 def test_no_manager_is_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line says that there is none, and how to get one."""
     assert main(["--address", str(tmp_path / "no.sock")]) == 1
-    assert capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "there is no manager at" in line
+    assert "stepwell serve" in line
 
 
 def test_its_own_runtime(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,14 @@
-"""`stepwell action`: the templates that plans are made of."""
+"""`stepwell action create` and `stepwell action list`: the templates that plans are made from.
+
+An action has to exist before `stepwell plan new` can use it:
+
+    stepwell action create team/fix-bug --argument ticket --validate 'tests=pytest -q'
+    stepwell plan new team/fix-bug --project shop --argument ticket=4711
+
+`create` prints the name under which the action was stored, which is its canonical form. A name that exists is refused
+(exit code 1), because plans may rely on the existing action. `list` prints one line for each action: its name, its
+state and how many plans it has been used for.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +32,9 @@ from stepwell.domain.replies import ActionSummary
 SUMMARY: Final = "Create and list the actions that plans are made of"
 
 _ACTOR: Final = "local/shell"
+"""The actor of actions that are made in a shell. The manager does not interpret it; agents can."""
 _DONE: Final = "all validations pass"
+"""The definition of done of actions that are made in a shell: validations are the only part that is checked there."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _add_create(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `create`. Only the name is required: a user in a shell seldom needs the other fields."""
     parser.add_argument("name", metavar="NAME", help="such as fix-bug or team/fix-bug")
     parser.add_argument(
         "--description", metavar="TEXT", help="what its plans do; {name} stands for an argument (default: its name)"
@@ -53,6 +66,7 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
 
 
 def _create(arguments: argparse.Namespace) -> int:
+    """Create the action and print its name, or with `--json` all of its fields."""
     with connect(resolve_address(arguments.address)) as client:
         action = client.plans.create_action(
             arguments.name,
@@ -72,15 +86,17 @@ def _create(arguments: argparse.Namespace) -> int:
 
 
 def _argument(text: str) -> Argument:
+    """Return the parameter that NAME or NAME=DEFAULT declares. It is a string, because a shell knows no other type."""
     name, separator, default = text.partition("=")
     return Argument(name=name, required=not separator, default=default if separator else None)
 
 
 def _add_nothing(_parser: argparse.ArgumentParser) -> None:
-    pass
+    """Add no options: a `Subcommand` always has a function for its options."""
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    """Print a table of all actions. If there are none, a hint goes to stderr and the exit code is still 0."""
     with connect(resolve_address(arguments.address)) as client:
         found = [*_found(client)]
     if arguments.json:
@@ -93,6 +109,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _found(client: Client) -> Iterator[ActionSummary]:
+    """Iterate over all actions, a page at a time."""
     cursor: str | None = None
     while True:
         page = client.plans.list_actions(limit=limits.PAGE_ROWS_MAX, cursor=cursor)
@@ -103,6 +120,7 @@ def _found(client: Client) -> Iterator[ActionSummary]:
 
 
 def _table(found: list[ActionSummary]) -> Table:
+    """Return the table of actions. An action for one plan only is marked with "once"."""
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("action", style="bold", overflow="fold")
     table.add_column("state", no_wrap=True)

@@ -1,4 +1,9 @@
-"""`stepwell ask`: what the strategies of a running manager would show for a question."""
+"""`stepwell ask`: show the fragments that each strategy of a running manager finds for a question.
+
+It prints one table for each strategy: score, tokens, id and reason of the best fragments, and in the title the
+confidence and the time. It is a tool to look at strategies one by one. `stepwell assemble` combines them into a
+context. A strategy that fails is reported on stderr, and the others are still shown.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from stepwell import limits
 from stepwell.cli.common import progress_bar
 from stepwell.cli.common.addresses import add_address, resolve_address
 from stepwell.cli.common.output import print_error, result_console
@@ -21,8 +27,6 @@ from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ContextRequest
 
 SUMMARY: Final = "Ask strategies which fragments answer a question"
-
-_SHOWN: Final = 10  # of each strategy's
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code 1 if every strategy failed."""
+    """Ask all strategies and print their results. The exit code is 1 only if every strategy failed.
+
+    A project is required: without one the question would go to all projects of the manager at once.
+    """
     if not arguments.project:
         raise InvalidArgument("name a project: give --project NAME")
     request = ContextRequest(projects=arguments.project, query=arguments.question, budget_tokens=arguments.budget)
@@ -58,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _json_object(execution: Execution) -> dict[str, object]:
+    """Return the object for `--json`: the revision that was read, and the results and failures by strategy."""
     return {
         "epoch": execution.epoch,
         "revision": execution.revision,
@@ -67,10 +75,14 @@ def _json_object(execution: Execution) -> dict[str, object]:
 
 
 def _table(name: str, result: StrategyResult) -> Table:
+    """Return the table of one strategy's best fragments.
+
+    Ids and reasons are wrapped in `Text`, so that rich does not read brackets in them as markup.
+    """
     title = f"{name}: {len(result.fragments)} fragments, confidence {result.confidence:.2f}, {result.seconds:.3f} s"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for heading, justify in (("score", "right"), ("tokens", "right"), ("fragment", "left"), ("why", "left")):
         table.add_column(heading, justify="right" if justify == "right" else "left", overflow="fold")
-    for each in result.fragments[:_SHOWN]:
+    for each in result.fragments[: limits.FRAGMENTS_SHOWN]:
         table.add_row(f"{each.score:.3f}", f"{each.tokens:,}", Text(each.fragment_id), Text(each.reason))
     return table

@@ -1,4 +1,12 @@
-"""`stepwell assemble`: the best context for a question under a token budget, from a directory or a manager."""
+"""`stepwell assemble`: print the best context for a question, within a budget of tokens.
+
+Without `--connect` the command reads the directory first (only files that changed since the last time), starts its own
+manager and workers, asks, and stops them. With `--connect` it asks a running manager.
+
+Stdout has the context alone, so that it can be piped into a model's prompt. With `--explain` a Markdown table of the
+candidates follows; with `--json` stdout has one object instead. Files that were left out, failed strategies and names
+that match nothing are reported on stderr. On a terminal a table of the strategies is printed to stderr too.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stepwell import limits
 from stepwell.assembly.answer import Answer
 from stepwell.assembly.components import named
 from stepwell.assembly.receipt import Receipt
@@ -26,11 +35,9 @@ from stepwell.strategies.protocol import ContextRequest
 
 SUMMARY: Final = "Assemble the best context for a question"
 
-_SKIPPED: Final = 3  # files that are named
-_ENTRIES: Final = 100  # of a receipt that are shown; --json has all
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options. The budget is in tokens of the manager's encoding; it bounds the whole text that is printed."""
     parser.add_argument("question")
     add_source(parser)
     parser.add_argument("--budget", type=int, default=8_000, metavar="TOKENS", help="(default: %(default)s)")
@@ -45,7 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code 1 if every strategy failed."""
+    """Assemble a context and print it. The exit code is 1 only if every strategy failed.
+
+    If the command's own manager dies, for instance because the cache is damaged in a way that its checks do not find,
+    the command tries once more without the cache. A running manager is not the command's to replace, so its error is
+    raised.
+    """
     source = source_of(arguments)
     request = ContextRequest(
         projects=[source.project],
@@ -54,15 +66,16 @@ def run(arguments: argparse.Namespace) -> int:
         kinds=arguments.kinds,
         budget_tokens=arguments.budget,
     )
+    # A later --component for the same stage replaces an earlier one.
     components = dict(map(_component, arguments.component))
-    named(components)  # or say now, before anything is started, that there is no such thing
+    named(components)  # raises for an unknown component now, before processes are started
     try:
         with open_source(source) as client:
             answer = _ingest_and_assemble(client, source, request, components, arguments)
     except (OutcomeUnknown, RuntimeLost) as error:
         if source.address is not None:
             raise
-        print_error(f"{error.message}. Once more, and nothing is kept for the next time")
+        print_error(f"{error.message}. Trying once more, without the cache")
         with open_source(source, use_cache=False) as client:
             answer = _ingest_and_assemble(client, source, request, components, arguments)
     if arguments.json:
@@ -76,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _ingest_and_assemble(
     client: Client, source: Source, request: ContextRequest, components: dict[str, str], arguments: argparse.Namespace
 ) -> Answer:
-    """After reading what there is to read."""
+    """Bring the project up to date with the source's path, if there is one, and return the answer."""
     if source.path is not None:
         with progress_bar.count_bar() as on_reading:
             report = client.ingest(source.path, on_progress=on_reading)
@@ -95,14 +108,19 @@ def _ingest_and_assemble(
 
 
 def _report_skipped(report: IngestReport) -> None:
-    for source, reason in [*report.skipped.items()][:_SKIPPED]:
+    """Name a few files that were not read, with the reason, and count the others."""
+    for source, reason in [*report.skipped.items()][: limits.SKIPPED_SHOWN_BY_ASSEMBLE]:
         print_error(f"left out {source}: {reason}")
-    if report.skipped_count > _SKIPPED:
-        print_error(f"left out {report.skipped_count - _SKIPPED:,} more")
+    if report.skipped_count > limits.SKIPPED_SHOWN_BY_ASSEMBLE:
+        print_error(f"left out {report.skipped_count - limits.SKIPPED_SHOWN_BY_ASSEMBLE:,} more")
 
 
 def _report_unknown_names(client: Client, request: ContextRequest, answer: Answer) -> None:
-    """What was named and is not there: nobody looks for it among what was found instead."""
+    """Report kinds, focus paths and projects that match nothing.
+
+    Strategies ignore a name that they do not find, so a spelling mistake would only show as a worse answer. The rows
+    are read only if there is a name to check or nothing was found.
+    """
     if answer.fragments and not request.kinds and not request.focus:
         return
     view = client.view()
@@ -121,7 +139,9 @@ def _report_unknown_names(client: Client, request: ContextRequest, answer: Answe
 
 
 def _report_failures(answer: Answer) -> None:
-    """Why there is less than there could be; or nothing, though nobody failed."""
+    """Report the strategies that failed. If nothing failed and nothing was found, say that, with each strategy's
+    reason.
+    """
     for failure in answer.failures:
         print_error(f"{failure.strategy}: {failure.message}")
     if not answer.fragments and not answer.failures:
@@ -132,6 +152,7 @@ def _report_failures(answer: Answer) -> None:
 
 
 def _component(text: str) -> tuple[str, str]:
+    """Return the parts of STAGE=NAME."""
     stage, is_given, name = text.partition("=")
     if not is_given:
         raise InvalidArgument(f"--component is STAGE=NAME, such as fuse=reciprocal, not {text!r}")
@@ -139,6 +160,7 @@ def _component(text: str) -> tuple[str, str]:
 
 
 def _json_object(answer: Answer, *, with_receipt: bool) -> dict[str, object]:
+    """Return the object for `--json`. The receipt is large, so it is part of it only with `--explain`."""
     found = msgspec.structs.asdict(answer)
     if not with_receipt:
         del found["receipt"]
@@ -146,7 +168,10 @@ def _json_object(answer: Answer, *, with_receipt: bool) -> dict[str, object]:
 
 
 def _print(answer: Answer, *, with_receipt: bool) -> None:
-    """The context to stdout; how it came about to the terminal, if there is one."""
+    """Print the context to stdout, and on a terminal the table of strategies to stderr.
+
+    The table is for a person who watches. A script gets the same numbers with `--json`.
+    """
     sys.stdout.write(f"{answer.text}\n" if answer.text else "")
     if with_receipt:
         sys.stdout.write(f"\n{_receipt_table(answer.receipt)}\n")
@@ -156,6 +181,7 @@ def _print(answer: Answer, *, with_receipt: bool) -> None:
 
 
 def _table(answer: Answer) -> Table:
+    """Return the table of strategies: how confident each was, its weight, and how many of its candidates were kept."""
     kept = f", receipt {answer.receipt_id}" if answer.receipt_id else ""
     table = Table(
         title=f"{len(answer.fragments)} fragments, {answer.total_tokens:,} of {answer.budget_tokens:,} tokens{kept}",
@@ -173,13 +199,13 @@ def _table(answer: Answer) -> Table:
 
 
 def _receipt_table(receipt: Receipt) -> str:
-    """The best candidates and what became of them, as a Markdown table."""
+    """Return the best candidates, and the decision about each of them, as a Markdown table."""
     lines = ["| rank | fragment | tokens | score | by strategy | what became of it |", "|---|---|---|---|---|---|"]
-    for rank, entry in enumerate(receipt.entries[:_ENTRIES], 1):
+    for rank, entry in enumerate(receipt.entries[: limits.RECEIPT_ENTRIES_SHOWN], 1):
         votes = ", ".join(f"{vote.strategy} {vote.rank}" for vote in entry.votes) or f"near {entry.near}"
         name = entry.fragment_id.replace("|", "\\|")
         outcome = f"{entry.decision}: {entry.reason}".replace("|", "\\|")
         lines.append(f"| {rank} | {name} | {entry.tokens} | {entry.scores.total:.3f} | {votes} | {outcome} |")
-    if len(receipt.entries) > _ENTRIES:
-        lines.append(f"\n{len(receipt.entries) - _ENTRIES:,} more: --json --explain has all of them")
+    if (more := len(receipt.entries) - limits.RECEIPT_ENTRIES_SHOWN) > 0:
+        lines.append(f"\n{more:,} more: --json --explain has all of them")
     return "\n".join(lines)

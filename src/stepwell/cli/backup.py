@@ -1,4 +1,9 @@
-"""`stepwell backup`: a copy of a data directory, whether or not a manager is running on it."""
+"""`stepwell backup TARGET --data-dir DIR`: a consistent copy of a data directory.
+
+The manager may go on serving while the copy is made. The copy has the state of one revision, and its own epoch, so that
+clients of the original do not take it for the same manager. The command prints the revision, the size and the time, and
+how to serve the copy. A target that is not empty is refused and never overwritten.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Copy the directory and print what was copied."""
     began_s = time.monotonic()
     copied = back_up(arguments.data_dir, arguments.target)
     seconds = time.monotonic() - began_s

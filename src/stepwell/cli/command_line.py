@@ -1,8 +1,7 @@
-"""The commands, and what they have in common: how they are asked for, how they fail, and how they end.
+"""The parser of the command line, and the handling of errors that all commands share.
 
-Exit codes: 0, done; 1, it failed, or `doctor` found problems; 2, it was asked for wrongly; 74, the data directory that
-`serve` keeps its state in cannot be written; 130, interrupted; 141, nobody reads the output. `plan` has two more, 3 for
-a conflict and 4 for constrained, and `plan record` ends as the command that it runs, or with 125 to 127 if it cannot.
+The exit codes are listed in `common.exit_codes`. Expected errors (`StepwellError`) become one line on stderr and an
+exit code. An unexpected exception is a defect and keeps its traceback. Ctrl-C is handled in `main`.
 """
 
 from __future__ import annotations
@@ -20,12 +19,19 @@ from stepwell.errors import InvalidArgument, StepwellError
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Run the command that the arguments name and return its exit code. A Ctrl-C is left to the caller."""
+    """Parse the arguments, run the command that they name and return its exit code. `KeyboardInterrupt` passes
+    through.
+    """
     return run_guarded(_parser(), argv)
 
 
 def run_guarded(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> int:
-    """Parse the arguments, call the `run` that they lead to; an expected error becomes a message and a code."""
+    """Parse the arguments with the given parser, call the `run` function that they lead to, and return the exit code.
+
+    An expected error becomes a message and a code: 2 for an `InvalidArgument`, 1 for any other `StepwellError`, 141 if
+    the reader of stdout is gone, 1 if stdout cannot be written. The flush at the end is inside the `try`, because a
+    full disk or a closed pipe often shows up only there.
+    """
     try:
         arguments = parser.parse_args(argv)
         code: int = arguments.run(arguments)
@@ -46,6 +52,7 @@ def run_guarded(parser: argparse.ArgumentParser, argv: Sequence[str] | None = No
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the parser with every command, in the order in which `--help` lists them."""
     parser = argparse.ArgumentParser(
         prog="stepwell", description="A multiprocess runtime in which many agents share context, plans and changes."
     )
@@ -73,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _version() -> str:
+    """Return the version of the installed package. A checkout that is run without being installed has none."""
     try:
         return metadata.version("stepwell")
     except metadata.PackageNotFoundError:

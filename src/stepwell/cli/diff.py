@@ -1,4 +1,9 @@
-"""`stepwell diff`: what is different between two answers, and why."""
+"""`stepwell diff`: explain the difference between two answers of `stepwell assemble`.
+
+It compares the receipts of the answers: which fragments came, went or changed their rank, and whether the files, the
+strategies or the budget were the reason. Without arguments it compares the last two answers, the older one first. It
+starts no workers, because everything is in the receipts.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Print the difference, as text or with `--json` as an object. Raise `InvalidArgument` for one receipt or more than
+    two.
+    """
     if len(arguments.receipts) not in {0, 2}:
         raise InvalidArgument("give two receipts, or none for those of the last two answers")
+    # `latest_receipts` has the newest first; the difference is read from the older answer to the newer one.
     with open_source(source_of(arguments), workers=0) as client:
         before, after = (client.receipt(each) for each in arguments.receipts or reversed(latest_receipts(client, 2)))
     found = diff(before, after)

@@ -1,4 +1,9 @@
-"""`stepwell doctor`: whether a data directory is as it should be."""
+"""`stepwell doctor`: check a data directory without changing a byte of it.
+
+It prints one line for each check, green if the check holds and red with the problems if it does not. The checks go from
+the database file over rows and invariants to every stored body. Exit code 0 means healthy, 1 means that there are
+problems. With `--json` it prints one object with all counts, problems and notes.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from stepwell import limits
 from stepwell.cli.common.output import result_console
 from stepwell.cli.common.state_directory import add_data_dir
 from stepwell.client.session.tokens import counter
@@ -19,7 +25,7 @@ from stepwell.manager.check.doctor import Check, CheckFindings, CheckReport, exa
 
 SUMMARY: Final = "Check a data directory without changing a byte of it"
 
-_LINES_MAX: Final = 20  # of one check
+
 _CLAIMS: Final = {
     Check.FILE: "the database is whole",
     Check.SCHEMA: "its version is known",
@@ -27,9 +33,10 @@ _CLAIMS: Final = {
     Check.INVARIANTS: "what is true of every state is true",
     Check.BODIES: "every body is there, byte for byte",
     Check.TOKENS: "tokens add up",
-    Check.SESSIONS: "replies and leases belong to somebody",
+    Check.SESSIONS: "replies and leases belong to a session",
     Check.EVENTS: "events are in order",
 }
+"""The statement that each check proves, printed if it holds."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0, healthy; 1, there are problems."""
+    """Check the directory, print the report and return 0 if it is healthy, else 1."""
     report = examine(arguments.data_dir, _token_counter)
     if arguments.json:
         sys.stdout.write(f"{msgspec.json.encode(_json_object(report)).decode()}\n")
@@ -48,6 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _token_counter(encoding: str) -> Callable[[bytes], int] | None:
+    """Return the function that counts tokens in an encoding, or None if this machine does not have the encoding.
+
+    The counts cannot be checked then, which the report notes. An estimate would report problems that do not exist.
+    """
     try:
         found = counter(encoding)
     except InvalidArgument:
@@ -56,6 +67,7 @@ def _token_counter(encoding: str) -> Callable[[bytes], int] | None:
 
 
 def _json_object(report: CheckReport) -> dict[str, object]:
+    """Return the object for `--json`."""
     return {
         "directory": report.directory,
         "schema": report.schema,
@@ -68,12 +80,14 @@ def _json_object(report: CheckReport) -> dict[str, object]:
 
 
 def _print(report: CheckReport, console: Console) -> None:
+    """Print the report: the directory, its revision, its sizes, and then a line for each check."""
     _row(console, "directory", [report.directory])
     if report.revision is not None:
         _row(console, "revision", [f"{report.revision:,} of epoch {report.epoch}"])
     if counts := [f"{count:,} {table}" for table, count in report.counts.items() if count]:
         _row(console, "holds", [", ".join(counts)])
     console.print()
+    # A terminal with another encoding than UTF-8 cannot print the tick.
     tick = "✓" if console.encoding.startswith("utf") else "ok:"
     for check, findings in report.checks.items():
         if findings.count:
@@ -85,14 +99,15 @@ def _print(report: CheckReport, console: Console) -> None:
 
 
 def _row(console: Console, heading: str, lines: list[str], style: str = "") -> None:
-    """Not a Table, which would fold what somebody wants to search for in a file."""
+    """Print lines under a heading, without a table: a table would fold a long path that a user wants to search for."""
     for line in lines:
         console.print(Text.assemble((f"{heading:<12}", "bold"), (line, style)))
         heading = ""
 
 
 def _lines(findings: CheckFindings) -> list[str]:
-    lines = findings.listed[:_LINES_MAX]
+    """Return the first problems of a check, and how many more there are."""
+    lines = findings.listed[: limits.PROBLEMS_SHOWN]
     if findings.count > len(lines):
         lines.append(f"and {findings.count - len(lines):,} more")
     return lines

@@ -1,4 +1,12 @@
-"""`stepwell eval`: how much of the evidence for given questions is in the answers, for each strategy and for all."""
+"""`stepwell eval DATA.jsonl`: measure how much of the evidence for questions is in the answers.
+
+The file has documents and questions, and for each question the ids of the documents that answer it. The command stores
+the documents in a manager of its own, asks every question at each budget, once with each strategy alone and once with
+all of them combined (`fusion`), and prints a table of recall: the part of the evidence that is in the answer, by tokens
+and by count. It shows whether a change of a strategy, or of the pipeline, makes answers better.
+
+The exit code is 1 if a strategy failed at a question; the table is printed nevertheless.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +23,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from stepwell import limits
 from stepwell.assembly.components import ALONE
 from stepwell.assembly.evaluation import Data, Document, EvaluationQuestion, Recall, mean, parse, recall
 from stepwell.cli.common import progress_bar
@@ -30,6 +39,7 @@ from stepwell.strategies.protocol import ContextRequest
 
 SUMMARY: Final = "Measure how much of the evidence for questions is found"
 FUSION: Final = "fusion"
+"""The name of the row that has all strategies combined, as `stepwell assemble` combines them."""
 
 _FORMAT: Final = """\
 the data, a JSON object to a line:
@@ -45,13 +55,14 @@ same. A strategy alone is what it ranks highest; the fusion is what `stepwell as
 
 
 class _Measurement(Struct, frozen=True):
-    """The recall of each way of asking, at each budget."""
+    """The mean recall for each mode and budget, and the last failure of each strategy."""
 
     recalls: Mapping[str, Mapping[int, Recall]]
     failures: Mapping[str, str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options. The epilog describes the data format, so its line breaks have to stay."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _FORMAT
     parser.add_argument("data", type=Path, metavar="DATA.jsonl")
@@ -64,10 +75,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code 1 if a strategy failed."""
+    """Store the documents, ask the questions and print the table. The manager ends with the command, and nothing is
+    kept.
+    """
     data = _read(arguments.data)
     with Runtime.start(workers=arguments.workers) as runtime, runtime.client() as client:
         names = _strategy_names(client, arguments.strategies)
+        # The names are checked before the documents are stored, because storing takes the longest.
         client.tiers.store_many(map(_fragment, _documents(data)))
         measured = _measure(client, data, names, arguments.budgets)
     if arguments.json:
@@ -80,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _budgets(text: str) -> tuple[int, ...]:
-    """Numbers of tokens, separated by commas."""
+    """Return the numbers of tokens of a list such as 512,1024, without duplicates. For argparse."""
     try:
         budgets = tuple(dict.fromkeys(int(part) for part in text.split(",")))
     except ValueError:
@@ -91,6 +105,7 @@ def _budgets(text: str) -> tuple[int, ...]:
 
 
 def _read(path: Path) -> Data:
+    """Return the data of the file. Errors name the file, and where possible the line."""
     try:
         with path.open("rb") as lines:
             return parse(lines)
@@ -101,6 +116,9 @@ def _read(path: Path) -> Data:
 
 
 def _strategy_names(client: Client, given: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the strategies to measure: those given, or all that the workers offer. Raise `NotFound` for an unknown
+    one.
+    """
     offered = tuple(sorted(each.name for each in client.strategies.list().offers))
     for name in given or ():
         if name not in offered:
@@ -109,11 +127,15 @@ def _strategy_names(client: Client, given: Sequence[str] | None) -> tuple[str, .
 
 
 def _documents(data: Data) -> Iterator[tuple[int, Document]]:
+    """Iterate over all documents, each with its position among the documents of its project."""
     for documents in data.documents.values():
         yield from enumerate(documents)
 
 
 def _fragment(placed: tuple[int, Document]) -> Fragment:
+    """Return the fragment of a document. Its place in the source is its order in the file, unless the document says
+    another.
+    """
     place, document = placed
     outline = Outline(order=place if document.order is None else document.order, speaker=document.speaker)
     return Fragment(
@@ -127,22 +149,30 @@ def _fragment(placed: tuple[int, Document]) -> Fragment:
 
 
 def _measure(client: Client, data: Data, names: Sequence[str], budgets: Sequence[int]) -> _Measurement:
-    """Several questions are under way at once, so that no worker waits for us."""
+    """Ask every question in every mode and return the mean recalls.
+
+    Several questions are asked at once, in threads, so that no worker waits for the next one. The results come in
+    order.
+    """
     found: dict[str, dict[int, list[Recall]]] = {name: {each: [] for each in budgets} for name in (*names, FUSION)}
     failures: dict[str, str] = {}
     evaluator = _Evaluator(client, names, budgets)
-    with progress_bar.count_bar("asking") as advance, ThreadPoolExecutor(max_workers=4) as threads:
+    with progress_bar.count_bar("asking") as advance, ThreadPoolExecutor(limits.EVALUATION_THREADS) as threads:
         for done, answers in enumerate(threads.map(evaluator.ask, data.questions), 1):
             advance(done, len(data.questions), "")
             for (name, budget), (recalled, failed) in answers.items():
                 found[name][budget].append(recalled)
+                # The last failure of a strategy stands for all of them: they are mostly the same, once for each
+                # question.
                 failures.update(failed)
     recalls = {name: {budget: mean(each) for budget, each in by_budget.items()} for name, by_budget in found.items()}
     return _Measurement(recalls, dict(sorted(failures.items())))
 
 
 class _QueryMode(Struct, frozen=True):
-    """A way of asking: which strategies, and by which pipeline."""
+    """One mode of asking: a strategy alone with a pipeline that only ranks and cuts, or all strategies with the full
+    one.
+    """
 
     name: str
     strategies: tuple[str, ...]
@@ -150,7 +180,7 @@ class _QueryMode(Struct, frozen=True):
 
 
 class _Evaluator:
-    """Asks each question in every way."""
+    """Asks each question in every mode, at every budget. Safe to be used from several threads, because a client is."""
 
     def __init__(self, client: Client, names: Sequence[str], budgets: Sequence[int]) -> None:
         self._client: Final = client
@@ -161,7 +191,10 @@ class _Evaluator:
         self._budgets: Final = budgets
 
     def ask(self, question: EvaluationQuestion) -> dict[tuple[str, int], tuple[Recall, dict[str, str]]]:
-        """By way and budget: how much of the evidence was found, and what failed."""
+        """Return, by mode and budget, the recall of the evidence and the failures.
+
+        All modes and budgets of one question read the same view, so that they are compared on the same state.
+        """
         view = self._client.view([question.project])
         tokens = _tokens(view, question)
         found: dict[tuple[str, int], tuple[Recall, dict[str, str]]] = {}
@@ -177,11 +210,13 @@ class _Evaluator:
 
 
 def _tokens(view: View, question: EvaluationQuestion) -> dict[str, int]:
+    """Return the tokens of each document of the evidence that is stored, for the recall by tokens."""
     found = {each: view.get(each, project=question.project) for each in question.evidence}
     return {each: fragment.row.tokens for each, fragment in found.items() if fragment is not None}
 
 
 def _json_object(data: Data, measured: _Measurement) -> dict[str, object]:
+    """Return the object for `--json`. Budgets are strings there, because JSON has no other keys."""
     return {
         "projects": len(data.documents),
         "documents": sum(map(len, data.documents.values())),
@@ -195,6 +230,7 @@ def _json_object(data: Data, measured: _Measurement) -> dict[str, object]:
 
 
 def _table(data: Data, measured: _Measurement) -> Table:
+    """Return a table with a row for each mode and a column for each budget; the combined row is bold."""
     documents = sum(map(len, data.documents.values()))
     table = Table(
         title=f"% of evidence found, by tokens (by count): {len(data.questions):,} questions, {documents:,} documents",

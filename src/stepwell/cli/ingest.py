@@ -1,4 +1,13 @@
-"""`stepwell ingest`: the files of a directory, as fragments of a running manager; with `--watch`, kept so."""
+"""`stepwell ingest PATH`: bring a project of a running manager up to date with the files of a directory.
+
+It prints one line: how many files were added, changed, deleted, unchanged and skipped, and how many fragments and
+tokens they have. Skipped files are named on stderr with the reason. With `--watch` it repeats this until Ctrl-C and
+prints a line whenever something has changed; with `--json` each line is an object.
+
+It polls instead of using inotify, because inotify misses changes on network file systems and needs one watch for each
+directory. The pause grows while nothing changes, and is a multiple of the time that a look takes, so a large tree costs
+a tenth of a core at most.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +32,6 @@ from stepwell.ingest.inventory import project_name
 
 SUMMARY: Final = "Bring a project up to date with the files of a directory"
 
-_NAMED: Final = 10  # skipped files
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="a directory, or one file")
@@ -35,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Read the path once, or with `--watch` until Ctrl-C, which is exit code 0."""
     path = Path(arguments.path).absolute()
     project: str = arguments.project or project_name(source_root(path))
     with connect(resolve_address(arguments.address), [project]) as client:
@@ -45,12 +53,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ingest(client: Client, path: Path) -> IngestReport:
+    """Read the path once, with a progress bar."""
     with progress_bar.count_bar() as on_progress:
         return client.ingest(path, on_progress=on_progress)
 
 
 def _watch(client: Client, path: Path, *, as_json: bool) -> int:
-    """What goes wrong at one look is said, and may be right at the next. Ctrl-C is how it ends."""
+    """Read the path again and again until Ctrl-C, and return 0.
+
+    An error at one look is reported, and may be gone at the next one: the manager restarts, or a directory is being
+    moved.
+    """
     pause_s = limits.INGEST_PAUSE_SECONDS
     is_first = True
     seen: View | None = None
@@ -68,6 +81,8 @@ def _watch(client: Client, path: Path, *, as_json: bool) -> int:
             except (StepwellError, OSError) as error:
                 print_error(f"{error}; trying again")
                 is_news = False
+            # A change resets the pause, because more changes tend to follow. Without changes the pause doubles up to a
+            # bound.
             taken_s = time.monotonic() - begun_s
             longest_s = max(limits.INGEST_PAUSE_SECONDS_MAX, taken_s * limits.INGEST_PAUSE_RATIO)
             pause_s = limits.INGEST_PAUSE_SECONDS if is_news else min(2 * pause_s, longest_s)
@@ -77,6 +92,7 @@ def _watch(client: Client, path: Path, *, as_json: bool) -> int:
 
 
 def _print_report(report: IngestReport, *, as_json: bool) -> None:
+    """Print the report of one look, and name a few of the skipped files."""
     if as_json:
         sys.stdout.write(f"{msgspec.json.encode(report).decode()}\n")
         sys.stdout.flush()
@@ -86,7 +102,7 @@ def _print_report(report: IngestReport, *, as_json: bool) -> None:
         f"{report.unchanged:,} unchanged, {report.skipped_count:,} skipped; "
         f"{report.fragments:,} fragments, {report.tokens:,} tokens ({report.seconds:.1f} s)"
     )
-    for source, reason in [*report.skipped.items()][:_NAMED]:
+    for source, reason in [*report.skipped.items()][: limits.SKIPPED_SHOWN_BY_INGEST]:
         print_error(f"skipped {source}: {reason}")
-    if report.skipped_count > _NAMED:
-        print_error(f"skipped {report.skipped_count - _NAMED:,} more: --json names them")
+    if (more := report.skipped_count - limits.SKIPPED_SHOWN_BY_INGEST) > 0:
+        print_error(f"skipped {more:,} more: --json names them")

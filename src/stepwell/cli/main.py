@@ -1,6 +1,7 @@
 """The entry point of the command line.
 
-It imports the commands only when it runs, because that takes a moment, in which a Ctrl-C must end without a traceback.
+It is small on purpose. Importing the commands takes some tenths of a second, so `main` imports them inside its own
+`try`: a Ctrl-C in that time ends the program with one line, not with a traceback.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ from stepwell.cli.common.exit_codes import FAILED, INTERRUPTED
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the arguments say; without any, what the process was given."""
-    if sys.stdout is None:  # it was closed before we began
+    """Run the command that `argv` names, or the arguments of the process, and return the exit code.
+
+    Ctrl-C at any time is exit code 130. An `OSError` while the commands are imported, for instance because no temporary
+    directory has room, is exit code 1.
+    """
+    if sys.stdout is None:  # the shell closed it (`>&-`); without a stream, the first result would be a traceback
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - as long as the process
     try:
         from stepwell.cli.command_line import run  # noqa: PLC0415 - see the module
@@ -28,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _end(code: int, text: str) -> int:
+    """Print the reason to stderr, if it is still open, and return the exit code."""
     with suppress(OSError):
         sys.stderr.write(f"stepwell: {text}\n")
     return code

@@ -1,4 +1,12 @@
-"""`stepwell serve`: a manager in the foreground."""
+"""`stepwell serve`: run a manager in the foreground, with worker processes for strategies.
+
+It prints the address, how to connect and, with a data directory, where the state is kept; then it serves until Ctrl-C
+or SIGTERM. Both end it in order: requests that have arrived are answered first. Exit codes: 0, stopped; 2, wrong
+arguments; 1, it could not start; 74, the data directory can no longer be written.
+
+The budget options have no default in the parser. An option that is not given keeps the value that the data directory
+has; only a new directory gets the default.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +37,13 @@ _BUDGET: Final = {
     "cold_entries": limits.COLD_ENTRIES,
     "arena_bytes": limits.ARENA_BYTES,
 }
-"""The fields of the budget that have a flag each, and what they are where nobody has ever said."""
+"""The fields of the budget that have an option each, with the values of a new manager."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options. `--workers 0` is allowed here, for a manager that only stores; `stepwell workers` needs at least
+    one.
+    """
     parser.add_argument(
         "--address", metavar="SOCKET", help="path of the socket to listen at, in a directory that only you can enter"
     )
@@ -70,9 +81,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until Ctrl-C or SIGTERM, and answer first what has arrived by then."""
+    """Serve until the process is stopped. The workers start when the socket listens and end with the manager."""
     if arguments.durability is not None and arguments.data_dir is None:
         raise InvalidArgument("--durability is that of a data directory: give --data-dir DIR too, or leave it out")
+    # Only options that were given become changes of the stored budget.
     given = {name: getattr(arguments, name) for name in _BUDGET}
     settings = Settings(
         address=resolve_address(arguments.address),
@@ -80,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         budget_changes={name: value for name, value in given.items() if value is not None},
         encoding=arguments.encoding,
         data_dir=str(arguments.data_dir) if arguments.data_dir is not None else None,
+        # The parser has no default, so that `--durability` without a data directory can be refused above.
         durability=Durability(arguments.durability or Durability.DISK),
         log_level=LogLevel(arguments.log_level),
         log_json=arguments.json_logs,
@@ -89,7 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         def on_ready() -> None:
             _announce(settings)
-            if pool.workers:  # they connect like everybody else, once the loop turns
+            # The workers are clients. They connect once the loop runs, so this must not wait for them.
+            if pool.workers:
                 stack.callback(Crew(pool, is_awaited=False).close)
 
         try:
@@ -101,6 +115,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _announce(settings: Settings) -> None:
+    """Print the address, and where the state is kept.
+
+    These lines are printed when the socket listens, not before: a script may wait for the first one and then connect.
+    """
     print_result(f"listening at {settings.address}")
     print_result(f"connect with stepwell.connect({settings.address!r}); stop with Ctrl-C")
     if settings.data_dir is not None:

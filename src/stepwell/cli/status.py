@@ -1,4 +1,14 @@
-"""`stepwell status`: how a manager is."""
+"""`stepwell status`: show how a running manager is doing.
+
+It prints three tables:
+
+- the manager: address, process, revision, durability, uptime, requests, peers, workers and tasks;
+- the tiers: entries, tokens and bytes of each, beside the bound that the budget sets;
+- the memory: shared segments, cold bodies on disk, and bodies that wait to be compressed or expanded.
+
+With `--json` it prints one object with the same numbers, for monitoring. Exit code 1 means that no manager answers at
+the address; a script can use that as a health check.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +37,7 @@ _SURVIVED: Final[dict[str, str]] = {
     Durability.PROCESS: "the death of every process (durability: process)",
     Durability.NONE: "nothing: they are in memory (durability: none)",
 }
+"""The events that acknowledged writes survive, by durability."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Ask the manager for its status and its pool, and print both."""
     address = resolve_address(arguments.address)
     with connect(address) as client:
+        # Two requests: the numbers of the manager and of the pool can be a moment apart.
         status, pool = client.status(), client.strategies.list()
     if arguments.json:
         sys.stdout.write(f"{msgspec.json.encode(_manager_object(address, status) | _pool_object(pool)).decode()}\n")
@@ -49,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _manager_object(address: str, status: Status) -> dict[str, object]:
+    """Return the manager's part of the object for `--json`."""
     metrics = status.metrics
     return {
         "address": address,
@@ -71,6 +85,7 @@ def _manager_object(address: str, status: Status) -> dict[str, object]:
 
 
 def _pool_object(pool: StrategiesFound) -> dict[str, object]:
+    """Return the part of the object that is about workers, tasks and strategies."""
     return {
         "workers": [worker.pid for worker in pool.workers],
         "tasks": {"leased": pool.leased, "queued": pool.queued},
@@ -79,15 +94,18 @@ def _pool_object(pool: StrategiesFound) -> dict[str, object]:
 
 
 def _usage(usage: Usage) -> dict[str, int]:
+    """Return the use of one tier with its field names."""
     return {"entries": usage.entries, "tokens": usage.tokens, "bytes": usage.bytes}
 
 
 def _by_name(status: Status) -> list[tuple[str, Usage]]:
+    """Return the use of each tier, hot first."""
     metrics = status.metrics
     return [("hot", metrics.hot), ("warm", metrics.warm), ("cold", metrics.cold)]
 
 
 def _manager(address: str, status: Status, pool: StrategiesFound) -> Table:
+    """Return the table about the manager itself."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -106,6 +124,7 @@ def _manager(address: str, status: Status, pool: StrategiesFound) -> Table:
 
 
 def _tiers(status: Status) -> Table:
+    """Return the table of tiers, with the bound that the budget sets for each."""
     budget = status.metrics.budget
     bounds = {
         "hot": f"{budget.hot_tokens:,} tokens",
@@ -124,6 +143,7 @@ def _tiers(status: Status) -> Table:
 
 
 def _memory(status: Status) -> Table:
+    """Return the table about shared memory and cold bodies."""
     memory = status.memory
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
@@ -135,6 +155,7 @@ def _memory(status: Status) -> Table:
     )
     table.add_row("cold bodies", f"{memory.file_bytes:,} bytes on disk")
     table.add_row("in another form soon", f"{memory.waiting:,} bodies")
+    # A retired segment is freed when the last client unmaps it. A growing number points to clients that never do.
     table.add_row("retired, still mapped", f"{memory.retired_bytes:,} bytes in {memory.retired_segments:,} segments")
     table.add_row("tokens counted by", status.encoding)
     return table

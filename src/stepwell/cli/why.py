@@ -1,4 +1,9 @@
-"""`stepwell why`: what became of a fragment in an answer, and why."""
+"""`stepwell why FRAGMENT`: explain why a fragment is in an answer, or why it is not.
+
+The fragment is named by its id, by its source, or by SOURCE:LINE; a source can match several fragments, and each is
+explained. The explanation comes from the receipt of the answer: which strategies proposed the fragment, its scores, and
+the decision with its reason. Without `--receipt` it is about the last answer. No workers are started.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Print an explanation for each fragment that matches. If none matches, the explanation of the name itself
+    says so.
+    """
     with open_source(source_of(arguments), workers=0) as client:
         receipt = client.receipt(arguments.receipt or latest_receipts(client, 1)[0])
+    # A dict keeps the order of the receipt and drops duplicates.
     matching = {entry.fragment_id: None for entry in receipt.entries if _matches(entry, arguments.fragment)}
     for fragment_id in matching or [arguments.fragment]:
         sys.stdout.write(f"{why(receipt, fragment_id)}\n")
@@ -31,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def latest_receipts(client: Client, count: int) -> list[str]:
-    """The ids of the last receipts, the newest first."""
+    """Return the ids of the last `count` receipts, newest first. Raise `NotFound` if there are fewer answers."""
     found = [each.receipt_id for each in client.receipts.list(limit=count).receipts]
     if len(found) < count:
         raise NotFound(f"{count - len(found)} more answers have to be there: ask with `stepwell assemble` first")
@@ -39,6 +48,7 @@ def latest_receipts(client: Client, count: int) -> list[str]:
 
 
 def _matches(entry: ReceiptEntry, given: str) -> bool:
+    """Return True if the text names the entry: by fragment id, by source, or by a line that the fragment contains."""
     if given in {entry.fragment_id, entry.source}:
         return True
     source, _, line = given.rpartition(":")

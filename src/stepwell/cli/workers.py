@@ -1,4 +1,12 @@
-"""`stepwell workers`: a pool of workers for a manager that runs elsewhere, supervised from this terminal."""
+"""`stepwell workers`: add a pool of worker processes to a running manager, supervised from this terminal.
+
+A worker that dies is replaced. One line on stderr shows how many workers are ready and how many were restarted. Ctrl-C
+or SIGTERM stops the workers and is exit code 0. Exit code 1 means that the manager is gone or that workers cannot
+start.
+
+`serve` has workers of its own. This command is for more of them, for other strategies, and for limits on memory or
+priority that should not apply to the manager.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +28,10 @@ from stepwell.telemetry import LogLevel
 SUMMARY: Final = "Add a pool of workers to a running manager"
 
 _UNITS: Final = {"": 1, "K": limits.KIB, "M": limits.MIB, "G": 1024 * limits.MIB}
-_MEMORY_BYTES_MIN: Final = 64 * limits.MIB  # an interpreter with its modules takes half of it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options. A limit on memory is one on the data segment, so shared memory that is mapped does not count."""
     parser.add_argument("--connect", metavar="ADDRESS", help="path of the manager's socket (default: this user's own)")
     parser.add_argument(
         "--workers",
@@ -48,9 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Supervise until Ctrl-C or SIGTERM, which is a good end, or until there is no manager, which is not."""
+    """Supervise workers until a signal or the end of the manager, and return the exit code."""
     level = LogLevel(arguments.log_level)
     line = _StatusLine()
+    # The supervisor and its workers connect like other clients; nothing but the address ties them to the manager.
     settings = PoolSettings(
         address=resolve_address(arguments.connect),
         workers=arguments.workers,
@@ -70,30 +79,32 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def usable_cores() -> int:
-    """That this process may use."""
+    """Return the number of cores that this process may use, which a container or `taskset` can restrict."""
     return len(os.sched_getaffinity(0))
 
 
 def worker_count(text: str) -> int:
-    """A number of workers."""
+    """Return a number of workers, for argparse."""
     if not text.isdecimal() or not 1 <= int(text) <= limits.WORKERS_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {limits.WORKERS_MAX}")
     return int(text)
 
 
 def memory_size(text: str) -> int:
-    """Bytes, with or without a unit."""
+    """Return a number of bytes from a text such as 512M, for argparse. Too little for an interpreter is refused."""
     match = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", text, re.IGNORECASE)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no size: give one such as 512M or 2G")
     size = int(match[1]) * _UNITS[match[2].upper()]
-    if size < _MEMORY_BYTES_MIN:
+    if size < limits.WORKER_MEMORY_BYTES_MIN:
         raise argparse.ArgumentTypeError(f"{text!r} is too little for a worker: give at least 64M")
     return size
 
 
 @contextmanager
 def _stopped_by_signals(supervisor: Supervisor) -> Generator[None]:
+    """Let SIGINT and SIGTERM stop the supervisor for the duration of the block, instead of ending the process."""
+
     def stop(_signal: int, _frame: object) -> None:
         supervisor.stop()
 
@@ -106,13 +117,14 @@ def _stopped_by_signals(supervisor: Supervisor) -> Generator[None]:
 
 
 class _StatusLine:
-    """How the workers are: one line that changes on a terminal, a line for each change elsewhere."""
+    """A line on stderr about the workers: rewritten in place on a terminal, one line for each change elsewhere."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()
         self._shown = ""
 
     def show(self, status: PoolStatus) -> None:
+        """Print the status if its text has changed. The supervisor calls it."""
         text = f"{status.ready} of {status.wanted} workers ready, {status.restarts} restarted"
         if text != self._shown:
             self._shown = text
@@ -120,5 +132,6 @@ class _StatusLine:
             sys.stderr.flush()
 
     def end(self) -> None:
+        """End the line, so that the shell's prompt starts on a new one."""
         if self._is_terminal and self._shown:
             sys.stderr.write("\n")

@@ -1,4 +1,4 @@
-"""Plans in every position, and what a command said."""
+"""Plans at several positions, and the output of a command, for the tests of `stepwell plan`."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -10,25 +10,25 @@ ACTION = "local/change"
 PROJECT = "shop"
 
 
-class Told(NamedTuple):
-    """How a command ended, and what it said."""
+class CommandOutput(NamedTuple):
+    """The exit code of a command and the text that it printed."""
 
     code: int
     out: str
     err: str
 
     @property
-    def json(self) -> "Facts":
-        return Facts(json.loads(self.out))
+    def json(self) -> "JsonResult":
+        return JsonResult(json.loads(self.out))
 
     @property
     def words(self) -> str:
-        """Without what makes a table of it."""
+        """The text of stdout without the spaces and lines that make a table of it."""
         return " ".join(self.out.split())
 
 
-class Facts:
-    """What a command said as JSON, by a way into it."""
+class JsonResult:
+    """The JSON object that a command printed; `result["plan.errors.0.phase"]` follows keys and indexes."""
 
     def __init__(self, found: object) -> None:
         self._found = found
@@ -43,16 +43,16 @@ class Facts:
         return set(cast("dict[str, object]", self[way] if way else self._found))
 
 
-Shell = Callable[..., Told]
+Shell = Callable[..., CommandOutput]
 
 
 def new(client: sw.Client, **arguments: str) -> str:
-    """A plan that nobody has begun."""
+    """Return the id of a new plan that no session has started."""
     return client.plans.use_action(ACTION, projects=[PROJECT], arguments=arguments).plan_id
 
 
 def executing(client: sw.Client, validations: Sequence[sw.Validation] = ()) -> str:
-    """A plan that this client executes."""
+    """Return the id of a plan that this client executes."""
     plan_id = client.plans.use_action(ACTION, projects=[PROJECT], validations=validations).plan_id
     client.plans.start_strategize(plan_id)
     client.plans.proceed(plan_id)
@@ -60,7 +60,7 @@ def executing(client: sw.Client, validations: Sequence[sw.Validation] = ()) -> s
 
 
 def record(client: sw.Client, plan_id: str, *changes: sw.Change) -> str:
-    """A closed changeset."""
+    """Record the changes in a changeset, close it and return its id."""
     context = client.execution(plan_id)
     changeset_id = context.start_changeset()
     for change in changes:

@@ -20,7 +20,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def started(*arguments: str, command: Sequence[str] = COMMAND) -> Iterator[subprocess.Popen[str]]:
-    """A command that is running, in a process group of its own as a shell would give it."""
+    """Start a command in a process group of its own, as a shell does, and kill it at the end of the block."""
     with subprocess.Popen(
         [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -31,7 +31,7 @@ def started(*arguments: str, command: Sequence[str] = COMMAND) -> Iterator[subpr
 
 
 def interrupt(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Ctrl-C, which a terminal sends to the whole group; then what was said until the end."""
+    """Send Ctrl-C as a terminal does, to the whole process group, and return the output until the end."""
     os.killpg(process.pid, signal.SIGINT)
     return process.communicate(timeout=PATIENCE_SECONDS)
 
@@ -44,7 +44,7 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) ->
 
 
 def is_listening(address: Path) -> Callable[[], bool]:
-    """Not only that there is a socket: it can be dialled a moment later."""
+    """Return a condition that holds once a connection is accepted: the socket file appears a moment earlier."""
 
     def listens() -> bool:
         with socket.socket(socket.AF_UNIX) as visitor:

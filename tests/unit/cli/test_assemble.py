@@ -171,7 +171,7 @@ def test_what_is_kept_is_damaged(tree: Path, capsys: pytest.CaptureFixture[str])
     assert main(["assemble", "water", str(tree), *QUICK]) == 0
     told = capsys.readouterr()
     assert told.out == first
-    assert "is made anew" in told.err
+    assert "the cache cannot be used, and is built again" in told.err
 
 
 def test_nothing_can_be_kept(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,7 +180,7 @@ def test_nothing_can_be_kept(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert main(["assemble", "water", str(tree), *QUICK]) == 0
     told = capsys.readouterr()
     assert "Water" in told.out
-    assert "nothing is kept for the next time" in told.err
+    assert "nothing is cached for the next time" in told.err
 
 
 def test_what_is_kept_breaks_in_the_middle(
@@ -202,7 +202,7 @@ def test_what_is_kept_breaks_in_the_middle(
     assert main(["assemble", "water", str(tree), *QUICK]) == 0
     told = capsys.readouterr()
     assert "Water" in told.out
-    assert "Once more, and nothing is kept" in told.err
+    assert "Trying once more, without the cache" in told.err
 
 
 def test_two_at_once(tree: Path) -> None:

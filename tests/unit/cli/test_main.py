@@ -176,7 +176,7 @@ def test_somebody_elses_directory_is_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("os.getuid", lambda: 4711)
     (tmp_path / "stepwell-4711").mkdir()
-    with pytest.raises(sw.InvalidArgument, match="somebody else's"):
+    with pytest.raises(sw.InvalidArgument, match="belongs to another user"):
         default_address()
 
 

@@ -1,7 +1,9 @@
-"""A manager and workers for one command, where nobody runs any.
+"""A manager and workers for one command, for users who do not run a manager.
 
-What they know of a directory is kept in the user's cache, so that the next command on the same directory only has to
-look at what has changed. It is a cache: what is damaged there, or was written by another version, is made anew.
+The runtime starts with the command and ends with it. Its state is kept in the user's cache directory, one directory for
+each source, so that the next command on the same source only reads files that have changed. It is a cache: if it is
+damaged or was written by another version, it is deleted and built again; if nothing can be written, the command works
+without it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,11 @@ _STATE: Final = "state"
 
 
 def cache_directory(root: Path) -> Path:
-    """The directory in the user's cache that is for one directory of theirs."""
+    """Return the directory in the user's cache that belongs to one source directory.
+
+    Its name has the last part of the path, for humans, and a hash of the whole path, because two projects can have the
+    same last part.
+    """
     real = root.resolve()
     digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
     name = "".join(each if each.isalnum() else "-" for each in real.name)[:40]
@@ -35,6 +41,7 @@ def cache_directory(root: Path) -> Path:
 
 
 def _cache_root() -> Path:
+    """Return `$XDG_CACHE_HOME/stepwell`, or `~/.cache/stepwell`. The XDG standard says to ignore a relative value."""
     given = os.environ.get("XDG_CACHE_HOME")
     cache_root = Path(given) if given and Path(given).is_absolute() else Path.home() / ".cache"
     return cache_root / "stepwell"
@@ -44,7 +51,9 @@ def _cache_root() -> Path:
 def embedded_client(
     root: Path, project: str, *, workers: int | None = None, use_cache: bool = True
 ) -> Generator[Client]:
-    """A client of a runtime that knows of a directory what it knew the last time, and ends with the block."""
+    """Yield a client of a runtime that lives as long as the block. With `use_cache` its state survives until the next
+    time.
+    """
     with ExitStack() as stack:
         found = _start_with_cache(cache_directory(root), workers, stack) if use_cache else _start(None, workers)
         runtime = stack.enter_context(found)
@@ -52,27 +61,36 @@ def embedded_client(
 
 
 def _start_with_cache(directory: Path, workers: int | None, stack: ExitStack) -> Runtime:
-    """With what was kept; or with nothing, where it cannot be used; or, where nothing can be kept, without."""
+    """Start a runtime on the cached state. If the state cannot be used, start on an empty one; if nothing can be kept,
+    on none.
+
+    A data directory belongs to one manager at a time, so the lock is held until `stack` is closed.
+    """
     state = directory / _STATE
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         stack.enter_context(_exclusive_lock(directory))
         try:
             return _start(state, workers)
+        # A damaged database, or one of a later version. The state can be built again, so it is deleted instead of
+        # repaired.
         except (StartFailed, StoreDamaged) as error:
             if not state.exists():
                 raise
-            print_error(f"what was kept cannot be used, and is made anew: {error.message}")
+            print_error(f"the cache cannot be used, and is built again: {error.message}")
             shutil.rmtree(state)
             return _start(state, workers)
     except (OSError, StartFailed) as error:
-        print_error(f"nothing is kept for the next time: {error}")
+        print_error(f"nothing is cached for the next time: {error}")
         return _start(None, workers)
 
 
 @contextmanager
 def _exclusive_lock(directory: Path) -> Generator[None]:
-    """One command at a time: another one on the same directory waits."""
+    """Hold an exclusive lock on the cache directory for the duration of the block. A second command waits, and says so.
+
+    The lock is a `flock`, which the kernel releases when the process dies.
+    """
     descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -86,5 +104,8 @@ def _exclusive_lock(directory: Path) -> Generator[None]:
 
 
 def _start(state: Path | None, workers: int | None) -> Runtime:
+    """Start a runtime that logs errors only. Its writes survive the process, not a loss of power: a cache needs no
+    more.
+    """
     durability = None if state is None else Durability.PROCESS.value
     return Runtime.start(workers=workers, data_dir=state, durability=durability, log_level=LogLevel.ERROR)

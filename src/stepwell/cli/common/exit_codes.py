@@ -1,7 +1,8 @@
 """The exit codes of the command line, in one table.
 
-A shell script that calls `stepwell` may rely on them. `stepwell plan record` ends with the exit code of the command
-that it runs, or with 125 to 127 if it cannot run it.
+A shell script that calls `stepwell` may rely on them. 0 means that the command did its work. `stepwell plan record`
+ends with the exit code of the command that it runs, unless it cannot run or record it. `stepwell serve` also ends with
+74 (`manager.process.STORE_FAILED`) if its data directory cannot be written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Values of the domain as JSON has them: an object for each, with its fields by name, and digests in hexadecimal."""
+"""Conversion of domain values to plain JSON values: a Struct is an object with its field names, a digest is
+hexadecimal.
+
+msgspec would write Structs with `array_like=True` as arrays. Scripts need names, so the conversion is done here.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from msgspec.structs import asdict
 
 
 def to_json_value(value: object) -> object:
-    """The same, as `json.dumps` takes it."""
+    """Return the value in a form that `json.dumps` accepts. Enumerations of strings are strings already."""
     if isinstance(value, Struct):
         return {name: to_json_value(each) for name, each in asdict(value).items()}
     if isinstance(value, bytes):

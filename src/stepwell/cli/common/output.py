@@ -1,4 +1,8 @@
-"""Where words go: results to stdout, everything else to stderr."""
+"""Output: results to stdout, everything else to stderr, and escaping of text that a terminal would interpret.
+
+A file name, a diff or the output of a validation can contain control sequences that clear the screen, move the cursor
+or hide text. Text that did not come from stepwell itself is escaped before it is printed to a terminal.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +15,38 @@ from typing import Final
 
 from rich.console import Console
 
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # the name of a file may be meant to confuse a terminal
+from stepwell import limits
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _UNSAFE: Final = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # what moves a cursor, or begins what does
-    r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # what shows a text in another order than it has
-    r"\ud800-\udfff]"  # what cannot be sent
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, except for tab and newline
+    r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # characters that change the direction of a text
+    r"\ud800-\udfff]"  # surrogates, which cannot be encoded
 )
-_UNBROKEN: Final = 10_000  # columns, more than a path and its heading: tables fold at the width whatever else is said
 
 
 class _ResultConsole(Console):
+    """A rich console for results that lets a closed pipe be handled like any other one."""
+
     def on_broken_pipe(self) -> None:
-        """Left to `main`, which does the same whoever was writing."""
+        """Raise, because `command_line` handles a closed pipe; rich would end the process with exit code 1 here."""
         raise BrokenPipeError
 
 
 def result_console() -> Console:
-    """For a result: coloured on a terminal, plain in a file or pipe, where a path is never broken into lines."""
+    """Return a console for results: coloured on a terminal, plain and unfolded in a file or a pipe.
+
+    In a pipe no line is folded, because a script that searches for a path has to find it on one line.
+    """
     if sys.stdout.isatty():
         return _ResultConsole(highlight=False)
-    return _ResultConsole(highlight=False, soft_wrap=True, width=_UNBROKEN)
+    return _ResultConsole(highlight=False, soft_wrap=True, width=limits.PIPE_COLUMNS)
 
 
 def print_result(text: str) -> None:
-    """Tell whoever started the command, if anybody listens: that nobody does is no reason to stop."""
+    """Print a line to stdout at once. If the reader is gone, go on without it: a server must not stop because
+    of that.
+    """
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
@@ -43,34 +55,39 @@ def print_result(text: str) -> None:
 
 
 def print_error(text: str) -> None:
-    """One line that says what to do."""
+    """Print one line to stderr, with the program's name. Control characters and line breaks in the text are removed."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"stepwell: {_CONTROL.sub('?', ' '.join(text.split()))}\n")
         sys.stderr.flush()
 
 
 def escape_terminal(text: str) -> str:
-    """A text of several lines as a terminal may have it: what would change more than a place in it is spelled out."""
+    """Return a text of several lines with the characters that are unsafe on a terminal written as escapes, as Python
+    does.
+    """
     return _UNSAFE.sub(lambda found: _escape(found[0]), text)
 
 
 def escape_line(text: str) -> str:
-    """The same of a name, which has no lines."""
+    """Return a name in one line: like `escape_terminal`, and tabs and newlines are escaped too."""
     return escape_terminal(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _escape(character: str) -> str:
+    """Return the escape sequence of a character."""
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"  # noqa: PLR2004 - as Python spells it
 
 
 def print_json(value: object) -> None:
-    """One object on a line, in ASCII: whatever is in it, a terminal is safe from it."""
+    """Print the value as JSON on one line, in ASCII, so that no character of it can affect a terminal."""
     sys.stdout.write(f"{json.dumps(value)}\n")
 
 
 def discard_stdout() -> None:
-    """Send what is still buffered nowhere, so that the interpreter does not stumble over it at exit."""
+    """Redirect stdout to the null device. The interpreter flushes it at exit, and would print a traceback for a closed
+    pipe.
+    """
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, sys.stdout.fileno())
     os.close(sink)

@@ -1,4 +1,8 @@
-"""Bars that say how far something is: on a terminal, where they go when all is done."""
+"""Progress bars on stderr. They appear only on a terminal, and disappear when the work is done.
+
+A bar takes the callback that the client's long calls accept (`on_progress`), so a command passes it on as it is. The
+callbacks may be called from other threads: rich's display has a lock of its own.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from stepwell.client.workflows.strategy_executor import OnStrategyProgress
 
 @contextmanager
 def count_bar(what: str = "reading") -> Generator[OnProgress]:
-    """How many files were read, or whatever else is counted."""
+    """Yield a callback that moves one bar; it counts files, or whatever `what` says."""
     with _progress(MofNCompleteColumn(), TimeRemainingColumn()) as progress:
         bar = progress.add_task(what, total=None)
         yield lambda done, total, _note: progress.update(bar, completed=done, total=total)
@@ -30,7 +34,9 @@ def count_bar(what: str = "reading") -> Generator[OnProgress]:
 
 @contextmanager
 def strategy_bars() -> Generator[OnStrategyProgress]:
-    """A bar for each strategy that says how far it is."""
+    """Yield a callback that moves a bar for each strategy. A bar appears when its strategy reports for the
+    first time.
+    """
     with _progress(TextColumn("{task.completed:,} of {task.total:,.0f}")) as progress:
         bars: dict[str, TaskID] = {}
 
@@ -44,6 +50,7 @@ def strategy_bars() -> Generator[OnStrategyProgress]:
 
 
 def _progress(*numbers: ProgressColumn) -> Progress:
+    """Return a display of bars with the given columns of numbers."""
     console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), *numbers
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -1,4 +1,8 @@
-"""Where a command finds the fragments that it is about: in a manager of its own, or in one that is running."""
+"""The source of a command's fragments: a path with a manager of its own, or a project of a running manager.
+
+`assemble`, `why` and `diff` share these options. Without `--connect` the command starts its own manager with a cache of
+the path (`embedded`). With `--connect` it asks the running one; a PATH is then read into that manager first.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,9 @@ from stepwell.ingest.inventory import project_name
 
 
 def add_source(parser: argparse.ArgumentParser, *, is_option: bool = False) -> None:
+    """Add the options that name a source. `is_option` makes the path an option, for commands with other positional
+    arguments.
+    """
     help_ = "a directory, or one file (default: this directory)"
     if is_option:
         parser.add_argument("--path", metavar="PATH", help=help_)
@@ -27,7 +34,9 @@ def add_source(parser: argparse.ArgumentParser, *, is_option: bool = False) -> N
 
 
 def source_root(path: Path) -> Path:
-    """The directory that is read: a file's is the one that it is in."""
+    """Return the directory to read: the path itself, or the directory of a file. Raise `InvalidArgument` if it is not
+    there.
+    """
     try:
         found = path.resolve(strict=True)
     except (OSError, RuntimeError) as error:
@@ -36,16 +45,24 @@ def source_root(path: Path) -> Path:
 
 
 class Source(Struct, frozen=True):
-    """What a command is about."""
+    """The source that a command's arguments name.
+
+    `path` is read before the command works; None if only a project of a running manager was named. `root` is the key of
+    the cache: for a single file it is the file, so that a cache of the file is not taken for one of its directory.
+    `address` is the running manager's, or None for a manager of the command's own.
+    """
 
     project: str
-    path: Path | None  # to be read first; None if a project of a manager was named alone
-    root: Path  # what is kept is of this: a file's is its own, so that the rest of its directory is not asked
-    address: str | None  # of a manager that is running
+    path: Path | None
+    root: Path
+    address: str | None
 
 
 def source_of(arguments: argparse.Namespace) -> Source:
-    """Where the arguments say, or in this directory."""
+    """Return the source that the arguments name. The default is the working directory.
+
+    With both `--connect` and `--project` and no path, nothing is read: the project is used as the manager has it.
+    """
     is_named = arguments.address is not None and arguments.project is not None and arguments.path is None
     path = None if is_named else Path(arguments.path or ".").absolute()
     name = arguments.project or project_name(source_root(path or Path()))
@@ -55,7 +72,10 @@ def source_of(arguments: argparse.Namespace) -> Source:
 
 @contextmanager
 def open_source(source: Source, *, workers: int | None = None, use_cache: bool = True) -> Generator[Client]:
-    """A client that sees that one project. A manager of its own keeps what it knows, unless it cannot."""
+    """Yield a client that sees the source's project only.
+
+    `use_cache` applies to a manager of the command's own. A running manager is never started or stopped here.
+    """
     if source.address is not None:
         with connect(source.address, [source.project]) as client:
             yield client

@@ -1,4 +1,4 @@
-"""The data directory that a command is about."""
+"""The option `--data-dir` of the commands that work on a data directory, without a manager."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 
 def add_data_dir(parser: argparse.ArgumentParser) -> None:
+    """Add the option. It is required, because a default could make a command check or copy the wrong directory."""
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
@@ -17,7 +18,9 @@ def add_data_dir(parser: argparse.ArgumentParser) -> None:
 
 
 def directory_path(given: str) -> Path:
-    """One that holds whatever the working directory is."""
+    """Return the path as an absolute one, for argparse. An empty text, often an unset variable of a script, is
+    refused.
+    """
     if not given:
         raise argparse.ArgumentTypeError("it is empty: name a directory")
     return Path(given).absolute()

@@ -1,4 +1,10 @@
-"""What each verb of a command such as `stepwell plan` is made of, and how it fails."""
+"""The frame of commands with subcommands, such as `stepwell plan apply`.
+
+A `Subcommand` is data: its summary, its options, the function that runs it and what `--help` says of its JSON keys and
+exit codes. All subcommands get the same options for the manager and for `--json`, and fail in the same way: one line on
+stderr (for a conflict one more for each path), with `--json` also an object on stdout, and an exit code by the kind of
+error.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +22,27 @@ EXIT_CODES: Final = (
     "changes are not what the plan expects, each is listed on stderr, and was left as it is; 4, constrained: a "
     "required validation failed, and the files are as they were; 130, interrupted."
 )
+"""The exit codes as `--help` explains them."""
 JSON_HELP: Final = "one JSON object, for machines"
 
 
 class Subcommand(NamedTuple):
-    """What `stepwell COMMAND VERB` does."""
+    """One subcommand, as `stepwell COMMAND SUBCOMMAND` names it.
+
+    `json_keys` describes the object that `--json` prints. `detail` is added to the summary in the subcommand's own
+    help.
+    """
 
     summary: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
-    json_keys: str  # of the object that --json gives
+    json_keys: str
     exit_codes: str = EXIT_CODES
-    detail: str = ""  # what else is to be known
+    detail: str = ""
 
 
 def add_subcommands(parser: argparse.ArgumentParser, subcommands: Mapping[str, Subcommand]) -> None:
-    """Every verb with what all have: which manager, and `--json`."""
+    """Add the subcommands to a command's parser, each with the options that all of them have."""
     parser.epilog = EXIT_CODES
     subparsers = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     for name, subcommand in subcommands.items():
@@ -46,7 +57,7 @@ def add_subcommands(parser: argparse.ArgumentParser, subcommands: Mapping[str, S
 
 
 def run_subcommand(arguments: argparse.Namespace) -> int:
-    """Do it, or say in a line why not; a conflict has a line for each path."""
+    """Run the subcommand that was parsed and return its exit code. An expected error is reported, not raised."""
     try:
         code: int = arguments.subcommand(arguments)
     except StepwellError as error:
@@ -56,7 +67,10 @@ def run_subcommand(arguments: argparse.Namespace) -> int:
 
 
 def report_error(error: StepwellError, *, as_json: bool) -> None:
-    """Say what went wrong; machines get an object with `error`: `kind`, `message` and `details`."""
+    """Print the error's message to stderr, with a line for each path of a conflict.
+
+    With `as_json` an object with the key `error` (`kind`, `message`, `details`) also goes to stdout.
+    """
     if as_json:
         print_json({"error": {"kind": error.kind, "message": error.message, "details": error.details}})
     print_error(error.message)
@@ -65,7 +79,7 @@ def report_error(error: StepwellError, *, as_json: bool) -> None:
 
 
 def _conflict_lines(error: StepwellError) -> list[str]:
-    """What is at each path of a conflict."""
+    """Return a line for each path of a conflict, with the expected and the found content if the error has them."""
     paths, expected, found = (error.details.get(key) for key in ("paths", "expected", "found"))
     if not isinstance(paths, list) or not isinstance(error, Conflict | MergeConflicts):
         return []
@@ -78,6 +92,7 @@ def _conflict_lines(error: StepwellError) -> list[str]:
 
 
 def _exit_code(error: StepwellError) -> int:
+    """Return the exit code of an error: a conflict has its own code, because scripts resolve it and try again."""
     match error:
         case InvalidArgument():
             return MISUSED

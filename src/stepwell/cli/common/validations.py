@@ -1,4 +1,8 @@
-"""Validations as they are written in a shell."""
+"""The option `--validate`: validations as they are written in a shell.
+
+`stepwell action create` declares them for all plans of the action, `stepwell plan new` adds some for one plan. A
+command is split into words here and run without a shell, so that a path with a semicolon cannot start another program.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from stepwell.errors import InvalidArgument
 
 
 def name_value_pair(text: str) -> tuple[str, str]:
-    """What is given as NAME=VALUE."""
+    """Return the parts of NAME=VALUE, for argparse. The value may contain further equals signs."""
     name, separator, value = text.partition("=")
     if not name or not separator:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
@@ -19,6 +23,7 @@ def name_value_pair(text: str) -> tuple[str, str]:
 
 
 def add_validations(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--validate NAME=COMMAND`, which may be given several times."""
     parser.add_argument(
         "--validate",
         action="append",
@@ -31,11 +36,12 @@ def add_validations(parser: argparse.ArgumentParser) -> None:
 
 
 def validations_of(given: Sequence[tuple[str, str]]) -> list[Validation]:
-    """Required ones, with the usual time limit."""
+    """Return the validations, each required and with the default time limit."""
     return [Validation(name, _split_command(command)) for name, command in given]
 
 
 def _split_command(command: str) -> tuple[str, ...]:
+    """Split a command into its words as a shell would. Raise `InvalidArgument` for an unclosed quote."""
     try:
         return tuple(shlex.split(command))
     except ValueError as error:

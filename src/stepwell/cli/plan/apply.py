@@ -1,4 +1,11 @@
-"""`stepwell plan apply` and `rollback`: what a plan changed comes into a tree, or leaves it."""
+"""`stepwell plan apply` and `rollback`: bring a plan's changes into a tree, or take them out again.
+
+Both change all files or none. Each file has to have the content that the plan expects; otherwise the command lists the
+differing files, changes nothing and ends with exit code 3. `apply` runs the plan's validations in the changed tree. If
+a required one fails, the changes are undone, the output of the validation is shown and the exit code is 4.
+
+Both can be repeated: a plan that is applied, or rolled back, is reported as such, and nothing is changed again.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from stepwell import limits
 from stepwell.cli.common.addresses import resolve_address
 from stepwell.cli.common.exit_codes import CONSTRAINED, FAILED
 from stepwell.cli.common.json_values import to_json_value
@@ -21,22 +29,26 @@ from stepwell.client.client import connect
 from stepwell.domain.plans.model import Plan
 from stepwell.domain.plans.validations import ValidationResult
 
-_LINES: Final = 10  # of the end of what a validation wrote
-
 
 def add_root(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the option `--root`, the directory whose files are changed."""
     parser.add_argument("--root", metavar="DIR", type=directory_path, help=f"{what} (default: this directory)")
 
 
 def tree_root(arguments: argparse.Namespace) -> Path:
-    """As it is really called: what is said of it holds wherever it is read."""
+    """Return the root with all symbolic links resolved.
+
+    The path is stored with the plan and printed, so it has to mean the same in every working directory.
+    """
     given: Path | None = arguments.root
     return (given or Path()).resolve()
 
 
 @contextmanager
 def _sigterm_as_interrupt() -> Generator[None]:
-    """Whoever is told to end undoes what is half done first, as with Ctrl-C."""
+    """Treat SIGTERM like Ctrl-C for the duration of the block: the changes that are half done are undone before the
+    end.
+    """
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -54,11 +66,13 @@ def _add_apply(parser: argparse.ArgumentParser) -> None:
 
 
 def _apply(arguments: argparse.Namespace) -> int:
+    """Apply the plan and report the outcome: 0, applied now or before; 4, constrained; 1, it was rolled back before."""
     root = tree_root(arguments)
     with connect(resolve_address(arguments.address)) as client:
         before = find_plan(client, arguments.plan)
         with _sigterm_as_interrupt():
             plan = client.execution(before.plan_id).apply(root)
+    # Applying an applied plan returns it unchanged. Only the plan from before the call shows which of the two happened.
     was_before = before.applied is not None
     if arguments.json:
         print_json({"outcome": _outcome(plan, was_before=was_before), "plan": to_json_value(plan)})
@@ -74,6 +88,7 @@ def _apply(arguments: argparse.Namespace) -> int:
 
 
 def _outcome(plan: Plan, *, was_before: bool) -> str:
+    """Return the value of the JSON key `outcome`."""
     if plan.applied is None:
         return "constrained"
     if plan.rolled_back is not None:
@@ -82,6 +97,7 @@ def _outcome(plan: Plan, *, was_before: bool) -> str:
 
 
 def _applied_text(plan: Plan, *, was_before: bool) -> str:
+    """Return the line that reports an apply: the number of paths, the root and the validations."""
     applied = plan.applied
     assert applied is not None
     what = f"{count_text(applied.paths, 'path')} in {escape_line(applied.root)}"
@@ -93,7 +109,7 @@ def _applied_text(plan: Plan, *, was_before: bool) -> str:
 
 
 def _report_constrained(plan: Plan, root: Path) -> None:
-    """Why nothing was changed, with the end of what each validation wrote that did not pass."""
+    """Report why the tree is unchanged, with the end of the output of each validation that failed."""
     constrained = plan.constrained
     reason = constrained.reason if constrained else "a required validation failed"
     print_error(
@@ -103,12 +119,12 @@ def _report_constrained(plan: Plan, root: Path) -> None:
     for result in constrained.validations if constrained else ():
         if not result.passed:
             print_error(f"  {result.name}: {describe_result(result)}")
-            for line in output_tail(result, _LINES):
+            for line in output_tail(result, limits.OUTPUT_LINES_SHOWN):
                 print_error(f"    {line}")
 
 
 def describe_result(result: ValidationResult) -> str:
-    """A validation in a few words."""
+    """Return the result of a validation in a few words."""
     if result.timed_out:
         return f"stopped after {result.duration_ms / 1000:.1f} s"
     if result.exit_code is None:
@@ -117,7 +133,7 @@ def describe_result(result: ValidationResult) -> str:
 
 
 def output_tail(result: ValidationResult, count: int) -> list[str]:
-    """The end of what it wrote."""
+    """Return the last lines of a validation's output, escaped for a terminal. Empty if it wrote nothing."""
     return escape_terminal(result.output).rstrip().split("\n")[-count:] if result.output.strip() else []
 
 
@@ -128,6 +144,7 @@ def _add_rollback(parser: argparse.ArgumentParser) -> None:
 
 
 def _rollback(arguments: argparse.Namespace) -> int:
+    """Roll the plan back and report it. A plan that was never applied is refused by the manager."""
     root = tree_root(arguments)
     with connect(resolve_address(arguments.address)) as client:
         before = find_plan(client, arguments.plan)
@@ -160,5 +177,5 @@ ROLLBACK: Final = Subcommand(
     _rollback,
     "`outcome` (`rolled_back` or `rolled_back_before`) and `plan`, with the fields of `stepwell.Plan` by name; or "
     "`error`, with `kind`, `message` and `details`",
-    detail="Files that somebody changed since are a conflict, and then all are left as they are.",
+    detail="Files that were changed since are a conflict, and then all files are left as they are.",
 )

@@ -1,4 +1,4 @@
-"""The children of a plan, as deep as they go."""
+"""The tree of a plan's children, for `stepwell plan show`: as nested values for JSON, and as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from stepwell.errors import NotFound
 
 
 class ChildNode(Struct, frozen=True):
-    """A child, with its own. One that is forgotten has no phase."""
+    """A child of a plan, with its own children.
+
+    A child that retention has deleted has only the fields that its parent declared; the others are None. `error` is the
+    child's last error.
+    """
 
     plan_id: str
     alias: str
@@ -24,18 +28,22 @@ class ChildNode(Struct, frozen=True):
     phase: Phase | None
     state: PlanState | None
     attempt: int | None
-    error: str | None  # the last
+    error: str | None
     children: tuple[ChildNode, ...]
 
 
 def child_nodes(client: Client, plan: Plan) -> tuple[ChildNode, ...]:
-    """In declared order."""
+    """Return the children of a plan in declared order, with all their descendants.
+
+    Each child is read by one request. Trees are small, and the depth is bounded by `SUBPLAN_DEPTH_MAX`.
+    """
     if plan.subplans is None:
         return ()
     return tuple(_child_node(client, child.plan_id, child.alias, child.depends_on) for child in plan.subplans.children)
 
 
 def _child_node(client: Client, plan_id: str, alias: str, depends_on: tuple[str, ...]) -> ChildNode:
+    """Return one child. It may have been deleted, or become invisible, between two requests."""
     try:
         plan = client.plans.get_plan(plan_id)
     except NotFound:
@@ -54,22 +62,27 @@ def _child_node(client: Client, plan_id: str, alias: str, depends_on: tuple[str,
 
 
 def render_tree(heading: str, children: Sequence[ChildNode]) -> Tree:
-    """For a terminal or a file."""
+    """Return the children as a tree of text."""
     tree = Tree(Text(heading, "bold"))
     _add_branches(tree, children)
     return tree
 
 
 def _add_branches(tree: Tree, children: Sequence[ChildNode]) -> None:
+    """Add a branch for each child, and below it its own children."""
     for each in children:
         _add_branches(tree.add(_line(each)), each.children)
 
 
 def _line(child: ChildNode) -> Text:
+    """Return the text of one child: alias, id, position, and the attempt and dependencies if there is something
+    to say.
+    """
     line = Text(f"{child.alias}  ").append(child.plan_id, "dim").append("  ")
     if child.phase is None or child.state is None:
         return line.append("forgotten", "dim")
     line.append_text(position_text(child.phase, child.state))
+    # Most children succeed at the first attempt, so only further attempts are worth a word.
     if child.attempt != 1:
         line.append(f", attempt {child.attempt}")
     if child.depends_on:

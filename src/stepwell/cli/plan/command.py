@@ -1,4 +1,7 @@
-"""The verbs of `stepwell plan`."""
+"""The subcommands of `stepwell plan`, in the order in which `--help` lists them.
+
+The order follows the life of a plan: create and look, record and compare, apply and undo, intervene.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""`stepwell plan diff`: what a plan changes, as git would write it."""
+"""`stepwell plan diff`: show the changes of a plan as a unified diff, as git writes it.
+
+By default it shows the net change of each path: a file that was created and deleted again does not appear. With
+`--changeset` it shows the entries of one changeset as they were recorded, also of one that was aborted. `--path` and
+`--tool` select, `--stat` counts lines instead of showing them.
+
+In a pipe or a file the diff is exact and `git apply` accepts it. On a terminal it is coloured and control characters in
+file contents are escaped. If there is nothing to show, a line on stderr says so and the exit code is 0.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +33,10 @@ from stepwell.errors import NotFound
 
 _STYLES: Final = {"+++": "bold", "---": "bold", "@@ ": "cyan", "dif": "bold"}
 _LINE_STYLES: Final = {"+": "green", "-": "red"}
-_BAR: Final = 40  # signs, for the file that changes most
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the filters. Globs have the same syntax as everywhere in stepwell: `**` also matches slashes."""
     add_plan(parser)
     parser.add_argument(
         "--path",
@@ -43,6 +51,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    """Print the diff, its statistics, or with `--json` both."""
     with connect(resolve_address(arguments.address)) as client:
         plan = find_plan(client, arguments.plan)
         diff = _diff(client.execution(plan.plan_id), plan.changeset_ids, arguments)
@@ -59,12 +68,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _diff(context: PlanExecutionContext, changeset_ids: tuple[str, ...], arguments: argparse.Namespace) -> str:
+    """Return the diff that the arguments select. Raise `NotFound` if the changeset is not one of the plan's."""
     if arguments.changeset is None:
         return context.plan_diff(paths=arguments.path, tools=arguments.tool)
     if arguments.changeset not in changeset_ids:
         raise NotFound(f"the plan has no changeset {arguments.changeset!r}: `stepwell plan show` has their ids")
     matches_path = glob_matcher(arguments.path)
 
+    # A move is shown if its source or its target matches. Net changes are filtered by the library instead, in
+    # `plan_diff`.
     def is_shown(entry: EntryRow) -> bool:
         named = matches_path(entry.path) or (entry.source_path is not None and matches_path(entry.source_path))
         return named and (not arguments.tool or entry.tool in arguments.tool)
@@ -80,7 +92,7 @@ def _diff(context: PlanExecutionContext, changeset_ids: tuple[str, ...], argumen
 
 
 def _print_diff(diff: str) -> None:
-    """As it is where `git apply` may read it; on a terminal coloured, and nothing in it moves the cursor."""
+    """Print the diff: unchanged where another program reads it, coloured and escaped on a terminal."""
     if not sys.stdout.isatty():
         sys.stdout.write(diff)
         return
@@ -91,10 +103,13 @@ def _print_diff(diff: str) -> None:
 
 
 def _print_stat(files: list[FileStat]) -> None:
+    """Print a line for each file, with a bar in proportion to its changed lines, and a sum, as `git diff
+    --stat` does.
+    """
     console = result_console()
     most = max(each.added + each.removed for each in files)
     width = max(len(escape_line(each.path)) for each in files)
-    scale = min(1.0, _BAR / most) if most else 1.0
+    scale = min(1.0, limits.DIFFSTAT_SIGNS_MAX / most) if most else 1.0
     for each in files:
         line = Text(f" {escape_line(each.path):<{width}} | ")
         if each.is_binary:
@@ -109,7 +124,7 @@ def _print_stat(files: list[FileStat]) -> None:
 
 
 def _signs(lines: int, scale: float) -> int:
-    """At least one, for a change that is one."""
+    """Return the length of a bar. A change that is not zero has at least one sign."""
     return max(1, round(lines * scale)) if lines else 0
 
 

@@ -1,4 +1,9 @@
-"""How much a unified diff changes, file by file."""
+"""Statistics of a unified diff: the added and removed lines of each file.
+
+The input is the diff that stepwell itself wrote, so the parser handles only this one format. It counts the lines of
+each hunk by the numbers in the hunk's header, because a line of a file may look like any header. `git apply --numstat`
+would do the same, but would need git on the machine and one more process for a count.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,7 @@ _BINARY: Final = "Binary files "
 
 
 class FileStat(Struct, frozen=True):
-    """What is different in one file. Of what is not text, lines cannot be counted."""
+    """The changed lines of one file. A file that is not text has `is_binary` set and counts no lines."""
 
     path: str
     added: int
@@ -25,14 +30,14 @@ class FileStat(Struct, frozen=True):
 
 
 def file_stats(diff: str) -> list[FileStat]:
-    """One for each file of a diff, in its order."""
+    """Return the statistics of each file of a diff, in the order of the diff."""
     return [_file_stat(lines) for lines in _split_files(diff.split("\n"))]
 
 
 def _split_files(lines: Iterable[str]) -> Iterator[list[tuple[str, bool]]]:
-    """The lines of each file, each with whether it is content: in a hunk, anything may look like a header."""
+    """Yield the lines of each file, each with a flag that says whether it is content of a hunk."""
     part: list[tuple[str, bool]] = []
-    old = new = 0  # lines of the hunk that are still to come
+    old = new = 0  # the lines of the present hunk that are still to come, of either side
     for line in lines:
         is_content = (old > 0 or new > 0) and not line.startswith("\\")
         if is_content:
@@ -50,6 +55,7 @@ def _split_files(lines: Iterable[str]) -> Iterator[list[tuple[str, bool]]]:
 
 
 def _file_stat(lines: list[tuple[str, bool]]) -> FileStat:
+    """Return the statistics of the lines of one file."""
     content = [line[:1] for line, is_content in lines if is_content]
     headers = [line for line, is_content in lines if not is_content]
     return FileStat(
@@ -58,7 +64,11 @@ def _file_stat(lines: list[tuple[str, bool]]) -> FileStat:
 
 
 def _new_path(headers: list[str]) -> str:
-    """Where the file is after the diff. Without a move both halves of its first line name the same."""
+    """Return the path of the file after the change.
+
+    Without a rename the first header line names the path twice, as `a/PATH b/PATH`. Both halves have the same length,
+    so the second one can be cut out even if the path contains spaces.
+    """
     for line in headers:
         if line.startswith(_RENAMED):
             return _unquote(line.removeprefix(_RENAMED))
@@ -67,4 +77,5 @@ def _new_path(headers: list[str]) -> str:
 
 
 def _unquote(name: str) -> str:
+    """Return a name without git's quotes. The diff quotes names as JSON does."""
     return str(json.loads(name)) if name.startswith('"') else name

@@ -1,4 +1,4 @@
-"""How plans are spoken of: when, how many, how far."""
+"""Texts about plans that several subcommands print: positions, times and counts."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ _STYLES: Final[dict[PlanState, str]] = {
     PlanState.APPLIED: "bold green",
     PlanState.CONSTRAINED: "bold red",
 }
+"""The colour of each state: green if all is well, red if a person has to look."""
 
 
 def position_text(phase: Phase, state: PlanState, *, rolled_back: bool = False) -> Text:
-    """Where a plan stands, in a colour that says whether to look."""
+    """Return the phase and the state of a plan, coloured."""
     text = Text(f"{phase}/{state}", _STYLES[state])
     return text.append(", rolled back", "magenta") if rolled_back else text
 
 
 def local_time(at_ms: int) -> str:
-    """A time, as it is here."""
+    """Return a time in the user's time zone."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def count_text(number: int, noun: str) -> str:
-    """Such as "1 path" and "2 paths"."""
+    """Return a number with its noun, such as "1 path" or "2 paths"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,9 @@
-"""`stepwell plan list`: which plans there are, and where they stand."""
+"""`stepwell plan list`: list plans with their positions, oldest first.
+
+By default it lists the plans that are not over, because those are the ones an operator can act on. `--all` lists all;
+`--state` and `--parent` list matching plans whether they are over or not. If there are none, a line on stderr says so
+and the exit code is 0.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +28,9 @@ from stepwell.domain.replies import PlanSummary
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the filters. The choices are the values of the domain's enumerations, so a new state appears here by
+    itself.
+    """
     parser.add_argument("--phase", choices=[each.value for each in Phase], help="only those that are in it")
     parser.add_argument("--state", choices=[each.value for each in PlanState], help="only those that are in it")
     parser.add_argument("--parent", metavar="PLAN", help="only its children")
@@ -32,6 +40,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    """Print the plans as a table, or with `--json` as a list of objects."""
     with connect(resolve_address(arguments.address)) as client:
         found = [*_found(client, arguments)]
     if arguments.json:
@@ -47,9 +56,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _found(client: Client, arguments: argparse.Namespace) -> Iterator[PlanSummary]:
+    """Iterate over the matching plans, a page at a time.
+
+    The manager filters by phase, state and parent. Whether a plan is over is a pair of phase and state, so this filter
+    is applied here.
+    """
     phase = Phase(arguments.phase) if arguments.phase else None
     state = PlanState(arguments.state) if arguments.state else None
     parent = find_plan(client, arguments.parent).plan_id if arguments.parent else None
+    # A user who asks for a state or for a parent's children wants all matching plans.
     shows_all = arguments.all or state is not None or parent is not None
     cursor: str | None = None
     while True:
@@ -63,6 +78,7 @@ def _found(client: Client, arguments: argparse.Namespace) -> Iterator[PlanSummar
 
 
 def _table(found: list[PlanSummary]) -> Table:
+    """Return the table of plans. Ids are never folded, because they are copied into the next command."""
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("plan", style="bold", no_wrap=True)
     table.add_column("action", overflow="fold")

@@ -1,4 +1,8 @@
-"""`stepwell plan new`: a plan of an action."""
+"""`stepwell plan new ACTION --project NAME`: create a plan from an action and print its id.
+
+Stdout has the id alone, so that a script can write `PLAN=$(stepwell plan new …)`. Values of `--argument` are converted
+to the types that the action declares. An unknown argument or a value out of bounds is exit code 2.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +38,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    """Create the plan. The action is read first, because its declaration says how to convert the arguments."""
     with connect(resolve_address(arguments.address)) as client:
         action = client.plans.get_action(arguments.action)
         plan = client.plans.use_action(
+            # The canonical name, which may differ from the user's spelling.
             action.name,
             projects=arguments.project,
             arguments={name: _value(action, name, text) for name, text in arguments.argument},
@@ -50,7 +56,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _value(action: Action, name: str, text: str) -> ArgumentValue:
-    """The value of the type that the action declares. Whether there is such an argument is the manager's to say."""
+    """Return the text as a value of the argument's declared type. Raise `InvalidArgument` if it cannot be converted.
+
+    An argument that the action does not declare stays a string; the manager refuses it, and its message names those
+    that exist.
+    """
     types = {each.name: each.type for each in action.arguments}
     try:
         match types.get(name, ArgumentType.STRING):

@@ -1,13 +1,17 @@
-"""`stepwell plan record`: a command runs, and what it changes in a tree becomes the plan's.
+"""`stepwell plan record PLAN -- COMMAND`: run a command, and record the changes that it makes in a tree.
 
-A lease belongs to a process, and ends with it. So one `record` is one execution: it takes the lease, runs the command,
-records, and completes. There is nothing to be left open for the next command of a shell, and nothing to be forgotten.
-Several commands are one to a shell: `record PLAN -- sh -c 'one && two'`, or `record PLAN --keep -- bash` and whatever
-is done in there; `--keep`, because a shell ends as its last command did. Whoever holds a lease in a process that stays,
-an agent say, passes its token, and completes by itself.
+A lease belongs to a session, and a session ends with its process. One `record` is therefore one whole execution: it
+takes the lease, runs the command, records the changes and completes the execute phase. Nothing is left open for the
+next command of a shell. Several commands are one command for a shell: `record PLAN -- sh -c 'one && two'`, or `record
+PLAN --keep -- bash` for interactive work; `--keep`, because a shell exits with the code of its last command. A program
+that holds the lease in a process of its own, such as an agent, passes the token with `--lease` and completes the phase
+itself.
 
-However it ends without having recorded (the command fails, Ctrl-C, `kill -9`), the lease is given back with the
-session, and the plan is queued for the next `record`, as another attempt.
+If it ends without having recorded (the command fails, Ctrl-C, `kill -9`), the lease is lost with the session and the
+plan is queued for the next `record`, as another attempt.
+
+The exit code is the command's, so that `record` can stand in front of a command in a script. 125 to 127 mean that
+`record` itself failed. Stdout belongs to the command, so all messages go to stderr.
 """
 
 from __future__ import annotations
@@ -36,11 +40,12 @@ from stepwell.domain.plans.model import Phase, Plan, PlanState
 from stepwell.errors import InvalidArgument, PlanNotReady, StepwellError
 
 _RENEW_SECONDS: Final = limits.LEASE_MS / 1000 / 5
+"""The lease is renewed five times before it would expire, so that some renewals may fail."""
 _NOT_IN_TOOL_NAME: Final = re.compile(r"[^A-Za-z0-9._:-]+")
 
 
 class _CommandFailed(Exception):
-    """The command did, so that nothing is recorded."""
+    """The command failed, so nothing is recorded. It leaves the capture by an exception, which discards the changes."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -62,6 +67,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    """Record, and turn errors into the exit codes 125 to 127.
+
+    The command is looked up before the lease is taken, so that a spelling mistake does not cost the plan an attempt.
+    """
     if shutil.which(arguments.command[0]) is None:
         print_error(f"there is no command {arguments.command[0]!r}: nothing was run")
         return COMMAND_MISSING
@@ -76,6 +85,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _record(arguments: argparse.Namespace) -> int:
+    """Take the lease, run the command while its changes are captured, and complete the execution."""
     root = tree_root(arguments)
     if not root.is_dir():
         raise InvalidArgument(f"{str(root)!r} is no directory: give the tree that the command changes as --root")
@@ -95,6 +105,7 @@ def _record(arguments: argparse.Namespace) -> int:
 
 
 def _run_command(arguments: argparse.Namespace, renew: Callable[[], None]) -> int:
+    """Run the command and return its exit code. Raise `_CommandFailed` if it is not 0 and `--keep` is not given."""
     code = run_command.run(arguments.command, renew, _RENEW_SECONDS, stdout_to_stderr=arguments.json)
     if code and not arguments.keep:
         raise _CommandFailed(code)
@@ -102,7 +113,10 @@ def _run_command(arguments: argparse.Namespace, renew: Callable[[], None]) -> in
 
 
 def _start_execution(client: Client, plan: Plan, lease: int | None) -> Plan:
-    """The plan, executing: under a lease of ours, or the one that was given."""
+    """Return the plan, executing: under a new lease of this session, or under the lease that was given.
+
+    A plan without a strategy goes straight to execute. Any other position is refused, with advice.
+    """
     plans = client.plans
     match plan.position:
         case (Phase.EXECUTE, PlanState.PROCESSING) if lease is not None:
@@ -120,11 +134,12 @@ def _start_execution(client: Client, plan: Plan, lease: int | None) -> Plan:
 
 
 def _advice(plan: Plan, lease: int | None) -> str:
+    """Return the advice for a plan at a position at which nothing can be recorded."""
     if plan.lease is not None:
         until = local_time(plan.lease.expires_at_ms)
-        return f"somebody else works on it, until {until} at least; wait, or give --lease if it is yours"
+        return f"another session works on it, until {until} at least; wait, or give --lease if it is yours"
     if lease is not None:
-        return "nobody works on it, so that the lease is over; leave out --lease"
+        return "no session works on it, so the lease is over; leave out --lease"
     match plan.state:
         case PlanState.ERRORED:
             return "`stepwell plan retry` queues it again"
@@ -135,7 +150,11 @@ def _advice(plan: Plan, lease: int | None) -> str:
 
 
 def _lease_renewer(client: Client, plan: Plan, lease: int | None) -> Callable[[], None]:
-    """What keeps the lease for as long as the command runs. That it is lost is said at once; recording is refused."""
+    """Return a function that renews the lease once. It is called again and again while the command runs.
+
+    A lost lease is reported once, at once, because the work of the command will not be recorded. The command is not
+    stopped: it may be an editor with unsaved text.
+    """
     is_lost = False
 
     def renew() -> None:
@@ -152,12 +171,13 @@ def _lease_renewer(client: Client, plan: Plan, lease: int | None) -> Callable[[]
 
 
 def _tool(program: str) -> str:
-    """A name for it that changes can have."""
+    """Return a name for the program that is valid as the tool of a change."""
     name = _NOT_IN_TOOL_NAME.sub("-", Path(program).name).lstrip("._:-")
     return name[:64] or "command"
 
 
 def _report_failed(plan: Plan, root: Path, arguments: argparse.Namespace, code: int) -> None:
+    """Report that the command failed and that nothing was recorded."""
     then = "; the plan is queued for another attempt" if arguments.lease is None else ""
     print_error(
         f"{shlex.join(arguments.command)} ended with {code}: what it changed in {escape_line(str(root))} stays there, "
@@ -168,7 +188,7 @@ def _report_failed(plan: Plan, root: Path, arguments: argparse.Namespace, code: 
 
 
 def _report_recorded(plan: Plan, root: Path, captured: Captured, arguments: argparse.Namespace, code: int) -> None:
-    """On stderr: stdout is the command's."""
+    """Report what was recorded, on stderr."""
     if arguments.json:
         print_json(_json_object(plan.plan_id, code, captured))
         return
@@ -179,6 +199,7 @@ def _report_recorded(plan: Plan, root: Path, captured: Captured, arguments: argp
 
 
 def _json_object(plan_id: str, code: int, captured: Captured | None) -> dict[str, object]:
+    """Return the object for `--json`."""
     return {
         "plan_id": plan_id,
         "exit_code": code,

@@ -1,4 +1,9 @@
-"""`stepwell plan show`: all that an operator asks about one plan."""
+"""`stepwell plan show PLAN`: everything that is known of one plan.
+
+It prints the plan's fields, times and lease, and then, where they exist, its children, changesets, conflicts,
+validations with the end of their output, and errors. An operator sees there why a plan does not go on. With `--json` it
+prints one object with all fields of the plan, its changesets and its children.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stepwell import limits
 from stepwell.cli.common.addresses import resolve_address
 from stepwell.cli.common.json_values import to_json_value
 from stepwell.cli.common.output import escape_line, escape_terminal, print_json, result_console
@@ -27,12 +33,11 @@ from stepwell.domain.changesets.model import Changeset, ChangesetState, Content
 from stepwell.domain.plans.model import Lease, Phase, Plan
 from stepwell.domain.plans.validations import ValidationResult
 
-_OUTPUT_LINES: Final = 10  # of the end of what a validation wrote
-_DIGEST_CHARS: Final = 12
+_DIGEST_CHARS: Final = 12  # as many as tell contents apart at a glance; git shows fewer
 
 
 class _PlanDetails(Struct, frozen=True):
-    """What is known of a plan."""
+    """A plan, its changesets and the tree of its children: the object that `--json` prints."""
 
     plan: Plan
     changesets: tuple[Changeset, ...]
@@ -40,6 +45,9 @@ class _PlanDetails(Struct, frozen=True):
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    """Read the plan, its changesets and its children, and print them. The three are read one after another, not at
+    once.
+    """
     with connect(resolve_address(arguments.address)) as client:
         plan = find_plan(client, arguments.plan)
         changesets = tuple(client.execution(plan.plan_id).changesets())
@@ -52,6 +60,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _print(console: Console, details: _PlanDetails) -> None:
+    """Print each part that the plan has."""
     plan = details.plan
     console.print(_fields_table(plan))
     if details.children:
@@ -68,6 +77,7 @@ def _print(console: Console, details: _PlanDetails) -> None:
 
 
 def _fields_table(plan: Plan) -> Table:
+    """Return the table of the plan's own fields."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -77,6 +87,7 @@ def _fields_table(plan: Plan) -> Table:
 
 
 def _field_rows(plan: Plan) -> Iterator[tuple[str, Text]]:
+    """Yield the name and the text of each field that has something to say, escaped where a client wrote the text."""
     yield "plan", Text(plan.plan_id)
     yield "action", Text(plan.action_name)
     yield "description", Text(escape_terminal(plan.description))
@@ -99,6 +110,7 @@ def _field_rows(plan: Plan) -> Iterator[tuple[str, Text]]:
             yield str(phase), Text(times)
     if plan.reversion_count:
         yield "reverted", Text(count_text(plan.reversion_count, "time"))
+    # The source tells an invariant of the action from one that this plan, or its parent, added.
     for invariant in plan.invariants:
         yield "invariant", Text(f"{escape_terminal(invariant.text)} ({invariant.source})")
     if plan.decision_ids:
@@ -107,12 +119,14 @@ def _field_rows(plan: Plan) -> Iterator[tuple[str, Text]]:
 
 
 def _lease(lease: Lease) -> str:
+    """Return the lease in words. The manager runs on the same machine, so its clock and ours agree on the time left."""
     left_s = lease.expires_at_ms / 1000 - time.time()
     left = f"{left_s:.0f} s from now" if left_s > 0 else "over"
     return f"session {lease.session_id}, until {local_time(lease.expires_at_ms)} ({left}), token {lease.token}"
 
 
 def _times(plan: Plan, phase: Phase) -> str:
+    """Return the times of a phase in words; empty if the plan has not reached the phase."""
     times = plan.times.get(phase)
     if times is None:
         return ""
@@ -121,7 +135,7 @@ def _times(plan: Plan, phase: Phase) -> str:
 
 
 def _outcome_rows(plan: Plan) -> Iterator[tuple[str, Text]]:
-    """How it was applied, why not, and how that was undone."""
+    """Yield a row for each way in which the plan ended: constrained, applied, rolled back."""
     if (constrained := plan.constrained) is not None:
         yield (
             "constrained",
@@ -142,8 +156,11 @@ def _outcome_rows(plan: Plan) -> Iterator[tuple[str, Text]]:
 
 
 def _changesets(plan: Plan, changesets: tuple[Changeset, ...]) -> Table:
-    """Those that do not count, of an earlier attempt or aborted, are there to be read."""
+    """Return the table of changesets. Those of earlier attempts and aborted ones do not count, and are listed to be
+    read.
+    """
     table = _table("changesets", "changeset", "state", "attempt", "changes", "started", "counts")
+    # While the plan executes no attempt has completed yet, and the changesets of the present one are going to count.
     attempt = plan.attempt if plan.executed_attempt is None else plan.executed_attempt
     for each in changesets:
         counts = (each.state, each.attempt) == (ChangesetState.CLOSED, attempt)
@@ -159,6 +176,7 @@ def _changesets(plan: Plan, changesets: tuple[Changeset, ...]) -> Table:
 
 
 def _conflicts(plan: Plan) -> Table:
+    """Return the table of merge conflicts, with the beginning of each content's digest."""
     table = _table("conflicts of the children", "path", "child", "state", "base", "ours", "theirs")
     for each in plan.conflicts:
         state = Text("open", "red") if each.is_open else Text(f"resolved: {each.resolution}", "green")
@@ -168,16 +186,23 @@ def _conflicts(plan: Plan) -> Table:
 
 
 def _side(content: Content | None) -> str:
+    """Return one side of a conflict: the beginning of its digest, or "nothing" if there is no file."""
     return "nothing" if content is None else content.digest.hex()[:_DIGEST_CHARS]
 
 
 def _results(plan: Plan) -> tuple[ValidationResult, ...]:
+    """Return the results of the last apply that ended; empty before the first.
+
+    An applied plan can also have a constrained attempt before. Its results are history then.
+    """
     ending = plan.applied or plan.constrained
     return ending.validations if ending else ()
 
 
 def _validations(plan: Plan) -> Table:
+    """Return the table of validations with their results."""
     table = _table("validations", "validation", "command", "required", "result")
+    # There is no result before the first apply, and none if an apply was interrupted.
     results_ = {each.name: each for each in _results(plan)}
     for each in plan.validations:
         result = results_.get(each.name)
@@ -190,13 +215,15 @@ def _validations(plan: Plan) -> Table:
 
 
 def _print_outputs(console: Console, plan: Plan) -> None:
+    """Print the end of the output of each validation that was run."""
     for result in _results(plan):
-        if lines := output_tail(result, _OUTPUT_LINES):
+        if lines := output_tail(result, limits.OUTPUT_LINES_SHOWN):
             console.print(Text(f"end of the output of {result.name}", "bold"))
             console.print(Text("".join(f"  {line}\n" for line in lines)))
 
 
 def _errors(plan: Plan) -> Table:
+    """Return the table of the plan's errors, oldest first."""
     table = _table("errors", "when", "phase", "attempt", "what")
     for each in plan.errors:
         table.add_row(local_time(each.at_ms), each.phase, str(each.attempt), Text(escape_terminal(each.message)))
@@ -204,6 +231,7 @@ def _errors(plan: Plan) -> Table:
 
 
 def _table(title: str, *headings: str) -> Table:
+    """Return an empty table with a title and headings."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for heading in headings:
         table.add_column(heading, overflow="fold", no_wrap=heading == "changeset")  # an id is copied

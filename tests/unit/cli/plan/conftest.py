@@ -7,7 +7,7 @@ import pytest
 import stepwell as sw
 from stepwell.cli.main import main
 from stepwell.testing import LocalRuntime
-from tests.support.cli.plans import ACTION, Shell, Told
+from tests.support.cli.plans import ACTION, CommandOutput, Shell
 
 
 @pytest.fixture
@@ -36,11 +36,11 @@ def shell(runtime: LocalRuntime, client: sw.Client, capfd: pytest.CaptureFixture
     """`stepwell` with the manager of this test."""
     assert client.epoch
 
-    def call(*arguments: str) -> Told:
+    def call(*arguments: str) -> CommandOutput:
         capfd.readouterr()
         command, verb, *rest = arguments
         code = main([command, verb, "--address", runtime.address, *rest])
         told = capfd.readouterr()
-        return Told(code, told.out, told.err)
+        return CommandOutput(code, told.out, told.err)
 
     return call

@@ -133,7 +133,7 @@ def test_who_cannot_be_recorded_into(shell: Shell, client: sw.Client) -> None:
     client.plans.cancel_plan(over)
     client.plans.complete_execute(done)
     for plan_id, advice in (
-        (busy, "somebody else works on it, until "),
+        (busy, "another session works on it, until "),
         (errored, "`stepwell plan retry`"),
         (over, "`stepwell plan new`"),
         (done, "`stepwell plan revert`"),
