@@ -202,7 +202,7 @@ def test_manager_without_linux_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_manager_whose_starter_is_gone_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even its private directory stays."""
     # The manager would run in this process, whose collector, memory and limits are those of the tests that follow.
-    for settled in ("_quieten_collector", "_give_back_memory", "_raise_descriptor_limit"):
+    for settled in ("_tune_garbage_collector", "_tune_allocator", "_raise_descriptor_limit"):
         monkeypatch.setattr(process_module, settled, lambda: None)
     directory = private_directory()
     settings = Settings(

@@ -107,7 +107,7 @@ def _row(console: Console, heading: str, lines: list[str], style: str = "") -> N
 
 def _lines(findings: CheckFindings) -> list[str]:
     """Return the first problems of a check, and how many more there are."""
-    lines = findings.listed[: limits.PROBLEMS_SHOWN]
+    lines = findings.listed[: limits.DOCTOR_PROBLEMS_SHOWN]
     if findings.count > len(lines):
         lines.append(f"and {findings.count - len(lines):,} more")
     return lines

@@ -431,7 +431,7 @@ def test_defect_while_the_state_changes_ends_the_manager(stage: Stage, monkeypat
         raise KeyError("defect")
 
     with joined(stage, "unlucky") as unlucky:
-        monkeypatch.setattr(State, "forwards", broken)
+        monkeypatch.setattr(State, "make", broken)
         unlucky.send(Request(1, (StoreFragment("p", "f", b"x", 1),)))
         with pytest.raises(StateBroken, match="defect"):
             stage.turn(10)

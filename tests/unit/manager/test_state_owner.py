@@ -115,7 +115,7 @@ def test_defect_in_a_transaction_ends_the_owner_too(owner: StateOwner, monkeypat
     def broken(*_: object) -> None:
         raise KeyError("defect")
 
-    monkeypatch.setattr(State, "forwards", broken)
+    monkeypatch.setattr(State, "make", broken)
     with pytest.raises(StateBroken, match="defect"):
         owner.execute_all([StoreFragment("p", "a", b"x", 1)], ORIGIN)
 
