@@ -14,10 +14,10 @@ from stepwell.aio.threads import Threads
 from stepwell.client.session.calls import Call
 from stepwell.client.session.session import (
     moved_too_often,
-    request_of,
+    request_for,
     results_of,
     status_of,
-    transaction_of,
+    transaction_for,
     transaction_results,
 )
 from stepwell.domain.tiers.model import Fragment
@@ -57,12 +57,12 @@ class AsyncCaller:
 
     async def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send many commands in one frame: for each its result or its error, and its revision."""
-        results = results_of(await self.channel.exchange(*request_of(calls)), len(calls))
+        results = results_of(await self.channel.exchange(*request_for(calls)), len(calls))
         return [await self._finish_or_retry(call, result) for call, result in zip(calls, results, strict=True)]
 
     async def perform_together(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send many commands as one transaction: all results at one revision, or its refusal raised."""
-        results = transaction_results(await self.channel.exchange(*transaction_of(calls)))
+        results = transaction_results(await self.channel.exchange(*transaction_for(calls)))
         return [await self._finish_or_retry(call, result) for call, result in zip(calls, results, strict=True)]
 
     async def status(self) -> Status:
@@ -71,7 +71,7 @@ class AsyncCaller:
 
     async def _perform(self, call: Call[R]) -> R:
         for _ in range(limits.ASK_AGAIN_MAX):
-            (result,) = results_of(await self.channel.exchange(*request_of((call,))), 1)
+            (result,) = results_of(await self.channel.exchange(*request_for((call,))), 1)
             if isinstance(result, Refusal):
                 raise result.error()
             with suppress(BodyGone):  # it was moved, and its old place arguments up, between the answer and now
