@@ -262,7 +262,7 @@ class TaskFutures:
             case Rejected():
                 raise message.refusal.error()
             case _:
-                raise ProtocolError(f"the manager told a follower {type(message).__name__}")
+                raise ProtocolError(f"the manager sent {type(message).__name__} to a task listener")
 
     def _acknowledge(self, push: PushConnection) -> None:
         """Tell the manager which outcomes have arrived, so that it can drop them.
