@@ -42,9 +42,12 @@ def empty_package(tmp_path: Path) -> Path:
     """A package that has every layer, with nothing in it."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     package = tmp_path / "stepwell"
-    for layer in re.findall(r"\w+", " ".join(contracts[0]["layers"])):
-        (package / layer).mkdir(parents=True)
-        (package / layer / "__init__.py").touch()
+    for contract in contracts:
+        for container in contract.get("containers", ()):
+            above = tmp_path.joinpath(*container.split("."))
+            for layer in re.findall(r"\w+", " ".join(contract["layers"])):
+                (above / layer).mkdir(parents=True, exist_ok=True)
+                (above / layer / "__init__.py").touch()
     (package / "__init__.py").touch()
     return package
 

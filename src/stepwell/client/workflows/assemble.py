@@ -84,7 +84,7 @@ class ContextAssembly:
         execution, seen = self._executor.observe(
             full_request, names, budgets=budgets, deadline_s=deadline_s, view=view, on_progress=on_progress
         )
-        # `View` is a `StrategyView`; the cast is for pyright, which does not accept the lazy properties of its fragments.
+        # `View` is a `StrategyView`; the cast is for pyright, which does not accept its lazy properties.
         strategy_view = cast("StrategyView", seen)
         results, failures = tuple(execution.results.values()), _failures(execution)
         inputs = AssemblyInputs(full_request, strategy_view, results, self._count, failures, offers)
