@@ -13,7 +13,7 @@ import pytest
 import stepwell as sw
 from stepwell.testing import LocalRuntime
 from stepwell.trees import syscalls
-from tests.support.client.applicable_plans import AFTER, BEFORE, executing, planted
+from tests.support.client.applicable_plans import AFTER, BEFORE, executed_plan, executing
 from tests.support.seeds import seeded
 from tests.support.soak import IS_LONG
 from tests.support.trees import (
@@ -70,7 +70,7 @@ def test_ten_processes_apply_one_plan(prepared: Prepared) -> None:
     client, root = prepared
     build(root, BEFORE)
     validations = [sw.Validation("logs", ("sh", "-c", "echo >> ../runs"))]
-    context = planted(client, root.parent, validations=validations)
+    context = executed_plan(client, root.parent, validations=validations)
     since = client.status().revision
     ready, go = os.pipe()
 
@@ -97,7 +97,7 @@ def test_ten_processes_apply_one_plan(prepared: Prepared) -> None:
 def check_death(client: sw.Client, root: Path, before: Tree, after: Tree, at: int, *, is_cancelled: bool) -> bool:
     """Killed at a step, and then gone on with by another process; whether it had been applied before the kill."""
     build(root, before)
-    context = planted(client, root.parent, before, after)
+    context = executed_plan(client, root.parent, before, after)
     since = client.status().revision
     assert killed_at(at, lambda: context.apply(root))
     if is_cancelled:
@@ -122,7 +122,7 @@ def test_death_at_every_step(prepared: Prepared, is_cancelled: bool) -> None:  #
     """The next call makes it entirely after, applied once; or, for a plan that was cancelled, entirely before."""
     client, root = prepared
     build(root, BEFORE)
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
     steps = recorded_steps(lambda: context.apply(root))
     told_at = next(number for number, (step, what) in enumerate(steps) if step == "rename" and what.endswith(".spent"))
     numbers = {*range(0, len(steps), STRIDE), *range(told_at - 3, told_at + 3)}
@@ -140,7 +140,7 @@ def test_death_in_random_trees(prepared: Prepared, seed: int) -> None:
         {path: node for path, node in tree.items() if path.isprintable()} for tree in random_pair(generator)
     )
     build(root, before)
-    context = planted(client, root.parent, before, after)
+    context = executed_plan(client, root.parent, before, after)
     total = len(recorded_steps(lambda: context.apply(root)))
     for at in sorted(generator.sample(range(total), 3)):
         check_death(client, root, before, after, at, is_cancelled=generator.random() < 0.5)
@@ -151,13 +151,13 @@ def test_death_while_rolling_back(prepared: Prepared, back: bool) -> None:  # no
     """Killed anywhere, and gone on with by the next call, or by that of another plan: the tree and the plan agree."""
     client, root = prepared
     build(root, BEFORE)
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
     context.apply(root)
     steps = recorded_steps(lambda: context.rollback(root))
     told_at = next(number for number, (step, what) in enumerate(steps) if step == "rename" and what.endswith(".spent"))
     for at in sorted({*range(0, len(steps), 3 * STRIDE), *range(told_at - 2, told_at + 2)}):
         build(root, BEFORE)
-        context = planted(client, root.parent)
+        context = executed_plan(client, root.parent)
         context.apply(root)
         assert killed_at(at, lambda: context.rollback(root))  # noqa: B023 it is called now
         if back:
@@ -179,7 +179,7 @@ def test_stopped_for_longer_than_its_lease(prepared: Prepared, step: str, what: 
     """
     client, root = prepared
     build(root, BEFORE)
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
 
     def stop(done: str, to: str) -> None:
         if done == step and to.endswith(what):

@@ -6,7 +6,18 @@
             for name in names:
                 tasks.create_task(client.tiers.get(name))
 
-It is imported when it is first asked for: whoever has no event loop does not pay for one.
+Structure: an asynchronous client contains a blocking one (`blocking_client`) and shares its session: the leases, the
+request numbers and the mapped memory. Plain calls are sent by `channel.Channel` over `connection.AsyncConnection`, in
+the loop. Workflows that wait or compute for long (`assemble`, `apply`, `ingest`, …) run the blocking client's methods
+in a few threads (`threads.run_in_thread`).
+
+Entry points: `connect`, and the classes below. Imports: `client`, `transport` and what is below them; no other package
+imports this one. It is imported when it is first asked for, so that programs without an event loop do not load asyncio.
+
+Invariants:
+- A client belongs to the loop in which it was made; another loop or process gets `NotOwner`.
+- Nothing blocks the loop: disk reads, tokenizing of large bodies and workflows run in threads.
+- A cancelled task gets no answer, and never the answer of another task. Its request may have taken effect.
 """
 
 from stepwell.aio.batch import Batch, Transaction

@@ -1,4 +1,7 @@
-"""Many commands in one frame, sent when an `async with` block ends."""
+"""Batches and transactions for an event loop: many commands in one frame, sent when an `async with` block ends.
+
+The rules are those of `stepwell.client.api.batch`; only sending differs.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from stepwell.client.session.session import Session
 
 
 class BufferedCalls(CommandBuffer):
-    """An `async with` block. What is called inside it is not awaited: it is sent, and awaited, at the end."""
+    """An `async with` block. Calls inside it are not awaited: they are sent, and their answers awaited, at its end."""
 
     def __init__(self, session: Session, caller: AsyncCaller) -> None:
         super().__init__(session)
@@ -29,11 +32,15 @@ class BufferedCalls(CommandBuffer):
                 outcomes.extend(await self._send())
 
     async def _send(self) -> Sequence[tuple[object, int]]:
+        """Send all calls, and return the outcome and the revision of each."""
         raise NotImplementedError
 
 
 class Batch(BufferedCalls):
-    """Many commands, one frame, one outcome each; not atomic. `pending.result()` gives each, or raises its refusal."""
+    """Many commands in one frame with an outcome each; not atomic.
+
+    `pending.result()` returns it or raises its refusal.
+    """
 
     async def _send(self) -> Sequence[tuple[object, int]]:
         return await self._caller.perform_each(self._calls)

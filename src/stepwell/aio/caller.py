@@ -1,4 +1,8 @@
-"""How the calls of services are performed for those who await them."""
+"""`AsyncCaller`: performs the calls of asynchronous services, as `Session` does for blocking ones.
+
+A call has three steps: build, exchange, finish. The exchange never blocks the loop. Building counts tokens, and
+finishing may read a body from the manager's database; both run in a thread if they take long.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,10 @@ from stepwell.aio.threads import Threads
 from stepwell.client.session.calls import Call
 from stepwell.client.session.session import (
     moved_too_often,
-    request_of,
+    request_for,
     results_of,
     status_of,
-    transaction_of,
+    transaction_for,
     transaction_results,
 )
 from stepwell.domain.tiers.model import Fragment
@@ -29,26 +33,30 @@ R = TypeVar("R")
 
 
 class AsyncCaller:
-    """Builds calls, sends them and finishes them: in the loop, but for what takes long, which is done in a thread."""
+    """Builds, sends and finishes calls for the tasks of one event loop. It belongs to one client."""
 
     def __init__(self, channel: Channel, threads: Threads) -> None:
         self.channel = channel
         self.threads = threads
-        self._vocabulary_loaded = asyncio.Event()  # the first time, a vocabulary is loaded
+        self._vocabulary_loaded = asyncio.Event()
         self._vocabulary_lock = asyncio.Lock()
 
     async def perform(self, build_call: Callable[[], Call[R]], arguments: Sequence[object]) -> R:
-        """Send one command and finish it, or raise its refusal."""
+        """Build and send one command, and return its result or raise its refusal."""
         self.channel.require_owner()
         return await self._perform(await self.build(build_call, arguments))
 
     async def build(self, build_call: Callable[[], R], arguments: Sequence[object]) -> R:
-        """What is built from what was arguments, in a thread if tokens of much text have to be counted for it."""
+        """Return what `build_call` builds from `arguments`; in a thread if it has to count the tokens of much text.
+
+        The first count loads a vocabulary, which takes 0.1 s. One task does that in a thread; tasks that come meanwhile
+        wait for it, so that they do not occupy a thread each.
+        """
         size = _text_bytes(arguments)
         if size > limits.BUILT_BYTES_MAX:
             return await self.threads.run(build_call)
         if size and not self._vocabulary_loaded.is_set():
-            async with self._vocabulary_lock:  # those who come meanwhile wait, and need no thread of their own
+            async with self._vocabulary_lock:
                 if not self._vocabulary_loaded.is_set():
                     built = await self.threads.run(build_call)
                     self._vocabulary_loaded.set()
@@ -56,29 +64,31 @@ class AsyncCaller:
         return build_call()
 
     async def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
-        """Send many commands in one frame: for each its result or its error, and its revision."""
-        results = results_of(await self.channel.exchange(*request_of(calls)), len(calls))
+        """Send several commands in one frame; return for each its result or error, and its revision."""
+        results = results_of(await self.channel.exchange(*request_for(calls)), len(calls))
         return [await self._finish_or_retry(call, result) for call, result in zip(calls, results, strict=True)]
 
     async def perform_together(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
-        """Send many commands as one transaction: all results at one revision, or its refusal raised."""
-        results = transaction_results(await self.channel.exchange(*transaction_of(calls)))
+        """Send several commands as one transaction; return all results, or raise the refusal of the transaction."""
+        results = transaction_results(await self.channel.exchange(*transaction_for(calls)))
         return [await self._finish_or_retry(call, result) for call, result in zip(calls, results, strict=True)]
 
     async def status(self) -> Status:
-        """How the manager is."""
+        """Return the status of the manager."""
         return status_of(await self.channel.ask_status())
 
     async def _perform(self, call: Call[R]) -> R:
+        """Send one call and finish it; send it again if the body of its answer was moved meanwhile."""
         for _ in range(limits.ASK_AGAIN_MAX):
-            (result,) = results_of(await self.channel.exchange(*request_of((call,))), 1)
+            (result,) = results_of(await self.channel.exchange(*request_for((call,))), 1)
             if isinstance(result, Refusal):
                 raise result.error()
-            with suppress(BodyGone):  # it was moved, and its old place arguments up, between the answer and now
+            with suppress(BodyGone):  # the manager has moved the body and freed its old place since the answer
                 return await self._finish(call, result)
         raise moved_too_often()
 
     async def _finish_or_retry(self, call: Call[R], result: Result) -> tuple[R | StepwellError, int]:
+        """Return the result or the error of one command, and its revision; perform it again if its body was moved."""
         if isinstance(result, Refusal):
             return result.error(), result.revision
         with suppress(BodyGone):
@@ -89,11 +99,12 @@ class AsyncCaller:
             return error, result.revision
 
     async def _finish(self, call: Call[R], answer: CommandResult) -> R:
-        """Bodies in shared memory are there; those in the database have to be read from a disk."""
+        """Finish a call: in the loop if its bodies are in shared memory, in a thread if one is in the database."""
         if any(handle.segment == IN_STORE for handle in answer.handles.values()):
             return await self.threads.run(partial(call.finish, answer))
         return call.finish(answer)
 
 
 def _text_bytes(arguments: Sequence[object]) -> int:
+    """Return the number of bytes whose tokens have to be counted."""
     return sum(each.weight for each in arguments if isinstance(each, Fragment) and each.tokens is None)

@@ -1,4 +1,4 @@
-"""Capturing from an event loop: a tree is read twice, in threads, before and after an `async with` block."""
+"""Capturing for an event loop: the tree is read in threads, before and after an `async with` block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from stepwell.client.workflows.capture import Captured
 
 
 class AsyncCapture:
-    """An `async with` block. Whoever is cancelled on the way into it has nothing recorded, and nothing left open."""
+    """An `async with` block around the blocking capture.
+
+    If the task is cancelled while the block is entered, nothing is recorded and nothing stays open.
+    """
 
     def __init__(self, threads: Threads, blocking: AbstractContextManager[Captured]) -> None:
         self._threads = threads
@@ -32,6 +35,6 @@ class AsyncCapture:
         await self._threads.run(lambda: self._blocking.__exit__(kind, error, traceback))
 
     def _exit_after_cancel(self, entering: Future[Captured]) -> None:
-        """It goes on in its thread, and ends there as the block would have."""
+        """Exit the blocking capture, which has gone on in its thread, as an exception in the block would have."""
         if not entering.cancelled() and entering.exception() is None:
             self._blocking.__exit__(asyncio.CancelledError, asyncio.CancelledError(), None)

@@ -1,9 +1,12 @@
-"""The way to the manager for an event loop: the session, the numbers and the rules are those of the blocking channel.
+"""`Channel` for an event loop: delivers messages to the manager and awaits their answers, across broken connections.
 
-Plain requests share one connection, on which many are under way. A request with large bodies has one of its own for as
-long as it takes, because the answer to an offer would come behind the answers to whatever was asked before.
+Session, request numbers and retry rules are those of the blocking channel, which it contains. Only waiting differs.
 
-Whoever is cancelled gives up the number of their request, and leaves alone what is on its way.
+Plain requests of all tasks share one connection, on which many are in flight. A request with large bodies has a
+connection to itself, because the answer to an offer would come behind the answers to all requests in flight.
+
+A task that is cancelled gives up the number of its request. It does not touch the connection: the answer arrives in its
+turn and is dropped.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from stepwell.protocol.messages import AskStatus, Goodbye, ManagerMessage, Offer
 
 
 class _AttemptFailed(Exception):
-    """An attempt on a connection has failed."""
+    """An attempt to send a request failed on a connection."""
 
     def __init__(self, connection: AsyncConnection, error: RuntimeLost | OutcomeUnknown) -> None:
         super().__init__(error.message)
@@ -36,7 +39,11 @@ class _AttemptFailed(Exception):
 
 
 class Channel:
-    """A session with a manager, for one event loop."""
+    """A session with a manager, for the tasks of one event loop.
+
+    It owns its asynchronous connections. The blocking channel, which it shares the session with, is for the threads of
+    the same client. All methods but `is_closed` belong to the loop's thread; `require_owner` checks that.
+    """
 
     def __init__(self, blocking_channel: blocking.Channel, loop: AbstractEventLoop) -> None:
         self.blocking_channel = blocking_channel
@@ -46,31 +53,32 @@ class Channel:
         self._dial_lock = asyncio.Lock()
         self._request_slots = asyncio.Semaphore(limits.REQUESTS_IN_FLIGHT_MAX)
         self._upload_slots = asyncio.Semaphore(limits.UPLOADING_CONNECTIONS_MAX)
-        self._idle: list[AsyncConnection] = []  # of those that upload
-        self._open: set[AsyncConnection] = set()
+        self._idle: list[AsyncConnection] = []  # for uploads
+        self._open: set[AsyncConnection] = set()  # all that have to be closed
         self._closed = asyncio.Event()
         blocking_channel.on_fork(self._in_forked_child)
 
     @property
     def is_closed(self) -> bool:
+        """True once `close` was called."""
         return self._closed.is_set()
 
     def require_owner(self) -> None:
-        """A client is its loop's."""
+        """Raise `NotOwner` in another process or another event loop than the one that made this client."""
         if os.getpid() != self._pid:
             raise NotOwner("this client belongs to another process: connect one here")
         if asyncio.get_running_loop() is not self.loop:
             raise NotOwner("this client belongs to another event loop: connect one in this loop")
 
     async def open(self) -> None:
-        """Make sure that there is a manager that welcomes us."""
+        """Connect to the manager, or raise the reason why that is impossible."""
         try:
             await self._shared_connection(PendingRequest())
         except Unreachable as unreachable:
             raise unreachable.error from unreachable.error.__cause__
 
     async def exchange(self, make: RequestFactory, uploads: Sequence[LargeBody] = ()) -> ManagerMessage:
-        """Send a request, what it refers to before it, and await its answer."""
+        """Send a request, after the bodies that it refers to, and return its answer."""
         self.require_owner()
         pending = PendingRequest(make, uploads)
         try:
@@ -79,14 +87,14 @@ class Channel:
             self.blocking_channel.pending_requests.end(pending)
 
     async def ask_status(self) -> ManagerMessage:
-        """Send a question, and await its answer."""
+        """Ask for the manager's status, and return the answer."""
         self.require_owner()
         return await self._deliver(
             PendingRequest(message=AskStatus(self.blocking_channel.pending_requests.next_number()))
         )
 
     async def dial(self) -> AsyncConnection:
-        """A connection of this session, for whoever needs one alone: theirs to give up."""
+        """Return a new connection of this session that belongs to the caller, who discards it."""
         self.require_owner()
         try:
             return await self._connect()
@@ -94,19 +102,22 @@ class Channel:
             raise unreachable.error from unreachable.error.__cause__
 
     def discard(self, connection: AsyncConnection) -> None:
-        """A connection is not needed any more, or nobody knows what would come next on it."""
+        """Close a connection that is not needed any more or in an unknown state."""
         self._open.discard(connection)
         connection.terminate()
 
     async def is_closed_within(self, seconds: float) -> bool:
-        """Wait; whether the client was closed meanwhile."""
+        """Wait for at most `seconds`, and return True if the client is closed by then."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._closed.wait()
         return self.is_closed
 
     async def close(self) -> bool:
-        """Say goodbye, and end every connection. Whether it could be said: then the session's leases are over."""
+        """Say goodbye and close all connections.
+
+        Return True if the goodbye was sent: then the session's leases are over.
+        """
         self._closed.set()
         has_parted = False
         try:
@@ -118,6 +129,7 @@ class Channel:
         return has_parted
 
     async def _say_goodbye(self, connection: AsyncConnection) -> bool:
+        """Send a goodbye, and return True if it left this process in time."""
         with suppress(RuntimeLost, TimeoutError):
             connection.send(Goodbye())
             async with asyncio.timeout(limits.GOODBYE_SECONDS_MAX):
@@ -126,13 +138,14 @@ class Channel:
         return False
 
     def _in_forked_child(self) -> None:
+        """Detach all connections in a forked child, which must not touch the parent's event loop."""
         for connection in self._open:
             connection.detach_in_forked_child()
 
     # One request.
 
     async def _deliver(self, pending: PendingRequest) -> ManagerMessage:
-        """Send, as often as it takes, and await the answer."""
+        """Send a message, as often as necessary, and return its answer."""
         attempt = self._attempt_with_uploads if pending.uploads else self._attempt
         while True:
             if self.is_closed:
@@ -149,7 +162,11 @@ class Channel:
                 await self.is_closed_within(pause_s)
 
     async def _attempt(self, pending: PendingRequest) -> ManagerMessage:
-        """An attempt, on the connection that all share. Its slot is taken until the answer is there, awaited or not."""
+        """Make one attempt on the shared connection.
+
+        A slot bounds the requests in flight. It is occupied until the answer arrives, even if the task is cancelled
+        before, because the manager is still working on the request.
+        """
         await self._request_slots.acquire()
         try:
             connection = await self._shared_connection(pending)
@@ -160,7 +177,7 @@ class Channel:
         return await self._await_answer(connection, answer)
 
     async def _attempt_with_uploads(self, pending: PendingRequest) -> ManagerMessage:
-        """An attempt, on a connection of its own; one whose attempt ends in any error is not used again."""
+        """Make one attempt on a connection of its own; after any error that connection is closed."""
         async with self._upload_slots:
             connection = self._take_idle() or await self._connect()
             try:
@@ -177,6 +194,10 @@ class Channel:
     async def _send(
         self, connection: AsyncConnection, pending: PendingRequest, on_end: Callable[[], None] | None
     ) -> AnswerFuture:
+        """Send the message of a request, and return the future of its answer.
+
+        `on_end` is called when it is answered or lost.
+        """
         try:
             await connection.wait_for_room()
             self._report_released(connection)
@@ -185,6 +206,7 @@ class Channel:
             raise _AttemptFailed(connection, lost) from lost
 
     async def _await_answer(self, connection: AsyncConnection, answer_future: AnswerFuture) -> ManagerMessage:
+        """Return the answer, or raise `_AttemptFailed` if the connection broke before it."""
         try:
             answer = answer_or_raise(await answer_future)
         except (RuntimeLost, OutcomeUnknown) as error:
@@ -193,16 +215,17 @@ class Channel:
         return answer
 
     async def _upload(self, connection: AsyncConnection, offer: OfferUpload, body: bytes | memoryview) -> None:
+        """Offer a body, and send its bytes if the manager accepts."""
         try:
             if is_granted(await connection.exchange(offer)):
                 await connection.send_body(body)
         except RuntimeLost as lost:
             raise _AttemptFailed(connection, lost) from lost
-        except OutcomeUnknown as error:  # what comes of an offer that no request refers to is nothing
+        except OutcomeUnknown as error:  # an offer without a request has no effect, so the request may be sent again
             raise _AttemptFailed(connection, RuntimeLost(error.message)) from error
 
     def _report_released(self, connection: AsyncConnection) -> None:
-        """Say which memory we let go of."""
+        """Tell the manager which segments this process has unmapped."""
         mappings = self.blocking_channel.mappings
         if mappings.has_released:
             released = mappings.pop_released()
@@ -215,7 +238,7 @@ class Channel:
     # Connections.
 
     async def _shared_connection(self, pending: PendingRequest) -> AsyncConnection:
-        """The connection that all share. If it has to be made, one of those who need it does."""
+        """Return the shared connection. If there is none, one task makes it while the others wait."""
         connection = self._shared
         if connection is None or connection.error is not None:
             async with self._dial_lock:
@@ -228,6 +251,7 @@ class Channel:
         return connection
 
     def _take_idle(self) -> AsyncConnection | None:
+        """Return an idle connection for uploads that is still open, or None."""
         while self._idle:
             connection = self._idle.pop()
             if connection.error is None:
@@ -236,7 +260,7 @@ class Channel:
         return None
 
     async def _connect(self) -> AsyncConnection:
-        """Dial, and be welcomed."""
+        """Dial, say Hello and be welcomed; raise `Unreachable` otherwise."""
         connection = await self._open_socket()
         self._open.add(connection)
         try:
@@ -253,7 +277,10 @@ class Channel:
         return connection
 
     async def _open_socket(self) -> AsyncConnection:
-        """A socket that is connected. Where many wait for that already, we come again a bit later."""
+        """Return a connected socket.
+
+        A non-blocking connect fails while the manager's backlog is full. Then it is tried again for a bounded time.
+        """
         until_s = time.monotonic() + limits.RECONNECT_SECONDS_MAX
         connections = self.blocking_channel.connections
         while not self.is_closed:
@@ -262,12 +289,13 @@ class Channel:
             except RuntimeLost as error:
                 if not isinstance(error.__cause__, BlockingIOError) or time.monotonic() >= until_s:
                     raise Unreachable(error, is_final=False) from error
-            except OSError as error:  # this process has no descriptor left, say
+            except OSError as error:  # for example, this process may open no more descriptors
                 raise Unreachable(error, is_final=True) from error
             await self.is_closed_within(limits.RECONNECT_PAUSE_SECONDS)
         raise client_closed()
 
 
 def _check_generation(connection: AsyncConnection, pending: PendingRequest) -> None:
+    """Raise `SessionExpired` if the request may have taken effect in an earlier generation of the session."""
     if pending.sent_in is not None and pending.is_expired(connection.generation):
         raise session_expired()

@@ -1,4 +1,4 @@
-"""The client of an event loop: one object, any number of tasks."""
+"""The client of an event loop, and `connect`, which makes one."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from stepwell.protocol.messages import Status
 class Client:
     """A session with a manager, for the tasks of one event loop. `stepwell.aio.connect` makes one.
 
-    It is what `stepwell.Client` is, with `await`. Many requests are on their way at once, over one connection; past a
-    bound they wait for each other. A request that is sent when the answer to another was there takes effect behind it.
+    It is the counterpart of `stepwell.Client`, with `await`. Many requests are in flight at once over one connection;
+    past a bound they wait. A request that is sent after another one was answered takes effect after it.
 
-    Whoever is cancelled gets no answer, and nobody else's; what they asked for *may have happened*, unless it only
-    reads. What takes long (`assemble`, `replay`, `ingest`, `view`, reading a cold body) is done in a few threads, over
-    blocking connections of the same session.
+    A task that is cancelled gets no answer, and never another task's answer. Its request *may have taken effect*,
+    unless it only reads. Operations that take long (`assemble`, `replay`, `ingest`, `view`, reading a cold body) run in
+    a few threads, over blocking connections of the same session.
     """
 
     def __init__(self, blocking_client: blocking.Client) -> None:
-        """Of a client that has not connected yet."""
+        """Take over a blocking client that has not connected yet."""
         self.blocking_client = blocking_client
         loop = asyncio.get_running_loop()
         self._channel = Channel(blocking_client.session.channel, loop)
@@ -51,46 +51,47 @@ class Client:
 
     @property
     def address(self) -> str:
-        """Where the manager is."""
+        """The address of the manager."""
         return self.blocking_client.address
 
     @property
     def projects(self) -> tuple[str, ...] | None:
-        """What this session may touch; None is everything."""
+        """The projects that this session may use; None stands for all."""
         return self.blocking_client.projects
 
     @property
     def epoch(self) -> str:
-        """Which manager's revisions these are: two revisions compare only within one epoch."""
+        """The identity of the manager's state. Two revisions can be compared within one epoch only."""
         return self.blocking_client.session.channel.welcome.epoch
 
     @property
     def session_id(self) -> str:
-        """What this session's leases name as their holder."""
+        """The id of this session, which its leases name as their holder."""
         return self.blocking_client.session_id
 
     def execution(self, plan_id: str, *, lease: int | None = None) -> PlanExecutionContext:
-        """A new context in which to record changes; `lease` where another client started the execution."""
+        """Return a new context for recording changes; give `lease` if another client started the execution."""
         return PlanExecutionContext(self.blocking_client.session, self._caller, plan_id, lease)
 
     def batch(self) -> Batch:
-        """Many commands in one frame, one outcome each: `async with client.batch() as batch:`."""
+        """Return a block of many commands in one frame, with an outcome each: `async with client.batch() as batch:`."""
         return Batch(self.blocking_client.session, self._caller)
 
     def transaction(self) -> Transaction:
-        """Many writes at one revision, or none: `async with client.transaction() as transaction:`."""
+        """Return a block of writes at one revision, or none: `async with client.transaction() as transaction:`."""
         return Transaction(self.blocking_client.session, self._caller)
 
     def watch(self, since: int | None = None, projects: Iterable[str] | None = None) -> Watch:
-        """Follow what is committed, in order and without gaps: behind the revision `since`, or from now on.
+        """Return a watch of committed events, in order and without gaps: behind the revision `since`, or from now on.
 
-        Of `projects`, by default all that this session may see; actions and the budget are everybody's. A transaction
-        is several events of one revision. Whoever is too slow gets `EventsMissed`, and goes on from where it says.
+        It has the events of `projects`, by default of all that this session may see, and those of actions and the
+        budget, which concern every session. A transaction is several events of one revision. A watch that is too slow
+        raises `EventsMissed` and goes on from the revision that the error names.
         """
         return self._watches.open(since, projects)
 
     async def status(self) -> Status:
-        """How the manager is."""
+        """Return the status of the manager."""
         return await self._caller.status()
 
     async def ingest(
@@ -98,7 +99,7 @@ class Client:
     ) -> IngestReport:
         """Bring a project up to date with a directory, in a thread, as `stepwell.Client.ingest` does.
 
-        Cancelled, it stops behind the files that it is storing; the next one goes on from there. `on_progress` is
+        Cancelled, it stops after the files that it is storing; the next call goes on from there. `on_progress` is
         called in the thread.
         """
         is_cancelled = threading.Event()
@@ -117,10 +118,10 @@ class Client:
             is_cancelled.set()
 
     assemble = run_in_thread(blocking.Client.assemble)
-    """What should be seen for a question: `stepwell.Client.assemble`, in a thread.
+    """Assemble the context for a question: `stepwell.Client.assemble`, in a thread.
 
-    Cancelled, it goes on there to its end, at the latest when its `deadline_s` and a grace are over, and its receipt
-    may be kept. `on_progress` is called in a thread of the client's.
+    Cancelled, it goes on in the thread to its end, at the latest when its `deadline_s` and a grace are over, and its
+    receipt may be stored. `on_progress` is called in a thread of the client.
     """
 
     view = run_in_thread(blocking.Client.view)
@@ -128,13 +129,14 @@ class Client:
     replay = run_in_thread(blocking.Client.replay)
 
     async def open(self) -> None:
-        """Make sure that there is a manager: a wrong address or scope is said now, not at the first call."""
+        """Connect to the manager. A wrong address or scope is reported here, not by the first call."""
         await self._channel.open()
 
     async def aclose(self) -> None:
-        """End the session: its leases are given up, its connections closed, and what its threads do comes to an end.
+        """End the session: give up its leases, close its connections, and wait for the work in its threads.
 
-        Whoever still awaits an answer gets `RuntimeLost`, or, if what they asked may have happened, `OutcomeUnknown`.
+        Tasks that still await an answer get `RuntimeLost`, or `OutcomeUnknown` if their request may have taken effect.
+        A second call awaits the same closing, which goes on if the first caller is cancelled.
         """
         self._channel.require_owner()
         if self._closing is None:
@@ -142,6 +144,7 @@ class Client:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        """Close watches, connections and threads, in this order."""
         try:
             await self._watches.close()
             if await self._channel.close():
@@ -173,6 +176,7 @@ class Connecting:
         self._client: Client | None = None
 
     async def _connect(self) -> Client:
+        """Return a connected client; close it again if connecting fails."""
         client = Client(unconnected(self._address, self._projects))
         try:
             await client.open()
@@ -196,8 +200,8 @@ class Connecting:
 
 
 def connect(address: str | os.PathLike[str], projects: Iterable[str] | None = None) -> Connecting:
-    """A client of the manager at an address, for the running event loop. It is awaited, or entered, and then connected.
+    """Return a client of the manager at an address, for the running event loop; it connects when awaited or entered.
 
-    `projects` limits the session to those; None is unrestricted, and an empty list is an error.
+    `projects` limits the session to these. None is unrestricted, and an empty list is an error.
     """
     return Connecting(address, projects)

@@ -1,11 +1,10 @@
-"""A connection that an event loop drives: many requests on their way at once, and nothing in it waits.
+"""`AsyncConnection`: a socket that an event loop drives, with many requests in flight and nothing that blocks.
 
-The manager answers a connection's requests in their order, so that the first answer to come is the answer to the first
-request that has none. An answer that nobody awaits any more is received all the same, and dropped: what comes behind
-it still finds whom it is for.
+The manager answers the requests of a connection in their order. So each answer belongs to the oldest request that has
+none. The answer of a cancelled task is received too, and dropped; otherwise later answers would go to the wrong tasks.
 
-Whatever ends a connection reaches those who await it as a value, and is raised where they are: an exception that is
-put in a future whose owner was cancelled at the same moment would be reported as one that nobody has seen.
+An error reaches the waiting tasks as the *result* of their future and is raised where they wait (`answer_or_raise`). An
+exception that is set on a future whose task was cancelled at the same moment would be reported as never retrieved.
 """
 
 from __future__ import annotations
@@ -23,49 +22,56 @@ from stepwell.protocol.messages import ClientMessage, ManagerMessage, Rejected, 
 from stepwell.transport.frame_socket import FrameSocket, OnOutOfBand
 
 AnswerFuture = Future[ManagerMessage | StepwellError]
-"""An answer, or why there is none."""
+"""The future of an answer, or of the error that came in its place."""
 
 
 class _AwaitedAnswer(NamedTuple):
-    """Whom the next answer is for."""
+    """A request in flight: the future of its answer, and what is needed when the connection breaks."""
 
     answer: AnswerFuture
-    ends_at: int  # the last byte of its request, counted like `AsyncConnection._sent`
-    on_end: Callable[[], None] | None  # called when it was answered, or never will be
+    ends_at: int  # the position behind the last byte of the request, counted like `AsyncConnection._sent`
+    on_end: Callable[[], None] | None  # called when it is answered, or never will be
 
 
 class AsyncConnection(FrameSocket):
-    """Used by one loop, from its thread alone."""
+    """One connection of an event loop, used from the loop's thread only.
+
+    `error` is None while the connection is usable. After that it is the reason, and all methods that send raise
+    `RuntimeLost`, because their message was not sent.
+    """
 
     def __init__(self, address: str, on_out_of_band: OnOutOfBand, loop: AbstractEventLoop) -> None:
         super().__init__(address, 0.0)
         self.generation = 0
         self.is_used = False
-        self.error: StepwellError | None = None  # why it is over
+        self.error: StepwellError | None = None
         self._on_out_of_band = on_out_of_band
         self._loop = loop
         self._awaited: deque[_AwaitedAnswer] = deque()
-        self._pushed: deque[ManagerMessage] | None = None  # what the manager says unasked, where that is wanted
+        self._pushed: deque[ManagerMessage] | None = None  # None: pushed messages are a protocol error
         self._unsent = bytearray()
-        self._sent = 0  # bytes, of all that was ever sent in frames
+        self._sent = 0  # bytes of frames that the socket has accepted since the beginning
         self._is_reading = self._is_writing = False
-        self._progress = asyncio.Event()  # something was sent or told, or it is over
+        self._progress = asyncio.Event()  # bytes were sent, a message was pushed, or the connection has ended
         self._watch_reads()
 
     def accept_pushed(self) -> None:
-        """From now on the manager speaks unasked."""
+        """Accept messages that answer no request, from now on; `receive_pushed` returns them."""
         self._pushed = deque()
 
-    # What goes out.
+    # Sending.
 
     def send(self, message: ClientMessage) -> None:
-        """Send something that has no answer."""
+        """Send a message that has no answer."""
         self._require_open()
         encode_frame(message, self._unsent)
         self._flush()
 
     def send_request(self, message: ClientMessage, on_end: Callable[[], None] | None = None) -> AnswerFuture:
-        """Send something whose answer is awaited. What cannot be encoded raises before a byte is sent."""
+        """Send a message and return the future of its answer. `on_end` is called when it is answered or never will be.
+
+        A message that cannot be encoded raises before a byte is sent.
+        """
         self._require_open()
         encode_frame(message, self._unsent)
         answer: AnswerFuture = self._loop.create_future()
@@ -74,22 +80,22 @@ class AsyncConnection(FrameSocket):
         return answer
 
     async def exchange(self, message: ClientMessage) -> ManagerMessage:
-        """Send, and await the answer. Errors are those of a blocking connection."""
+        """Send a message and return its answer. It raises the same errors as a blocking connection."""
         return answer_or_raise(await self.send_request(message))
 
     async def wait_for_room(self) -> None:
-        """Wait while the manager does not take what it was sent."""
+        """Wait while too many bytes are unsent because the manager does not read."""
         while len(self._unsent) > limits.UNSENT_BYTES_MAX and self.error is None:
             await self._wait_for_progress()
         self._require_open()
 
     async def wait_until_sent(self) -> None:
-        """Wait until everything is sent, or it is over."""
+        """Wait until all bytes are sent or the connection has ended."""
         while self._unsent and self.error is None:
             await self._wait_for_progress()
 
     async def send_body(self, body: bytes | memoryview) -> None:
-        """Send the bytes that a grant allows, as they are. Nobody else may send meanwhile."""
+        """Send all bytes of a body that the manager has granted. No other task may send meanwhile."""
         await self.wait_until_sent()
         with memoryview(body) as out:
             sent = 0
@@ -104,14 +110,16 @@ class AsyncConnection(FrameSocket):
                 except OSError as error:
                     self._on_send_error(error)
                 else:
-                    await asyncio.sleep(0)  # others have their turn
+                    await asyncio.sleep(0)  # a large body must not keep the loop from other tasks
 
     async def _wait_for_progress(self) -> None:
+        """Wait until the socket accepts bytes or the connection has ended."""
         self._progress.clear()
         self._watch_writes()
         await self._progress.wait()
 
     def _flush(self) -> None:
+        """Send as many bytes as the socket accepts; the loop goes on when it accepts more."""
         try:
             while self._unsent:
                 sent = self._socket.send(self._unsent)
@@ -123,22 +131,27 @@ class AsyncConnection(FrameSocket):
             self._on_send_error(error)
 
     def _on_writable(self) -> None:
+        """Continue to send. The loop calls it."""
         self._flush()
         if not self._unsent:
             self._ignore_writes()
         self._progress.set()
 
     def _on_send_error(self, error: OSError) -> None:
-        """It cannot be written to any more. Why, may have been said before the door was shut."""
+        """End the connection after a failed send, with the manager's own reason if that has arrived.
+
+        A manager that rejects a client sends the reason and closes. So what has arrived is read before the connection
+        is failed.
+        """
         while self.error is None and self._read():
             pass
         if self.error is None:
             self._fail(RuntimeLost(f"the connection to the manager is gone: {error.strerror}"))
 
-    # What comes in.
+    # Receiving.
 
     async def receive_pushed(self) -> ManagerMessage:
-        """The next message that nobody asked for."""
+        """Return the next pushed message, or raise the error that has ended the connection."""
         assert self._pushed is not None
         while not self._pushed:
             if self.error is not None:
@@ -151,10 +164,11 @@ class AsyncConnection(FrameSocket):
         return message
 
     def _on_readable(self) -> None:
+        """Receive what has arrived. The loop calls it."""
         self._read()
 
     def _read(self) -> bool:
-        """Take what has come; whether there may be more."""
+        """Receive once and dispatch all complete frames. Return True if there may be more."""
         try:
             if not (size := self._receive_some()):
                 raise OutcomeUnknown("the manager went away before it answered: the request may have taken effect")
@@ -170,6 +184,10 @@ class AsyncConnection(FrameSocket):
         return self.error is None
 
     def _dispatch(self, message: ManagerMessage) -> None:
+        """Give a message to its receiver: out of band, the oldest request in flight, or the queue of pushed messages.
+
+        When the queue is full, the loop stops reading this socket, so that a slow watch makes the manager wait.
+        """
         if isinstance(message, SegmentsAdded | SegmentsRetired):
             self._on_out_of_band(self, message)
         elif self._awaited:
@@ -184,24 +202,29 @@ class AsyncConnection(FrameSocket):
                 self._ignore_reads()
             self._progress.set()
         else:
-            raise ProtocolError(f"the manager said {type(message).__name__}, which nobody has asked for")
+            raise ProtocolError(f"the manager sent {type(message).__name__}, for which there was no request")
 
     def _answer(self, message: ManagerMessage | StepwellError) -> None:
+        """Complete the oldest request in flight, with an answer or an error."""
         expected = self._awaited.popleft()
         if not expected.answer.done():
             expected.answer.set_result(message)
         if expected.on_end is not None:
             expected.on_end()
 
-    # The end.
+    # Ending.
 
     def _require_open(self) -> None:
-        """A message on a connection that is over has not gone."""
+        """Raise `RuntimeLost` if the connection has ended: the message was not sent."""
         if self.error is not None:
             raise RuntimeLost(self.error.message) from self.error
 
     def _fail(self, error: StepwellError) -> None:
-        """It is over. What was not sent entirely cannot have taken effect; of the rest, nobody knows."""
+        """End the connection and complete all requests in flight with an error.
+
+        A request that was not sent completely cannot have taken effect (`RuntimeLost`). The outcome of the others is
+        unknown.
+        """
         self.close()
         self.error = error
         while self._awaited:
@@ -214,19 +237,19 @@ class AsyncConnection(FrameSocket):
         self._progress.set()
 
     def close(self) -> None:
-        """Let go of the socket, of every descriptor that nobody took, and of the loop."""
+        """Close the socket and all descriptors that were not taken, and remove the socket from the loop."""
         if self._socket.fileno() >= 0:
             self._ignore_reads()
             self._ignore_writes()
         super().close()
 
     def terminate(self) -> None:
-        """Nobody uses it any more; whoever still awaits something on it is told so."""
+        """End a connection that is not used any more; tasks that still await an answer get `OutcomeUnknown`."""
         if self.error is None:
             self._fail(OutcomeUnknown("the connection was closed before the answer came"))
 
     def detach_in_forked_child(self) -> None:
-        """In a forked child, which must not touch the loop: it watches on behalf of the parent."""
+        """Close the child's copy of the socket without touching the loop, which watches it on behalf of the parent."""
         self._is_reading = self._is_writing = False
         self.error = RuntimeLost("this client is another process's: connect anew")
         super().close()
@@ -253,14 +276,14 @@ class AsyncConnection(FrameSocket):
 
 
 def answer_or_raise(came: ManagerMessage | StepwellError) -> ManagerMessage:
-    """What came, or why nothing did, raised."""
+    """Return an answer, or raise the error that came in its place."""
     if isinstance(came, StepwellError):
         raise came
     return came
 
 
 def _copy_of(error: StepwellError) -> StepwellError:
-    """The same, for one of many who are told: each has a traceback of its own."""
+    """Return a copy of an error for one of several tasks, so that each has a traceback of its own."""
     copy = revive(error.kind, error.message, error.details)
     copy.__cause__ = error
     return copy

@@ -1,4 +1,8 @@
-"""The services of a client, awaited: the same calls, and what is made of several of them."""
+"""The asynchronous services: the calls of the client's API, awaited, and the operations that combine several calls.
+
+Operations of one or a few calls are written here with `await`. Workflows are not written twice: they run as methods of
+the blocking service in a thread.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +30,15 @@ from stepwell.errors import StepwellError
 
 
 class ContextTierService(TierCalls, AsyncService):
-    """Context in tiers. Each method is awaited, and gives what that of `stepwell.ContextTierService` does."""
+    """Fragments in tiers. Each method is awaited and returns what that of `stepwell.ContextTierService` does."""
 
     caller: AsyncCaller
 
     async def store_many(self, fragments: Iterable[Fragment], *, tier: Tier = Tier.HOT) -> Sequence[FragmentPlaced]:
-        """Store many, frame after frame; not atomic. If some were refused, `PartlyRefused` has every outcome."""
+        """Store many fragments, frame after frame; not atomic.
+
+        If some are refused, `PartlyRefused` has every outcome.
+        """
         outcomes: list[FragmentPlaced | StepwellError] = []
         for chunk in in_frames(fragments):
             calls = await self.caller.build(partial(self._store_calls, chunk, tier), chunk)
@@ -39,7 +46,7 @@ class ContextTierService(TierCalls, AsyncService):
         return all_placed(outcomes)
 
     async def get_many(self, fragment_ids: Iterable[str], *, project: str | None = None) -> dict[str, StoredFragment]:
-        """Read many, frame after frame; not atomic. What does not exist is not in the result."""
+        """Return many fragments by id, read frame after frame; not atomic. Missing fragments are left out."""
         reading = BulkRead(fragment_ids)
         while reading.remaining:
             outcomes: list[StoredFragment | StepwellError] = []
@@ -57,7 +64,7 @@ class ContextTierService(TierCalls, AsyncService):
         tier: Tier | None = None,
         kind: str | None = None,
     ) -> AsyncIterator[FragmentRow]:
-        """All fragments that match, page by page, each as it was when its page was read."""
+        """Yield all fragments that match, page by page, each as it was when its page was read."""
         cursor: str | None = None
         while True:
             page = await self.list(
@@ -70,14 +77,15 @@ class ContextTierService(TierCalls, AsyncService):
             cursor = page.cursor
 
     def _store_calls(self, chunk: Sequence[Fragment], tier: Tier) -> list[Call[FragmentPlaced]]:
+        """Build the calls that store a group of fragments; it counts tokens, so it may run in a thread."""
         return [TierCalls.store.call(self, each, tier=tier) for each in chunk]
 
 
 class PlanLifecycleService(PlanCalls, AsyncService):
-    """Actions and plans. Each method is awaited, and gives what that of `stepwell.PlanLifecycleService` does.
+    """Actions and plans. Each method is awaited and returns what that of `stepwell.PlanLifecycleService` does.
 
-    Of a `start_*` that was cancelled, the lease may have been taken all the same: nobody remembers it then, and it ends
-    by itself.
+    A `start_*` whose task is cancelled may have taken the lease all the same. The session does not remember it then,
+    and it expires by itself.
     """
 
     def __init__(self, session: Session, caller: AsyncCaller) -> None:
@@ -88,18 +96,20 @@ class PlanLifecycleService(PlanCalls, AsyncService):
     work_on = run_in_thread(plan_lifecycle.PlanLifecycleService.work_on)
     """Work on the children of a plan: `stepwell.PlanLifecycleService.work_on`, in a thread, in which `run` is called.
 
-    Cancelled, it goes on there to its end: give it a `wait_s`, or cancel the plan.
+    Cancelled, it goes on in the thread to its end: give it a `wait_s`, or cancel the plan.
     """
 
 
 class ReceiptService(ReceiptCalls, AsyncService):
-    """Receipts. Each method is awaited, and gives what that of `stepwell.ReceiptService` does."""
+    """Receipts. Each method is awaited and returns what that of `stepwell.ReceiptService` does."""
 
 
 class PlanExecutionContext(ChangesetCalls, AsyncService):
-    """The changes of one execution. Each method is awaited, and gives what `stepwell.PlanExecutionContext` gives.
+    """The changes of one execution.
 
-    Tasks that share one context and open changesets side by side name theirs with `changeset_id=`.
+    Each method is awaited and returns what that of `stepwell.PlanExecutionContext` does.
+
+    Tasks that share a context and open changesets side by side pass `changeset_id=`.
     """
 
     def __init__(self, session: Session, caller: AsyncCaller, plan_id: str, lease: int | None) -> None:
@@ -111,11 +121,11 @@ class PlanExecutionContext(ChangesetCalls, AsyncService):
 
     @property
     def context_id(self) -> str:
-        """Its own, and its session's."""
+        """The id of this context, which it shares with its blocking counterpart."""
         return self.blocking_client.context_id
 
     async def entries(self, changeset_id: str) -> AsyncIterator[EntryRow]:
-        """A changeset's entries in order of recording."""
+        """Yield the entries of a changeset in order of recording."""
         cursor: str | None = None
         while True:
             page = await self.page(changeset_id, limit=limits.PAGE_ROWS_MAX, cursor=cursor)
@@ -126,11 +136,11 @@ class PlanExecutionContext(ChangesetCalls, AsyncService):
             cursor = page.reply.cursor
 
     async def summary(self, changeset_id: str) -> ChangeSummary:
-        """What a changeset does, in numbers."""
+        """Return the numbers of a changeset."""
         return summary_of(changeset_id, [entry async for entry in self.entries(changeset_id)])
 
     def capture(self, root: str | os.PathLike[str], *, tool: str = "capture") -> AsyncCapture:
-        """`async with context.capture(root) as captured:` records what changes under `root` meanwhile."""
+        """Record what changes under `root` during a block: `async with context.capture(root) as captured:`."""
         return AsyncCapture(self.threads, self.blocking_client.capture(root, tool=tool))
 
     diff = run_in_thread(execution.PlanExecutionContext.diff)

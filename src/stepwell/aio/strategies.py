@@ -1,7 +1,7 @@
-"""Strategies, as a client of an event loop asks for them: each a future of the loop's.
+"""`StrategyService` for an event loop: strategies that worker processes execute, as futures of the loop.
 
-One thread of the client's hears what becomes of all of them, as it does for a blocking client; submitting and
-cancelling is done in the client's threads.
+The blocking service of the same client does the work. Its listener thread receives the outcomes and hands them to the
+loop. Submitting and cancelling wait for the manager, so they run in the client's threads.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from stepwell.strategies.protocol import ContextRequest
 
 
 class StrategyService:
-    """What the workers can do."""
+    """The strategies that the workers offer, for the tasks of one event loop."""
 
     def __init__(self, caller: AsyncCaller, blocking_client: strategies.StrategyService) -> None:
         self._caller = caller
         self._blocking = blocking_client
 
     async def list(self) -> StrategiesFound:
-        """What is offered, by which workers, and how much is waiting. Chores are no strategies, and left out."""
+        """Return the offered strategies, their workers and the lengths of their queues. Internal jobs are left out."""
         return await self._caller.perform(list_strategies, ())
 
     async def submit(
@@ -48,10 +48,10 @@ class StrategyService:
         parts: int = 1,
         on_progress: OnProgress | None = None,
     ) -> LoopFuture[StrategyResult]:
-        """Have a strategy answer a request: `result = await (await client.strategies.submit(name, request))`.
+        """Have a worker execute a strategy: `result = await (await client.strategies.submit(name, request))`.
 
-        As `stepwell.StrategyService.submit` does it. What is cancelled, be it this or the future that it gives, is not
-        worked on any more. `on_progress` is called in a thread of the client's.
+        The arguments are those of `stepwell.StrategyService.submit`. Cancelling this call or the returned future also
+        stops the work. `on_progress` is called in a thread of the client.
         """
         submit = partial(
             self._blocking.submit,
@@ -68,7 +68,7 @@ class StrategyService:
         try:
             return self._awaitable(await asyncio.wrap_future(submitting))
         except asyncio.CancelledError:
-            submitting.add_done_callback(_cancel_submitted)  # in its thread
+            submitting.add_done_callback(_cancel_submitted)  # runs in the submitting thread, where it may wait
             raise
 
     async def map(
@@ -79,7 +79,10 @@ class StrategyService:
         priority: int = 5,
         deadline_s: float | None = None,
     ) -> AsyncIterator[StrategyResult]:
-        """The results of many requests, in their order. Leaving it before the end cancels the rest."""
+        """Yield the results of many requests in their order.
+
+        A consumer that stops early cancels the remaining tasks.
+        """
         futures: list[LoopFuture[StrategyResult]] = []
         try:
             for request in requests:
@@ -91,6 +94,7 @@ class StrategyService:
                 future.cancel()
 
     def _awaitable(self, task: Future[StrategyResult]) -> LoopFuture[StrategyResult]:
+        """Return a future of the loop that follows a task's future; cancelling it cancels the task."""
         loop = asyncio.get_running_loop()
         outcome: LoopFuture[StrategyResult] = loop.create_future()
 
@@ -105,6 +109,7 @@ class StrategyService:
 
 
 def _cancel_submitted(submitting: Future[Future[StrategyResult]]) -> None:
+    """Cancel a task whose submission has completed after its caller was cancelled."""
     if not submitting.cancelled() and submitting.exception() is None:
         submitting.result().cancel()
 
@@ -112,11 +117,13 @@ def _cancel_submitted(submitting: Future[Future[StrategyResult]]) -> None:
 def _forward_outcome(
     loop: AbstractEventLoop, outcome: LoopFuture[StrategyResult], task: Future[StrategyResult]
 ) -> None:
-    with suppress(RuntimeError):  # the loop is over
+    """Hand the outcome of a task from the listener thread to the loop."""
+    with suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(_set_outcome, outcome, task)
 
 
 def _set_outcome(outcome: LoopFuture[StrategyResult], task: Future[StrategyResult]) -> None:
+    """Complete a future of the loop with the outcome of a task. It runs in the loop."""
     if outcome.done():
         return
     if task.cancelled():

@@ -1,7 +1,7 @@
-"""Threads for what would hold up the loop: reading a disk, counting the tokens of a large body, assembling, ingesting.
+"""Threads for operations that would block the loop: disk reads, tokenizing of large bodies, and workflows.
 
-There are a few for each client, made when they are first needed. What has not begun when its caller is cancelled never
-begins; what has, goes on to its end, and nobody hears of it.
+Each client has a few, which are started when they are first needed. An operation that has not begun when its task is
+cancelled never begins. One that has begun goes on to its end, and its result is dropped.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ T = TypeVar("T")
 
 
 class Threads:
-    """Those of one client."""
+    """The thread pool of one client. It belongs to the client's event loop."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._pool: ThreadPoolExecutor | None = None
 
     def start(self, function: Callable[[], R]) -> Future[R]:
-        """Have something called in a thread."""
+        """Have a function called in a thread, with the context variables of the caller, and return its future.
+
+        It raises the error of a closed client, and `NotOwner` in another loop.
+        """
         self._channel.require_owner()
         if self._channel.is_closed:
             raise client_closed().error
@@ -38,11 +41,14 @@ class Threads:
         return self._pool.submit(contextvars.copy_context().run, function)
 
     async def run(self, function: Callable[[], R]) -> R:
-        """Have something called in a thread, and await what it gives."""
+        """Have a function called in a thread, and return its result."""
         return await asyncio.wrap_future(self.start(function))
 
     async def close(self, release: Callable[[], None]) -> None:
-        """Wait for what is under way, once `release` has seen to it that it comes to an end."""
+        """Wait for the work in the threads, after `release` has made it end.
+
+        Both run in a thread of their own, because all others may be occupied by work that only `release` ends.
+        """
         pool = self._pool
 
         def end() -> None:
@@ -50,12 +56,12 @@ class Threads:
             if pool is not None:
                 pool.shutdown()
 
-        with ThreadPoolExecutor(1, "stepwell-aio-close") as closer:  # all others may be waiting for just that
+        with ThreadPoolExecutor(1, "stepwell-aio-close") as closer:
             await asyncio.wrap_future(closer.submit(end))
 
 
 class HasThreads(Protocol):
-    """Somebody with threads, and with a blocking blocking_client that is used in them."""
+    """An asynchronous client or service that has threads, and a blocking counterpart that is used in them."""
 
     @property
     def threads(self) -> Threads: ...
@@ -64,7 +70,7 @@ class HasThreads(Protocol):
 
 
 class run_in_thread(Generic[P, R]):  # noqa: N801 - it stands where a method would
-    """A method of the blocking blocking_client, called in a thread and awaited."""
+    """Descriptor: a method of the blocking client or service, called in a thread and awaited."""
 
     def __init__(self, function: Callable[Concatenate[T, P], R]) -> None:
         self._function: Callable[..., R] = function

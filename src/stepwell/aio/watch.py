@@ -1,7 +1,7 @@
-"""Watching, awaited: an asynchronous iterator over committed events, in order, each once.
+"""Watches for an event loop: asynchronous iterators over committed events, in order, each once.
 
-There is no task behind it: the loop receives, a bounded number of frames ahead, and whoever awaits the next event takes
-it from there. So cancelling that loses nothing, and nothing is left when it ends.
+There is no task behind a watch. The loop receives a bounded number of frames ahead, and the task that awaits the next
+event takes it from there. So cancelling that task loses no event, and nothing is left running when a watch ends.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from stepwell.errors import InvalidArgument, OutcomeUnknown, RuntimeLost, Stepwe
 
 
 class Watch:
-    """`async for event in client.watch(): …` goes on until `aclose()`, from any task, or the client's end.
+    """An asynchronous iterator over events. `async for event in client.watch(): …` goes on until `aclose()`.
 
-    It begins with the first event that is awaited, or, if that is too late, with `async with client.watch() as watch:`
-    or `watch = await client.watch()`: whatever is committed from then on is pushed.
+    It begins with the first event that is awaited. To begin earlier, use `async with client.watch() as watch:` or
+    `watch = await client.watch()`: all events that are committed from then on are returned. Any task of the loop may
+    close it; it also ends with the client.
 
-    `EventsMissed` is raised where events were forgotten before they were read; iterating on goes on behind them.
-    A connection that breaks is made again, and nothing is pushed twice; `RuntimeLost` is raised when that fails.
+    `EventsMissed` is raised where events were dropped before they were read; iterating again continues behind them.
+    `RuntimeLost` is raised if a broken connection cannot be restored.
     """
 
     _connection: AsyncConnection | None = None
@@ -43,18 +44,18 @@ class Watch:
 
     @property
     def revision(self) -> int:
-        """Where to resume: everything up to it has been given out."""
+        """The revision to resume from: all events up to it were returned."""
         return self._cursor.revision
 
     async def open(self) -> Self:
-        """Begin."""
+        """Begin to watch, if it has not begun, and return the watch."""
         async with self._receive_lock:
             if not self._is_closed and not self._has_begun:
                 await self._connect_with_retry()
         return self
 
     async def get(self, timeout_s: float | None = None) -> AnyEvent | None:
-        """The next event; None if none came in time, or the watch is closed."""
+        """Return the next event; None if none arrives in time, or the watch is closed."""
         self._channel.require_owner()
         try:
             async with asyncio.timeout(timeout_s), self._receive_lock:
@@ -63,7 +64,7 @@ class Watch:
             return None
 
     async def aclose(self) -> None:
-        """End it. Whoever awaits an event gets no more."""
+        """End the watch. Tasks that await an event get none."""
         self._is_closed = True
         self._disconnect()
 
@@ -88,9 +89,14 @@ class Watch:
         await self.aclose()
 
     def __del__(self) -> None:
+        """Close the connection of a watch that is collected.
+
+        A loop that ends early leaves no reference to close the watch by. The collector may run on any thread, so the
+        loop is asked to close the connection.
+        """
         connection, loop = self._connection, self._channel.loop if self._connection else None
         if connection is not None and loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._channel.discard, connection)  # whoever breaks out of a loop closes nothing
+            loop.call_soon_threadsafe(self._channel.discard, connection)
 
     def __reduce__(self) -> tuple[object, ...]:
         raise InvalidArgument("a watch stays in its process: send the address and its revision")
@@ -99,6 +105,7 @@ class Watch:
         return f"<stepwell.aio.Watch at revision {self.revision}{', closed' if self._is_closed else ''}>"
 
     async def _next(self) -> AnyEvent | None:
+        """Return the next event, over as many connections as necessary; None once the watch is closed."""
         while not self._is_closed:
             if (event := self._cursor.pop()) is not None:
                 return event
@@ -119,7 +126,10 @@ class Watch:
         return None
 
     async def _connect_with_retry(self) -> AsyncConnection | None:
-        """Make the connection: for a while if the manager can come back, or else once. None if it was closed."""
+        """Connect and subscribe, and return the connection; None if the watch was closed meanwhile.
+
+        If the manager is expected to restart, attempts go on for a bounded time. Otherwise there is one attempt.
+        """
         lost_at_s = time.monotonic()
         while not self._is_closed:
             try:
@@ -131,10 +141,11 @@ class Watch:
         return None
 
     def _is_open(self) -> bool:
-        """Whether nobody has closed it, meanwhile."""
+        """Return True if the watch was not closed meanwhile, as another task may do during an `await`."""
         return not self._is_closed
 
     async def _connect(self) -> AsyncConnection:
+        """Dial and subscribe once."""
         connection = await self._channel.dial()
         try:
             connection.accept_pushed()
@@ -161,18 +172,19 @@ class Watch:
 
 
 class Watches:
-    """A client's watches: they end with it."""
+    """The watches of one client, which are closed with it. It does not keep an unused watch alive."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._open: WeakSet[Watch] = WeakSet()
 
     def open(self, since: int | None, projects: Iterable[str] | None) -> Watch:
-        """A watch that has not begun."""
+        """Return a watch that has not begun."""
         watch = Watch(self._channel, since, projects)
         self._open.add(watch)
         return watch
 
     async def close(self) -> None:
+        """Close all watches."""
         for watch in list(self._open):
             await watch.aclose()

@@ -1,4 +1,7 @@
-"""The client: one object, any number of threads."""
+"""`Client`, the object through which a program uses a manager, and `connect`, which makes one.
+
+The class only puts parts together: services of `client.api` and workflows of `client.workflows`, all on one session.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,22 @@ from stepwell.strategies.protocol import ContextRequest
 
 
 class Client:
-    """A session with a manager. Safe from any number of threads, and in a forked child, where it begins a new session.
+    """One session with a manager. Make it with `stepwell.connect` or `Runtime.client`, and close it, or use `with`.
 
-    Pickled to another process, it connects from there, as a session of its own; leases stay behind.
+    Services: `tiers` (fragments), `plans`, `receipts` and `strategies`. `execution` makes a context for one plan.
+
+    Threads and processes: any number of threads may use one client at the same time; each request in progress has a
+    connection of its own. A forked child may use it, too, and begins a session of its own. Pickled to another process,
+    it connects from there. Leases stay with the session that they were given to.
+
+    Guarantees: each call takes effect in one step at the manager, in one order with the calls of all other clients, and
+    before it returns. A call whose connection is lost is sent again and takes effect once; if that cannot be known, it
+    raises `OutcomeUnknown`. A refusal (`Refused`) means that the call changed nothing. A session that is limited to
+    `projects` neither sees nor changes others.
     """
 
     def __init__(self, address: str, projects: tuple[str, ...] | None = None) -> None:
-        self.runtime: object = None  # who started the manager, if it was this program
+        self.runtime: object = None  # the Runtime that started the manager, if this program did
         self._channel = Channel(address, projects)
         self._session = Session(self._channel)
         self.tiers = ContextTierService(self._session)
@@ -43,74 +55,78 @@ class Client:
         self.receipts = ReceiptService(self._session)
         self._views = Views(self._session, self.tiers)
         self.strategies = StrategyService(self._session, self._views)
-        self._ingesting = ProjectIngest(self._session, self._views, self.tiers, self.strategies)
-        self._assembling = ContextAssembly(self)
+        self._ingest = ProjectIngest(self._session, self._views, self.tiers, self.strategies)
+        self._assembly = ContextAssembly(self)
         self._watches = Watches(self._channel)
 
     @property
     def address(self) -> str:
-        """Where the manager is."""
+        """The path of the manager's socket."""
         return self._channel.address
 
     @property
     def projects(self) -> tuple[str, ...] | None:
-        """What this session may touch; None is everything."""
+        """The projects that this session may see and change; None means all."""
         return self._channel.projects
 
     @property
     def epoch(self) -> str:
-        """Which manager's revisions these are: two revisions compare only within one epoch."""
+        """The id of the manager's history. Two revisions can be compared only within one epoch."""
         return self._channel.open().epoch
 
     @property
     def session_id(self) -> str:
-        """What this session's leases name as their holder."""
+        """The id of this session, which its leases name as their holder."""
         return self._channel.session_id
 
     @property
     def session(self) -> Session:
-        """What its services share; for those that wait in another way."""
+        """The session that all services share; for `stepwell.aio` and for workflows, not for programs."""
         return self._session
 
     def belongs_to(self, runtime: object, is_kept: Callable[[], bool]) -> None:
-        """Keep who started the manager for as long as this client is, and do not wait for one that they let end."""
+        """Keep a `Runtime` alive as long as this client, and ask it whether a lost manager will be started again."""
         self.runtime = runtime
         self._channel.is_supervised = is_kept
 
     def execution(self, plan_id: str, *, lease: int | None = None) -> PlanExecutionContext:
-        """A new context in which to record changes; `lease` where another client started the execution."""
+        """Return a new context in which to record the changes of one execution of a plan.
+
+        Give `lease`, the token, if another client started the execution; otherwise this session's own is used.
+        """
         return PlanExecutionContext(self._session, plan_id, lease)
 
     def batch(self) -> Batch:
-        """Many commands in one frame, one outcome each."""
+        """Return a batch: calls in its block are sent in one frame, and each has an outcome of its own."""
         return Batch(self._session)
 
     def transaction(self) -> Transaction:
-        """Many writes at one revision, or none."""
+        """Return a transaction: the writes in its block are committed together at one revision, or not at all."""
         return Transaction(self._session)
 
     def view(self, projects: Iterable[str] | None = None, *, since: int | None = None) -> View:
-        """All fragments of some projects at one revision, by default of this session's; bodies are read unasked.
+        """Return all fragments of some projects, by default of this session's, as they are at one revision.
 
-        With `since`, a revision of this `epoch`, only what changed after it. `is_difference` says whether that could be
-        told: where it could not, the view has everything. Looking is no access: it moves nothing in the tiers.
+        Bodies are read from shared memory, without a request. With `since`, a revision of this `epoch`, the view has
+        only what changed after it, if the manager still knows; `View.is_difference` is False if it has everything.
+        A view is no access: it moves nothing in the tiers.
         """
         return self._views.open(projects, since)
 
     def ingest(
         self, path: str | os.PathLike[str], *, project: str | None = None, on_progress: OnProgress | None = None
     ) -> IngestReport:
-        """Bring a project up to date with a directory, or with one file: what it has is what the files are now.
+        """Bring a project up to date with a directory or one file, so that its fragments are what the files are now.
 
-        The files are those that git knows of or would add, or, where there is no git, all but hidden and generated
-        ones. They are split at definitions, headings, turns or blank lines, by the workers if there are any. Those
-        that are as they were are not even read. `project` is, if not given, the session's only one, or else named as
-        the directory is. `on_progress` is called with how many files are done, of how many, and which.
+        The files are those that git tracks or would add; without git, all but hidden and generated ones. Workers split
+        them at definitions, headings, turns or blank lines; without workers, this process does. Unchanged files are not
+        read. By default, `project` is the session's only one, or has the name of the directory. `on_progress` is called
+        with the number of files done, the number of all files, and the file's name.
 
-        What cannot be read, is no text, or is huge is in the report, with the reason. Interrupted, it goes on where it
-        was the next time. Fragments that were deleted, or have expired, are stored again.
+        Files that cannot be read, are no text, or are too large are in the report, with the reason. An interrupted call
+        is continued by the next one. Fragments that were deleted or have expired are stored again.
         """
-        return self._ingesting.ingest(path, project, on_progress)
+        return self._ingest.ingest(path, project, on_progress)
 
     def assemble(
         self,
@@ -124,17 +140,17 @@ class Client:
         keep_receipt: bool = True,
         on_progress: OnStrategyProgress | None = None,
     ) -> Answer:
-        """What should be seen for a question, in as many tokens as the request allows; and why.
+        """Return what should be seen for a question, within the request's number of tokens, with the reasons.
 
-        All `strategies` that are named, or that the request prefers, or else that the workers offer, look at one state:
-        that of `view`, or of now. One that fails, or takes more than `deadline_s`, costs the answer what it would have
-        found, and the answer says so. With `plan_id`, what was decided for the plan goes into it, its projects are all
-        that is looked at, and without a request its description is the question. `components` replaces stages of the
-        pipeline by name: `{"fuse": "reciprocal"}`.
+        The named `strategies` run, or those that the request prefers, or all that the workers offer; all on one state,
+        that of `view` or the present one. A strategy that fails, or takes longer than `deadline_s`, does not fail the
+        answer: its part is missing, and the answer says so. With `plan_id`, the plan's decisions and those of its
+        ancestors are included, only the plan's projects are searched, and its description is the question unless a
+        request is given. `components` replaces stages of the pipeline by name: `{"fuse": "reciprocal"}`.
 
-        The receipt is kept under `answer.receipt_id`, unless there is no room for it, or `keep_receipt` is False.
+        The receipt is stored under `answer.receipt_id`, unless there is no room for it or `keep_receipt` is False.
         """
-        return self._assembling.assemble(
+        return self._assembly.assemble(
             request,
             plan_id,
             strategies=strategies,
@@ -146,31 +162,32 @@ class Client:
         )
 
     def receipt(self, receipt_id: str) -> Receipt:
-        """How an answer came about."""
-        return self._assembling.receipt(receipt_id)
+        """Return a stored receipt: the request, the strategies, and each candidate with its scores and its outcome."""
+        return self._assembly.receipt(receipt_id)
 
     def replay(self, receipt: Receipt | str) -> Answer:
-        """The answer of a receipt, or of its id, again: the same bytes, or `BodyGone` if some of them are gone."""
-        return self._assembling.replay(receipt)
+        """Return the answer of a receipt, or of its id, again: the same bytes, or `BodyGone` if some are gone."""
+        return self._assembly.replay(receipt)
 
     def watch(self, since: int | None = None, projects: Iterable[str] | None = None) -> Watch:
-        """Follow what is committed, in order and without gaps: behind the revision `since`, or from now on.
+        """Return a watch that gives committed events in order and without gaps, after revision `since` or from now on.
 
-        Of `projects`, by default all that this session may see; actions and the budget are everybody's. A transaction
-        is several events of one revision. Whoever is too slow gets `EventsMissed`, and goes on from where it says.
+        It has events of `projects`, by default of all that this session may see; events of actions and of the budget
+        concern every session. A transaction is several events of one revision. A watch that reads too slowly raises
+        `EventsMissed` once, and continues behind the gap.
         """
         return self._watches.open(since, projects)
 
     def status(self) -> Status:
-        """How the manager is."""
+        """Return the manager's status: process, revision, tiers, memory, and number of sessions and requests."""
         return self._session.status()
 
     def open(self) -> None:
-        """Make sure that there is a manager: a wrong address or scope is said now, not at the first call."""
+        """Connect now, so that a wrong address or scope is raised here and not at the first call."""
         self._channel.open()
 
     def close(self) -> None:
-        """End the session: its leases are given up, and its connections closed."""
+        """End the session: release its leases, close connections and watches, and fail futures that still wait."""
         self._watches.close()
         self.strategies.close()
         self._channel.close(holds_leases=bool(self._session.leases))
@@ -192,9 +209,9 @@ class Client:
 
 
 def connect(address: str | os.PathLike[str], projects: Iterable[str] | None = None) -> Client:
-    """A client of the manager at an address, from any process of the same user.
+    """Return a connected client of the manager at an address (the path of its socket), for a process of the same user.
 
-    `projects` limits the session to those; None is unrestricted, and an empty list is an error.
+    `projects` limits the session to these; None means no limit, and an empty list is an `InvalidArgument`.
     """
     client = unconnected(address, projects)
     client.open()
@@ -202,7 +219,7 @@ def connect(address: str | os.PathLike[str], projects: Iterable[str] | None = No
 
 
 def unconnected(address: str | os.PathLike[str], projects: Iterable[str] | None) -> Client:
-    """A client that has not looked yet whether there is a manager."""
+    """Return a client that connects at its first call; so a wrong address is raised there."""
     scope = project_names(projects)
     if scope is not None and not scope:
         raise InvalidArgument("projects is empty: name at least one, or leave it out for an unrestricted session")

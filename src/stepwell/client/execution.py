@@ -1,4 +1,8 @@
-"""`PlanExecutionContext`: where the changes of one execution are recorded."""
+"""`PlanExecutionContext`: record the changes of one execution of a plan, read them, and carry them to a tree.
+
+The calls that only talk to the manager are inherited from `ChangesetApi`. This facade adds the workflows that merge
+children, capture changes in a tree, and apply a plan to a tree or roll it back.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +24,30 @@ from stepwell.domain.plans.model import Plan
 
 
 class PlanExecutionContext(ChangesetApi):
-    """The changes of one execution, safe from any number of threads.
+    """The changes of one execution of a plan. Make it with `client.execution(plan_id)`.
 
-    A context owns its active changesets, and two contexts of one plan never see each other's: make one for each
-    worker with `client.execution(plan_id)`. Threads that share one context and open changesets side by side name
-    theirs with `changeset_id=`; "the most recent" is then somebody else's question. There is no lock: which changeset a
-    change goes to is decided by the manager, in the same step that records it.
+    Threads and processes: any number of threads may use one context, and any number of contexts and processes may work
+    on one plan. A context owns its active changesets: two contexts of one plan never record into each other's. So make
+    one for each worker. Threads that share a context and open several changesets at the same time name theirs with
+    `changeset_id=`, because "the most recent one" may be another thread's. In a forked child it is another context.
+
+    Guarantees: there is no lock in the client. The manager decides which changeset a change goes to, in the same step
+    that records it. Recording needs the lease of the execution, the session's own or the one given; without it, they
+    raise `LeaseLost`. Only closed changesets count. `apply` and `rollback` change a tree entirely or not at all, even
+    if the process is killed; processes that call them at the same time wait for each other.
     """
 
     def of(self, plan_id: str, lease: int | None = None) -> PlanExecutionContext:
-        """Another context in the same session, of a child, say, to read what was recorded there."""
+        """Return another context in the same session, for instance of a child, to read what was recorded there."""
         return PlanExecutionContext(self.session, plan_id, lease)
 
     def merge_children(self) -> Plan:
-        """Make what finished children changed the plan's own: one changeset, and conflicts for somebody to resolve.
+        """Merge the changes of finished children into this plan, and return it, with conflicts that must be resolved.
 
-        Path by path, in declared order, by the plan's `MergeStrategy`; what comes of it depends on what they recorded,
-        and on nothing else. It is all recorded or nothing is, and a merge that was interrupted is made again by another
-        call; once made, another call gives the same. With `fail_on_conflict` it raises `MergeConflicts`.
+        The merge goes path by path, children in declared order, by the plan's `MergeStrategy`. Its outcome depends only
+        on what the children recorded. It is recorded as one changeset, entirely or not at all; after an interruption,
+        call it again. Once the plan is merged, further calls return it as it is. Raises `PlanNotReady` if a child is
+        not finished, and, with `fail_on_conflict`, `MergeConflicts`.
         """
         return merge.merge_children(self)
 
@@ -50,42 +60,43 @@ class PlanExecutionContext(ChangesetApi):
         mode: int | None = None,
         alias: str | None = None,
     ) -> Plan:
-        """Choose for the first open conflict of a path: what is merged so far, what the child left, or a body.
+        """Resolve the first open conflict of a path by accepting one side or giving a `body`, and return the plan.
 
-        Conflicts of one path come in declared order, and what is chosen is `ours` for the next: nobody's work is
-        passed over unseen. `alias` is the child's, to be sure.
+        `accept` is "ours" for what is merged so far, or "theirs" for what the child left; `mode` is that of `body`.
+        Conflicts of one path come in declared order, and the chosen content is `ours` for the next one; so every
+        child's work is decided upon. Give the child's `alias` to be sure which conflict is meant.
         """
         return merge.resolve(self, path, accept=accept, body=body, mode=mode, alias=alias)
 
     def conflict_sides(self, path: str) -> ConflictSides:
-        """The first open conflict of a path, with the bytes of both sides and what git makes of them."""
+        """Return the first open conflict of a path, with the bytes of both sides and git's merge of them."""
         return merge.conflict_sides(self, path)
 
     def conflict_text(self, path: str) -> str:
-        """The first open conflict of a path as git writes it, between markers: to be edited, and given as `body`.
+        """Return the first open conflict of a path as text with git's markers, to be edited and given as `body`.
 
-        Where it is not about text, but about modes, binary files or what was deleted, what each side has is described.
+        If the conflict is not about text, but about modes, binary or deleted files, both sides are described instead.
         """
         return merge.conflict_text(self, path)
 
     def plan_diff(self, *, paths: Sequence[str] = (), tools: Sequence[str] = ()) -> str:
-        """A unified diff of what the whole plan comes to, in order of path, moves found; git applies it.
+        """Return a unified diff of the plan's net changes, in order of path and with moves, as `git apply` reads it.
 
-        Binary files are only named, and git refuses a diff that has one.
-
-        `paths` are globs, as in `tiers.list`; with `tools` it has the paths that one of those has changed.
+        Binary files are only named, and git refuses a diff that has one. `paths` are globs, as in `tiers.list`; with
+        `tools`, the diff has only paths that one of these tools changed.
         """
         return plan_diff.plan_diff(self, paths, tools)
 
     def plan_summary(self) -> PlanChanges:
-        """What the whole plan comes to, in numbers."""
+        """Return statistics of the plan's net changes: by operation, by tool, and the paths."""
         return plan_diff.plan_summary(self)
 
     def capture(self, root: str | os.PathLike[str], *, tool: str = "capture") -> AbstractContextManager[Captured]:
-        """While the block runs, notice what changes under `root`; at its end, record it as one closed changeset.
+        """Record what changes below `root` while the block runs, as one closed changeset at its end.
 
-        By content, whoever changed it: files, links and empty directories, with modes and moves; what git ignores is
-        not looked at. All or nothing: an exception in the block, or a refusal at its end, records nothing.
+        Changes are found by content, whichever program made them: files, links and empty directories, with modes and
+        moves. Files that git ignores are not captured. An exception in the block, or a refusal at its end, records
+        nothing. Raises `PlanNotReady` or `LeaseLost` at the beginning if this session may not record now.
         """
         return capture.capture(self, root, tool)
 
@@ -96,38 +107,46 @@ class PlanExecutionContext(ChangesetApi):
         wait_s: float = limits.APPLY_WAIT_SECONDS,
         lease_ms: int = limits.LEASE_MS,
     ) -> Plan:
-        """Make the plan's changes in the tree at `root`, all or none, run its validations, and end its apply.
+        """Make the plan's changes in the tree at `root`, all or none, run its validations, and end the apply phase.
 
-        Of all who call, in whatever processes, one does it, and all get the same plan: `plan.applied` has how it was
-        proven, `plan.constrained` which required validation failed; the tree is as it was then. One that ended so, or
-        was rolled back since, is given as it is. A tree that is not what the plan expects is a `TreeConflict` that
-        names every path; nothing is written, and the plan stays queued. A tree in which all is done already, because
-        somebody worked in place, is proven and left alone. What failed on the way leaves the plan errored:
-        `retry_plan` queues it again. Killed at any moment, the next call at that root, also for another plan, leaves
-        the tree entirely before or entirely after, as the plan is.
+        If several processes call this for one plan, one does the work, and all get the same plan. In the returned plan,
+        `applied` has the proof; `constrained` is set instead if a required validation failed, and then the tree is as
+        it was. A plan that has already ended so, or was rolled back since, is returned as it is.
 
-        `wait_s` is for others, at the same plan or tree: past it, `Busy`. `lease_ms` is renewed while it works.
+        If the tree is not as the plan expects, this raises `TreeConflict`, which names every path; nothing is written,
+        and the plan stays queued. A tree that has all changes already, because an agent worked in place, is proven and
+        left alone. Any other failure undoes the tree and leaves the plan errored: `retry_plan` queues it again. If the
+        process is killed at any moment, the next call at that root, also for another plan, recovers: the tree is then
+        entirely before or entirely after, in agreement with the plan.
+
+        `wait_s` bounds the waiting for other processes at the same plan or tree; past it, this raises `Busy`. The lease
+        of `lease_ms` is renewed while the work goes on.
         """
         return apply.PlanApply(self, real_root(root), wait_s, lease_ms).run()
 
     def rollback(
         self, root: str | os.PathLike[str], *, reason: str = "", wait_s: float = limits.APPLY_WAIT_SECONDS
     ) -> Plan:
-        """Make the tree at `root` what it was before the plan was applied, all or nothing; `plan.rolled_back` says so.
+        """Restore the tree at `root` as it was before the plan was applied, all or nothing, and return the plan.
 
-        Where somebody changed the files since, it is a `TreeConflict` that names every path, and nothing is written. A
-        second call gives the same plan.
+        `plan.rolled_back` has the reason and the time. If files of the plan were changed since, this raises
+        `TreeConflict`, which names every path, and writes nothing. A second call returns the same plan. `wait_s` bounds
+        the waiting for other processes at the same tree; past it, this raises `Busy`.
         """
         return rollback.roll_back(self, real_root(root), reason, wait_s)
 
 
 class WorkContext(PlanExecutionContext):
-    """The context in which one child is worked on, under its lease."""
+    """The context in which an agent works on one child, under the child's lease (see `plans.work_on`).
+
+    It can do all that a `PlanExecutionContext` can, and any thread may use it while the agent's function runs. After
+    that, or once the lease is lost, recording raises `LeaseLost`.
+    """
 
     def __init__(self, session: Session, plan_id: str, lease: int, heartbeat: Heartbeat) -> None:
         super().__init__(session, plan_id, lease)
         self._heartbeat = heartbeat
 
     def check(self) -> None:
-        """Raise `LeaseLost` if the child is not the caller's any more; for whoever works long without recording."""
+        """Raise `LeaseLost` if the child was taken away; for functions that work for long without recording."""
         self._heartbeat.check()

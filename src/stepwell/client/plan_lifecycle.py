@@ -1,4 +1,7 @@
-"""`PlanLifecycleService`: actions and plans, and agents that work on them."""
+"""`PlanLifecycleService`: actions and plans, and agents that work on the children of a plan.
+
+Every call on plans is inherited from `PlanApi`; this facade adds the one workflow, `work_on`.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,20 @@ from stepwell.client.workflows.agent import SubplanAgent, WorkDone
 from stepwell.domain.plans.model import Plan
 
 Run = Callable[[Plan, WorkContext], object]
-"""What is done for a child. What it returns does not matter; what it raises is why the child failed."""
+"""A function that works on a child. Its return value is ignored; an exception is the reason why the child failed."""
 
 
 class PlanLifecycleService(PlanApi):
-    """Actions and plans, safe from any number of threads and processes.
+    """Actions and plans: create, start, complete, fail, retry, revert and cancel them, and record decisions.
 
-    There is no lock: each call is a request to the manager, the only process that touches plans, and takes effect
-    there in one step, in one total order with everybody else's. Of two who create one name or start one phase, one
-    wins and the other gets a typed refusal. Actions are everybody's; plans are seen by sessions that may see all
-    their projects.
+    Threads and processes: any number of threads may use one service, and any number of processes their own. Each call
+    is one request to the manager, the only process that changes plans, and takes effect there in one step, in one total
+    order with the calls of all other sessions. So there is no lock in the client.
+
+    Guarantees: if two sessions create one name or start one phase, one succeeds and the other gets a typed refusal,
+    which changes nothing. A phase is started under a lease, which the session remembers; completing or failing it needs
+    that lease, or the token given as `lease=`. Every session sees all actions; a plan is seen by the sessions that may
+    see all of its projects.
     """
 
     def work_on(
@@ -32,15 +39,16 @@ class PlanLifecycleService(PlanApi):
         lease_ms: int = limits.LEASE_MS,
         wait_s: float | None = None,
     ) -> WorkDone:
-        """Work on the children of a plan, as one of any number of agents, until everything is over.
+        """Work on the children of a plan in this thread, as one of any number of agents, until all are over.
 
-        `run(plan, context)` is called for each child that this agent is given, under its lease, which is renewed
-        meanwhile. When it returns, the child is complete; when it raises, the child has failed, with what was raised.
-        A child that is taken away, cancelled say, raises `LeaseLost` from whatever `run` does with its context, and
-        from `context.check()`; it is neither completed nor failed then. Without `straight`, `run` is called for a
-        child's strategy too, and `plan.phase` says which it is.
+        `run(plan, context)` is called for each child that the manager gives to this agent, under the child's lease,
+        which is renewed meanwhile. When `run` returns, the child is complete; when it raises, the child has failed,
+        with the exception as the reason. If the child is taken away meanwhile, for instance cancelled, its context and
+        `context.check()` raise `LeaseLost`; the child is then neither completed nor failed by this agent. Without
+        `straight`, `run` is called for the strategize phase, too; `plan.phase` says which one it is.
 
-        While nothing is ready it waits for what the others do, at most for `wait_s` at a time.
+        While no child is ready, it waits for the other agents, at most for `wait_s` at a time. Returns what this agent
+        has completed, failed and lost.
         """
         return SubplanAgent(self, parent_plan_id, run, lease_ms, straight=straight, make_context=WorkContext).work(
             wait_s

@@ -167,6 +167,7 @@ class _Planner:
         self._wanted = wanted
         self._kinds: dict[str, int] = {}
         entries = {path: entry for path, entry in wanted.items() if entry}
+        # Directories that must exist afterwards: those above an entry, and empty directories that are entries.
         self._needed = {above for path in entries for above in ancestors_of(path)}
         self._needed |= {path for path, entry in entries.items() if entry.is_directory}
         self._removed: dict[str, int] = {}
@@ -189,6 +190,7 @@ class _Planner:
         return UndoLog(log.version, log.items, log.made, log.removed, tuple(self._read_only(log)))
 
     def _items(self) -> Iterable[UndoItem]:
+        """Yield an item for each path whose file or link differs, in order of path; directories are handled apart."""
         for path in sorted(self._wanted):
             before, after = _as_file(self._found[path].entry), _as_file(self._wanted[path])
             if before != after:
@@ -248,4 +250,5 @@ class _Planner:
 
 
 def _as_file(entry: TreeEntry | None) -> TreeEntry | None:
+    """Return an entry that is a file or a link; None for a directory."""
     return None if entry is None or entry.is_directory else entry

@@ -51,9 +51,10 @@ class ForwardPass:
         self._remove()
         self._create()
         self._check()
+        # After the last change: a program may have written into an old file through a descriptor that it had open.
         self._require_old_unchanged(range(len(self._log.items)))
         sync_all(self._root, self._log)
-        restore_modes(self._root, self._log.loosened[::-1])
+        restore_modes(self._root, self._log.loosened[::-1])  # last, because syncing needs read permission
 
     def _link_old(self) -> None:
         """Give every file that goes a second name, `old-N`; a file that cannot have one is moved there when it goes."""

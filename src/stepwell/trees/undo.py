@@ -45,6 +45,7 @@ class _UndoPass:
         self._left: dict[str, Mismatch] = {}
 
     def run(self) -> list[Mismatch]:
+        """Restore in an order in which every path has its directory, and every directory is free of created files."""
         make_writable(self._root, self._log.loosened)
         for item in self._log.items:
             if item.after and not item.before:
@@ -63,6 +64,7 @@ class _UndoPass:
         return [*self._left.values()]
 
     def _remove_created_file(self, item: UndoItem) -> None:
+        """Remove a file that the transaction created, unless it was never created or was changed since."""
         found = self._inspect(item.path)
         if found is None or found.is_directory or (found.entry is None and not found.is_other):
             return
@@ -73,6 +75,7 @@ class _UndoPass:
             syscalls.unlink(place)
 
     def _remove_created_directory(self, path: str) -> None:
+        """Remove a directory that the transaction created, if it is empty."""
         try:
             with self._root.place(path) as place:
                 syscalls.rmdir(place)

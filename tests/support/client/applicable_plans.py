@@ -32,7 +32,7 @@ def executing(client: sw.Client, validations: Sequence[sw.Validation] = ()) -> s
     """A context of a plan that this client executes."""
     plans = client.plans
     action = plans.create_action(
-        f"planted-{next(_numbers)}",
+        f"plan-{next(_numbers)}",
         description="",
         definition_of_done="",
         strategy_actor="planner",
@@ -45,18 +45,18 @@ def executing(client: sw.Client, validations: Sequence[sw.Validation] = ()) -> s
     return client.execution(plan_id)
 
 
-def planted(
+def executed_plan(
     client: sw.Client,
     above: Path,
     before: Tree = BEFORE,
     after: Tree = AFTER,
     validations: Sequence[sw.Validation] = (),
 ) -> sw.PlanExecutionContext:
-    """A plan that makes one tree of another, executed, and recorded where nobody else looks."""
+    """A plan that makes one tree of another, executed, and captured in a directory of its own."""
     context = executing(client, validations)
-    workshop = build(above / "workshop", before)
-    with context.capture(workshop):
-        change_into(workshop, after)
+    scratch = build(above / "scratch", before)
+    with context.capture(scratch):
+        change_into(scratch, after)
     client.plans.complete_execute(context.plan_id)
     return context
 

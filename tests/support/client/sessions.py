@@ -1,4 +1,4 @@
-"""What the client's tests share."""
+"""Fragments, plans and threads for the tests of the client."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -49,15 +49,15 @@ def refused(client: sw.Client, kind: type[sw.StepwellError], advice: str) -> Ite
     assert type(caught.value) is kind
 
 
-def in_threads(count: int, deed: Callable[[int], None]) -> None:
-    """Run the deed in many threads at once; the first failure is raised here."""
+def in_threads(count: int, work: Callable[[int], None]) -> None:
+    """Run the function in many threads at once; the first failure is raised here."""
     failures: list[BaseException] = []
     start = threading.Barrier(count)
 
     def run(number: int) -> None:
         try:
             start.wait(20)
-            deed(number)
+            work(number)
         except BaseException as error:  # noqa: BLE001 - raised below, in the test's own thread
             failures.append(error)
 

@@ -1,4 +1,4 @@
-"""Parents and children for the tests of merging: what each changed is given, and who works is the test's own client."""
+"""Parents and children for the tests of merging: what each changed is given, and the test's own client works."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def content(given: Given) -> tuple[bytes | None, int | None]:
 
 
 def record(context: sw.PlanExecutionContext, work: Work, tool: str = "test") -> None:
-    """Record what somebody did, in a changeset of its own."""
+    """Record the changes in a changeset of their own."""
     changeset_id = context.start_changeset()
     for path, (before, after) in work.items():
         (old, old_mode), (new, new_mode) = content(before), content(after)
@@ -30,7 +30,7 @@ def record(context: sw.PlanExecutionContext, work: Work, tool: str = "test") -> 
     context.close_changeset(changeset_id)
 
 
-def family(
+def parent_of(
     client: sw.Client,
     works: Mapping[str, Work],
     *,

@@ -17,7 +17,7 @@ from multiprocess.connection import Connection
 
 import stepwell as sw
 from stepwell.client.workflows.heartbeat import Heartbeat
-from tests.support.client.subplans import Given, Work, family, record
+from tests.support.client.subplans import Given, Work, parent_of, record
 
 RETRIES = 2
 UNLUCKY = "unlucky"
@@ -112,8 +112,8 @@ def hold_two(address: str, pipe: Connection) -> None:
     """Execute two parents, of which one is merged, and try everything when told to go on; say what came of it."""
     works: dict[str, Work] = {"a": {"f": (b"1\n", b"2\n")}, "b": {"f": (b"1\n", b"3\n")}}
     with sw.connect(address) as client, ExitStack() as stack:
-        unmerged = _held(client, family(client, works, lease_ms=SHORT_MS), stack)
-        merged = _held(client, family(client, works, lease_ms=SHORT_MS), stack)
+        unmerged = _held(client, parent_of(client, works, lease_ms=SHORT_MS), stack)
+        merged = _held(client, parent_of(client, works, lease_ms=SHORT_MS), stack)
         assert merged.merge_children().open_conflicts
         changeset_id = unmerged.start_changeset()
         pipe.send((unmerged.plan_id, merged.plan_id))

@@ -1,4 +1,11 @@
-"""Many commands in one frame: a batch, in which each has its own outcome, or a transaction, all or nothing."""
+"""Batches and transactions: many calls in one frame, sent when a `with` block ends.
+
+In a batch each command has an outcome of its own. A transaction takes effect at one revision or not at all. Inside the
+block a service method returns a `Pending`. An exception in the block sends nothing.
+
+`CommandBuffer` and `WriteBuffer` hold everything that does not wait. The blocking blocks are below; the asynchronous
+ones are in `stepwell.aio.batch`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +27,11 @@ R = TypeVar("R")
 
 
 class CommandBuffer:
-    """Takes calls inside a block, which are sent when it ends; an exception in the block sends nothing."""
+    """The calls of one block, and their `Pending` results. It belongs to the thread or task that runs the block.
+
+    It guarantees that every `Pending` has an outcome after the block: a result, a refusal, or the reason why the call
+    was not sent.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -31,11 +42,14 @@ class CommandBuffer:
         self.plans = BufferedPlans(session, self)
 
     def execution(self, context: ChangesetCalls) -> BufferedChangesets:
-        """An execution context, inside this bundle."""
+        """Return an execution context whose calls join this block; it records into the same changesets as `context`."""
         return BufferedChangesets(self._session, self, context)
 
     def enlist(self, call: Call[R]) -> Pending[R]:
-        """Take a call; its result is there when the block has ended."""
+        """Add a call and return its `Pending`.
+
+        It raises `InvalidArgument` after the end of the block, and if the block has too many commands for one frame.
+        """
         if self._is_over:
             raise InvalidArgument("this was sent already: begin another one")
         if len(self._calls) >= limits.BATCH_COMMANDS_MAX:
@@ -49,7 +63,10 @@ class CommandBuffer:
         return len(self._calls)
 
     def close_for_sending(self, failure: BaseException | None) -> bool:
-        """The block has ended, well or not: whether there is anything to send."""
+        """End the block, and return True if there are calls to send.
+
+        After an exception (`failure`) nothing is sent, and each `Pending` raises `InvalidArgument`.
+        """
         self._is_over = True
         if failure is None and self._calls:
             return True
@@ -58,7 +75,10 @@ class CommandBuffer:
 
     @contextmanager
     def outcomes_set_on_exit(self) -> Generator[list[tuple[object, int]]]:
-        """Around the sending: the outcomes go in the list, and from there to whoever asks for them."""
+        """Yield a list for the outcomes, and give them to the `Pending` results at the end.
+
+        If sending raises, all results get that error. An interruption leaves the outcome unknown.
+        """
         outcomes: list[tuple[object, int]] = []
         try:
             yield outcomes
@@ -72,12 +92,13 @@ class CommandBuffer:
             pending.set_outcome(outcome, revision)
 
     def _fail_all(self, failure: StepwellError) -> None:
+        """Set an error as the outcome of all calls."""
         for pending in self._pending:
             pending.set_outcome(failure)
 
 
 class WriteBuffer(CommandBuffer):
-    """Takes what a transaction can have."""
+    """A buffer that refuses reads: the results of a transaction are one revision, which a read could not see yet."""
 
     def enlist(self, call: Call[R]) -> Pending[R]:
         if not isinstance(call.command, Write):
@@ -86,7 +107,7 @@ class WriteBuffer(CommandBuffer):
 
 
 class BufferedCalls(CommandBuffer):
-    """A `with` block."""
+    """A `with` block that sends its calls at its end and waits for their outcomes."""
 
     def __enter__(self) -> Self:
         return self
@@ -99,11 +120,15 @@ class BufferedCalls(CommandBuffer):
                 outcomes.extend(self._send())
 
     def _send(self) -> Sequence[tuple[object, int]]:
+        """Send all calls, and return the outcome and the revision of each."""
         raise NotImplementedError
 
 
 class Batch(BufferedCalls):
-    """Many commands, one frame, one outcome each; not atomic. `pending.result()` gives each, or raises its refusal."""
+    """Many commands in one frame with an outcome each; not atomic.
+
+    `pending.result()` returns it or raises its refusal.
+    """
 
     def _send(self) -> Sequence[tuple[object, int]]:
         return self._session.perform_each(self._calls)

@@ -1,4 +1,9 @@
-"""`ChangesetApi`: where the changes of one execution are recorded."""
+"""The calls on changesets, and `ChangesetApi`, which reads and records the changes of one plan.
+
+A changeset is a list of entries, each the change of one path. It is recorded in an execution context; the manager
+decides which changeset an entry goes to. `ChangesetApi` has everything that needs no decisions of its own. The facade
+`PlanExecutionContext` adds the workflows (merge, apply, rollback, capture), which use this class and not the facade.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +37,7 @@ from stepwell.errors import NotFound
 
 
 class ChangeSummary(Struct, frozen=True):
-    """What a changeset does, in numbers."""
+    """The numbers of one changeset: entries by operation and by tool, and the paths in order of their first change."""
 
     changeset_id: str
     entries: int
@@ -42,33 +47,35 @@ class ChangeSummary(Struct, frozen=True):
 
 
 class EntryListing(Struct, frozen=True):
-    """A page of entries, with the bodies that were asked for."""
+    """A page of entries, and the bodies by digest if they were asked for."""
 
     reply: EntryPage
     bodies: dict[bytes, memoryview]
 
 
 class ChangesetCalls(Service):
-    """The calls on changesets of one context; what they give depends on the service that has them."""
+    """The calls on the changesets of one context; their result depends on the kind of service."""
 
     plan_id: str
     lease: int | None
 
     @property
     def context_id(self) -> str:
+        """The id of the context that owns the active changesets."""
         raise NotImplementedError
 
     @method
     def start_changeset(self) -> Call[str]:
-        """Open a changeset, give its id, and make it this context's active one."""
+        """Open a changeset, make it the active one of this context, and return its id."""
         command = StartChangeset(self.plan_id, self.context_id, str(ULID()), self._lease_token())
         return Call(command, lambda answered: answered.reply.changeset.changeset_id)
 
     @method
     def record_change(self, change: Change, *, changeset_id: str | None = None) -> Call[EntryRow]:
-        """Record into the named changeset, or into this context's most recent active one.
+        """Record a change into the named changeset, or into the most recent active one of this context.
 
-        Which one that is, is resolved by the manager in the same step that records. Without one: `NoActiveChangeset`.
+        The manager resolves "most recent" in the same step that records the entry. It raises `NoActiveChangeset` if
+        there is none.
         """
         require_instance(change, (Change,), "record_change takes a stepwell.Change")
         before, after = _body(change.before), _body(change.after)
@@ -96,54 +103,57 @@ class ChangesetCalls(Service):
 
     @method
     def close_changeset(self, changeset_id: str) -> Call[Changeset]:
-        """Make a changeset count; it is immutable after."""
+        """Close a changeset: its entries count for the plan, and it is immutable from then on."""
         return Call(EndChangeset(self.plan_id, self.context_id, self._lease_token(), changeset_id), _changeset)
 
     @method
     def abort_changeset(self, changeset_id: str) -> Call[Changeset]:
-        """Make a changeset not count; it stays readable."""
+        """Abort a changeset: its entries do not count for the plan, but stay readable."""
         command = EndChangeset(self.plan_id, self.context_id, self._lease_token(), changeset_id, abort=True)
         return Call(command, _changeset)
 
     @method
     def get(self, changeset_id: str) -> Call[Changeset]:
-        """A changeset as it is now."""
+        """Return a changeset as it is now."""
         return Call(GetChangeset(changeset_id), _changeset)
 
     @method
     def list(self, *, limit: int = 100, cursor: str | None = None) -> Call[ChangesetPage]:
-        """A page of the plan's changesets, of all contexts, in order of starting."""
+        """Return a page of the plan's changesets, of all contexts, in order of starting."""
         return Call(ListChangesets(self.plan_id, limit, cursor))
 
     @method
     def page(
         self, changeset_id: str, *, limit: int = 100, cursor: str | None = None, with_bodies: bool = False
     ) -> Call[EntryListing]:
-        """A page of entries. `entries` follows the cursor."""
+        """Return a page of entries in order of recording. `entries` follows the cursor."""
         command = ListEntries(changeset_id, limit, cursor, with_bodies)
         return Call(command, self._listing)
 
     @method
     def body(self, digest: bytes) -> Call[memoryview]:
-        """The bytes of a content that is held, of an entry or of a conflict."""
+        """Return the bytes of a content of an entry or a conflict; `NotFound` if the manager does not hold them."""
         return Call(LocateBodies((digest,)), self._located)
 
     def _located(self, answered: Answered[BodiesLocated]) -> memoryview:
+        """Read the body that the manager has located."""
         for digest, handle in answered.handles.items():
             return self.session.bodies.read(digest, handle)
         raise NotFound("nothing refers to that body any more, or only its digest was recorded")
 
     def _listing(self, answered: Answered[EntryPage]) -> EntryListing:
+        """Read the bodies of a page of entries."""
         read = self.session.bodies.read
         bodies = {digest: read(digest, handle) for digest, handle in answered.handles.items()}
         return EntryListing(answered.reply, bodies)
 
     def _lease_token(self) -> int | None:
+        """Return the lease to show: the one of this context, or the one that the session remembers."""
         return self.session.lease_token(self.plan_id, self.lease)
 
 
 class BufferedChangesets(ChangesetCalls, BufferedService):
-    """A context inside a batch or a transaction: the same context, its changesets included."""
+    """A context inside a batch or a transaction: it records into the same changesets as the context it was made of."""
 
     def __init__(self, session: Session, buffer: AcceptsCalls, context: ChangesetCalls) -> None:
         super().__init__(session, buffer)
@@ -156,12 +166,11 @@ class BufferedChangesets(ChangesetCalls, BufferedService):
 
 
 class ChangesetApi(ChangesetCalls, BlockingService):
-    """The changes of one execution, safe from any number of threads.
+    """The changesets of one plan, blocking. Any number of threads may use it.
 
-    A context owns its active changesets, and two contexts of one plan never see each other's: make one for each
-    worker with `client.execution(plan_id)`. Threads that share one context and open changesets side by side name
-    theirs with `changeset_id=`; "the most recent" is then somebody else's question. There is no lock: which changeset a
-    change goes to is decided by the manager, in the same step that records it.
+    A context owns its active changesets, and two contexts of one plan never see each other's. Threads that share a
+    context and open changesets side by side pass `changeset_id=`, because "the most recent" may be another thread's.
+    There is no lock: the manager decides which changeset a change goes to, in the same step that records it.
     """
 
     def __init__(self, session: Session, plan_id: str, lease: int | None = None) -> None:
@@ -172,38 +181,42 @@ class ChangesetApi(ChangesetCalls, BlockingService):
 
     @property
     def context_id(self) -> str:
-        """Its own, and its session's: in a forked child, which has a session of its own, it is another context."""
+        """The id of this context in this session.
+
+        It contains the session's id, so that a forked child, which has a session of its own, is another context.
+        """
         return f"{self._serial}-{self.session.channel.session_id}"
 
     def entries(self, changeset_id: str) -> Iterator[EntryRow]:
-        """A changeset's entries in order of recording."""
+        """Yield the entries of a changeset in order of recording."""
         for page in self._pages(changeset_id, with_bodies=False):
             yield from page.reply.entries
 
     def summary(self, changeset_id: str) -> ChangeSummary:
-        """What a changeset does, in numbers."""
+        """Return the numbers of a changeset."""
         return summary_of(changeset_id, [*self.entries(changeset_id)])
 
     def net_changes(self) -> dict[str, NetChange]:
-        """What the plan does to a tree, by path: its closed changesets, of the attempt that executed or is executing.
+        """Return what the plan does to a tree, by path.
 
-        Changes of a path that do not follow from each other are refused, with `BrokenChain`.
+        Closed changesets count, of the attempt that executed or is executing. Changes of a path that do not follow from
+        each other raise `BrokenChain`.
         """
         return net_changes(self.recorded())
 
     def recorded(self) -> Sequence[EntryRow]:
-        """The entries that `net_changes` is made of, in order of recording."""
+        """Return the entries that `net_changes` is made of, in order of recording."""
         plan = self.session.perform(Call(GetPlan(self.plan_id), lambda answered: answered.reply.plan))
         attempt = plan.attempt if plan.executed_attempt is None else plan.executed_attempt
         counted = [each for each in self.changesets() if (each.state, each.attempt) == (ChangesetState.CLOSED, attempt)]
         return in_recording_order([[*self.entries(each.changeset_id)] for each in counted])
 
     def of(self, plan_id: str, lease: int | None = None) -> ChangesetApi:
-        """Another context in the same session, of a child, say, to read what was recorded there."""
+        """Return a context of another plan in the same session, for example to read what a child recorded."""
         return ChangesetApi(self.session, plan_id, lease)
 
     def changesets(self) -> Iterator[Changeset]:
-        """All changesets of the plan, of all contexts and attempts, in order of starting."""
+        """Yield all changesets of the plan, of all contexts and attempts, in order of starting."""
         cursor: str | None = None
         while True:
             page = self.list(limit=limits.PAGE_ROWS_MAX, cursor=cursor)
@@ -213,7 +226,10 @@ class ChangesetApi(ChangesetCalls, BlockingService):
             cursor = page.cursor
 
     def diff(self, changeset_id: str) -> str:
-        """A unified diff of a changeset, in order of recording. What is not text, or not held, is only named."""
+        """Return a unified diff of a changeset, in order of recording.
+
+        Content that is not text, or not held, is only named.
+        """
         return "".join(
             entry_diff(entry, page.bodies)
             for page in self._pages(changeset_id, with_bodies=True)
@@ -221,6 +237,7 @@ class ChangesetApi(ChangesetCalls, BlockingService):
         )
 
     def _pages(self, changeset_id: str, *, with_bodies: bool) -> Iterator[EntryListing]:
+        """Yield the pages of a changeset's entries."""
         cursor: str | None = None
         while True:
             page = self.page(changeset_id, limit=limits.PAGE_ROWS_MAX, cursor=cursor, with_bodies=with_bodies)
@@ -231,7 +248,7 @@ class ChangesetApi(ChangesetCalls, BlockingService):
 
 
 def summary_of(changeset_id: str, entries: Sequence[EntryRow]) -> ChangeSummary:
-    """What all entries of a changeset come to."""
+    """Return the summary of all entries of a changeset."""
     return ChangeSummary(
         changeset_id=changeset_id,
         entries=len(entries),
@@ -246,8 +263,10 @@ def _changeset(answered: Answered[ChangesetFound]) -> Changeset:
 
 
 def _body(content: bytes | Digest | None) -> bytes | None:
+    """Return the bytes of a content, or None for one that is given by its digest only."""
     return None if isinstance(content, Digest) else content
 
 
 def _digest(content: bytes | Digest | None) -> bytes | None:
+    """Return the digest of a content that is given by its digest only, or None."""
     return content.value if isinstance(content, Digest) else None

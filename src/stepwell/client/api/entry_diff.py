@@ -1,4 +1,9 @@
-"""Diffs as git writes them, and so as `git apply` reads them: of entries, with their modes."""
+"""Unified diffs of changeset entries, as git writes them and as `git apply` reads them, with file modes.
+
+Text is compared line by line. A body that is not text, or whose bytes the manager does not hold, is only named; git
+refuses such a diff. A renamed file is one part with both paths. Lines end at newlines only, because a form feed or a
+Unicode line separator inside a line is no line end for git.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,10 @@ from stepwell.domain.changesets.paths import git_mode
 
 
 def entry_diff(entry: EntryRow, bodies: Mapping[bytes, memoryview]) -> str:
-    """One file's part of a diff. A file that becomes a link, say, is deleted and created, as git has it."""
+    """Return one file's part of a diff. `bodies` maps digests to the bytes that are held.
+
+    If a file becomes a link (or the reverse), the diff deletes one and creates the other, as git does.
+    """
     before, after = entry.before, entry.after
     if before and after and stat.S_IFMT(git_mode(before.mode)) != stat.S_IFMT(_mode_after(before, after)):
         gone = replace(entry, path=entry.source_path or entry.path, source_path=None, after=None)
@@ -25,6 +33,7 @@ def entry_diff(entry: EntryRow, bodies: Mapping[bytes, memoryview]) -> str:
 
 
 def _part(entry: EntryRow, bodies: Mapping[bytes, memoryview]) -> str:
+    """Return the header and the hunks of one deletion, creation, change or move."""
     old, new = _quoted("a", entry.source_path or entry.path), _quoted("b", entry.path)
     header = f"diff --git {old} {new}\n{_modes(entry.before, entry.after)}"
     if entry.before is None:
@@ -45,7 +54,10 @@ def _part(entry: EntryRow, bodies: Mapping[bytes, memoryview]) -> str:
 
 
 def _modes(before: Content | None, after: Content | None) -> str:
-    """The lines about modes: git keeps only whether a file can be executed; what it would not see is shown in full."""
+    """Return the lines about file modes.
+
+    git records only whether a file is executable. A change of mode that git would not see is shown in full.
+    """
     if after is None:
         return f"deleted file mode {git_mode(before.mode if before else None):06o}\n"
     if before is None:
@@ -59,18 +71,21 @@ def _modes(before: Content | None, after: Content | None) -> str:
 
 
 def _mode_after(before: Content, after: Content) -> int:
-    """Whoever does not know the mode leaves it as it is."""
+    """Return git's mode of the new content; a content without a mode leaves the old one as it is."""
     return git_mode(before.mode if after.mode is None else after.mode)
 
 
 def _quoted(side: str, path: str) -> str:
-    """A path in a diff: one with quotes or control characters in it must not look like a line of the diff."""
+    """Return a path for a diff, quoted if it has quotes or control characters.
+
+    Otherwise a path with a newline could look like a line of the diff.
+    """
     named = f"{side}/{path}" if side else path
     return named if named.isprintable() and not {'"', "\\"} & {*named} else json.dumps(named)
 
 
 def _lines(side: Content | None, bodies: Mapping[bytes, memoryview]) -> list[str] | None:
-    """A side's lines, ended by newlines alone; None when it is not text, or its bytes are not held."""
+    """Return the lines of one side, separated at newlines only; None if it is not text or its bytes are not held."""
     if side is None:
         return []
     body = bodies.get(side.digest)

@@ -1,4 +1,8 @@
-"""A fragment as a caller gets it: an immutable value, whatever happens to the original meanwhile."""
+"""Fragments as a caller gets them: immutable values with a body that is read when it is first asked for.
+
+The value never changes, whatever happens to the fragment in the manager meanwhile. Two kinds differ in how long the
+body stays readable: a `StoredFragment` holds its memory, a `ViewedFragment` only knows where the body was.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,10 @@ from stepwell.protocol.handles import Handle
 
 
 class HeldFragment(Struct, frozen=True, dict=True):
-    """What is known of a fragment, and where its body is. `text` decodes it, once, when asked for."""
+    """The row of a fragment, and the handle of its body. Any number of threads may use it.
+
+    `body` and `text` are computed once, at their first use.
+    """
 
     row: FragmentRow
     handle: Handle
@@ -38,47 +45,56 @@ class HeldFragment(Struct, frozen=True, dict=True):
 
     @property
     def source(self) -> str:
+        """The origin of the text, for example the path of a file; may be empty."""
         return self.row.source
 
     @property
     def kind(self) -> str:
+        """The label of the content, "text" by default."""
         return self.row.kind
 
     @property
     def detail_depth(self) -> int:
+        """The level of detail of the content, from 0 to 16."""
         return self.row.detail_depth
 
     @property
     def tokens(self) -> int:
+        """The number of tokens that count against the budget."""
         return self.row.tokens
 
     @property
     def tier(self) -> Tier:
+        """The tier at the time of the read; the manager may have moved the fragment since."""
         return self.row.tier
 
     @property
     def digest(self) -> Digest:
+        """The digest of the body."""
         return Digest(self.row.digest)
 
     @property
     def revision(self) -> int:
-        """Of the body: what `expected_revision` compares with."""
+        """The revision of the body, with which `expected_revision` is compared."""
         return self.row.revision
 
     @property
     def metadata(self) -> Mapping[str, str]:
+        """The caller's own labels, read-only."""
         return MappingProxyType(self.row.metadata)
 
     @property
     def created_at(self) -> datetime:
+        """The time at which the fragment was first stored, in UTC."""
         return _utc_time(self.row.created_at_ms)
 
     def _read(self) -> memoryview:
+        """Return the bytes of the body."""
         raise NotImplementedError
 
     @lazy_property
     def body(self) -> memoryview:
-        """The body, read-only: of a hot fragment the shared memory itself, of others what is compressed there."""
+        """The body, read-only: for a hot fragment the shared memory itself, otherwise an expanded copy."""
         return self._read()
 
     @lazy_property
@@ -88,9 +104,12 @@ class HeldFragment(Struct, frozen=True, dict=True):
 
 
 class StoredFragment(HeldFragment, frozen=True):
-    """What `tiers.get` gives. It stays as it is, and readable, whatever happens to the original meanwhile."""
+    """The result of `tiers.get`.
 
-    stored: memoryview  # on shared memory
+    It holds a view of the body's memory, so it stays readable after the fragment is deleted.
+    """
+
+    stored: memoryview  # of shared memory, which it keeps mapped; compressed or not, as `handle` says
     last_accessed_ms: int
     access_count: int
 
@@ -99,11 +118,16 @@ class StoredFragment(HeldFragment, frozen=True):
 
     @property
     def last_accessed(self) -> datetime:
+        """The time of the last access, in UTC; this read is one."""
         return _utc_time(self.last_accessed_ms)
 
 
 class ViewedFragment(HeldFragment, frozen=True):
-    """A fragment of a view. Its body is looked for when it is asked for: deleted meanwhile, it may be `BodyGone`."""
+    """A fragment of a view. Its body is located when it is asked for.
+
+    A view may have millions of fragments, so it holds no memory of theirs: a body that was deleted meanwhile may be
+    `BodyGone`.
+    """
 
     read: Callable[[bytes, Handle], memoryview]
 
@@ -112,7 +136,7 @@ class ViewedFragment(HeldFragment, frozen=True):
 
 
 def body_bytes(fragment: Fragment) -> bytes | memoryview:
-    """The bytes of a fragment's body, not copied if that can be helped."""
+    """Return the bytes of a fragment's body, without a copy if possible."""
     match fragment.body:
         case str() as text:
             return utf8(text, "body")

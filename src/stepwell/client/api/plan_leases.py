@@ -1,4 +1,10 @@
-"""What the calls on plans share: the leases that a session holds, and what to make of a plan that comes back."""
+"""The base of the calls on plans: the leases that a session holds, and decoding of a plan.
+
+`plans` and `subplans` both need it, and `plans` imports `subplans`; therefore it is a module of its own.
+
+A lease is a token that a plan's `start_*` returns. The session remembers the tokens that it receives, so that callers
+need not pass them, and forgets a token when the phase ends.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +18,29 @@ from stepwell.domain.replies import PlanFound
 
 
 class LeasedPlanCalls(Service):
-    """A service that remembers the leases it is given, and forgets those that it gives up."""
+    """A service whose calls acquire, show and give up leases."""
 
     def _lease_token(self, plan_id: str, given: int | None) -> int | None:
+        """Return the given token or, for None, the one that the session remembers for the plan."""
         return self.session.lease_token(plan_id, given)
 
     def _leasing_call(self, command: Command[PlanFound]) -> Call[Plan]:
+        """Return a call whose result carries a new lease, which the session remembers."""
         return Call(command, _remember_lease(self.session.leases))
 
     def _releasing_call(self, command: Command[PlanFound]) -> Call[Plan]:
+        """Return a call that ends the lease of its plan, which the session forgets when the call succeeds."""
         return Call(command, _forget_lease(self.session.leases))
 
 
 def project_links(projects: Sequence[str | ProjectLink]) -> tuple[ProjectLink, ...]:
-    """The links to projects of which some are only named."""
+    """Return links to projects, of which some may be given by name only."""
     given = (projects,) if isinstance(projects, str) else projects
     return tuple(each if isinstance(each, ProjectLink) else ProjectLink(each) for each in given)
 
 
 def plan_of(answered: Answered[PlanFound]) -> Plan:
-    """The plan in an answer."""
+    """Return the plan in an answer."""
     return answered.reply.plan
 
 

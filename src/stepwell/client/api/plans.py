@@ -1,4 +1,14 @@
-"""The calls on actions, plans and their leases, subplans and decisions."""
+"""The calls on actions, plans, leases and decisions, and `PlanApi`, which performs them for a blocking client.
+
+An action is a template; `use_action` makes a plan of it. A plan goes through three phases: strategize, execute, apply.
+Each phase is queued, then processed by the session that holds the plan's lease, and ends complete or errored:
+
+    start_X → (lease) → complete_X or fail_X → execute_plan / apply_plan queues the next phase
+
+Common arguments: `lease` is the token that `start_*` returned; without it the session's own is used. A call with a
+lease that is over raises `LeaseLost`. `expected_version` raises `Conflict` if the plan has changed since the caller
+read it. A call that the plan's phase and state do not allow raises `PlanNotReady`, whose message names the legal ones.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +60,7 @@ from stepwell.domain.tiers.body_refs import Digest
 
 
 class PlanCalls(SubplanCalls):
-    """The calls on actions and plans; what they give depends on the service that has them."""
+    """The calls on actions and plans, children included; their result depends on the kind of service."""
 
     @method
     def create_action(
@@ -72,7 +82,12 @@ class PlanCalls(SubplanCalls):
         read_only: bool = False,
         validations: Sequence[Validation] = (),
     ) -> Call[Action]:
-        """Create a template. An existing name is refused with `AlreadyExists`, never overwritten."""
+        """Create an action and return it. An existing name is refused with `AlreadyExists`, never overwritten.
+
+        The actors name the programs or agents that do the work of a phase; the manager stores them and does not
+        interpret them. `description` and `definition_of_done` may refer to `arguments`. Each plan of the action
+        inherits its `invariants` and `validations`. `reusable=False` allows one plan only.
+        """
         command = CreateAction(
             name=name,
             description=description,
@@ -94,17 +109,17 @@ class PlanCalls(SubplanCalls):
 
     @method
     def get_action(self, name: str) -> Call[Action]:
-        """One action, by any spelling of its name."""
+        """Return an action, by any spelling of its name."""
         return Call(GetAction(name), lambda answered: answered.reply.action)
 
     @method
     def list_actions(self, *, limit: int = 100, cursor: str | None = None) -> Call[ActionPage]:
-        """A page of actions in order of name."""
+        """Return a page of actions in order of name."""
         return Call(ListActions(limit, cursor))
 
     @method
     def archive_action(self, name: str) -> Call[Action]:
-        """Make an action unusable; its plans go on."""
+        """Archive an action, so that it cannot be used any more. Its plans go on."""
         return Call(ArchiveAction(name), lambda answered: answered.reply.action)
 
     @method
@@ -117,7 +132,10 @@ class PlanCalls(SubplanCalls):
         invariants: Sequence[str] = (),
         validations: Sequence[Validation] = (),
     ) -> Call[Plan]:
-        """Make a plan of an action: strategize/queued. Its validations come after those of the action."""
+        """Create a plan from an action, queued for strategize. Its own validations come after those of the action.
+
+        It raises `ActionUnavailable` if the action is archived, or is not reusable and was used.
+        """
         command = UseAction(
             plan_id=str(ULID()),
             action_name=name,
@@ -130,7 +148,7 @@ class PlanCalls(SubplanCalls):
 
     @method
     def get_plan(self, plan_id: str) -> Call[Plan]:
-        """A plan as it is now."""
+        """Return a plan as it is now."""
         return Call(GetPlan(plan_id), plan_of)
 
     @method
@@ -144,7 +162,10 @@ class PlanCalls(SubplanCalls):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Call[PlanPage]:
-        """A page of plans in order of id, which is the order of time."""
+        """Return a page of plans in order of id, which is the order of creation.
+
+        All given conditions must hold. `rolled_back` selects applied plans that were, or were not, rolled back.
+        """
         command = ListPlans(phase, state, parent_plan_id, limit, cursor, rolled_back)
         return Call(command)
 
@@ -152,28 +173,33 @@ class PlanCalls(SubplanCalls):
     def start_strategize(
         self, plan_id: str, *, lease_ms: int = limits.LEASE_MS, expected_version: int | None = None
     ) -> Call[Plan]:
-        """Take the lease on a queued plan; of all who call, one wins. This client remembers it."""
+        """Take the lease on a plan that is queued for strategize, and return the plan.
+
+        One of all callers succeeds, and its session remembers the lease; the others get `PlanNotReady`. A lease that is
+        not renewed within `lease_ms` is lost: the plan is queued again as another attempt, and its open changesets are
+        aborted.
+        """
         return self._leasing_call(StartPhase(plan_id, Phase.STRATEGIZE, lease_ms, expected_version))
 
     @method
     def start_execute(
         self, plan_id: str, *, lease_ms: int = limits.LEASE_MS, expected_version: int | None = None
     ) -> Call[Plan]:
-        """Take the lease on a plan that is queued for execution."""
+        """Take the lease on a plan that is queued for execute, as `start_strategize` does."""
         return self._leasing_call(StartPhase(plan_id, Phase.EXECUTE, lease_ms, expected_version))
 
     @method
     def start_apply(
         self, plan_id: str, *, lease_ms: int = limits.LEASE_MS, expected_version: int | None = None
     ) -> Call[Plan]:
-        """Take the lease on a plan that is queued to be applied."""
+        """Take the lease on a plan that is queued for apply, as `start_strategize` does."""
         return self._leasing_call(StartPhase(plan_id, Phase.APPLY, lease_ms, expected_version))
 
     @method
     def complete_strategize(
         self, plan_id: str, *, lease: int | None = None, expected_version: int | None = None
     ) -> Call[Plan]:
-        """Strategize is done; `execute_plan` queues what comes next."""
+        """Complete the strategize phase; `execute_plan` queues the next one."""
         return self._releasing_call(
             CompletePhase(plan_id, Phase.STRATEGIZE, self._lease_token(plan_id, lease), expected_version)
         )
@@ -182,7 +208,10 @@ class PlanCalls(SubplanCalls):
     def complete_execute(
         self, plan_id: str, *, lease: int | None = None, expected_version: int | None = None
     ) -> Call[Plan]:
-        """Execute is done: children finished, changesets closed."""
+        """Complete the execute phase.
+
+        All children must be finished and merged, and all changesets closed.
+        """
         return self._releasing_call(
             CompletePhase(plan_id, Phase.EXECUTE, self._lease_token(plan_id, lease), expected_version)
         )
@@ -198,9 +227,10 @@ class PlanCalls(SubplanCalls):
         lease: int | None = None,
         expected_version: int | None = None,
     ) -> Call[Plan]:
-        """Applied, if `proof`, the digest now found at each path (None: no file), covers every entry.
+        """Complete the apply phase, if `proof` covers every entry of the plan and every required validation has passed.
 
-        Every required validation has a result that passed. Called again with the same `lease=`, it gives the same plan.
+        `proof` has the digest that is now found at each path; None says that there is no file. It raises `NotProven` or
+        `NotValidated` otherwise. A second call with the same `lease=` returns the same plan.
         """
         command = CompleteApply(
             plan_id=plan_id,
@@ -222,7 +252,10 @@ class PlanCalls(SubplanCalls):
         lease: int | None = None,
         expected_version: int | None = None,
     ) -> Call[Plan]:
-        """A required validation failed, and nothing of the plan is in the tree."""
+        """End the apply phase because a required validation failed and no change of the plan is in the tree.
+
+        `validations` has the results, among them the failed one.
+        """
         token = self._lease_token(plan_id, lease)
         return self._releasing_call(ConstrainApply(plan_id, token, reason, expected_version, tuple(validations)))
 
@@ -235,9 +268,10 @@ class PlanCalls(SubplanCalls):
         proof: Mapping[str, Digest | None],
         expected_version: int | None = None,
     ) -> Call[Plan]:
-        """What an applied plan changed is undone, if `proof` has, at each path, what was there before it.
+        """Record that the changes of an applied plan are undone, if `proof` has the earlier content at each path.
 
-        It needs no lease: nobody works on an applied plan. A second call changes nothing, and gives the same.
+        It needs no lease, because no session works on an applied plan. A second call changes nothing and returns the
+        same plan.
         """
         return Call(RollBackPlan(plan_id, reason, _raw_digests(proof), expected_version), plan_of)
 
@@ -245,51 +279,57 @@ class PlanCalls(SubplanCalls):
     def fail_strategize(
         self, plan_id: str, error: str, *, lease: int | None = None, expected_version: int | None = None
     ) -> Call[Plan]:
-        """Strategize ended in an error; `retry_plan` and `cancel_plan` lead out."""
+        """End the strategize phase with an error; `retry_plan` or `cancel_plan` lead on."""
         return self._fail(plan_id, Phase.STRATEGIZE, error, lease, expected_version)
 
     @method
     def fail_execute(
         self, plan_id: str, error: str, *, lease: int | None = None, expected_version: int | None = None
     ) -> Call[Plan]:
-        """Execute ended in an error; `retry_plan`, `revert_plan` and `cancel_plan` lead out."""
+        """End the execute phase with an error; `retry_plan`, `revert_plan` or `cancel_plan` lead on.
+
+        Open changesets are aborted. A child that has retries left is queued again in the same step.
+        """
         return self._fail(plan_id, Phase.EXECUTE, error, lease, expected_version)
 
     @method
     def fail_apply(
         self, plan_id: str, error: str, *, lease: int | None = None, expected_version: int | None = None
     ) -> Call[Plan]:
-        """Apply ended in an error; `retry_plan`, `revert_plan` and `cancel_plan` lead out."""
+        """End the apply phase with an error; `retry_plan`, `revert_plan` or `cancel_plan` lead on."""
         return self._fail(plan_id, Phase.APPLY, error, lease, expected_version)
 
     @method
     def execute_plan(self, plan_id: str, *, expected_version: int | None = None) -> Call[Plan]:
-        """Queue the execution of a plan whose strategy is complete."""
+        """Queue the execute phase of a plan whose strategize phase is complete."""
         return Call(AdvancePlan(plan_id, Phase.EXECUTE, expected_version), plan_of)
 
     @method
     def apply_plan(self, plan_id: str, *, expected_version: int | None = None) -> Call[Plan]:
-        """Queue the application of a plan whose execution is complete."""
+        """Queue the apply phase of a plan whose execute phase is complete."""
         return Call(AdvancePlan(plan_id, Phase.APPLY, expected_version), plan_of)
 
     @method
     def renew_lease(self, plan_id: str, *, lease: int | None = None, lease_ms: int = limits.LEASE_MS) -> Call[Plan]:
-        """Keep a held lease for longer."""
+        """Extend a lease to `lease_ms` from now. `LeaseLost` tells the caller to stop working on the plan."""
         return Call(RenewLease(plan_id, self._lease_token(plan_id, lease), lease_ms), plan_of)
 
     @method
     def retry_plan(self, plan_id: str, *, expected_version: int | None = None) -> Call[Plan]:
-        """An errored phase once more, as another attempt."""
+        """Queue an errored phase again, as another attempt."""
         return Call(RetryPlan(plan_id, expected_version), plan_of)
 
     @method
     def revert_plan(self, plan_id: str, reason: str, *, expected_version: int | None = None) -> Call[Plan]:
-        """Back to strategize, at most three times."""
+        """Move a plan back to strategize, at most three times.
+
+        Decisions after the last checkpoint are superseded, open changesets aborted, and children cancelled.
+        """
         return self._releasing_call(RevertPlan(plan_id, reason, expected_version))
 
     @method
     def cancel_plan(self, plan_id: str, reason: str = "", *, expected_version: int | None = None) -> Call[Plan]:
-        """End a plan and everybody below it, for good. What it changed stays readable."""
+        """End a plan and all plans below it for good. Their changesets are closed and stay readable."""
         return self._releasing_call(CancelPlan(plan_id, reason, expected_version))
 
     @method
@@ -304,7 +344,7 @@ class PlanCalls(SubplanCalls):
         checkpoint: bool = False,
         lease: int | None = None,
     ) -> Call[Decision]:
-        """Add to a plan's tree of decisions. A revert supersedes what comes after the last checkpoint."""
+        """Add a decision to the plan's tree of decisions. A revert supersedes the ones after the last checkpoint."""
         command = RecordDecision(
             plan_id=plan_id,
             decision_id=str(ULID()),
@@ -319,12 +359,13 @@ class PlanCalls(SubplanCalls):
 
     @method
     def list_decisions(self, plan_id: str, *, limit: int = 100, cursor: str | None = None) -> Call[DecisionPage]:
-        """A page of a plan's decisions, superseded ones included."""
+        """Return a page of a plan's decisions, superseded ones included."""
         return Call(ListDecisions(plan_id, limit, cursor))
 
     def _fail(
         self, plan_id: str, phase: Phase, error: str, lease: int | None, expected_version: int | None
     ) -> Call[Plan]:
+        """Return a call that ends a phase with an error; a long message is cut."""
         reason = str(error)[: limits.ERROR_CHARS_MAX]
         return self._releasing_call(
             FailPhase(plan_id, phase, self._lease_token(plan_id, lease), reason, expected_version)
@@ -332,14 +373,18 @@ class PlanCalls(SubplanCalls):
 
 
 class BufferedPlans(PlanCalls, BufferedService):
-    """Plans inside a batch or a transaction."""
+    """The calls on plans inside a batch or a transaction."""
 
 
 class PlanApi(PlanCalls, BlockingService):
-    """Plans, answered at once: all that other parts of the client ask of them."""
+    """The calls on plans, blocking, as workflows use them. Any number of threads may use it.
+
+    The facade `PlanLifecycleService` derives from it and adds the workflows.
+    """
 
 
 def _raw_digests(proof: Mapping[str, Digest | None]) -> dict[str, bytes | None]:
+    """Return a proof with raw digests, as it is sent; `InvalidArgument` if it has anything but `Digest` or None."""
     for digest in proof.values():
         require_instance(digest, (Digest, type(None)), "a proof has the Digest found at each path, or None")
     return {path: digest.value if digest else None for path, digest in proof.items()}

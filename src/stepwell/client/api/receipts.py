@@ -1,4 +1,8 @@
-"""`ReceiptService`: where receipts are kept, and found again."""
+"""`ReceiptService`: stores receipts of assembled answers, and finds them again.
+
+A receipt explains how an answer came about. The manager stores it as bytes and never decodes it; its format belongs to
+`stepwell.assembly`.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,13 @@ from stepwell.errors import InvalidArgument
 
 
 class ReceiptCalls(Service):
-    """The calls on receipts; what they give depends on the service that has them."""
+    """The calls on receipts; their result depends on the kind of service."""
 
     @method
     def store(self, receipt_id: str, projects: Sequence[str], title: str, data: bytes) -> Call[str]:
-        """Keep a receipt, and give its id. Of the title, what is too long for a line of a list is left out.
+        """Store a receipt and return its id. A title that is too long for a line of a list is cut.
 
-        Stored again as it is, it is the same receipt; another one under the same id gets `AlreadyExists`.
+        Storing the same receipt again changes nothing. Another receipt under the same id raises `AlreadyExists`.
         """
         if isinstance(projects, str):
             raise InvalidArgument(f"projects is a sequence of names: give [{projects!r}]")
@@ -40,12 +44,12 @@ class ReceiptCalls(Service):
 
     @method
     def get(self, receipt_id: str) -> Call[bytes]:
-        """The bytes of a receipt. One that newer ones have taken the place of is `NotFound`."""
+        """Return the bytes of a receipt; `NotFound` if newer receipts have replaced it."""
         return Call(GetReceipt(receipt_id), self._read)
 
     @method
     def list(self, *, limit: int = 100, cursor: str | None = None) -> Call[ReceiptPage]:
-        """A page of receipts, the newest first, without their bytes."""
+        """Return a page of receipts, the newest first, without their bytes."""
         return Call(ListReceipts(limit, cursor))
 
     def _read(self, answered: Answered[ReceiptFound]) -> bytes:
@@ -54,8 +58,8 @@ class ReceiptCalls(Service):
 
 
 class ReceiptService(ReceiptCalls, BlockingService):
-    """Receipts as bytes, safe from any number of threads and processes. The manager never looks into them.
+    """Receipts as bytes. Any number of threads and processes may use it.
 
-    So many are kept, the newest; a session finds those of which it may see every project. Storing one moves nothing in
-    the tiers: where there is no room for it, it is refused with `TierFull` or `Busy`.
+    The manager keeps a bounded number, the newest. A session finds the receipts of which it may see every project.
+    Storing one demotes no fragment: if there is no room, it is refused with `TierFull` or `Busy`.
     """

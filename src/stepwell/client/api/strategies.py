@@ -1,4 +1,8 @@
-"""Strategies, as a client asks for them: each a future, done by whichever worker is free."""
+"""`StrategyService`: has strategies executed by worker processes, and returns futures of their results.
+
+A strategy is executed as a task: the manager gives it to a free worker that offers the strategy. A strategy that can be
+partitioned may be split into parts, which several workers process at once. A last task merges their results.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +30,17 @@ Shares = tuple[tuple[ScoredFragment, ...], ...]
 
 
 class _TaskTerms(NamedTuple):
-    """How soon, and for how long."""
+    """The scheduling of a task: its priority, and the time that one attempt may take."""
 
     priority: int
     deadline_ms: int
 
 
 class StrategyService:
-    """What the workers can do. Safe from any number of threads."""
+    """The strategies that the workers offer. Any number of threads may use it.
+
+    It owns the futures of its tasks, and with them the thread that receives their outcomes.
+    """
 
     def __init__(self, session: Session, views: Views) -> None:
         self._session = session
@@ -41,7 +48,7 @@ class StrategyService:
         self._tasks = TaskFutures(session)
 
     def list(self) -> StrategiesFound:
-        """What is offered, by which workers, and how much is waiting. Chores are no strategies, and left out."""
+        """Return the offered strategies, their workers and the lengths of their queues. Internal jobs are left out."""
         return self._session.perform(list_strategies())
 
     def submit(
@@ -56,12 +63,12 @@ class StrategyService:
         parts: int = 1,
         on_progress: OnProgress | None = None,
     ) -> Future[StrategyResult]:
-        """Have a strategy answer a request, on the state of now, or on that of a view.
+        """Have a worker execute a strategy for a request, on the current state or on that of a view; return the future.
 
-        `deadline_s` is what an attempt may take, by default a minute: then its worker is stopped, and the future has
-        `DeadlineExceeded`. `parts` shares the work of a strategy that can be shared by so many workers.
-        `on_progress` is called, in a thread of the client's, with how much is done, of how much, and a few words.
-        `future.cancel()` stops the work, too.
+        `deadline_s` bounds one attempt, by default to a minute. After it the worker is stopped, and the future raises
+        `DeadlineExceeded`. `parts` splits the work of a strategy that can be partitioned among so many workers.
+        `on_progress` is called on a thread of the client with the amount that is done, the total and a short
+        description. `future.cancel()` also stops the work.
         """
         at = None if view is None else _view_at(view)
         work = StrategyTask(request, budget_tokens or request.budget_tokens, at)
@@ -79,39 +86,46 @@ class StrategyService:
         priority: int = 5,
         deadline_s: float | None = None,
     ) -> Iterator[StrategyResult]:
-        """The results of many requests, in their order. Leaving it before the end cancels the rest."""
+        """Yield the results of many requests in their order.
+
+        A consumer that stops early cancels the remaining tasks.
+        """
         until_s = None if timeout is None else time.monotonic() + timeout
         terms = _terms(priority, deadline_s)
         commands = [_command(name, StrategyTask(request, request.budget_tokens), terms) for request in requests]
         return _results(self._tasks.submit_many(commands, result_decoder.decode), until_s)
 
     def submit_chores(self, name: str, project: str, payloads: Iterable[bytes]) -> Sequence[Future[bytes]]:
-        """Have workers do what is no strategy. What goes there and what comes back is between them and the caller."""
+        """Have workers execute an internal job, which is no strategy, for each payload.
+
+        Return the futures of the raw results. Payload and result are a matter between the caller and the job.
+        """
         commands = [SubmitTask(new_task_id(), name, (project,), payload) for payload in payloads]
         return self._tasks.submit_many(commands, bytes)
 
     def report_death(self, pid: int, evidence: str) -> None:
-        """Say what a worker of ours that died has left; for whoever starts workers."""
+        """Report the last output of a worker process that died, for the supervisor that started the worker."""
         command = ReportDeath(pid, evidence[-limits.EVIDENCE_CHARS_MAX :])
         self._session.perform(Call(command))
 
     def release(self, pid: int) -> None:
-        """Say that a worker of ours is about to be stopped, so that nobody takes it for a death."""
+        """Announce that a worker process is about to be stopped, so that the manager does not count it as a crash."""
         self._session.perform(Call(ReleaseWorker(pid)))
 
     def close(self) -> None:
-        """Whoever still waits gets `RuntimeLost`."""
+        """End the thread that receives outcomes. Futures without an outcome get `RuntimeLost`."""
         self._tasks.close()
 
     def _submit(
         self, name: str, work: StrategyTask, terms: _TaskTerms, on_progress: OnProgress | None = None
     ) -> TaskFuture[StrategyResult]:
+        """Submit one task, and return its future."""
         return self._tasks.submit(_command(name, work, terms), result_decoder.decode, on_progress)
 
     def _submit_parts(
         self, name: str, work: StrategyTask, parts: int, terms: _TaskTerms, on_progress: OnProgress | None
     ) -> Future[StrategyResult]:
-        """All parts look at one view; when the last is there, a worker merges them."""
+        """Submit all parts on one view; when the last is done, submit the task that merges them."""
         if parts < 1:
             raise InvalidArgument("parts is at least 1")
         if not any(each.name == name and each.is_partitioned for each in self.list().offers):
@@ -128,7 +142,7 @@ class StrategyService:
 
 
 def list_strategies() -> Call[StrategiesFound]:
-    """Asks what is offered, chores left out."""
+    """Return the call that lists the offered strategies without internal jobs."""
     return Call(ListStrategies(), lambda answered: _without_chores(answered.reply))
 
 
@@ -137,7 +151,11 @@ def _without_chores(found: StrategiesFound) -> StrategiesFound:
 
 
 class _MergedFuture(Future[StrategyResult]):
-    """Ends when what its parts come to is there, or one of them has failed; cancelling it cancels them."""
+    """The future of a partitioned task: it ends with the merged result, or with the error of the first part that fails.
+
+    Cancelling it cancels the parts. Done callbacks of the parts run on the listener thread, `cancel` on any thread;
+    `_count_lock` protects the number of open parts.
+    """
 
     def __init__(
         self, parts: Sequence[Future[StrategyResult]], merge: Callable[[Shares], Future[StrategyResult]]
@@ -151,19 +169,21 @@ class _MergedFuture(Future[StrategyResult]):
             part.add_done_callback(self._on_part_done)
 
     def cancel(self) -> bool:
-        """Whether nobody will hear of it any more."""
+        """Cancel the future and all its parts. Return False if the result is already here."""
         if not super().cancel():
             return False
-        with contextlib.suppress(RuntimeError):  # somebody else has cancelled it at the same moment
+        with contextlib.suppress(RuntimeError):  # another thread has cancelled the future at the same moment
             self.set_running_or_notify_cancel()
         self._cancel_parts()
         return True
 
     def _cancel_parts(self) -> None:
+        """Cancel the parts, or the merging task that has replaced them."""
         for part in self._parts:
             part.cancel()
 
     def _on_part_done(self, part: Future[StrategyResult]) -> None:
+        """End the future if a part failed; submit the merging task after the last part."""
         with self._count_lock:
             self._parts_left -= 1
             is_last = self._parts_left == 0
@@ -176,14 +196,15 @@ class _MergedFuture(Future[StrategyResult]):
             merging: Future[StrategyResult]
             try:
                 merging = self._merge(tuple(each.result().fragments for each in self._parts))
-            except Exception as error:  # noqa: BLE001 - it is the caller's to know
+            except Exception as error:  # noqa: BLE001 - the caller learns why the parts could not be merged
                 merging = Future()
                 merging.set_exception(error)
             self._parts = (merging,)
             merging.add_done_callback(self._copy_outcome)
 
     def _copy_outcome(self, ended: Future[StrategyResult]) -> None:
-        with contextlib.suppress(InvalidStateError):  # it is over: cancelled, or another part has failed
+        """Take over the outcome of a part that failed, or of the merging task."""
+        with contextlib.suppress(InvalidStateError):  # the future was cancelled, or another part has failed
             if ended.cancelled():
                 super().cancel()
                 self.set_running_or_notify_cancel()
@@ -198,6 +219,7 @@ def _terms(priority: int, deadline_s: float | None) -> _TaskTerms:
 
 
 def _command(name: str, work: StrategyTask, terms: _TaskTerms) -> SubmitTask:
+    """Return the command that submits a task; `InvalidArgument` if the request is too large for a message."""
     payload = encoder.encode(work)
     if len(payload) > limits.TASK_PAYLOAD_BYTES_MAX:
         raise InvalidArgument(f"the request has {len(payload)} bytes, at most 512 KiB are allowed: ask for less")
@@ -210,12 +232,14 @@ def _share_of(work: StrategyTask, part: int, parts: int) -> StrategyTask:
 
 
 def _view_at(view: View) -> ViewAt:
+    """Return the position of a view, by which a worker opens the same view."""
     if view.is_difference:
         raise InvalidArgument("a strategy looks at a whole view: open one without since=")
     return ViewAt(view.epoch, view.revision, view.ends)
 
 
 def _results(futures: Sequence[Future[StrategyResult]], until_s: float | None) -> Iterator[StrategyResult]:
+    """Yield the results of futures in order, until `until_s`; cancel all of them at the end."""
     try:
         for future in futures:
             yield future.result(None if until_s is None else max(0.0, until_s - time.monotonic()))

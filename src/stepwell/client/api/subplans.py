@@ -1,4 +1,9 @@
-"""The calls on children: declaring them, working on those whose turn it is, merging what they changed."""
+"""The calls on the children of a plan: declaring them, taking the next one that is ready, and recording their merge.
+
+An executing plan declares its children once. Agents in any number of processes then call `start_ready` to share the
+work. When all are finished, a workflow merges their changes and records the result with `record_merge`; what could not
+be merged is left as conflicts for `resolve_conflict`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +35,7 @@ _ACCEPTED = {"ours": Resolution.ACCEPT_OURS, "theirs": Resolution.ACCEPT_THEIRS}
 
 
 class SubplanCalls(LeasedPlanCalls):
-    """The calls on the children of a plan."""
+    """The calls on the children of a plan; their result depends on the kind of service."""
 
     @method
     def declare_subplans(
@@ -45,9 +50,9 @@ class SubplanCalls(LeasedPlanCalls):
         retries: int = 0,
         lease: int | None = None,
     ) -> Call[Plan]:
-        """Make the children of an executing plan; `subplan()` describes one.
+        """Create the children of an executing plan; `subplan()` describes one.
 
-        A child that fails is queued again, of itself, `retries` times; then `fail_fast` cancels its siblings.
+        The manager queues a child that fails again, up to `retries` times. After that `fail_fast` cancels its siblings.
         """
         command = DeclareSubplans(
             plan_id=plan_id,
@@ -65,10 +70,11 @@ class SubplanCalls(LeasedPlanCalls):
     def start_ready(
         self, parent_plan_id: str, *, lease_ms: int = limits.LEASE_MS, straight: bool = False
     ) -> Call[ReadyStarted]:
-        """Take the lease on the first child, in declared order, whose turn it is: of all who call, no two get the same.
+        """Take the lease on the first child, in declared order, that is ready. No two callers get the same child.
 
-        Its `plan` is None when nothing is ready now; `is_over` then says whether to go, or to wait for a `PlanMoved` of
-        this parent's children. With `straight` a child is brought to execute at once, without a strategy of its own.
+        The reply's `plan` is None if no child is ready now. `is_over` then says whether all work is done, or the caller
+        should wait for a `PlanMoved` event of this parent's children. With `straight` a child goes to execute at once,
+        without a strategy of its own.
         """
         return Call(StartReady(parent_plan_id, lease_ms, straight), self._ready)
 
@@ -81,7 +87,10 @@ class SubplanCalls(LeasedPlanCalls):
         lease_ms: int = limits.LEASE_MS,
         expected_version: int | None = None,
     ) -> Call[Plan]:
-        """From strategize, which is done, to execute, under a lease of its own: nobody comes in between."""
+        """Move a plan whose strategize phase is done to execute, and take the new lease in the same step.
+
+        No other session can take the plan in between.
+        """
         return self._leasing_call(ProceedPlan(plan_id, self._lease_token(plan_id, lease), lease_ms, expected_version))
 
     @method
@@ -94,9 +103,9 @@ class SubplanCalls(LeasedPlanCalls):
         conflicts: Sequence[tuple[str, str]] = (),
         lease: int | None = None,
     ) -> Call[Plan]:
-        """Say that the children that executed, in declared order, are merged into a closed changeset of the plan.
+        """Record that the executed children, in declared order, are merged into a closed changeset of the plan.
 
-        `conflicts` are paths, each with the id of the child whose change of it does not fit, in declared order.
+        `conflicts` are paths, each with the id of the child whose change does not fit, in declared order.
         """
         found = tuple(ConflictFound(path, child) for path, child in conflicts)
         command = RecordMerge(plan_id, self._lease_token(plan_id, lease), tuple(children), changeset_id, found)
@@ -114,7 +123,12 @@ class SubplanCalls(LeasedPlanCalls):
         alias: str | None = None,
         lease: int | None = None,
     ) -> Call[Plan]:
-        """Choose for the first open conflict of a path: what is merged so far, what the child left, or a body."""
+        """Resolve the first open conflict of a path.
+
+        `accept="ours"` keeps what is merged so far, `accept="theirs"` takes what the child left; `body` replaces both.
+        `alias` is the child's, to make sure that the conflict is the expected one. It raises `NotFound` if the path has
+        no open conflict.
+        """
         require_instance(body, (bytes, type(None)), "a body is bytes (text.encode())")
         if (accept is None) == (body is None) or (accept is not None and accept not in _ACCEPTED):
             raise InvalidArgument("resolve a conflict by accept='ours', accept='theirs' or body=")
@@ -132,6 +146,7 @@ class SubplanCalls(LeasedPlanCalls):
         return Call(command, plan_of, {"body": body} if is_large and body is not None else None)
 
     def _ready(self, answered: Answered[ReadyStarted]) -> ReadyStarted:
+        """Remember the lease of the child that was started, and return the reply."""
         plan = answered.reply.plan
         if plan is not None and plan.lease is not None:
             self.session.leases[plan.plan_id] = plan.lease.token
@@ -146,7 +161,7 @@ def subplan(
     projects: Sequence[str | ProjectLink] = (),
     depends_on: Sequence[str] = (),
 ) -> SubplanSpec:
-    """Describe a child for `declare_subplans`. Without projects, it works on its parent's."""
+    """Return the description of a child for `declare_subplans`. Without projects the child works on its parent's."""
     return SubplanSpec(
         alias=alias,
         plan_id=str(ULID()),

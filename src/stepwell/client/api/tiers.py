@@ -1,4 +1,8 @@
-"""`ContextTierService`: hot, warm and cold fragments under a token budget, shared by everybody."""
+"""`ContextTierService`: fragments in three tiers (hot, warm, cold) under a token budget that all sessions share.
+
+A write and the demotions that it causes are one step in the manager. So the budget holds at every revision, whatever
+other sessions do.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +40,17 @@ from stepwell.errors import Busy, InvalidArgument, NotFound, StepwellError
 
 
 class TierCalls(Service):
-    """The calls on fragments; what they give depends on the service that has them."""
+    """The calls on fragments; their result depends on the kind of service."""
 
     @method
     def store(
         self, fragment: Fragment, *, tier: Tier = Tier.HOT, expected_revision: int | None = None
     ) -> Call[FragmentPlaced]:
-        """Insert or replace, and keep every budget, in one step.
+        """Insert or replace a fragment, and demote others until every budget holds, in one step.
 
-        A fragment larger than the whole of hot goes to warm, and the note says so. With `expected_revision` (0 for
-        "must not exist") a stale writer gets `Conflict`.
+        A fragment larger than the whole hot tier goes to warm, and the reply's note says so. With `expected_revision`
+        (0: "must not exist") a writer whose knowledge is stale gets `Conflict`. Tokens are counted here unless the
+        fragment has a count.
         """
         require_instance(fragment, (Fragment,), "store takes a stepwell.Fragment")
         body = body_bytes(fragment)
@@ -66,10 +71,11 @@ class TierCalls(Service):
 
     @method
     def get(self, fragment_id: str, *, project: str | None = None) -> Call[StoredFragment]:
-        """Read, which is an access: often enough, it lifts the fragment one tier in the same step."""
+        """Return a fragment. A read is an access: enough of them promote the fragment one tier, in the same step."""
         return Call(GetFragment(self.session.project_or_default(project), fragment_id), self._stored)
 
     def _stored(self, answered: Answered[FragmentFound]) -> StoredFragment:
+        """Find the body of the fragment that was read, and return both."""
         reply = answered.reply
         digest = reply.row.digest
         stored, handle = self.session.bodies.find(digest, answered.handles[digest])
@@ -77,13 +83,13 @@ class TierCalls(Service):
 
     @method
     def promote(self, fragment_id: str, *, project: str | None = None) -> Call[FragmentPlaced]:
-        """Lift one tier. What hot could not hold stays in warm, and the note says so."""
+        """Move a fragment up one tier. If hot has no room for it, it stays in warm, and the reply's note says so."""
         command = PromoteFragment(self.session.project_or_default(project), fragment_id)
         return Call(command)
 
     @method
     def demote(self, fragment_id: str, *, project: str | None = None) -> Call[FragmentPlaced]:
-        """Lower one tier, with the whole body and its token count."""
+        """Move a fragment down one tier, with its whole body and its token count."""
         command = DemoteFragment(self.session.project_or_default(project), fragment_id)
         return Call(command)
 
@@ -91,18 +97,24 @@ class TierCalls(Service):
     def delete(
         self, fragment_id: str, *, project: str | None = None, expected_revision: int | None = None
     ) -> Call[FragmentRemoved]:
-        """Remove for good."""
+        """Delete a fragment. With `expected_revision`, only if it was not replaced since; otherwise `Conflict`."""
         command = DeleteFragment(self.session.project_or_default(project), fragment_id, expected_revision)
         return Call(command)
 
     @method
     def evict_lru(self, tier: Tier = Tier.HOT, count: int = 1) -> Call[FragmentsMoved]:
-        """Lower the least recently used of a tier, of this session's projects; from cold they are deleted."""
+        """Demote the `count` least recently used fragments of a tier; cold ones are deleted.
+
+        Only fragments of this session's projects are chosen.
+        """
         return Call(EvictLru(tier, count))
 
     @method
     def sweep(self) -> Call[FragmentsMoved]:
-        """Lower what was idle for longer than its tier allows. The manager also does this by itself."""
+        """Demote the fragments that were idle for longer than their tier allows.
+
+        The manager also does this by itself.
+        """
         return Call(SweepStale())
 
     @method
@@ -116,7 +128,11 @@ class TierCalls(Service):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Call[FragmentPage]:
-        """A page of fragments in order of creation, without bodies; no access. `scoped` follows the cursor."""
+        """Return a page of fragments in order of creation, without bodies. `scoped` follows the cursor.
+
+        `globs` are matched against the source; one that matches is enough. Listing is no access, so it promotes
+        nothing.
+        """
         if isinstance(globs, str):
             raise InvalidArgument(f"globs is a sequence of globs: give [{globs!r}]")
         command = ListFragments(self.session.project_or_default(project), tuple(globs), tier, kind, limit, cursor)
@@ -124,40 +140,43 @@ class TierCalls(Service):
 
     @method
     def projects(self, *, limit: int = 100, cursor: str | None = None) -> Call[ProjectPage]:
-        """A page of the projects that hold fragments, as far as this session may see."""
+        """Return a page of the projects that hold fragments and that this session may see."""
         return Call(ListProjects(limit, cursor))
 
     @method
     def metrics(self) -> Call[TierMetrics]:
-        """Entries, tokens and bytes of each tier, of this session's projects."""
+        """Return the entries, tokens and bytes of each tier, of this session's projects."""
         return Call(GetMetrics())
 
     @method
     def set_budget(self, budget: TierBudget) -> Call[TierBudget]:
-        """Change the bounds, for everybody; what no longer fits goes down in the same step."""
+        """Change the budget of all sessions. Fragments that no longer fit are demoted in the same step."""
         return Call(SetBudget(budget), lambda answered: answered.reply.budget)
 
 
 class BufferedTiers(TierCalls, BufferedService):
-    """The tiers inside a batch or a transaction."""
+    """The calls on fragments inside a batch or a transaction."""
 
 
 class ContextTierService(TierCalls, BlockingService):
-    """Context in tiers, safe from any number of threads and processes.
+    """Fragments in tiers. Any number of threads and processes may use it.
 
-    There is no lock: each call is a request to the manager, the only process that touches the tiers, and takes
-    effect there in one step (insert and budget enforcement included) in one total order with everybody else's.
-    What comes back are immutable values; nobody but the manager ever holds a live fragment.
+    There is no lock. Each call is a request to the manager, the only process that changes tiers, and takes effect there
+    in one step (insertion and budget included), in one total order with the calls of all other sessions. Results are
+    immutable values; only the manager holds a live fragment.
     """
 
     def store_many(self, fragments: Iterable[Fragment], *, tier: Tier = Tier.HOT) -> Sequence[FragmentPlaced]:
-        """Store many, split over frames; not atomic. If some were refused, `PartlyRefused` has every outcome."""
+        """Store many fragments in several frames; not atomic.
+
+        If some are refused, `PartlyRefused` has every outcome.
+        """
         build = TierCalls.store.call
         groups = ([build(self, each, tier=tier) for each in chunk] for chunk in in_frames(fragments))
         return all_placed([*self.session.perform_many(groups)])
 
     def get_many(self, fragment_ids: Iterable[str], *, project: str | None = None) -> dict[str, StoredFragment]:
-        """Read many, split over frames; not atomic. What does not exist is not in the result."""
+        """Return many fragments by id, read in several frames; not atomic. Missing fragments are left out."""
         reading = BulkRead(fragment_ids)
         build = TierCalls.get.call
         while reading.remaining:
@@ -173,7 +192,7 @@ class ContextTierService(TierCalls, BlockingService):
         tier: Tier | None = None,
         kind: str | None = None,
     ) -> Iterator[FragmentRow]:
-        """All fragments that match, page by page, each as it was when its page was read."""
+        """Yield all fragments that match, page by page, each as it was when its page was read."""
         cursor: str | None = None
         while True:
             page = self.list(
@@ -186,7 +205,10 @@ class ContextTierService(TierCalls, BlockingService):
 
 
 class BulkRead:
-    """Reading many: what was found, and what is still to be asked for."""
+    """The state of `get_many`: the fragments that were found, and the ids that are still to be read.
+
+    The manager bounds a reply. It answers `Busy` to the reads that did not fit, and these are asked for again.
+    """
 
     def __init__(self, fragment_ids: Iterable[str]) -> None:
         if isinstance(fragment_ids, str):
@@ -195,12 +217,12 @@ class BulkRead:
         self.found: dict[str, StoredFragment] = {}
 
     def chunks(self) -> Iterator[Sequence[str]]:
-        """What is waiting, so many at a time as are read in one frame."""
+        """Yield the remaining ids in groups for one frame each."""
         size = limits.STREAM_COMMANDS
         return (self.remaining[start : start + size] for start in range(0, len(self.remaining), size))
 
     def add(self, outcomes: Sequence[StoredFragment | StepwellError]) -> None:
-        """All that was waiting was asked for. What does not exist is not found; any other refusal is raised."""
+        """Add the outcomes of all remaining ids. A missing fragment is skipped; any other refusal is raised."""
         not_answered: list[str] = []
         for fragment_id, outcome in zip(self.remaining, outcomes, strict=True):
             match outcome:
@@ -208,7 +230,7 @@ class BulkRead:
                     self.found[fragment_id] = outcome
                 case NotFound():
                     pass
-                case Busy():  # the reply was full before it came to this one
+                case Busy():  # the reply was full before this fragment
                     not_answered.append(fragment_id)
                 case error:
                     raise error
@@ -216,7 +238,7 @@ class BulkRead:
 
 
 def all_placed(outcomes: Sequence[FragmentPlaced | StepwellError]) -> Sequence[FragmentPlaced]:
-    """Where many fragments went, or, if some of them were refused, `PartlyRefused`."""
+    """Return the placement of all fragments, or raise `PartlyRefused` if some were refused."""
     placed = [outcome for outcome in outcomes if not isinstance(outcome, StepwellError)]
     if len(placed) < len(outcomes):
         raise partly_refused(outcomes)
@@ -224,7 +246,7 @@ def all_placed(outcomes: Sequence[FragmentPlaced | StepwellError]) -> Sequence[F
 
 
 def in_frames(fragments: Iterable[Fragment]) -> Iterator[Sequence[Fragment]]:
-    """As many at a time as fit in a frame."""
+    """Yield groups of fragments that fit into a frame each."""
     chunk: list[Fragment] = []
     weight = 0
     for fragment in fragments:

@@ -1,4 +1,9 @@
-"""Views: all fragments of some projects as of one revision, read from shared memory without a request."""
+"""Views: all fragments of some projects as of one revision, read from shared memory without requests.
+
+The manager appends every change of a project to its catalogue, in shared memory. To open a view a client asks once for
+the ends of the catalogues at one revision, then replays the catalogues up to there by itself. A later view of the same
+project replays only what was appended since.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +31,16 @@ Key = tuple[str, str]
 
 
 class View(Struct, frozen=True, dict=True):
-    """The fragments of some projects at one revision. It never changes, whatever happens to them meanwhile.
+    """The fragments of some projects at one revision. It never changes, and any number of threads may use it.
 
-    Iterating gives them project by project, in order of creation. A body is found in shared memory, without asking;
-    one that was deleted since, and whose memory is gone, raises `BodyGone`.
+    Iterating yields the fragments project by project, in order of creation. A body is found in shared memory without a
+    request. A body that was deleted after the view was opened, and whose memory is gone, raises `BodyGone`.
     """
 
     epoch: str
     revision: int
     projects: tuple[str, ...]
-    is_difference: bool  # only what changed since the revision that was asked for
+    is_difference: bool  # has only the changes since the revision that was asked for
     replayed: tuple[CatalogueState, ...]
     bodies: ViewBodyReader
 
@@ -51,7 +56,7 @@ class View(Struct, frozen=True, dict=True):
         return self.get(key[1], project=key[0]) is not None
 
     def get(self, fragment_id: str, *, project: str | None = None) -> ViewedFragment | None:
-        """One fragment, or None. `project` may be left out in a view of one."""
+        """Return one fragment, or None. `project` may be omitted in a view of one project."""
         if project is None and len(self.projects) != 1:
             raise InvalidArgument("name a project: project= may be left out only in a view of exactly one")
         found = self._by_project.get(self.projects[0] if project is None else project)
@@ -59,12 +64,15 @@ class View(Struct, frozen=True, dict=True):
         return ViewedFragment(row, found.handles[row.digest], self.bodies.read) if found and row else None
 
     def rows(self, project: str) -> Sequence[FragmentRow]:
-        """What is known of a project's fragments, in order of creation."""
+        """Return the rows of a project's fragments, in order of creation."""
         found = self._by_project.get(project)
         return found.in_order.rows if found else ()
 
     def changes(self, project: str, since: int) -> ViewChanges | None:
-        """What happened to a project after a revision of this epoch; None if that cannot be known any more."""
+        """Return the changes of a project after a revision of this epoch.
+
+        The result is None if the catalogue does not go back that far, or if this view is a difference.
+        """
         found = self._by_project.get(project)
         if found is None or self.is_difference or since > self.revision:
             return None
@@ -79,7 +87,7 @@ class View(Struct, frozen=True, dict=True):
 
     @property
     def ends(self) -> tuple[CatalogueEnd, ...]:
-        """Where it is written down: whoever has these can look at the same."""
+        """The ends of the replayed catalogues; a worker process that has them can open the same view."""
         return tuple(each.end for each in self.replayed)
 
     @lazy_property
@@ -96,20 +104,23 @@ class View(Struct, frozen=True, dict=True):
 
 
 class ViewChanges(Struct, frozen=True):
-    """Fragments that are new or different, in order of creation, and the ids of those that are gone."""
+    """The fragments of a project that are new or different, in order of creation, and the ids of deleted ones."""
 
     stored: tuple[ViewedFragment, ...]
     removed: frozenset[str]
 
 
 class ViewBodyReader:
-    """Reads bodies where they lie; where they lie no more, the manager is asked where they are now."""
+    """Reads the bodies of a view.
+
+    If a body was moved since the view was opened, it asks the manager for the new place.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def read(self, digest: bytes, handle: Handle) -> memoryview:
-        """A body, or `BodyGone`."""
+        """Return a body; `BodyGone` if it was deleted."""
         try:
             return self._session.bodies.read(digest, handle)
         except BodyGone:
@@ -119,20 +130,22 @@ class ViewBodyReader:
         return body
 
     def segment(self, number: int) -> memoryview:
-        """All of a segment, or `BodyGone`."""
+        """Return all bytes of a segment; `BodyGone` if it was retired."""
         return self._session.bodies.segment(number)
 
     def _located(self, answered: Answered[BodiesLocated]) -> memoryview | None:
+        """Read the body that the manager has located; None if it holds the body no more."""
         for digest, handle in answered.handles.items():
             return self._session.bodies.read(digest, handle)
         return None
 
 
 class Views:
-    """Opens views. What the last views of a project have replayed already is not replayed again.
+    """Opens views, and caches replayed catalogues. Any number of threads may use it.
 
-    It is kept for that, of the projects that were looked at last: about 1 kB for a fragment. Of each project there are
-    a few states, which share most of it: who looks at the same project with another client may be a little behind.
+    The cache holds the projects that were viewed last, about 1 kB for each fragment. It has a few states of each
+    project, which share most of their memory, because views that other clients have opened (`open_at`) may be a little
+    older.
     """
 
     def __init__(self, session: Session, tiers: ContextTierService) -> None:
@@ -143,12 +156,20 @@ class Views:
         session.channel.on_fork(self._reset)
 
     def _reset(self) -> None:
-        """In a forked child, whose manager may be another one, with other catalogues of the same names."""
+        """Forget all replayed catalogues.
+
+        A forked child does so because it may reach another manager, with other catalogues of the same names.
+        """
         self._lock = threading.Lock()
         self._replayed: OrderedDict[str, tuple[CatalogueState, ...]] = OrderedDict()
 
     def open(self, projects: Iterable[str] | None, since: int | None) -> View:
-        """A view, or a difference."""
+        """Open a view of the current revision or, with `since`, a difference.
+
+        If a catalogue does not go back to `since`, it is a whole view; `is_difference` tells them apart.
+
+        Between the answer and the replay the manager may rewrite a catalogue. Then the client asks again.
+        """
         names = self._names(projects)
         for _ in range(limits.ASK_AGAIN_MAX):
             opened = self._session.open_view(names)
@@ -157,15 +178,16 @@ class Views:
             try:
                 differences = None if since is None else self._differences(opened.catalogues, since)
                 replayed = differences or tuple(map(self._replay, opened.catalogues))
-            except BodyGone:  # a catalogue was listed anew since the answer
+            except BodyGone:  # the manager has rewritten a catalogue since its answer
                 continue
             return View(opened.epoch, opened.revision, names, differences is not None, replayed, self._bodies)
         raise BodyGone(f"a catalogue was listed anew {limits.ASK_AGAIN_MAX} times before it could be read")
 
     def open_at(self, epoch: str, revision: int, ends: Sequence[CatalogueEnd]) -> View | None:
-        """The view that another client has opened; None if its catalogues are not to be had any more.
+        """Open the view that another client has opened; None if its catalogues do not exist any more.
 
-        Whoever has not seen their segments yet is sent them with a view of its own.
+        A client that has not mapped their segments yet receives them with a view of its own, which it opens for that
+        purpose.
         """
         names = tuple(end.project for end in ends)
         for is_last in (False, True):
@@ -178,6 +200,7 @@ class Views:
         return None
 
     def _names(self, projects: Iterable[str] | None) -> tuple[str, ...]:
+        """Return the projects of a view: the given ones, those of the session, or all."""
         if isinstance(projects, str):
             raise InvalidArgument(f"projects is a sequence of names: give [{projects!r}]")
         names = self._session.channel.projects if projects is None else tuple(dict.fromkeys(projects))
@@ -190,6 +213,7 @@ class Views:
         return names
 
     def _replay(self, end: CatalogueEnd) -> CatalogueState:
+        """Return the state of a catalogue at its end, replayed from the nearest cached state, and cache it."""
         before = nearest(self._replayed.get(end.project, ()), end)
         replayed = replay(end, self._session.bodies.segment, before)
         with self._lock:
@@ -201,7 +225,7 @@ class Views:
         return replayed
 
     def _differences(self, ends: Iterable[CatalogueEnd], since: int) -> tuple[CatalogueState, ...] | None:
-        """What changed in each project, or None if one of them cannot tell."""
+        """Return what changed in each project after `since`, or None if one catalogue does not go back that far."""
         found = [changes(end, self._session.bodies.segment, since) for end in ends]
         known = tuple(each for each in found if each is not None)
         return known if len(known) == len(found) else None

@@ -1,4 +1,11 @@
-"""Watching: committed events in order, each once, over a connection of its own that is made again when it breaks."""
+"""Watches: iterators over committed events, in order, each once.
+
+A watch has a push connection of its own. When the connection breaks, the watch connects again and resumes behind the
+last revision that it received, so that no event is lost or repeated. The manager keeps a bounded history: a watch that
+falls too far behind gets `EventsMissed` and goes on from there.
+
+`WatchCursor` holds the position and does no I/O; the asynchronous watch of `stepwell.aio` uses it too.
+"""
 
 from __future__ import annotations
 
@@ -21,29 +28,32 @@ from stepwell.transport.blocking import Connection
 
 
 class WatchCursor:
-    """How far a watch has come: what it has received, and what of it was given out."""
+    """The position of a watch: received events that were not returned yet, and the revision to resume from.
+
+    One thread or task uses it at a time; the watch that owns it has the lock.
+    """
 
     def __init__(self, since: int | None, projects: tuple[str, ...] | None) -> None:
         self._projects = projects
-        self._events: deque[AnyEvent] = deque()  # of one frame, not given out yet
-        self._received = since  # a revision: whatever comes next is from behind it; None: from now on
-        self.revision = 0
+        self._events: deque[AnyEvent] = deque()  # received and not returned yet
+        self._received = since  # the next message has events behind this revision; None: from now on
+        self.revision = 0  # all events up to it were returned
         check(self.subscription())
 
     def subscription(self) -> messages.WatchEvents:
-        """What to ask on a new connection."""
+        """Return the message that subscribes on a new connection, from the current position."""
         return messages.WatchEvents(0, self._received, self._projects)
 
     def accept(self, answer: ManagerMessage) -> None:
-        """It was asked: take what was answered, or raise it."""
+        """Take the position that the manager has confirmed, or raise its refusal."""
         self._received = _accepted(answer)
 
     def begin(self) -> None:
-        """It was asked for the first time."""
+        """Set the public `revision` after the first subscription."""
         self.revision = self._received or 0
 
     def pop(self) -> AnyEvent | None:
-        """The next event; None if another message is needed for that."""
+        """Return the next event; None if another message has to be received first."""
         if not self._events:
             return None
         event = self._events.popleft()
@@ -51,7 +61,7 @@ class WatchCursor:
         return event
 
     def add(self, message: Events | WatchLagged) -> None:
-        """What the manager has pushed. Raises `EventsMissed`, and goes on behind what is missing."""
+        """Add the events of a message. It raises `EventsMissed` for a gap, and continues behind the gap."""
         if isinstance(message, Events):
             self._events.extend(message.events)
             self._received = message.revision
@@ -68,10 +78,10 @@ class WatchCursor:
 
 
 class Watch:
-    """An iterator over what happens. `for event in client.watch(): …` goes on until `close()`, from any thread.
+    """An iterator over events. `for event in client.watch(): …` goes on until `close()`, which any thread may call.
 
-    `EventsMissed` is raised where events were forgotten before they were read; iterating on goes on behind them.
-    A connection that breaks is made again, and nothing is pushed twice; `RuntimeLost` is raised when that fails.
+    Threads that share a watch receive one at a time. `EventsMissed` is raised where events were dropped before they
+    were read; iterating again continues behind them. `RuntimeLost` is raised if a broken connection cannot be restored.
     """
 
     _is_closed = True
@@ -91,7 +101,7 @@ class Watch:
 
     @property
     def revision(self) -> int:
-        """Where to resume: everything up to it has been given out."""
+        """The revision to resume from: all events up to it were returned."""
         return self._cursor.revision
 
     def __iter__(self) -> Self:
@@ -104,7 +114,7 @@ class Watch:
         return event
 
     def get(self, timeout_s: float | None = None) -> AnyEvent | None:
-        """The next event; None if none came in time, or the watch is closed."""
+        """Return the next event; None if none arrives in time, or the watch is closed."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._receive_lock:
             while not self._is_closed:
@@ -117,7 +127,7 @@ class Watch:
             return None
 
     def close(self) -> None:
-        """End it. Whoever waits for an event, in whatever thread, gets no more."""
+        """End the watch. A thread that waits for an event, returns without one."""
         with self._close_lock:
             if self._is_closed:
                 return
@@ -127,12 +137,13 @@ class Watch:
             self._push.close()
 
     def in_forked_child(self) -> None:
-        """Begin anew from the same place: the connection, the locks and what wakes us up are the parent's."""
+        """Continue from the same position with a connection and locks of this process."""
         self._receive_lock, self._close_lock = threading.Lock(), threading.Lock()
         if not self._is_closed:
             self._push.in_forked_child()
 
     def _take(self, message: ManagerMessage) -> None:
+        """Add a received message to the cursor. A rejection also ends the connection."""
         try:
             pushed = events_of(message)
         except StepwellError:
@@ -141,6 +152,7 @@ class Watch:
         self._cursor.add(pushed)
 
     def _subscribe(self, connection: Connection) -> None:
+        """Subscribe on a new connection, from the current position."""
         self._cursor.accept(connection.exchange(self._cursor.subscription()))
 
     def __enter__(self) -> Self:
@@ -152,7 +164,11 @@ class Watch:
         self.close()
 
     def __del__(self) -> None:
-        if not self._is_closed:  # whoever breaks out of a loop over it has nothing left to close
+        """Close the watch when it is collected.
+
+        A `for` loop over `client.watch()` that ends early leaves no reference to close it by.
+        """
+        if not self._is_closed:
             self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -163,18 +179,18 @@ class Watch:
 
 
 def events_of(message: ManagerMessage) -> Events | WatchLagged:
-    """What the manager has pushed a watcher, or why it tells no more."""
+    """Return the events in a message; raise the reason if the manager ends the watch."""
     match message:
         case Events() | WatchLagged():
             return message
         case Rejected():
             raise message.refusal.error()
         case _:
-            raise ProtocolError(f"the manager pushed a watcher {type(message).__name__}")
+            raise ProtocolError(f"the manager sent {type(message).__name__} to a watcher")
 
 
 def _accepted(answer: ManagerMessage) -> int:
-    """The revision behind which a watch begins, or why it does not."""
+    """Return the revision behind which a watch begins, or raise the manager's refusal."""
     match answer:
         case Events():
             return answer.revision
@@ -187,14 +203,14 @@ def _accepted(answer: ManagerMessage) -> int:
 
 
 def project_names(projects: Iterable[str] | None) -> tuple[str, ...] | None:
-    """Which projects, each once; None is all."""
+    """Return the projects, each once; None stands for all."""
     if isinstance(projects, str):
         raise InvalidArgument(f"projects is a sequence of names: give [{projects!r}]")
     return None if projects is None else tuple(dict.fromkeys(projects))
 
 
 class Watches:
-    """A client's watches: they end with it."""
+    """The watches of one client, which are closed with it. It does not keep an unused watch alive."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -202,15 +218,17 @@ class Watches:
         channel.on_fork(self._in_forked_child)
 
     def open(self, since: int | None, projects: Iterable[str] | None) -> Watch:
-        """Begin to watch: whatever is committed after this returns is pushed."""
+        """Return a new watch: all events that are committed after this call are returned by it."""
         watch = Watch(self._channel, since, project_names(projects))
         self._open.add(watch)
         return watch
 
     def close(self) -> None:
+        """Close all watches."""
         for watch in list(self._open):
             watch.close()
 
     def _in_forked_child(self) -> None:
+        """Let all watches continue with connections of this process."""
         for watch in list(self._open):
             watch.in_forked_child()

@@ -1,1 +1,22 @@
-"""Session."""
+"""The session: how a client reaches its manager, and the state that all services of one client share.
+
+The bottom layer of the client. Upwards: `api` defines the services, `workflows` combine their calls, and the facades
+`client.client`, `client.execution` and `client.plan_lifecycle` are what programs import.
+
+Entry points:
+- `session.Session`: performs a `calls.Call` (one, many, or a transaction), and holds leases, project and bodies.
+- `channel.Channel`: delivers a message, again after a broken connection, until its answer is here.
+- `connection_pool.ConnectionPool`: the connections of one session, one for each thread that is inside a call.
+- `pending_requests.PendingRequests`: numbers requests, so that the manager executes each write once.
+- `push_connection.PushConnection`: a connection on which the manager sends events or task outcomes unasked.
+- `task_futures.TaskFutures`: futures of tasks that run in worker processes.
+- `body_reader.BodyReader`, `tokens`, `lazy`: reading bodies, counting tokens, properties that are computed once.
+
+Imports: `domain`, `protocol`, `transport`, `memory.reader` and `storage.body_reader`; never `api`, `workflows` or a
+facade. An import contract enforces that.
+
+Invariants:
+- All objects here may be used by any number of threads, unless their docstring says otherwise.
+- A forked child never uses a connection, a lock or a lease of its parent. It begins a session of its own.
+- A write is sent again only while the manager still remembers the session that sent it first.
+"""

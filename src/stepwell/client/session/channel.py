@@ -1,8 +1,15 @@
-"""The way to the manager: messages out, their answers back, whatever becomes of the connections meanwhile.
+"""`Channel`: delivers messages to the manager and returns their answers, across broken connections.
 
-A message whose connection dies is sent again, with the same number, until its answer is there: the manager remembers
-what it answered, so that it takes effect once. Where the manager's state outlives it, it is waited for; where it does
-not, one more attempt shows whether it is gone, or has only cut us off.
+A message whose connection breaks is sent again with the same number until its answer arrives. The manager stores its
+answers by number, so a write takes effect once, however often it is sent.
+
+How long a request is tried depends on the manager:
+- A manager with a database is expected to restart with its state. Attempts go on for `limits.RECONNECT_SECONDS_MAX`.
+- Without a database the state dies with the manager. One more attempt shows whether the manager is gone or has only
+  closed this connection.
+
+The rules (`pause_after_failure`, `pause_when_unreachable`, `offer_for`, …) do no waiting themselves, because the
+asynchronous channel of `stepwell.aio` uses them too.
 """
 
 from __future__ import annotations
@@ -41,7 +48,11 @@ from stepwell.transport.blocking import Connection
 
 
 class Channel:
-    """A session with a manager. Safe from any number of threads."""
+    """A session with a manager. Any number of threads may use it; each call has a connection of the pool to itself.
+
+    It owns the connections, the request numbers and the mapped segments of shared memory. Once it is closed, all calls
+    raise `RuntimeLost`.
+    """
 
     def __init__(self, address: str, projects: tuple[str, ...] | None) -> None:
         self.address = address
@@ -50,14 +61,13 @@ class Channel:
         check(Hello(VERSION, "new", projects))
         self.connections = ConnectionPool(address, projects, self.mappings)
         self.pending_requests = PendingRequests()
-        self.is_supervised: Callable[[], bool] | None = (
-            None  # asks whoever would start the manager again, if we know them
-        )
+        # Returns True while the program that started the manager would restart it; None if that program is unknown.
+        self.is_supervised: Callable[[], bool] | None = None
         self._after_fork: list[Callable[[], None]] = []
         _channels.add(self)
 
     def in_forked_child(self) -> None:
-        """Begin a new session."""
+        """Begin a new session, and run the callbacks of `on_fork`."""
         self.connections.in_forked_child()
         self.pending_requests.in_forked_child()
         self.mappings.clear()
@@ -65,32 +75,33 @@ class Channel:
             callback()
 
     def on_fork(self, callback: Callable[[], None]) -> None:
-        """Have something forgotten in a forked child."""
+        """Register a callback that resets inherited state in a forked child."""
         self._after_fork.append(callback)
 
     @property
     def session_id(self) -> str:
+        """The id of this session, which leases name as their holder."""
         return self.connections.session_id
 
     def open(self) -> Welcome:
-        """Make sure that there is a manager that welcomes us."""
+        """Connect to the manager if necessary, and return its welcome."""
         self.connections.release(self.acquire_connection(PendingRequest(), self.connections.acquire_live))
         return self.welcome
 
     @property
     def welcome(self) -> Welcome:
-        """What the manager said when it last welcomed us."""
+        """The manager's last welcome: epoch, encoding, database and generation of this session."""
         return self.connections.welcome or self.open()
 
     def dial(self) -> Connection:
-        """A connection of this session, for whoever needs one alone: theirs to close."""
+        """Return a new connection of this session that belongs to the caller and is outside of the pool."""
         try:
             return self.connections.connect()
         except Unreachable as unreachable:
             raise unreachable.error from unreachable.error.__cause__
 
     def exchange(self, make: RequestFactory, uploads: Sequence[LargeBody] = ()) -> ManagerMessage:
-        """Send a request, what it refers to before it, and wait for its answer."""
+        """Send a request, after the bodies that it refers to, and return its answer."""
         pending = PendingRequest(make, uploads)
         try:
             return self.deliver(pending)
@@ -98,18 +109,20 @@ class Channel:
             self.pending_requests.end(pending)
 
     def ask(self, question: Callable[[int], AskStatus | AskView]) -> ManagerMessage:
-        """Send a question and wait for its answer."""
+        """Send a question that changes nothing, and return its answer."""
         return self.deliver(PendingRequest(message=question(self.pending_requests.next_number())))
 
     def stream(self, requests: Iterable[tuple[RequestFactory, Sequence[LargeBody]]]) -> Iterator[ManagerMessage]:
-        """Send one request after the other and give their answers, the next always under way meanwhile.
+        """Send requests one after another on one connection, and yield their answers in order.
 
-        Breaking off in the middle gives up the connection. What was under way has then an unknown outcome.
+        The next request is sent before the answer to the previous one is read, so that client and manager work at the
+        same time. A consumer that stops early gives up the connection; requests that were sent then have an unknown
+        outcome.
         """
         stream = _Stream(self)
         try:
             for make, uploads in requests:
-                while uploads and len(stream):  # a grant would come behind the answer
+                while uploads and len(stream):  # the answer to an offer would come behind all answers in flight
                     yield stream.answer()
                 stream.send(PendingRequest(make, uploads))
                 if len(stream) > 1:
@@ -124,9 +137,10 @@ class Channel:
             stream.close()
 
     def deliver(self, pending: PendingRequest) -> ManagerMessage:
-        """Send, as often as it takes, and wait for the answer.
+        """Send a message, as often as necessary, and return its answer.
 
-        A connection that had died while idle is replaced at once: nothing of the message has reached the manager.
+        A connection that died while it was idle is replaced at once, because no byte of the message has reached the
+        manager.
         """
         while True:
             connection = self.acquire_connection(pending, self.connections.acquire)
@@ -137,7 +151,7 @@ class Channel:
             except (RuntimeLost, OutcomeUnknown) as error:
                 self.connections.discard(connection)
                 self._pause(pending, self.pause_after_failure(pending, connection, error))
-            except InvalidArgument:  # it could not be encoded, so that nothing was sent; uploads may have been
+            except InvalidArgument:  # the message could not be encoded: only its uploads were sent, if it has some
                 (self.connections.discard if pending.uploads else self.connections.release)(connection)
                 raise
             except BaseException:
@@ -151,7 +165,7 @@ class Channel:
                 return answer
 
     def acquire_connection(self, pending: PendingRequest, acquire: Callable[[], PooledConnection]) -> PooledConnection:
-        """A connection for the next attempt."""
+        """Return a connection for the next attempt; `SessionExpired` if the request must not be sent again."""
         while True:
             try:
                 connection = acquire()
@@ -164,7 +178,7 @@ class Channel:
             return connection
 
     def expects_restart(self) -> bool:
-        """Whether the manager's state outlives it, and, as far as we know, somebody starts it again."""
+        """Return True if the manager's state outlives it and, as far as this client knows, a program restarts it."""
         welcome = self.connections.welcome
         return (
             welcome is not None
@@ -175,33 +189,41 @@ class Channel:
     def pause_after_failure(
         self, pending: PendingRequest, connection: SessionConnection, error: RuntimeLost | OutcomeUnknown
     ) -> float:
-        """An attempt failed: how long to wait before the next one. Raises what is known if there should be none."""
+        """Return the pause in seconds before the next attempt, after an attempt failed on `connection`.
+
+        It raises the final error if there should be no further attempt.
+        """
         if isinstance(error, OutcomeUnknown):
             pending.sent_in = connection.generation
-            if "shortage" in error.details:  # the manager is there, and would be again
+            if "shortage" in error.details:  # this process lacks descriptors, which no further attempt changes
                 raise error
-        elif connection.is_used:  # it had died while idle
+        elif connection.is_used:  # the connection had died while it was idle, so nothing was sent
             return 0.0
         return self._pause_s(pending, error)
 
     def pause_when_unreachable(self, pending: PendingRequest, unreachable: Unreachable) -> float:
-        """The same, where there is no connection for an attempt."""
+        """Return the pause in seconds before the next attempt, after no connection could be made.
+
+        It raises the final error if there should be no further attempt.
+        """
         if unreachable.is_final or not self.expects_restart():
             give_up(pending, unreachable.error)
         return self._pause_s(pending, unreachable.error)
 
     def _pause_s(self, pending: PendingRequest, error: StepwellError | OSError) -> float:
+        """Return the pause that the request's own history of failures demands, or raise its final error."""
         pause_s = pending.pause_s(expects_restart=self.expects_restart())
         if pause_s is None:
             give_up(pending, error)
         return pause_s
 
     def _pause(self, pending: PendingRequest, pause_s: float) -> None:
+        """Wait for the pause; a client that is closed meanwhile gives up the request."""
         if pause_s and self.connections.is_closed_within(pause_s):
             give_up(pending, client_closed().error)
 
     def send_preliminaries(self, connection: PooledConnection, pending: PendingRequest) -> None:
-        """Send what comes before a message: which memory we let go of, and the bodies that it refers to."""
+        """Send the messages that precede a request: released segments, and the bodies that the request refers to."""
         if self.mappings.has_released:
             released = self.mappings.pop_released()
             try:
@@ -213,29 +235,32 @@ class Channel:
             _upload(connection, number, body)
 
     def close(self, *, holds_leases: bool = False) -> None:
-        """End the session."""
+        """End the session and unmap its shared memory."""
         self.connections.close(holds_leases=holds_leases)
         self.mappings.close()
 
 
 class _Stream:
-    """Requests on one connection. If it breaks, what was under way is delivered one by one, in order, and on it goes.
+    """Requests in flight on one connection, in order.
 
-    While something is under way or half sent, it is in `_under_way`: then nobody else can use the connection.
+    If the connection breaks, the requests without an answer are delivered one by one, in order, on other connections,
+    and the stream goes on with a new one. A request is in `_under_way` from before its first byte is sent until its
+    answer is read. While there is one, no other call may use the connection.
     """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._connection: PooledConnection | None = None
         self._under_way: deque[PendingRequest] = deque()
-        self._answers: deque[ManagerMessage] = deque()  # that came when the connection had broken
-        self.answered = 0  # given out or not
+        self._answers: deque[ManagerMessage] = deque()  # received and not returned yet
+        self.answered = 0  # the number of answers that were received, returned or not
 
     def __len__(self) -> int:
-        """How many answers are still to come."""
+        """The number of answers that were not returned yet."""
         return len(self._under_way) + len(self._answers)
 
     def send(self, pending: PendingRequest) -> None:
+        """Send a request without waiting for its answer."""
         self._under_way.append(pending)
         connection = self._connection = self._connection or self._channel.acquire_connection(
             pending, self._channel.connections.acquire
@@ -245,7 +270,7 @@ class _Stream:
             connection.send(self._channel.pending_requests.message(pending))
         except RuntimeLost:
             self._recover(connection)
-        except InvalidArgument:  # it could not be encoded, so that nothing was sent; uploads may have been
+        except InvalidArgument:  # the message could not be encoded: only its uploads were sent, if it has some
             if not pending.uploads:
                 self._channel.pending_requests.end(self._under_way.pop())
             raise
@@ -253,6 +278,7 @@ class _Stream:
             pending.sent_in = connection.generation
 
     def answer(self) -> ManagerMessage:
+        """Return the answer to the oldest request that has none yet."""
         if not self._answers:
             assert self._connection is not None
             try:
@@ -264,17 +290,20 @@ class _Stream:
         return self._answers.popleft()
 
     def _add_answer(self, answer: ManagerMessage) -> None:
+        """Store the answer of the oldest request in flight, and remove its number."""
         self.answered += 1
         self._answers.append(answer)
         self._channel.pending_requests.end(self._under_way.popleft())
 
     def _recover(self, connection: PooledConnection) -> None:
+        """Discard the broken connection, and deliver all requests in flight one by one."""
         self._connection = None
         self._channel.connections.discard(connection)
         while self._under_way:
             self._add_answer(self._channel.deliver(self._under_way[0]))
 
     def close(self) -> None:
+        """Remove the numbers of all requests in flight, and release the connection only if it is idle."""
         connection, is_idle = self._connection, not self._under_way
         while self._under_way:
             self._channel.pending_requests.end(self._under_way.popleft())
@@ -283,10 +312,14 @@ class _Stream:
 
 
 def _upload(connection: PooledConnection, number: int, body: LargeBody) -> None:
+    """Offer a body, and send its bytes if the manager accepts.
+
+    If the manager has no room, the request is sent all the same, and its refusal says why.
+    """
     offer, body = offer_for(number, body)
     try:
         answer = connection.exchange(offer)
-    except OutcomeUnknown as error:  # what comes of an offer that no request refers to is nothing
+    except OutcomeUnknown as error:  # an offer without a request has no effect, so the request may be sent again
         raise RuntimeLost(error.message) from error
     if is_granted(answer):
         try:
@@ -297,27 +330,27 @@ def _upload(connection: PooledConnection, number: int, body: LargeBody) -> None:
 
 
 def offer_for(number: int, body: LargeBody) -> tuple[OfferUpload, bytes | memoryview]:
-    """What asks for room for a body, and its bytes."""
+    """Return the message that asks for room for a body, and the bytes of the body."""
     no_eviction, content = (True, body.body) if isinstance(body, NoEviction) else (False, body)
     return OfferUpload(number, len(content), no_eviction), content
 
 
 def is_granted(answer: ManagerMessage) -> bool:
-    """Whether the bytes of an offered body are to be sent."""
+    """Return True if the manager accepts the bytes of an offered body, or raise its refusal."""
     if not isinstance(unless_rejected(answer), UploadGranted):
         raise ProtocolError(f"the manager answered an offer with {type(answer).__name__}")
     return isinstance(answer, UploadGranted) and answer.accepted
 
 
 def unless_rejected(answer: ManagerMessage) -> ManagerMessage:
-    """An answer, unless the manager has turned us away."""
+    """Return an answer, or raise the manager's reason if the answer is a rejection of the session."""
     if isinstance(answer, Rejected):
         raise answer.refusal.error()
     return answer
 
 
 def session_expired() -> SessionExpired:
-    """What may have taken effect cannot be sent again."""
+    """Return the error for a request that may have taken effect in a session that the manager has forgotten."""
     return SessionExpired(
         "the manager has forgotten this session, its leases and whether this request took effect: "
         "see what did, and start again what you were working on"
@@ -325,7 +358,7 @@ def session_expired() -> SessionExpired:
 
 
 def give_up(pending: PendingRequest, error: StepwellError | OSError) -> NoReturn:
-    """There is no further attempt: raise why, or that nobody knows what came of it."""
+    """Raise the final error of a request."""
     outcome = pending.final_error(error)
     raise outcome from outcome.__cause__
 
@@ -334,6 +367,7 @@ _channels: weakref.WeakSet[Channel] = weakref.WeakSet()
 
 
 def _reset_channels_in_child() -> None:
+    """Begin new sessions in a forked child, for all channels of the process."""
     for channel in list(_channels):
         channel.in_forked_child()
 

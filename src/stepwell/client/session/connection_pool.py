@@ -1,10 +1,11 @@
-"""A session's connections: one for each thread that is inside a call, opened when needed and used again.
+"""The pool of a session's connections: one for each thread that is inside a call, opened when needed and used again.
 
-Safe from any number of threads, because a connection belongs to one call at a time. In a forked child the inherited
-connections are closed, unused, and a new session begins; the parent notices nothing.
+A connection carries one call at a time, so it needs no lock of its own. In a forked child the inherited connections are
+closed unused and a new session begins; the parent does not notice.
 
-The manager forgets a session that nobody came back to, and begins it anew with the next greeting. Each connection knows
-in which *generation* of the session it was welcomed: what may have arrived in an earlier one cannot be sent again.
+The manager forgets a session that has had no connection for its grace period, and begins it anew with the next Hello.
+The session then has a new *generation*. Each connection stores the generation in which it was welcomed, because a write
+that may have arrived in an earlier generation must not be sent again.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ from stepwell.transport.frame_socket import FrameSocket, OnOutOfBand
 
 
 class Unreachable(Exception):
-    """There is no connection to be had. If it is final, trying again would not change that."""
+    """No connection can be made. `is_final` says that another attempt would fail in the same way.
+
+    It is internal: the channel turns it into a pause, or raises its `error` to the caller.
+    """
 
     def __init__(self, error: StepwellError | OSError, *, is_final: bool) -> None:
         super().__init__(str(error))
@@ -44,14 +48,14 @@ class Unreachable(Exception):
 
 
 class SessionConnection(Protocol):
-    """A connection on which a session was welcomed, in whatever way one waits on it."""
+    """A connection on which the session was welcomed; blocking or asynchronous."""
 
-    generation: int  # of its session
-    is_used: bool  # it has carried a call before, and may have died since
+    generation: int  # of the session, when it was welcomed on this connection
+    is_used: bool  # carried a call before, and may have died while it was idle
 
 
 class PooledConnection(Connection):
-    """A connection on which a session was welcomed."""
+    """A blocking connection on which the session was welcomed."""
 
     def __init__(self, address: str, timeout_s: float | None, on_out_of_band: OnOutOfBand) -> None:
         super().__init__(address, timeout_s, on_out_of_band=on_out_of_band)
@@ -60,7 +64,14 @@ class PooledConnection(Connection):
 
 
 class ConnectionPool:
-    """Those of one session: idle, taken by a call, or being opened."""
+    """The connections of one session: idle, in use by a call, or being opened. Any number of threads may use it.
+
+    At most `limits.CONNECTIONS_PER_CLIENT_MAX` are open; further calls wait for one. A few stay open when idle.
+
+    Locks: `_lock` protects the sets and counters and is never held during I/O. `_connect_lock` lets one thread at a
+    time dial and say Hello, so that many threads do not all dial a manager that is away. `_admit_lock` orders welcomes,
+    also those of asynchronous connections.
+    """
 
     def __init__(self, address: str, projects: tuple[str, ...] | None, mappings: Mappings) -> None:
         self.address = address
@@ -70,22 +81,26 @@ class ConnectionPool:
         self._begin()
 
     def _begin(self) -> None:
+        """Begin a new session, without connections and with new locks."""
         self.session_id = str(ULID())
-        self.welcome: Welcome | None = None  # what the manager said last
+        self.welcome: Welcome | None = None  # the last one
         self._is_closed = False
-        self._closed = threading.Event()  # the same, for whoever waits for it
+        self._closed = threading.Event()  # set with `_is_closed`, for threads that pause between two attempts
         self._idle: list[PooledConnection] = []
-        self._open: set[PooledConnection] = set()  # idle or not
-        self._opening = 0
-        self._waiting = 0
+        self._open: set[PooledConnection] = set()  # idle or in use
+        self._opening = 0  # connections that are being made
+        self._waiting = 0  # threads that wait for a connection
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._connect_lock = threading.Lock()
         self._admit_lock = threading.Lock()
-        self._being_greeted: PooledConnection | None = None
+        self._being_greeted: PooledConnection | None = None  # for `close`, which interrupts a Hello that hangs
 
     def in_forked_child(self) -> None:
-        """Begin anew: what was inherited belongs to the parent, its locks included."""
+        """Close the inherited connections and begin a new session; a closed pool stays closed.
+
+        The parent's locks are replaced, because another of its threads may have held one during the fork.
+        """
         was_closed = self._is_closed
         for connection in self._open:
             connection.close()
@@ -97,11 +112,11 @@ class ConnectionPool:
             self._closed.set()
 
     def on_expiry(self, callback: Callable[[], None]) -> None:
-        """Have something forgotten when the manager has forgotten the session."""
+        """Register a callback for the moment at which the manager turns out to have forgotten the session."""
         self._on_expiry.append(callback)
 
     def acquire_live(self) -> PooledConnection:
-        """A connection that the manager has not closed, as far as can be seen."""
+        """Return a connection that the manager has not closed, as far as the socket shows."""
         connection = self.acquire()
         while connection.is_used and connection.is_stale():
             self.discard(connection)
@@ -109,7 +124,10 @@ class ConnectionPool:
         return connection
 
     def acquire(self) -> PooledConnection:
-        """A connection for this call alone."""
+        """Return a connection for one call, idle or new; wait while the maximum is in use.
+
+        The caller releases or discards it. It raises `Unreachable` if the pool is closed or no connection can be made.
+        """
         with self._lock:
             while True:
                 if self._is_closed:
@@ -136,7 +154,10 @@ class ConnectionPool:
                 self._changed.notify()
 
     def release(self, connection: PooledConnection) -> None:
-        """A call is over: the next one uses its connection again."""
+        """Make the connection of a finished call available to other calls.
+
+        It is closed instead if enough connections are idle. In a closed pool the last call also says goodbye.
+        """
         connection.is_used = True
         with self._lock:
             is_closed = self._is_closed
@@ -150,7 +171,7 @@ class ConnectionPool:
         self.discard(connection)
 
     def discard(self, connection: PooledConnection) -> None:
-        """A connection is broken, or nobody knows what would come next on it."""
+        """Close a connection that is broken or in an unknown state."""
         connection.close()
         with self._changed:
             self._open.discard(connection)
@@ -161,11 +182,15 @@ class ConnectionPool:
             raise client_closed()
 
     def is_closed_within(self, seconds: float) -> bool:
-        """Wait; whether the client was closed meanwhile."""
+        """Wait for at most `seconds`, and return True if the pool is closed by then."""
         return self._closed.wait(seconds)
 
     def close(self, *, holds_leases: bool) -> None:
-        """Say goodbye, which ends the session and its leases, and close every idle connection."""
+        """Say goodbye, which ends the session and its leases, and close all idle connections.
+
+        Connections that are in use are closed by their calls. If no connection is left but the session holds leases, a
+        new one is made just for the goodbye: otherwise the leases would last until the session's grace is over.
+        """
         with self._changed:
             if self._is_closed:
                 return
@@ -177,12 +202,13 @@ class ConnectionPool:
             is_cut_off = not idle and not self._open
         if (greeted := self._being_greeted) is not None:
             greeted.interrupt()
-        if is_cut_off and holds_leases:  # the session would outlive us by its grace
+        if is_cut_off and holds_leases:
             idle += self._connect_for_goodbye()
         for connection in idle:
             _say_goodbye(connection)
 
     def _connect_for_goodbye(self) -> list[PooledConnection]:
+        """Return a list with a new connection, or an empty one if that takes too long or fails."""
         found: list[PooledConnection] = []
         if self._connect_lock.acquire(timeout=limits.GOODBYE_SECONDS_MAX):
             with contextlib.suppress(Unreachable, StepwellError):
@@ -191,22 +217,22 @@ class ConnectionPool:
         return found
 
     def connect(self) -> PooledConnection:
-        """A new connection, which is the caller's."""
+        """Return a new connection that belongs to the caller; the pool does not count it."""
         with self._connect_lock:
             return self._connect()
 
     def _connect(self, timeout_s: float | None = None) -> PooledConnection:
-        """Dial, and be welcomed."""
+        """Dial, say Hello and be welcomed; raise `Unreachable` otherwise."""
         try:
             connection = PooledConnection(self.address, timeout_s, self.on_out_of_band)
         except RuntimeLost as error:
             raise Unreachable(error, is_final=False) from error
-        except OSError as error:  # this process has no descriptor left, say
+        except OSError as error:  # for example, this process may open no more descriptors
             raise Unreachable(error, is_final=True) from error
         self._being_greeted = connection
         try:
             if timeout_s is None:
-                self._require_open()  # or whoever closed us just now would wait for this
+                self._require_open()  # `close` may have run before it could see `_being_greeted`
             self.admit(connection, self._greet(connection))
         except BaseException:
             connection.close()
@@ -216,17 +242,18 @@ class ConnectionPool:
         return connection
 
     def _greet(self, connection: PooledConnection) -> ManagerMessage:
+        """Send Hello and return the answer."""
         try:
             return connection.exchange(self.hello())
         except StepwellError as error:
             raise self.greeting_error(error) from error
 
     def hello(self) -> Hello:
-        """What a new connection begins with."""
+        """Return the first message of a new connection; it names the segments that are already mapped."""
         return Hello(VERSION, self.session_id, self._projects, self._mappings.numbers)
 
     def greeting_error(self, error: StepwellError) -> Unreachable:
-        """What it means that there was no answer to `hello`."""
+        """Return what an error during the greeting means: whether another attempt may succeed."""
         if self._is_closed:
             return client_closed()
         if not isinstance(error, RuntimeLost | OutcomeUnknown):
@@ -236,11 +263,16 @@ class ConnectionPool:
         return Unreachable(lost, is_final=False)
 
     def admit(self, connection: SessionConnection, answer: ManagerMessage) -> None:
-        """Enter a connection on which `hello` was answered, or raise what is wrong with it. From any thread."""
+        """Enter a connection whose Hello was answered, or raise `Unreachable`. Any thread may call it."""
         with self._admit_lock:
             self._admit(connection, _welcomed(answer))
 
     def _admit(self, connection: SessionConnection, welcome: Welcome) -> None:
+        """Check epoch and generation of a welcome, and adopt it.
+
+        Another epoch is another manager without the state of the first: the client must connect anew. Another
+        generation means that the session was forgotten, with its leases.
+        """
         known = self.welcome
         if known is not None and welcome.epoch != known.epoch:
             gone = RuntimeLost("the manager was replaced by another one, and its state is gone: connect anew")
@@ -253,7 +285,7 @@ class ConnectionPool:
         self._mappings.retain_only(welcome.segments)
 
     def on_out_of_band(self, connection: FrameSocket, message: SegmentsAdded | SegmentsRetired) -> None:
-        """What the manager says between its answers."""
+        """Map the segments that the manager adds, and release the ones that it retires."""
         match message:
             case SegmentsAdded():
                 descriptors = connection.take_descriptors(len(message.segments))
@@ -261,7 +293,7 @@ class ConnectionPool:
                     for segment in message.segments:
                         self._mappings.map_segment(segment.number, segment.size, descriptors.pop(0))
                 finally:
-                    for descriptor in descriptors:  # of those behind one that could not be mapped
+                    for descriptor in descriptors:  # the ones behind a segment that could not be mapped
                         os.close(descriptor)
             case SegmentsRetired():
                 self._mappings.retire(message.segments)
@@ -270,6 +302,7 @@ class ConnectionPool:
 
 
 def _welcomed(answer: ManagerMessage) -> Welcome:
+    """Return the welcome; raise `Unreachable` for any other answer. Only a busy manager is worth another attempt."""
     match answer:
         case Welcome():
             return answer
@@ -282,12 +315,15 @@ def _welcomed(answer: ManagerMessage) -> Welcome:
 
 
 def client_closed() -> Unreachable:
-    """The caller itself has ended it."""
+    """Return the error of a call on a client that its own program has closed."""
     return Unreachable(RuntimeLost("this client is closed: connect anew"), is_final=True)
 
 
 def _say_goodbye(connection: PooledConnection) -> None:
-    """Whoever comes last ends the session; that the others did so before does no harm."""
+    """Say goodbye and close the connection.
+
+    Every connection does so: the first goodbye ends the session, and the others do no harm.
+    """
     with contextlib.suppress(RuntimeLost):
         connection.send(Goodbye())
     connection.close()

@@ -1,4 +1,4 @@
-"""Values that are made when they are first asked for."""
+"""`lazy_property`: an attribute that is computed at its first use and stored in the instance."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ Owner = TypeVar("Owner")
 
 
 class lazy_property(Generic[T]):  # noqa: N801 - it is used as a decorator, like `property`
-    """`functools.cached_property` without a lock: Python 3.11 has one, for all instances, held while one is made.
+    """`functools.cached_property` without its lock.
 
-    A body may have to be read from a disk, and a child may be forked meanwhile.
+    Python 3.11 holds one lock for all instances while a value is computed. Here a value may be a body that is read from
+    a disk, which would stop all other threads; and a child that is forked meanwhile would inherit a lock that is never
+    released. Without the lock two threads may compute the same value. That is harmless, because values are immutable.
     """
 
     def __init__(self, make: Callable[[Owner], T]) -> None:
@@ -31,5 +33,5 @@ class lazy_property(Generic[T]):  # noqa: N801 - it is used as a decorator, like
         if instance is None:
             return self
         value = self._make(instance)
-        vars(instance)[self._name] = value  # where it is found before this is, from now on
+        vars(instance)[self._name] = value  # found before this descriptor, which defines no `__set__`
         return value

@@ -1,8 +1,11 @@
-"""Errands: what a call sends, numbered, for as long as it may have to be sent again.
+"""Pending requests: the numbered messages of a session that may have to be sent again.
 
-The manager remembers what it answered to a write until it is told that the answer has arrived: every request says
-below which number all have been answered. Whatever ends a call, its number has to be given up, or the manager would
-remember everything behind it.
+The manager stores its answer to each write under the number of the request, so that a request which is sent twice takes
+effect once. It drops an answer when it learns that the client has received it. For that, each request carries the
+smallest number that is still pending: all answers below it have arrived.
+
+Therefore the number of a call that ends, in whatever way, has to be removed here (`PendingRequests.end`). One number
+that stays would make the manager store every later answer.
 """
 
 from __future__ import annotations
@@ -19,11 +22,15 @@ from stepwell.errors import OutcomeUnknown, StepwellError
 from stepwell.protocol.messages import AskStatus, AskView, Request, TransactionRequest
 
 RequestFactory = Callable[[int, int], Request | TransactionRequest]
-"""Makes a request of its number and of the one below which all have been answered."""
+"""Builds a request from its number and from the smallest number that is still pending."""
 
 
 class PendingRequest:
-    """A message on its way, the bodies that go before it, and what became of the attempts so far."""
+    """One message, the bodies that are uploaded before it, and what is known about the attempts to send it so far.
+
+    It belongs to the call that made it. `sent_in` is the generation of the session in which the message was sent
+    completely; None while it cannot have reached the manager.
+    """
 
     __slots__ = ("_failures", "_until_s", "build", "message", "number", "sent_in", "uploads")
 
@@ -37,12 +44,16 @@ class PendingRequest:
         self.uploads = uploads
         self.message: Request | TransactionRequest | AskStatus | AskView | None = message
         self.number: int | None = None
-        self.sent_in: int | None = None  # the session's generation in which it may have arrived
+        self.sent_in: int | None = None
         self._failures = 0
         self._until_s = 0.0
 
     def is_expired(self, generation: int) -> bool:
-        """Whether it may have taken effect in a session that is forgotten. What only reads has no effect."""
+        """Return True if the request may have taken effect in an earlier generation of the session.
+
+        The manager has forgotten the answers of that generation, so sending the request again could execute it twice.
+        Requests that only read have no effect and never expire.
+        """
         if self.sent_in is None or self.sent_in == generation:
             return False
         message = self.message
@@ -51,9 +62,10 @@ class PendingRequest:
         )
 
     def pause_s(self, *, expects_restart: bool) -> float | None:
-        """After a failure: how long to wait before the next attempt; None, if there should be none.
+        """Return the pause before the next attempt after a failure, in seconds; None if the request should be given up.
 
-        A manager that does not come back may still be there, and have cut us off: that is worth one more attempt.
+        The first failure is always followed by an attempt at once, because the manager may have closed only this
+        connection. If the manager is expected to restart, attempts go on with growing pauses for a bounded time.
         """
         self._failures += 1
         if self._failures == 1:
@@ -63,10 +75,14 @@ class PendingRequest:
             return None
         longest_s = limits.RECONNECT_PAUSE_SECONDS * 1.5 ** min(self._failures - 2, 20)
         pause_s = min(longest_s, limits.RECONNECT_PAUSE_SECONDS_MAX)
-        return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - only so that not all come at once
+        return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, so that clients do not come all at once
 
     def final_error(self, error: StepwellError | OSError) -> StepwellError | OSError:
-        """What to raise when there is no further attempt: why, or, if it may have arrived, that nobody knows."""
+        """Return the error to raise when the request is given up.
+
+        That is `error` itself, or `OutcomeUnknown` (with `error` as its cause) if the manager may have received the
+        request.
+        """
         if self.sent_in is None:
             return error
         unknown = OutcomeUnknown("the connection broke before the answer came: the request may have taken effect")
@@ -75,30 +91,38 @@ class PendingRequest:
 
 
 class PendingRequests:
-    """Those of one session: their numbers, and which of them are still on their way."""
+    """The numbers of one session, and which of them are pending. Any number of threads may use it."""
 
     def __init__(self) -> None:
         self._next = 1
         self._reset()
 
     def _reset(self) -> None:
+        """Forget the pending numbers, with a new lock."""
         self._lock = threading.Lock()
-        self._outstanding: list[int] = []  # sorted, since a number is taken and entered in one step
+        self._outstanding: list[int] = []  # sorted, because a number is taken and appended under one lock
 
     def in_forked_child(self) -> None:
-        """What was on its way is the parent's; the numbers go on, so that none means two things."""
+        """Forget the parent's pending requests.
+
+        The numbers go on, so that a number which the child inherited in a suspended call is not given to another
+        request.
+        """
         self._reset()
 
     def __len__(self) -> int:
-        """How many are on their way."""
+        """The number of pending requests."""
         return len(self._outstanding)
 
     def message(self, pending: PendingRequest) -> Request | TransactionRequest | AskStatus | AskView:
-        """What to send: numbered when it is sent first, as late as can be, and the same from then on."""
+        """Return the message to send: built with a new number at the first attempt, and unchanged at the later ones.
+
+        The number is assigned as late as possible, so that waiting for a connection does not hold back `answered`.
+        """
         if pending.message is None:
             assert pending.build is not None
             with self._lock:
-                number = pending.number = self._next  # first, so that an interrupted call can give it up
+                number = pending.number = self._next  # assigned first, so that an interrupted call can remove it
                 self._next = number + 1
                 self._outstanding.append(number)
                 answered = self._outstanding[0]
@@ -106,12 +130,16 @@ class PendingRequests:
         return pending.message
 
     def end(self, pending: PendingRequest) -> None:
-        """Its answer has arrived, or nobody waits for it any more. Nobody else removes it, and that is one step."""
-        if pending.number in self._outstanding:  # or it is over already, or the parent's of this process
+        """Remove a request whose answer has arrived or whose caller has given up.
+
+        It needs no lock: only the owner of a request removes it, and removing from a list is one step of the
+        interpreter.
+        """
+        if pending.number in self._outstanding:  # not if it was removed before, or belongs to the parent process
             self._outstanding.remove(pending.number)
 
     def next_number(self) -> int:
-        """For a question: nothing of it has to be remembered."""
+        """Return a number for a question that changes nothing; its answer need not be stored, so it is not pending."""
         with self._lock:
             number = self._next
             self._next = number + 1

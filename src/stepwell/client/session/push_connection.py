@@ -1,4 +1,9 @@
-"""A connection of its own on which the manager speaks unasked, and which is made again when it breaks."""
+"""`PushConnection`: a connection on which the manager sends messages unasked, and which is restored when it breaks.
+
+Watches and task outcomes use one each, apart from the pool, because a pushed message must not be taken for the answer
+to a request. After every connect the owner subscribes anew, from the position that it has reached. So a broken
+connection loses nothing and repeats nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +20,29 @@ from stepwell.protocol.messages import ClientMessage, ManagerMessage
 from stepwell.transport.blocking import Connection
 
 Subscribe = Callable[[Connection], None]
-"""Says on a new connection what it is for; raises what the manager has against it."""
+"""Subscribes on a new connection; raises the manager's refusal."""
 
 
 class PushConnection:
-    """One thread receives; any may send, close or wake it."""
+    """A subscription to pushed messages. One thread receives; any thread may send, stop or disconnect.
+
+    The owner calls `close` when no thread receives any more. `stop` makes a waiting receiver return.
+    """
 
     def __init__(self, channel: Channel, subscribe: Subscribe) -> None:
         self._channel = channel
         self._subscribe = subscribe
         self._connection: Connection | None = None
-        self._lost_at_s: float | None = None  # when the connection broke that is to be made again
+        self._lost_at_s: float | None = None  # when the connection broke that is being restored
         self._send_lock = threading.Lock()
         self._wake_fd = os.eventfd(0)
         self.is_closed = False
 
     def receive(self, until_s: float | None) -> ManagerMessage | None:
-        """The next message; None when there is none in time, or it is closed. `RuntimeLost` when nobody comes back."""
+        """Return the next message; None if there is none before `until_s` (a monotonic time), or after `stop`.
+
+        A broken connection is restored first. It raises `RuntimeLost` if the manager does not come back.
+        """
         while True:
             connection = self._connection or self.connect(until_s)
             if connection is None:
@@ -43,7 +54,11 @@ class PushConnection:
                 self.disconnect()
 
     def connect(self, until_s: float | None) -> Connection | None:
-        """Make the connection: for a while if the manager can come back, or else once. None if it is not in time."""
+        """Connect and subscribe, and return the connection; None if that took longer than `until_s`, or after `stop`.
+
+        If the manager is expected to restart, attempts go on for a bounded time since the connection was lost.
+        Otherwise there is one attempt, and its error is raised.
+        """
         self._lost_at_s = self._lost_at_s or time.monotonic()
         while not self.is_closed:
             try:
@@ -57,43 +72,47 @@ class PushConnection:
                 return connection
             if until_s is not None and time.monotonic() >= until_s:
                 return None
-            closed = select.poll()  # unlike `select`, for any number of descriptors
+            closed = select.poll()  # `select.select` would refuse descriptors above 1023
             closed.register(self._wake_fd, select.POLLIN)
             closed.poll(limits.RECONNECT_PAUSE_SECONDS * 1000)
         return None
 
     def send(self, message: ClientMessage) -> None:
-        """Say something, if there is a connection: whoever makes the next one says it anew."""
+        """Send a message if there is a connection.
+
+        Without one nothing is lost, because the next subscription repeats it.
+        """
         with self._send_lock:
             connection = self._connection
             if connection is not None:
                 connection.send(message)
 
     def stop(self) -> None:
-        """From any thread: whoever receives gets no more."""
+        """Make the receiver return None, now and from then on. Any thread may call it."""
         self.is_closed = True
         os.eventfd_write(self._wake_fd, 1)
 
     def close(self) -> None:
-        """Let go of everything; nobody receives any more."""
+        """Close the connection and the descriptor that wakes the receiver. No thread may be receiving."""
         self.disconnect()
         os.close(self._wake_fd)
 
     def in_forked_child(self) -> None:
-        """Begin anew: the connection, the lock and what wakes us up are the parent's."""
+        """Replace the connection, the lock and the wake descriptor, which belong to the parent."""
         self._send_lock = threading.Lock()
         self.disconnect()
         os.close(self._wake_fd)
         self._wake_fd = os.eventfd(0)
 
     def disconnect(self) -> None:
-        """Give up the connection; the next `receive` makes another one."""
+        """Close the connection; the next `receive` makes another one."""
         with self._send_lock:
             connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def _connect(self) -> Connection:
+        """Dial and subscribe once; `RuntimeLost` if the manager goes away meanwhile."""
         connection = self._channel.dial()
         try:
             self._subscribe(connection)
@@ -108,6 +127,10 @@ class PushConnection:
 
 
 def should_reconnect(channel: Channel, lost_at_s: float, error: RuntimeLost) -> bool:
-    """Whether it is worth trying again. One that was replaced, or told us so in words, does not come back."""
+    """Return True if another attempt to reach the manager may succeed.
+
+    An error without a cause is a statement (this client is closed, or the manager was replaced and its state is gone),
+    not a broken connection. So another attempt would fail in the same way.
+    """
     in_time = time.monotonic() < lost_at_s + limits.RECONNECT_SECONDS_MAX
     return in_time and channel.expects_restart() and error.__cause__ is not None

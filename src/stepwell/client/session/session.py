@@ -1,4 +1,15 @@
-"""What a client's services share: the way to the manager, the default project, the leases that it holds."""
+"""`Session`: performs the calls of a client's services, and holds the state that the services share.
+
+A call becomes a request with a list of commands. There are four ways to send calls: one alone (`perform`), several in
+one frame with an outcome each (`perform_each`), many in a stream of frames (`perform_many`), and several as one
+transaction (`perform_together`).
+
+A reply may refer to bodies in shared memory. The manager may move a body after it has answered, and then `Call.finish`
+raises `BodyGone`. The session sends the call again, because only the manager knows the new place. Only calls that read
+refer to bodies, so sending one again changes nothing but access counts.
+
+The module's functions translate between calls and messages. They do no I/O, because the asynchronous caller uses them.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +42,16 @@ R = TypeVar("R")
 
 
 class Session:
-    """Safe from any number of threads."""
+    """The state that all services of one client share: channel, body reader, default project and leases.
+
+    The client owns it. Any number of threads may use it. `leases` maps plans to the tokens that this session received;
+    it is emptied in a forked child and when the manager has forgotten the session, because the leases are lost then.
+    """
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.bodies = BodyReader(channel)
-        self.leases: dict[str, int] = {}  # by plan; what `start_*` gave to this session
+        self.leases: dict[str, int] = {}
         channel.on_fork(self.leases.clear)
         channel.connections.on_expiry(self.leases.clear)
 
@@ -44,7 +59,7 @@ class Session:
         raise InvalidArgument("services, contexts and batches stay in their process: send the client, or its address")
 
     def project_or_default(self, given: str | None) -> str:
-        """The project to use: the one given, or the only one there is."""
+        """Return the given project or, for None, the only project of this session."""
         if given is not None:
             return given
         projects = self.channel.projects
@@ -53,38 +68,41 @@ class Session:
         return projects[0]
 
     def count_tokens(self, body: bytes | memoryview) -> int:
-        """The tokens of a body, in the encoding of the manager."""
+        """Return the number of tokens of a body, in the encoding that the manager's budget uses."""
         return counter(self.channel.welcome.encoding).count(bytes(body))
 
     def lease_token(self, plan_id: str, given: int | None) -> int | None:
-        """The lease to show: the one given, or the one remembered."""
+        """Return the given lease token or, for None, the one that this session remembers for the plan."""
         return self.leases.get(plan_id) if given is None else given
 
     def perform(self, call: Call[R]) -> R:
-        """Send one command and finish it, or raise its refusal."""
+        """Send one command and return its result, or raise the manager's refusal."""
         for _ in range(limits.ASK_AGAIN_MAX):
-            (result,) = results_of(self.channel.exchange(*request_of((call,))), 1)
+            (result,) = results_of(self.channel.exchange(*request_for((call,))), 1)
             if isinstance(result, Refusal):
                 raise result.error()
             try:
                 return call.finish(result)
-            except BodyGone:  # it was moved, and its old place given up, between the answer and now
+            except BodyGone:  # the manager has moved the body and freed its old place since the answer
                 continue
         raise moved_too_often()
 
     def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
-        """Send many commands in one frame: for each its result or its error, and its revision."""
-        results = results_of(self.channel.exchange(*request_of(calls)), len(calls))
+        """Send several commands in one frame; return for each its result or error, and its revision."""
+        results = results_of(self.channel.exchange(*request_for(calls)), len(calls))
         return [self._finish(call, result) for call, result in zip(calls, results, strict=True)]
 
     def perform_many(self, groups: Iterable[Sequence[Call[R]]]) -> Iterator[R | StepwellError]:
-        """Send groups of commands, a frame each: for each command its result or its error."""
+        """Send groups of commands, each in a frame of its own; yield for each command its result or error.
+
+        The next group is built and sent while the manager executes the previous one.
+        """
         sent: deque[Sequence[Call[R]]] = deque()
 
         def requests() -> Iterator[tuple[RequestFactory, Sequence[LargeBody]]]:
             for group in groups:
                 sent.append(group)
-                yield request_of(group)
+                yield request_for(group)
 
         for answer in self.channel.stream(requests()):
             calls = sent.popleft()
@@ -93,16 +111,16 @@ class Session:
                 yield self._finish(call, result)[0]
 
     def perform_together(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
-        """Send many commands as one transaction: all results at one revision, or its refusal raised."""
-        results = transaction_results(self.channel.exchange(*transaction_of(calls)))
+        """Send several commands as one transaction; return all results, or raise the refusal of the transaction."""
+        results = transaction_results(self.channel.exchange(*transaction_for(calls)))
         return [self._finish(call, result) for call, result in zip(calls, results, strict=True)]
 
     def status(self) -> Status:
-        """How the manager is."""
+        """Return the status of the manager."""
         return status_of(self.channel.ask(AskStatus))
 
     def open_view(self, projects: tuple[str, ...]) -> ViewOpened:
-        """The catalogues of some projects at one revision, or the refusal, raised."""
+        """Return the ends of the projects' catalogues at one revision, or raise the manager's refusal."""
         answer = self.channel.ask(lambda number: AskView(number, projects))
         if isinstance(answer, ViewOpened):
             return answer
@@ -110,6 +128,7 @@ class Session:
         raise result.error() if isinstance(result, Refusal) else ProtocolError("the manager answered with a result")
 
     def _finish(self, call: Call[R], result: Result) -> tuple[R | StepwellError, int]:
+        """Return the result or the error of one command, and its revision; perform it again if its body was moved."""
         if isinstance(result, Refusal):
             return result.error(), result.revision
         try:
@@ -123,7 +142,10 @@ class Session:
 
 
 def results_of(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
-    """The results in an answer, as many as there should be."""
+    """Return the results in an answer, and check that there are `count` (None: any number).
+
+    The manager refuses a whole request with a single refusal, which is raised here.
+    """
     if not isinstance(answer, Response):
         raise ProtocolError(f"the manager answered with {type(answer).__name__}")
     if count is not None and len(answer.results) != count:
@@ -133,12 +155,12 @@ def results_of(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
 
 
 def moved_too_often() -> BodyGone:
-    """Whoever compacts is quicker than we are."""
+    """Return the error for a body that the manager has moved after each of many answers."""
     return BodyGone(f"a body has moved {limits.ASK_AGAIN_MAX} times between an answer and its reading")
 
 
 def transaction_results(answer: ManagerMessage) -> tuple[Result, ...]:
-    """The results of a transaction, or its refusal, raised."""
+    """Return the results of a transaction, or raise its refusal."""
     results = results_of(answer, None)
     if isinstance(results[0], Refusal):
         raise results[0].error()
@@ -146,31 +168,31 @@ def transaction_results(answer: ManagerMessage) -> tuple[Result, ...]:
 
 
 def status_of(answer: ManagerMessage) -> Status:
-    """What was asked for with `AskStatus`."""
+    """Return the answer to `AskStatus`, or raise `ProtocolError` for any other message."""
     if not isinstance(answer, Status):
         raise ProtocolError(f"the manager answered with {type(answer).__name__}")
     return answer
 
 
-def request_of(calls: Sequence[Call[R]]) -> tuple[RequestFactory, Sequence[LargeBody]]:
-    """What makes the request of these calls, and the bodies that go before it."""
+def request_for(calls: Sequence[Call[R]]) -> tuple[RequestFactory, Sequence[LargeBody]]:
+    """Return a factory of the request with these calls, and the bodies to upload before it."""
     uploads: list[LargeBody] = []
     commands = _commands(calls, uploads)
     return lambda number, answered: Request(number, commands, answered), uploads
 
 
-def transaction_of(calls: Sequence[Call[R]]) -> tuple[RequestFactory, Sequence[LargeBody]]:
-    """What makes the transaction of these calls, and the bodies that go before it."""
+def transaction_for(calls: Sequence[Call[R]]) -> tuple[RequestFactory, Sequence[LargeBody]]:
+    """Return a factory of the transaction with these calls, and the bodies to upload before it."""
     uploads: list[LargeBody] = []
     writes = cast("tuple[AnyWrite, ...]", _commands(calls, uploads))
     return lambda number, answered: TransactionRequest(number, writes, answered), uploads
 
 
 def _commands(calls: Sequence[Call[R]], uploads: list[LargeBody]) -> tuple[AnyCommand, ...]:
-    """The union is closed: a test holds that every command is a member."""
+    """Return the commands of the calls, and append their large bodies to `uploads`."""
     commands = tuple([call.prepare(uploads) for call in calls])
     if len(uploads) > limits.UPLOADS_PER_REQUEST_MAX:
         raise InvalidArgument(
             f"{len(uploads)} large bodies are too many at once: send at most {limits.UPLOADS_PER_REQUEST_MAX} in one"
         )
-    return cast("tuple[AnyCommand, ...]", commands)
+    return cast("tuple[AnyCommand, ...]", commands)  # a test checks that each command is a member of that union

@@ -1,7 +1,11 @@
-"""Tasks of a session: futures here, work somewhere else, and one thread that hears what became of it.
+"""Futures of tasks that run in worker processes, and the thread that receives their outcomes.
 
-The thread begins with the first task and ends with the client. A manager that comes back after a restart has forgotten
-all tasks: those that nobody has heard of are submitted again, under their ids, so that each has one outcome.
+A task is submitted as a command. Its outcome arrives later, on a push connection, and completes the future. One
+listener thread for each client receives all outcomes; it starts with the first task and ends with the client.
+
+The manager keeps an outcome until the client has acknowledged it. A manager that restarts has forgotten all tasks. So
+after each connect the listener names the tasks it waits for, and submits those again that the manager does not know. A
+task keeps its id, therefore it has one outcome however often it is submitted.
 """
 
 from __future__ import annotations
@@ -37,11 +41,15 @@ from stepwell.transport.blocking import Connection
 
 R = TypeVar("R")
 OnProgress = Callable[[int, int, str], None]
-"""Is told how much is done, of how much, and in a few words of what."""
+"""Called with the amount of work that is done, the total amount and a short description of the current step."""
 
 
 class TaskFuture(Future[R], Generic[R]):
-    """A future whose work is done elsewhere. `cancel` stops it, even while it runs."""
+    """The future of one task. `cancel` also stops a task that is running, unlike `concurrent.futures`.
+
+    `is_accepted` becomes True when the manager has accepted the submission. A resubmission to a restarted manager says
+    so. That manager then accepts a strategy that no worker has offered yet, because the workers are still reconnecting.
+    """
 
     def __init__(
         self, tasks: TaskFutures, command: SubmitTask, finish: Callable[[bytes], R], on_progress: OnProgress | None
@@ -55,17 +63,17 @@ class TaskFuture(Future[R], Generic[R]):
         self._on_progress = on_progress
 
     def cancel(self) -> bool:
-        """Whether nobody will hear of it any more."""
+        """Cancel the future, and the task in its worker. Return False if the outcome is already here."""
         if not super().cancel():
             return False
-        with contextlib.suppress(RuntimeError):  # somebody else has cancelled it at the same moment
+        with contextlib.suppress(RuntimeError):  # another thread has cancelled the future at the same moment
             self.set_running_or_notify_cancel()
         self._tasks.cancel(self)
         return True
 
     def set_outcome(self, outcome: bytes | BaseException) -> None:
-        """Its outcome is there, unless it was cancelled before."""
-        with contextlib.suppress(Exception):  # cancelled meanwhile: nobody wants to know
+        """Complete the future with the bytes of a result or with an error, unless it was cancelled."""
+        with contextlib.suppress(Exception):  # the future was cancelled meanwhile
             if not self.set_running_or_notify_cancel():
                 return
             if isinstance(outcome, BaseException):
@@ -73,17 +81,18 @@ class TaskFuture(Future[R], Generic[R]):
                 return
             try:
                 self.set_result(self._finish(outcome))
-            except Exception as error:  # noqa: BLE001 - a result that cannot be read is its caller's to know
+            except Exception as error:  # noqa: BLE001 - the caller learns why its result cannot be decoded
                 self.set_exception(error)
 
     def report_progress(self, message: TaskProgressed) -> None:
+        """Call `on_progress`, on the listener thread. An exception in the callback is dropped."""
         if self._on_progress is not None and not self.done():
-            with contextlib.suppress(Exception):  # a callback that fails costs nobody a result
+            with contextlib.suppress(Exception):  # a callback that fails must not end the listener
                 self._on_progress(message.done, message.total, message.note)
 
 
 class _OpenFuture(Protocol):
-    """A future, of whatever."""
+    """A `TaskFuture` whose type of result does not matter, as the listener sees it."""
 
     task_id: str
     command: SubmitTask
@@ -94,7 +103,11 @@ class _OpenFuture(Protocol):
 
 
 class TaskFutures:
-    """Those of one session that are not over. Safe from any number of threads."""
+    """The open futures of one session, and their listener thread. Any number of threads may use it.
+
+    A future is registered before its task is submitted, so that no outcome can arrive too early. `_lock` protects the
+    registry and the start of the listener; it is never held during I/O or callbacks.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -102,30 +115,31 @@ class TaskFutures:
         session.channel.on_fork(self._in_forked_child)
 
     def _in_forked_child(self) -> None:
-        """There are none: the parent's are the parent's."""
+        """Forget the parent's futures and close the inherited connection. The child has no listener thread."""
         if self._push is not None:
             self._push.in_forked_child()
             self._push.close()
         self._reset()
 
     def _reset(self) -> None:
+        """Start without futures and without a listener."""
         self._lock = threading.Lock()
         self._futures: dict[str, _OpenFuture] = {}
         self._push: PushConnection | None = None
         self._thread: threading.Thread | None = None
-        self._is_listening = False  # by the thread: it may have ended all futures, and be about to end
+        self._is_listening = False  # False once the listener has failed all futures, although it may still run
         self._subscribed = threading.Event()
-        self._unacknowledged: list[str] = []  # outcomes that the manager still keeps
+        self._unacknowledged: list[str] = []  # tasks whose outcomes have arrived; only the listener uses it
 
     def submit(
         self, command: SubmitTask, finish: Callable[[bytes], R], on_progress: OnProgress | None
     ) -> TaskFuture[R]:
-        """Have something done; the future is there before the task is, so that no outcome can come too early."""
+        """Submit a task and return its future. `finish` decodes the bytes of the result."""
         future = TaskFuture(self, command, finish, on_progress)
         with self._lock:
             self._futures[future.task_id] = future
             self._ensure_listener()
-        if on_progress is not None:  # or the first of it could be told before anybody listens
+        if on_progress is not None:  # progress before the subscription would be lost
             self._subscribed.wait(limits.RECONNECT_SECONDS_MAX)
         try:
             self._session.perform(_call(command))
@@ -136,7 +150,7 @@ class TaskFutures:
         return future
 
     def submit_many(self, commands: Sequence[SubmitTask], finish: Callable[[bytes], R]) -> list[TaskFuture[R]]:
-        """Have much done, in a few frames. If one of them is refused, so are all."""
+        """Submit many tasks in a few frames and return their futures. If one is refused, all are cancelled."""
         futures = [TaskFuture(self, command, finish, None) for command in commands]
         with self._lock:
             self._futures.update({future.task_id: future for future in futures})
@@ -152,13 +166,13 @@ class TaskFutures:
         return futures
 
     def cancel(self, future: TaskFuture[R]) -> None:
-        """Nobody waits for it: let its worker do something else."""
+        """Cancel the task of a future that its caller has cancelled, so that its worker becomes free."""
         if self._pop(future.task_id) is not None:
-            with contextlib.suppress(StepwellError):  # it is over, or the manager is gone
+            with contextlib.suppress(StepwellError):  # the task is over, or the manager is gone
                 self._session.perform(Call(CancelTask(future.task_id), lambda answered: answered.reply.state))
 
     def close(self) -> None:
-        """End the thread; who still waits gets `RuntimeLost`."""
+        """End the listener thread. Futures without an outcome get `RuntimeLost`."""
         with self._lock:
             push, thread = self._push, self._thread
             self._push = self._thread = None
@@ -169,17 +183,19 @@ class TaskFutures:
         self._fail_all(RuntimeLost("this client was closed before the task was over"))
 
     def _pop(self, task_id: str) -> _OpenFuture | None:
+        """Remove a future and return it; None if it was cancelled or completed meanwhile."""
         with self._lock:
             return self._futures.pop(task_id, None)
 
     def _fail_all(self, error: StepwellError) -> None:
+        """Complete all open futures with an error."""
         with self._lock:
             futures, self._futures = self._futures, {}
         for future in futures.values():
             future.set_outcome(error)
 
     def _ensure_listener(self) -> None:
-        """Begin to listen, if nobody does."""
+        """Start the listener thread if none is running. The caller holds the lock."""
         if not self._is_listening or self._thread is None or not self._thread.is_alive():
             if self._push is not None:
                 self._push.close()
@@ -190,7 +206,10 @@ class TaskFutures:
             self._thread.start()
 
     def _subscribe(self, connection: Connection) -> None:
-        """Say what we wait for. What the manager does not know, it has never had, or lost with an earlier life."""
+        """Name the tasks of all open futures to the manager, and submit again the ones that it does not know.
+
+        The manager does not know a task that is still being submitted, or that it has lost by a restart.
+        """
         with self._lock:
             waiting = dict(self._futures)
         answer = connection.exchange(FollowTasks(0, tuple(waiting)))
@@ -200,7 +219,11 @@ class TaskFutures:
             self._resubmit(waiting[task_id])
 
     def _resubmit(self, future: _OpenFuture) -> None:
-        """Harmless where the first submission is only on its way: a task is known by its id."""
+        """Submit a task again. If it is refused now, its future gets the refusal.
+
+        That is harmless for a task whose first submission is still under way, because the manager knows tasks by their
+        ids.
+        """
         try:
             again = replace(future.command, was_accepted=future.is_accepted)
             self._session.perform(_call(again))
@@ -211,6 +234,7 @@ class TaskFutures:
                 future.set_outcome(error)
 
     def _listen(self, push: PushConnection) -> None:
+        """Receive until `close`. An error that ends the connection for good completes all futures."""
         try:
             while not push.is_closed and (message := push.receive(None)) is not None:
                 self._handle(push, message)
@@ -220,6 +244,7 @@ class TaskFutures:
             self._fail_all(error)
 
     def _handle(self, push: PushConnection, message: ManagerMessage) -> None:
+        """Complete a future, report progress, or raise the reason for which the manager ends the connection."""
         match message:
             case TaskEnded():
                 outcome = self._outcome(message)
@@ -237,15 +262,19 @@ class TaskFutures:
             case Rejected():
                 raise message.refusal.error()
             case _:
-                raise ProtocolError(f"the manager told a follower {type(message).__name__}")
+                raise ProtocolError(f"the manager sent {type(message).__name__} to a task listener")
 
     def _acknowledge(self, push: PushConnection) -> None:
-        """Some at a time, and when there is nothing to wait for: each is a message that somebody has to wake up for."""
+        """Tell the manager which outcomes have arrived, so that it can drop them.
+
+        Acknowledgements go in groups, and when no future is open any more, because each message wakes the manager.
+        """
         received, self._unacknowledged = tuple(self._unacknowledged), []
-        with contextlib.suppress(RuntimeLost):  # they will be told again, and received then
+        with contextlib.suppress(RuntimeLost):  # the manager sends these outcomes again on the next connection
             push.send(TasksReceived(received))
 
     def _outcome(self, message: TaskEnded) -> bytes | BaseException:
+        """Return the bytes of a result, read from shared memory if they are large, or the error of the task."""
         if message.state is not TaskState.DONE:
             return _error_of(message)
         if message.result is not None:
@@ -263,13 +292,14 @@ def _call(command: SubmitTask) -> Call[TaskState]:
 
 
 def _require_accepted(outcome: TaskState | StepwellError) -> bool:
+    """Return True if a submission was accepted, or raise its refusal."""
     if isinstance(outcome, StepwellError):
         raise outcome
     return True
 
 
 def _in_frames(commands: Sequence[SubmitTask]) -> Iterator[list[SubmitTask]]:
-    """As many as a frame should have."""
+    """Split commands into groups that fit into a frame."""
     group: list[SubmitTask] = []
     size = 0
     for command in commands:
@@ -283,6 +313,7 @@ def _in_frames(commands: Sequence[SubmitTask]) -> Iterator[list[SubmitTask]]:
 
 
 def _error_of(message: TaskEnded) -> StepwellError:
+    """Return the error of a task that failed, with the evidence of the worker processes that died at it."""
     fault = message.fault
     if fault is None:
         return TaskFailed(f"the task is {message.state}")
@@ -292,6 +323,7 @@ def _error_of(message: TaskEnded) -> StepwellError:
 
 
 def _unknown_tasks(answer: ManagerMessage) -> Sequence[str]:
+    """Return the ids of the tasks that the manager does not know, or raise its refusal."""
     match answer:
         case TasksFollowed():
             return answer.unknown
@@ -304,5 +336,5 @@ def _unknown_tasks(answer: ManagerMessage) -> Sequence[str]:
 
 
 def new_task_id() -> str:
-    """An id that no other task has."""
+    """Return an id that no other task has."""
     return str(ULID())

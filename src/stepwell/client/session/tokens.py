@@ -1,17 +1,17 @@
-"""How many tokens a body is, counted offline with the vocabulary of the model that will read it.
+"""Counting of tokens, offline, with the vocabulary of the model that will read the text.
 
-A count is what a budget is made of, so it must not be less than what is sent:
-- A special token that is spelled out in a body (`<|endoftext|>`) is text there, and counts as the text that it is.
-- An empty body counts 1, because an entry that costs nothing would never have to leave.
-- A body that is not UTF-8 has no tokens before somebody decides how to write it out: it counts by `estimate_tokens`.
+Budgets are made of counts, so a count must not be lower than what is really sent:
+- A special token that is spelled out in a body (`<|endoftext|>`) counts as the text that it is there.
+- An empty body counts 1, because an entry that costs nothing would never be evicted.
+- A body that is not UTF-8 has no tokens until a program decides how to write it out: it counts by `estimate_tokens`.
 
-A long text is counted in pieces. The tokenizer holds the interpreter's lock during a call, and keeps for its thread
-60 bytes for each character of the longest run of letters, spaces or signs that it met: one call with megabytes of them
-would stop every other thread for a second and never give the memory back. The pieces end where every vocabulary here
-ends a token whatever stands around it, so their counts add up to the count of the whole. A text that has no such place
-for 32 Ki characters (half a megabyte of one letter) is cut all the same. That changes the count by a few tokens, in
-either direction, and nothing proves how few: each such cut counts `_CUT_TOKENS` more, twice the most that one was seen
-to save, so that the sum is not less than the whole.
+A long text is counted in pieces. The tokenizer holds the interpreter's lock during a call, and retains for its thread
+60 bytes for each character of the longest run of letters, spaces or signs that it met. One call with megabytes of them
+would stop every other thread for a second and never return the memory. The pieces end where every vocabulary ends a
+token whatever stands around it, so their counts add up to the count of the whole. A text that has no such place for 32
+Ki characters (half a megabyte of one letter) is cut all the same. Such a cut changes the count by a few tokens in
+either direction, and nothing proves how few. So each one adds `_CUT_TOKENS`, twice the most that one was seen to save,
+and the sum is not less than the whole.
 """
 
 from __future__ import annotations
@@ -40,36 +40,36 @@ _VOCABULARIES: Final = (
     "qwen3",  # Alibaba: Qwen 2 to 3
     "mistral_v3",  # Mistral: NeMo, Large 2, Pixtral
 )
-"""All of them byte-level, which the places to cut and `clear_cache` rely on; splintr's other names are not all."""
+"""All of them are byte-level, on which the borders and `clear_cache` rely; some other names of splintr are not."""
 
 ENCODINGS: Final = (*_VOCABULARIES, ESTIMATE)
 
-_BYTES_PER_TOKEN: Final = 3  # English has about 4, code about 3: an estimate should not count less than is sent
+_BYTES_PER_TOKEN: Final = 3  # English has about 4, code about 3; an estimate should not be too low
 _CUT_TOKENS: Final = 8  # a million random cuts without a border saved 4 at most
-_DIGITS_PER_GROUP: Final = 3  # digits are grouped from the left: a cut inside a group would shift all that follow
+_DIGITS_PER_GROUP: Final = 3  # digits are grouped from the left: a cut inside a group would shift all later groups
 
-# No vocabulary lets a token reach over the end of a line if the next line has text; o200k's takes slashes with it.
-# A word ends where ASCII goes on with anything but a letter; an apostrophe may belong to it.
+# No vocabulary has tokens that reach over the end of a line if the next line has text. o200k's may include slashes that
+# follow. A word ends where ASCII goes on with anything but a letter; an apostrophe may belong to the word.
 _BORDER: Final = re.compile(r"\n(?=[ \t]*[^\s/])|(?<=[A-Za-z])(?=[\x00-&(-@\[-`{-\x7f])")
 
 
 class TokenCounter(Protocol):
-    """Counts the tokens of bodies. Safe from any number of threads, and in a forked child."""
+    """Counts the tokens of bodies. Any number of threads may use it, and a forked child too."""
 
     @property
     def encoding(self) -> str:
-        """What it really counts in: "estimate" if the vocabulary that was asked for cannot be had here."""
+        """The encoding that is really used: "estimate" if the requested vocabulary is not available here."""
         ...
 
     def count(self, body: bytes) -> int:
-        """At least 1, for any bytes."""
+        """Return the number of tokens, at least 1, of any bytes."""
         ...
 
 
 def counter(encoding: str = ENCODING) -> TokenCounter:
-    """The counter of an encoding, always the same one. Costs nothing until it is first used, which takes 0.1 s.
+    """Return the counter of an encoding; there is one for each, which loads its vocabulary in 0.1 s at its first use.
 
-    The last resort, where there is no splintr for the platform, is that every encoding counts as "estimate" does.
+    Where there is no splintr for the platform, every encoding counts as "estimate" does.
     """
     require_instance(encoding, (str,), "an encoding is a name")
     known = _counters.get(encoding)
@@ -79,11 +79,13 @@ def counter(encoding: str = ENCODING) -> TokenCounter:
 
 
 def estimate_tokens(body: bytes) -> int:
-    """A third of the bytes, rounded up, at least 1: the last resort, for what no vocabulary can count."""
+    """Return a third of the bytes, rounded up, at least 1: the last resort, for bodies that no vocabulary can count."""
     return max(1, -(-len(body) // _BYTES_PER_TOKEN))
 
 
 class _Estimate:
+    """Counts by the number of bytes, without a vocabulary."""
+
     def __init__(self) -> None:
         self.encoding: Final = ESTIMATE
 
@@ -92,18 +94,20 @@ class _Estimate:
 
 
 class _Exact:
-    """Counts with a vocabulary.
+    """Counts with a vocabulary, in pieces if the text is long.
 
-    Needs no lock: splintr holds the interpreter's during each call, so that no fork can happen inside one either.
+    It needs no lock: splintr holds the interpreter's lock during each call, so that no fork can happen inside one
+    either.
     """
 
     def __init__(self, encoding: str, tokenizer: AnyTokenizer) -> None:
         self.encoding: Final = encoding
         self._tokenizer: Final = tokenizer
         self._cached_chars = 0
-        """Counted since the cache was cleared; threads that add at once may lose some, and it is cleared later."""
+        """Characters since the cache was cleared. A race between threads may lose some, which only delays clearing."""
 
     def count(self, body: bytes) -> int:
+        """Return the number of tokens of a body, at least 1."""
         try:
             text = str(body, "utf-8")
         except UnicodeDecodeError:
@@ -112,6 +116,7 @@ class _Exact:
         return max(1, tokens)
 
     def _tokens(self, text: str) -> int:
+        """Return the number of tokens of a piece, and clear the tokenizer's cache after enough characters."""
         self._cached_chars += len(text)
         if self._cached_chars > limits.TOKENIZER_CACHED_CHARS_MAX:
             self._cached_chars = len(text)
@@ -119,6 +124,7 @@ class _Exact:
         return len(self._tokenizer.encode_ordinary(text))
 
     def _tokens_in_pieces(self, text: str) -> int:
+        """Return the number of tokens of a text that is longer than a piece."""
         total = start = 0
         while len(text) - start > limits.TOKENIZED_CHARS_MAX:
             border = _BORDER.search(text, start + limits.TOKENIZED_CHARS, start + limits.TOKENIZED_CHARS_MAX)
@@ -133,7 +139,7 @@ class _Exact:
 
 
 def _between_groups(text: str, start: int, end: int) -> int:
-    """The place at or just before `end` that is not inside a group of digits."""
+    """Return the position at or just before `end` that is not inside a group of digits."""
     first = end
     while first > start and unicodedata.category(text[first - 1]).startswith("N"):
         first -= 1
@@ -141,7 +147,7 @@ def _between_groups(text: str, start: int, end: int) -> int:
 
 
 class _Lazy:
-    """A counter that is loaded, once, when it is first used."""
+    """A counter that loads its vocabulary, once, at its first use."""
 
     def __init__(self, encoding: str) -> None:
         self._asked: Final = encoding
@@ -158,13 +164,15 @@ class _Lazy:
         return self._loaded or self._load()
 
     def _load(self) -> TokenCounter:
+        """Load the vocabulary, unless another thread has done so."""
         with _loading:
-            if self._loaded is None:  # nobody was first
+            if self._loaded is None:
                 self._loaded = _load(self._asked)
             return self._loaded
 
 
 def _load(encoding: str) -> TokenCounter:
+    """Return a counter with the vocabulary of an encoding, or the estimating one if splintr is not installed."""
     try:
         from splintr import Tokenizer  # noqa: PLC0415 - 38 MB, which a process that counts nothing does not need
     except ImportError:
@@ -175,5 +183,5 @@ def _load(encoding: str) -> TokenCounter:
 _counters: Final[dict[str, TokenCounter]] = {ESTIMATE: _Estimate(), **{name: _Lazy(name) for name in _VOCABULARIES}}
 
 _loading: Final = threading.RLock()
-# A fork waits until nobody is loading: its child could neither finish the import nor begin it again.
+# A fork waits until no thread is loading: its child could neither finish the import nor begin it again.
 os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)

@@ -108,6 +108,7 @@ class SubplanAgent(Generic[ContextT]):
                 self._wait(watch, limits.WORK_LOOK_SECONDS if left_s is None else min(left_s, limits.WORK_LOOK_SECONDS))
 
     def _ask(self) -> ReadyStarted:
+        """Ask the manager for a ready child; it starts one under a lease in the same step."""
         return self._plans.start_ready(self._parent_plan_id, lease_ms=self._lease_ms, straight=self._straight)
 
     def _wait(self, watch: Watch | None, seconds: float) -> None:
@@ -152,6 +153,8 @@ class SubplanAgent(Generic[ContextT]):
                 self._fail(plan, token, error)
                 if not isinstance(error, Exception):
                     raise
+        # The commands above are sent past `PlanApi`, which would forget the lease by plan id: by now the session may
+        # hold a newer lease of the same child.
         if self._session.leases.get(plan.plan_id) == token:
             self._session.leases.pop(plan.plan_id, None)
         return None
@@ -161,6 +164,7 @@ class SubplanAgent(Generic[ContextT]):
         if isinstance(error, LeaseLost) and error.details.get("plan_id") == plan.plan_id:
             self._lost.append(plan.plan_id)
             return
+        # Exceptions may carry surrogates, for instance of file names, which a message cannot.
         said = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
         reason = said[: limits.ERROR_CHARS_MAX]
         try:

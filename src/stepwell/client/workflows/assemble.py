@@ -75,14 +75,16 @@ class ContextAssembly:
         on_progress: OnStrategyProgress | None,
     ) -> Answer:
         """Return an answer, as `Client.assemble` promises; the receipt is stored if there is room for it."""
-        chosen = components.named(stages or {})
+        chosen = components.named(stages or {})  # first, so that a wrong name is refused before work is done
         full_request = self._request_with_plan(request, plan_id)
         offers = tuple(map(_info, self._client.strategies.list().offers))
         names = names_to_ask(full_request, offers) if strategies is None else tuple(strategies)
+        # Each strategy may return more than the answer has room for, so that the pipeline can choose among them.
         budgets = dict.fromkeys(names, candidate_tokens(full_request.budget_tokens))
         execution, seen = self._executor.observe(
             full_request, names, budgets=budgets, deadline_s=deadline_s, view=view, on_progress=on_progress
         )
+        # `View` is a `StrategyView`; the cast is for pyright, which does not accept its lazy properties.
         strategy_view = cast("StrategyView", seen)
         results, failures = tuple(execution.results.values()), _failures(execution)
         inputs = AssemblyInputs(full_request, strategy_view, results, self._count, failures, offers)
@@ -129,6 +131,7 @@ class ContextAssembly:
         """Return the answer with the id of its stored receipt; without one if there is no room for the receipt."""
         receipt = answer.receipt
         encoded = _encoder.encode(receipt)
+        # The answer is complete without a stored receipt; only `replay` by id is not possible then.
         if len(encoded) > limits.RECEIPT_BYTES_MAX:
             return answer
         try:
@@ -139,8 +142,10 @@ class ContextAssembly:
 
 
 def _info(offered: StrategyOffer) -> StrategyInfo:
+    """Return an offer without the workers that make it: stages choose strategies by what they can do."""
     return StrategyInfo(offered.name, offered.capabilities, offered.is_partitioned)
 
 
 def _failures(execution: Execution) -> tuple[Failure, ...]:
+    """Return the failures as values that a receipt can store."""
     return tuple(Failure(name, error.kind, error.message) for name, error in execution.failures.items())

@@ -45,7 +45,7 @@ def capture(context: ChangesetApi, root: str | os.PathLike[str], tool: str) -> G
     with TreeCapture(root) as tree_capture:
         yield captured
         found = tree_capture.differences()
-        _refuse_names(found)
+        _refuse_names(found)  # before the changeset is opened, so that a refusal leaves nothing to abort
         if found:
             _record(context.of(context.plan_id, context.lease), tree_capture, found, tool, captured)
 
@@ -116,7 +116,7 @@ def _send(
 
     def calls() -> Iterator[Sequence[Call[EntryRow]]]:
         for changes in _frames(tree_capture, found, tool):
-            if refusals:
+            if refusals:  # the rest would be refused for the same reason, or be of no use
                 return
             yield [type(context).record_change.call(context, change, changeset_id=changeset_id) for change in changes]
 

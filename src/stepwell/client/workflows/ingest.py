@@ -121,7 +121,7 @@ class _IngestCounts(Struct):
         self._add_fragments(row.tokens for row in known.parts.values())
 
     def count(self, item: _FileItem, known: KnownFile) -> None:
-        """A file that was split at, and what was known of it before."""
+        """Count a file by its outcome and by what was stored of it before."""
         was_known = known.row is not None and not known.outline.skipped
         match item.outcome:
             case FileSplit(parts=parts):
@@ -178,6 +178,7 @@ class _IngestPass:
         planned = plan(tree, self._inventory)
         for source, reason in tree.skipped.items():
             counts.skip(source, reason)
+        # Files whose status is as recorded are counted without reading them.
         for source in planned.unchanged:
             counts.count_unchanged(source, self._inventory[source])
         gone = (_FileItem(source, None) for source in planned.gone)
@@ -198,6 +199,7 @@ class _IngestPass:
         for item in items:
             change = self._change(item, self._inventory)
             more, heavier = (change.commands, change.weight) if change else (0, 0)
+            # A group is bounded, so that it is one frame and takes the manager's loop a few milliseconds only.
             if commands + more > limits.INGEST_COMMANDS or weight + heavier > limits.STREAM_BYTES:
                 yield from self._flush(group)
                 group, commands, weight = [], 0, 0
@@ -213,7 +215,7 @@ class _IngestPass:
         match item.outcome:
             case FileSplit() as split:
                 change = changes.of_split(split, item.data, known, place)
-                self._warm_left -= len(change.stored) + 1
+                self._warm_left -= len(change.stored) + 1  # with the row that stands for the file
                 return change
             case FileSame() as same:
                 return changes.of_same(same, known, place)
@@ -255,6 +257,7 @@ class _IngestPass:
             outline = known.outline
             again = item
             if item.outcome is not None:
+                # With the digest of what is stored, a file that another process has just ingested is not split again.
                 asked = FileRequest(item.source, outline.digest if known.is_intact(outline) else "")
                 again = _FileItem(item.source, *self._splitter.split_here(asked))
             change = self._change(again, inventory)

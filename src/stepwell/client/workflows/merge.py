@@ -111,6 +111,7 @@ def resolve(
     """
     plan = PlanApi(context.session).get_plan(context.plan_id)
     conflict = next((each for each in plan.open_conflicts if each.path == path), None)
+    # Without a conflict the manager refuses by itself; accepting "ours" changes nothing, so it is always possible.
     puts_file = conflict is not None and (body is not None or (accept == "theirs" and _is_file(conflict.theirs)))
     if puts_file and (other := blocking_path(path, context.net_changes())) is not None:
         raise PlanError(
@@ -129,6 +130,8 @@ def conflict_sides(context: ChangesetApi, path: str) -> ConflictSides:
     conflict = next((each for each in plan.open_conflicts if each.path == path), None)
     if conflict is None:
         raise NotFound(f"plan {plan.plan_id!r} has no open conflict at {path!r}", path=path)
+    # The conflict was recorded at the merge. Earlier conflicts of the path may have been resolved since, so `ours` is
+    # what the plan has now.
     net = context.net_changes().get(path)
     sides = (net.after if net else conflict.ours, conflict.base, conflict.theirs)
     ours, base, theirs = (_version(context, side) for side in sides)
@@ -157,6 +160,7 @@ def conflict_text(context: ChangesetApi, path: str) -> str:
 
 
 def _differ_in_mode(conflict: MergeConflict) -> bool:
+    """Return True if the sides have different modes; then text without markers would hide the conflict."""
     ours, theirs = conflict.ours, conflict.theirs
     return ours is not None and theirs is not None and ours.mode != theirs.mode
 
@@ -234,7 +238,7 @@ class _MergeWriter:
         self._context = context
         self._tree_merge = tree_merge
         self._changeset_id = merged.changeset_id
-        self._merged: Call[object] = Call(merged, plan_of)
+        self._merged: Call[object] = Call(merged, plan_of)  # the last call: it makes the merge count
         self._lease = merged.lease
         self._is_started = False
 
@@ -248,6 +252,7 @@ class _MergeWriter:
         size = 0
         try:
             for change in changes:
+                # Bounded, so that a part is one frame and the manager's loop is not held up by it.
                 if len(part) > limits.MERGED_ENTRIES or size > limits.MERGED_BYTES:
                     self._perform(part)
                     self._is_started = True
@@ -266,10 +271,12 @@ class _MergeWriter:
         return plan
 
     def _perform(self, part: list[Call[object]]) -> object:
+        """Send one part as a transaction and return the outcome of its last call."""
         outcome, _ = self._context.session.perform_together(part)[-1]
         return outcome
 
     def _end_call(self, *, abort: bool) -> Call[object]:
+        """Return the call that closes or aborts the merge's changeset."""
         context = self._context
         command = EndChangeset(context.plan_id, context.context_id, self._lease, self._changeset_id, abort)
         return Call(command, lambda answered: answered.reply.changeset)
@@ -277,6 +284,7 @@ class _MergeWriter:
     def _record_call(
         self, change: MergedChange, before: bytes | Digest | None, after: bytes | Digest | None
     ) -> Call[object]:
+        """Return the call that records one merged change, with its bodies or digests."""
         given = Change(
             path=change.path,
             before=before,
@@ -296,8 +304,10 @@ class _MergeWriter:
 
 
 def _version(context: ChangesetApi, side: Content | None) -> Version | None:
+    """Return one side of a conflict with its bytes; the manager holds them as long as the conflict is open."""
     return None if side is None else Version(bytes(context.body(side.digest)), side.mode)
 
 
 def _is_file(content: Content | None) -> bool:
+    """Return True for a file or a link; a directory can exist beside files below it."""
     return content is not None and content.mode != DIRECTORY

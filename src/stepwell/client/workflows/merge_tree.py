@@ -134,6 +134,7 @@ class TreeMerge:
         return self._content(merged.version, (ours, base, theirs))
 
     def _is_known(self, side: Content | None) -> bool:
+        """Return True if the bytes of a side can be had: then it can be merged, not only taken over."""
         return side is None or side.held or side.digest in self._merged_bodies
 
     def _version(self, side: Content | None) -> Version | None:
@@ -171,10 +172,12 @@ class TreeMerge:
         return content
 
     def _start_path(self, path: str, found: Content | None) -> None:
+        """Begin the history of a path with what the first child, or the parent, found there."""
         self._steps[path] = [found]
         self._count(path, found, 1)
 
     def _put(self, path: str, content: Content | None, tool: str) -> None:
+        """Append a content to the history of a path, and keep the counts of the directories above it."""
         steps = self._steps[path]
         self._count(path, steps[-1], -1)
         self._count(path, content, 1)

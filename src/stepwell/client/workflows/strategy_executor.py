@@ -141,6 +141,7 @@ class DefaultStrategyExecutor:
         ended: _Outcomes = {}
         try:
             ended = self._run(checked, permits, seen)
+            # One view for all results is promised, so a gone view means that every strategy runs again, once.
             if any(map(_is_gone, ended.values())):
                 seen = self._client.view(request.projects)
                 ended = self._run(checked, permits, seen)
@@ -168,6 +169,7 @@ class DefaultStrategyExecutor:
         return _CheckedRequest(request, names, budgets, allowed_s, on_progress)
 
     def _offered(self) -> tuple[str, ...]:
+        """Return the names of all strategies that workers offer now; `NotFound` if there are none."""
         names = tuple(each.name for each in self._client.strategies.list().offers)
         if not names:
             raise NotFound("no worker has offered a strategy: start workers first")
@@ -209,6 +211,7 @@ class DefaultStrategyExecutor:
                 future.cancel()
 
     def _submit(self, checked: _CheckedRequest, name: str, view: View) -> Future[StrategyResult]:
+        """Submit one strategy as a task; progress is reported under the strategy's name."""
         return self._client.strategies.submit(
             name,
             checked.request,
@@ -230,6 +233,7 @@ def _checked_view(view: View, request: ContextRequest) -> View:
 
 
 def _check_budgets(budgets: Mapping[str, int], names: Collection[str]) -> None:
+    """Raise `InvalidArgument` for a budget of a strategy that does not run, or of less than one token."""
     for name, tokens in budgets.items():
         if name not in names:
             raise InvalidArgument(f"budgets has {name!r}, which is not asked for: it is for {', '.join(names)}")
@@ -239,6 +243,7 @@ def _check_budgets(budgets: Mapping[str, int], names: Collection[str]) -> None:
 
 
 def _checked_deadline(deadline_s: float) -> float:
+    """Return the deadline; `InvalidArgument` unless the manager would accept it."""
     require_instance(deadline_s, (int, float), "deadline_s is a number of seconds")
     if not 0 < deadline_s <= limits.TASK_DEADLINE_MS_MAX / 1000:
         raise InvalidArgument(f"deadline_s is {deadline_s}: give more than 0 and at most a day")
@@ -295,6 +300,7 @@ def _ending(outcome: StrategyResult | StrategyError | None) -> Ending:
 
 
 def _execution(names: Sequence[str], outcomes: _Outcomes, view: View) -> Execution:
+    """Return the outcomes, sorted into results and failures in the order of the names."""
     results: dict[str, StrategyResult] = {}
     failures: dict[str, StrategyError] = {}
     for name in names:
@@ -311,6 +317,7 @@ _executors: weakref.WeakSet[DefaultStrategyExecutor] = weakref.WeakSet()
 
 
 def _begin_anew() -> None:
+    """Reset the breakers of all executors; runs in every forked child, where their locks may be held, too."""
     for executor in list(_executors):
         executor.begin_anew()
 

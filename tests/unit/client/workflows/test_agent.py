@@ -236,13 +236,13 @@ def test_children_of_children(client: sw.Client) -> None:
     assert len(tree(context)) == 2
 
 
-def when_waiting(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]) -> None:
-    """Have something done when an agent has found nothing, and is about to wait."""
-    wait, deeds = SubplanAgent._wait, [deed]
+def when_waiting(monkeypatch: pytest.MonkeyPatch, function: Callable[[], object]) -> None:
+    """Call a function when an agent has found nothing, and is about to wait."""
+    wait, functions = SubplanAgent._wait, [function]
 
     def waiting(agent: SubplanAgent[sw.WorkContext], watch: sw.Watch | None, seconds: float) -> None:
-        while deeds:
-            deeds.pop()()
+        while functions:
+            functions.pop()()
         wait(agent, watch, seconds)
 
     monkeypatch.setattr(SubplanAgent, "_wait", waiting)

@@ -16,7 +16,7 @@ from stepwell.client.api.plans import PlanApi
 from stepwell.client.workflows import wait as plan_wait
 from stepwell.testing import Clock, LocalRuntime
 from stepwell.trees.lock import RootLock
-from tests.support.client.applicable_plans import AFTER, BEFORE, executing, planted
+from tests.support.client.applicable_plans import AFTER, BEFORE, executed_plan, executing
 from tests.support.trees import before_each_step, build, discard, file, kept, read, recorded_steps
 from tests.support.wait import eventually
 
@@ -57,7 +57,7 @@ def state(client: sw.Client, context: sw.PlanExecutionContext) -> str:
 
 def test_applied_with_proof(client: sw.Client, root: Path) -> None:
     """From executed to applied in one call; a second one gives the same; nothing is left over."""
-    context = planted(client, root.parent, validations=[PASSES])
+    context = executed_plan(client, root.parent, validations=[PASSES])
     plan = context.apply(root)
     assert plan.applied is not None
     assert (plan.applied.paths, plan.applied.root) == (9, str(root))
@@ -106,7 +106,7 @@ def test_nothing_to_apply(client: sw.Client, root: Path) -> None:
 
 def test_conflict_lists_every_path(client: sw.Client, root: Path) -> None:
     """Nothing is written, and the plan stays queued: what is in the way can be put right, and it is called again."""
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
     (root / "changed").write_bytes(b"theirs")
     (root / "mode").chmod(0o600)
     found = read(root)
@@ -120,7 +120,7 @@ def test_conflict_lists_every_path(client: sw.Client, root: Path) -> None:
 
 def test_rollback_of_what_was_changed_since(client: sw.Client, root: Path) -> None:
     """Refused with the list; nothing is written."""
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
     with pytest.raises(sw.PlanNotReady, match="only what was applied"):
         context.rollback(root)
     context.apply(root)
@@ -137,7 +137,7 @@ def test_rollback_of_what_was_changed_since(client: sw.Client, root: Path) -> No
 
 def test_rollback_is_where_it_was_applied(client: sw.Client, root: Path) -> None:
     """Another tree is refused, while there is the one that it was applied to; one that was moved is not."""
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
     context.apply(root)
     copy = build(root.parent / "copy", AFTER)
     with pytest.raises(sw.InvalidArgument, match="was applied at"):
@@ -145,7 +145,7 @@ def test_rollback_is_where_it_was_applied(client: sw.Client, root: Path) -> None
     alias = root.parent / "alias"
     alias.symlink_to(root)
     assert context.rollback(alias).rolled_back is not None
-    other = planted(client, root.parent)
+    other = executed_plan(client, root.parent)
     other.apply(root)
     moved = root.rename(root.parent / "moved")
     with pytest.raises(sw.InvalidArgument, match="wherever that tree is now"):
@@ -156,7 +156,7 @@ def test_rollback_is_where_it_was_applied(client: sw.Client, root: Path) -> None
 
 def test_no_root(client: sw.Client, root: Path) -> None:
     """An empty path is not this directory."""
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
     with pytest.raises(sw.InvalidArgument, match="empty path"):
         context.apply("")
 
@@ -190,7 +190,7 @@ def test_not_ready(client: sw.Client, root: Path) -> None:
     client.plans.cancel_plan(context.plan_id, "no")
     with pytest.raises(sw.PlanNotReady, match="nothing of it is applied"):
         context.apply(root)
-    other = planted(client, root.parent)
+    other = executed_plan(client, root.parent)
     client.plans.apply_plan(other.plan_id)
     client.plans.start_apply(other.plan_id)
     client.plans.fail_apply(other.plan_id, "disk full")
@@ -200,7 +200,7 @@ def test_not_ready(client: sw.Client, root: Path) -> None:
     assert other.apply(root).applied is not None
     with pytest.raises(sw.InvalidArgument, match="no path"):
         context.apply("a\0b")
-    queued = planted(client, root.parent)
+    queued = executed_plan(client, root.parent)
     with pytest.raises(sw.InvalidArgument, match="cannot be opened"):
         queued.apply(root / "nowhere")
 
@@ -223,7 +223,7 @@ def test_constrained(client: sw.Client, root: Path) -> None:
     """A required validation that fails leaves the tree as it was; all of them were run, in the changed tree."""
     looks = sw.Validation("looks", ("cat", "changed"), required=False)
     absent = sw.Validation("absent", ("there is no such program",), required=False)
-    context = planted(client, root.parent, validations=[FAILS, looks, absent])
+    context = executed_plan(client, root.parent, validations=[FAILS, looks, absent])
     plan = context.apply(root)
     assert (str(plan.position), plan.applied) == ("apply/constrained", None)
     assert plan.constrained is not None
@@ -237,7 +237,7 @@ def test_constrained(client: sw.Client, root: Path) -> None:
 def test_validation_that_changes_the_tree(client: sw.Client, root: Path) -> None:
     """It proved something else than what would be kept: undone but for what it changed, which is named; errored."""
     careless = sw.Validation("careless", ("sh", "-c", "echo mine > changed"))
-    context = planted(client, root.parent, validations=[careless])
+    context = executed_plan(client, root.parent, validations=[careless])
     with pytest.raises(sw.TreeConflict, match="left alone") as raised:
         context.apply(root)
     assert raised.value.details["paths"] == ["changed"]
@@ -248,7 +248,7 @@ def test_validation_that_changes_the_tree(client: sw.Client, root: Path) -> None
 def test_validation_that_changes_what_was_there_already(client: sw.Client, root: Path) -> None:
     """Also where the tree was found as it shall be, it is read once more."""
     careless = sw.Validation("careless", ("sh", "-c", "echo mine > changed"))
-    context = planted(client, root.parent, validations=[careless])
+    context = executed_plan(client, root.parent, validations=[careless])
     build(root, AFTER)
     with pytest.raises(sw.TreeConflict, match="not committed"):
         context.apply(root)
@@ -257,7 +257,7 @@ def test_validation_that_changes_what_was_there_already(client: sw.Client, root:
 
 def test_failure_on_the_way(client: sw.Client, root: Path) -> None:
     """The tree is as it was, the plan errored with the reason; `retry_plan` leads out."""
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
 
     def full(step: str, what: str) -> None:
         if (step, what) == ("rename", "mode"):
@@ -274,7 +274,7 @@ def test_failure_on_the_way(client: sw.Client, root: Path) -> None:
 
 def test_one_of_many_threads_applies(client: sw.Client, root: Path) -> None:
     """All get the same plan."""
-    context = planted(client, root.parent, validations=[PASSES])
+    context = executed_plan(client, root.parent, validations=[PASSES])
     with ThreadPoolExecutor(8) as threads:
         plans = [*threads.map(lambda _: context.apply(root), range(8))]
     assert len({plan.applied.at_ms for plan in plans if plan.applied}) == 1
@@ -295,7 +295,7 @@ def test_waits_for_whoever_works_on_it(
     runtime: LocalRuntime, client: sw.Client, root: Path, waits: threading.Event
 ) -> None:
     """What the other one came to is the outcome."""
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
     client.plans.apply_plan(context.plan_id)
     lease = client.plans.start_apply(context.plan_id).lease
     assert lease is not None
@@ -314,7 +314,7 @@ def test_events_that_were_missed_are_looked_for(
     runtime: LocalRuntime, client: sw.Client, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever waits and cannot be told looks."""
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
     client.plans.apply_plan(context.plan_id)
     client.plans.start_apply(context.plan_id)
 
@@ -332,7 +332,7 @@ def test_takes_over_from_whoever_lost_its_lease(
     runtime: LocalRuntime, client: sw.Client, root: Path, waits: threading.Event
 ) -> None:
     """A client that goes away, and its plan with it: the one that waits does the work."""
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
     client.plans.apply_plan(context.plan_id)
     with ThreadPoolExecutor(1) as threads:
         with runtime.client(projects=["p"]) as other:
@@ -347,7 +347,7 @@ def test_takes_over_from_whoever_lost_its_lease(
 def test_turns_at_a_root(client: sw.Client, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever changes the tree is waited for, without the plan's lease, and named when the time is over."""
     monkeypatch.setattr(limits, "APPLY_LOOK_SECONDS", 0.01)
-    context, applied = planted(client, root.parent), planted(client, root.parent)
+    context, applied = executed_plan(client, root.parent), executed_plan(client, root.parent)
     applied.apply(root)
     with RootLock(root):
         for call in (context.apply, applied.rollback):
@@ -359,7 +359,7 @@ def test_turns_at_a_root(client: sw.Client, root: Path, monkeypatch: pytest.Monk
 
 def test_quicker_at_another_root(runtime: LocalRuntime, client: sw.Client, root: Path) -> None:
     """Whoever gets the lease applies it at its root; the other's stays as it was, and the outcome says where."""
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
     elsewhere = build(root.parent / "elsewhere", BEFORE)
     done: list[sw.Plan] = []
 
@@ -384,7 +384,7 @@ def test_lost_lease(root: Path, moment: str, behind: str) -> None:
     """Lost in the middle: the next step does not happen, all is undone, and the plan is free for others."""
     clock = Clock()
     with LocalRuntime(workers=0, clock=clock) as runtime, runtime.client(projects=["p"]) as client:
-        context = planted(client, root.parent)
+        context = executed_plan(client, root.parent)
 
         names: list[str] = []
 
@@ -405,7 +405,7 @@ def test_lost_lease(root: Path, moment: str, behind: str) -> None:
 
 def test_stopped_for_longer_than_the_lease(client: sw.Client, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has told it, but its own clock does."""
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
     clock = time.clock_gettime
 
     def late(step: str, what: str) -> None:
@@ -419,7 +419,7 @@ def test_stopped_for_longer_than_the_lease(client: sw.Client, root: Path, monkey
 
 def test_refused_at_the_end(runtime: LocalRuntime, client: sw.Client, root: Path) -> None:
     """What the manager will not have is not in the tree."""
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
     with runtime.faults.refuse(of="CompleteApply"), pytest.raises(sw.Busy):
         context.apply(root)
     assert (read(root), kept(root), state(client, context)) == (BEFORE, set(), "apply/errored")
@@ -434,14 +434,14 @@ def test_refused_at_the_end(runtime: LocalRuntime, client: sw.Client, root: Path
 @pytest.mark.parametrize("times", [1, 2])
 def test_replies_that_are_lost(runtime: LocalRuntime, client: sw.Client, root: Path, times: int) -> None:
     """Sent again by the client, or asked for: applied once, and the tree agrees; likewise for other ends."""
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
     with runtime.faults.drop_reply(of="CompleteApply", times=times):
         assert context.apply(root).applied is not None
     assert (read(root), kept(root)) == (AFTER, set())
     with runtime.faults.drop_reply(of="RollBackPlan", times=times):
         assert context.rollback(root).rolled_back is not None
     assert (read(root), kept(root)) == (BEFORE, set())
-    context = planted(client, root.parent, validations=[FAILS])
+    context = executed_plan(client, root.parent, validations=[FAILS])
     with runtime.faults.drop_reply(of="ConstrainApply", times=times):
         assert context.apply(root).constrained is not None
     assert (read(root), kept(root)) == (BEFORE, set())
@@ -449,7 +449,7 @@ def test_replies_that_are_lost(runtime: LocalRuntime, client: sw.Client, root: P
 
 def test_requests_that_are_lost(runtime: LocalRuntime, client: sw.Client, root: Path) -> None:
     """Nobody knows what came of it, and it is told again; a refusal then says nothing, because it may yet come."""
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
     with runtime.faults.drop_request(of="CompleteApply", times=2), runtime.faults.refuse(3, of="CompleteApply"):
         assert context.apply(root).applied is not None
     assert (read(root), kept(root)) == (AFTER, set())
@@ -457,7 +457,7 @@ def test_requests_that_are_lost(runtime: LocalRuntime, client: sw.Client, root: 
 
 def test_cancelled_while_it_was_told(runtime: LocalRuntime, client: sw.Client, root: Path) -> None:
     """Whatever is under way would be refused: undone."""
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
 
     def cancel(step: str, what: str) -> None:
         if step == "rename" and what.endswith(".done"):
@@ -473,11 +473,11 @@ def test_nobody_knows(root: Path) -> None:
     """The tree stays after, and done, until the lease is over; then the next call goes on from there."""
     clock = Clock()
     with LocalRuntime(workers=0, clock=clock) as runtime, runtime.client(projects=["p"]) as client:
-        context = planted(client, root.parent)
+        context = executed_plan(client, root.parent)
         with runtime.faults.drop_request(of="CompleteApply", times=6), pytest.raises(sw.OutcomeUnknown):
             context.apply(root)
         assert (read(root), kept(root)) == (AFTER, {f"{context.plan_id}-1.done"})
-        other = planted(client, root.parent, AFTER, BEFORE)
+        other = executed_plan(client, root.parent, AFTER, BEFORE)
         for each in (context, other):
             with pytest.raises(sw.Busy, match="apply/processing"):
                 each.apply(root, wait_s=0)
@@ -496,21 +496,21 @@ def test_nobody_knows(root: Path) -> None:
 def test_manager_dies_at_the_end(root: Path) -> None:
     """There is nobody to ask: what was done stays, and is left alone by whoever asks another manager."""
     with LocalRuntime(workers=0) as runtime, runtime.client(projects=["p"]) as client:
-        context = planted(client, root.parent)
+        context = executed_plan(client, root.parent)
         with runtime.faults.kill_at_reply(of="CompleteApply"), pytest.raises((sw.OutcomeUnknown, sw.RuntimeLost)):
             context.apply(root)
     left = {f"{context.plan_id}-1.done", "mine.done"}
     (root / ".stepwell/mine.done").mkdir()
     assert read(root) == AFTER
     with LocalRuntime(workers=0) as runtime, runtime.client(projects=["p"]) as client:
-        planted(client, root.parent, AFTER, BEFORE).apply(root)
+        executed_plan(client, root.parent, AFTER, BEFORE).apply(root)
     assert (read(root), kept(root)) == (BEFORE, left)
 
 
 def test_manager_comes_back(root: Path, tmp_path: Path) -> None:
     """Killed when it had committed the end, and started again: it is told again, and was applied once."""
     with LocalRuntime(workers=0, data_dir=tmp_path / "data") as runtime, runtime.client(projects=["p"]) as client:
-        context = planted(client, root.parent)
+        context = executed_plan(client, root.parent)
         with runtime.faults.kill_at_reply(of="CompleteApply"):
             plan = context.apply(root)
         assert plan.applied is not None
@@ -519,7 +519,7 @@ def test_manager_comes_back(root: Path, tmp_path: Path) -> None:
 
 def test_settling_that_fails(client: sw.Client, root: Path) -> None:
     """It is applied all the same; what is left over is seen to by the next call."""
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
 
     def broken(step: str, what: str) -> None:
         if step == "rename" and what.endswith(".spent"):
@@ -536,13 +536,13 @@ def test_settling_that_fails(client: sw.Client, root: Path) -> None:
 
 def test_half_forgotten(runtime: LocalRuntime, client: sw.Client, root: Path) -> None:
     """A rollback that cannot be told any more is left as it is, and holds up nobody."""
-    context = planted(client, root.parent)
+    context = executed_plan(client, root.parent)
     context.apply(root)
     with runtime.faults.drop_request(of="RollBackPlan", times=6), pytest.raises(sw.OutcomeUnknown):
         context.rollback(root)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PlanApi, "roll_back", forgotten)
-        planted(client, root.parent).apply(root)
+        executed_plan(client, root.parent).apply(root)
     assert (read(root), kept(root)) == (AFTER, {f"{context.plan_id}-1-back.done"})
 
 
@@ -555,7 +555,7 @@ def test_cancelled_when_nobody_knew(call: str, root: Path) -> None:
     """What was done and will not be told any more is undone, by whichever call comes next at that root."""
     clock = Clock()
     with LocalRuntime(workers=0, clock=clock) as runtime, runtime.client(projects=["p"]) as client:
-        context = planted(client, root.parent)
+        context = executed_plan(client, root.parent)
         with runtime.faults.drop_request(of="CompleteApply", times=6), pytest.raises(sw.OutcomeUnknown):
             context.apply(root)
         client.plans.cancel_plan(context.plan_id, "no more")
@@ -564,7 +564,7 @@ def test_cancelled_when_nobody_knew(call: str, root: Path) -> None:
             with pytest.raises(sw.PlanNotReady):
                 context.apply(root)
         else:
-            planted(client, root.parent, {"same": BEFORE["same"]}, {}).apply(root)
+            executed_plan(client, root.parent, {"same": BEFORE["same"]}, {}).apply(root)
         assert kept(root) == set()
         assert read(root) == (BEFORE if call == "its own" else {k: v for k, v in BEFORE.items() if k != "same"})
 
@@ -574,7 +574,7 @@ def test_applied_elsewhere_when_nobody_knew(root: Path) -> None:
     clock = Clock()
     elsewhere = build(root.parent / "elsewhere", BEFORE)
     with LocalRuntime(workers=0, clock=clock) as runtime, runtime.client(projects=["p"]) as client:
-        context = planted(client, root.parent)
+        context = executed_plan(client, root.parent)
         with runtime.faults.drop_request(of="CompleteApply", times=6), pytest.raises(sw.OutcomeUnknown):
             context.apply(root)
         clock.advance(400)
@@ -589,9 +589,9 @@ def test_rollback_waits_for_whoever_may_be_telling(root: Path, waits: threading.
     """Another plan's end at the same root is not decided: it is waited for, and then undone."""
     clock = Clock()
     with LocalRuntime(workers=0, clock=clock) as runtime, runtime.client(projects=["p"]) as client:
-        first = planted(client, root.parent)
+        first = executed_plan(client, root.parent)
         first.apply(root)
-        second = planted(client, root.parent, {"same": file(b"same")}, {"same": file(b"other")})
+        second = executed_plan(client, root.parent, {"same": file(b"same")}, {"same": file(b"other")})
         with runtime.faults.drop_request(of="CompleteApply", times=6), pytest.raises(sw.OutcomeUnknown):
             second.apply(root)
         with pytest.raises(sw.Busy, match="apply/processing"):

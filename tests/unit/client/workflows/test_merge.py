@@ -15,7 +15,7 @@ from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.testing import LocalRuntime
 from tests.support.client.sessions import executing, in_threads, unchanged
-from tests.support.client.subplans import Work, declared, family, record, tree
+from tests.support.client.subplans import Work, declared, parent_of, record, tree
 
 BASE = b"".join(b"%d\n" % number for number in range(1, 21))
 FILE = 0o100644
@@ -42,7 +42,7 @@ def git_merge(tmp_path: Path, ours: bytes, base: bytes, theirs: bytes, *flags: s
 
 def test_edits_come_together(client: sw.Client, tmp_path: Path) -> None:
     """As git merges them: one changeset of the parent, closed, and then it can go on."""
-    context = family(client, edits("a", ONE, TWO), own={"a": (BASE, BASE + b"21\n")})
+    context = parent_of(client, edits("a", ONE, TWO), own={"a": (BASE, BASE + b"21\n")})
     plan = context.merge_children()
     assert plan.merged is not None
     assert plan.conflicts == ()
@@ -60,7 +60,7 @@ def test_edits_come_together(client: sw.Client, tmp_path: Path) -> None:
 
 def test_three_ways_to_resolve(client: sw.Client, tmp_path: Path) -> None:
     """A conflict shows both sides, blocks what comes next, and is resolved in declared order: each sees the choice."""
-    context = family(client, edits("a", ONE, SIX, None, TWO))
+    context = parent_of(client, edits("a", ONE, SIX, None, TWO))
     plan = context.merge_children()
     assert [(each.path, each.alias) for each in plan.conflicts] == [("a", "c2"), ("a", "c3"), ("a", "c4")]
     for forbidden in (client.plans.complete_execute, client.plans.apply_plan):
@@ -171,7 +171,7 @@ def test_rules(
     client: sw.Client, works: list[Work], expected: dict[str, tuple[bytes, int | None] | None], conflicts: list[str]
 ) -> None:
     """What comes of it by default: in conflict, what was there first stays until somebody chooses."""
-    context = family(client, {f"c{number}": work for number, work in enumerate(works)})
+    context = parent_of(client, {f"c{number}": work for number, work in enumerate(works)})
     plan = context.merge_children()
     assert tree(context) == expected
     assert [each.path for each in plan.conflicts] == conflicts
@@ -184,7 +184,7 @@ def test_rules(
 def test_back_where_it_was_is_what_is_shown(client: sw.Client) -> None:
     """Of a conflict with somebody who found neither, `ours` is what is there."""
     works: dict[str, Work] = {"a": {"f": (b"x", b"y")}, "b": {"f": (b"y", b"x")}, "c": {"f": (b"y", b"z")}}
-    context = family(client, works)
+    context = parent_of(client, works)
     (conflict,) = context.merge_children().conflicts
     assert conflict.ours is not None
     assert bytes(context.body(conflict.ours.digest)) == b"x"
@@ -222,7 +222,7 @@ class TestStrategies:
             "a": {"f": (BASE, ONE), "g": (b"1", b"2")},
             "b": {"f": (BASE, TWO), "g": (b"2", b"3")},
         }
-        context = family(client, works, merge=sw.MergeStrategy.SEQUENTIAL_APPLY)
+        context = parent_of(client, works, merge=sw.MergeStrategy.SEQUENTIAL_APPLY)
         plan = context.merge_children()
         assert [(each.path, each.alias) for each in plan.conflicts] == [("f", "b")]
         assert tree(context) == {"f": (ONE, None), "g": (b"3", None)}
@@ -234,7 +234,7 @@ class TestStrategies:
             "a": {"f": (BASE, ONE), "g": (b"1", b"2")},
             "b": {"f": (BASE, SIX), "g": (b"1", None)},
         }
-        context = family(client, works, merge=sw.MergeStrategy.FAIL_ON_CONFLICT)
+        context = parent_of(client, works, merge=sw.MergeStrategy.FAIL_ON_CONFLICT)
         with unchanged(client), pytest.raises(sw.MergeConflicts) as caught:
             context.merge_children()
         assert caught.value.details["paths"] == ["g", "f"]
@@ -242,7 +242,7 @@ class TestStrategies:
 
     def test_fail_on_conflict_without_one(self, client: sw.Client, tmp_path: Path) -> None:
         """Edits that do not overlap are merged."""
-        context = family(client, edits("f", ONE, TWO), merge=sw.MergeStrategy.FAIL_ON_CONFLICT)
+        context = parent_of(client, edits("f", ONE, TWO), merge=sw.MergeStrategy.FAIL_ON_CONFLICT)
         context.merge_children()
         assert tree(context) == {"f": (git_merge(tmp_path, ONE, BASE, TWO), None)}
 
@@ -270,7 +270,7 @@ class TestStrategies:
                 "dir/f": (None, b"y"),
             },
         }
-        context = family(client, works, merge=sw.MergeStrategy.LAST_WINS)
+        context = parent_of(client, works, merge=sw.MergeStrategy.LAST_WINS)
         assert context.merge_children().conflicts == ()
         assert tree(context) == {
             "f": (git_merge(tmp_path, ONE, BASE, other, "--theirs"), None),
@@ -319,7 +319,7 @@ class TestImpossibleTrees:
 
     def test_refused_until_there_is_room(self, client: sw.Client) -> None:
         """The one that is in the way is named, and can be recorded away."""
-        context = family(client, {"a": {"x": (None, b"1")}, "b": {"x/y": (None, b"2")}})
+        context = parent_of(client, {"a": {"x": (None, b"1")}, "b": {"x/y": (None, b"2")}})
         context.merge_children()
         for choice in ({"accept": "theirs"}, {"body": b"3"}):
             with unchanged(client), pytest.raises(sw.PlanError, match="as long as there is one at 'x'"):
@@ -330,7 +330,7 @@ class TestImpossibleTrees:
 
     def test_from_above(self, client: sw.Client) -> None:
         """A file in the place of a directory that has something in it."""
-        context = family(client, {"a": {"x/y": (None, b"1")}, "b": {"x": (None, b"2")}})
+        context = parent_of(client, {"a": {"x/y": (None, b"1")}, "b": {"x": (None, b"2")}})
         context.merge_children()
         with pytest.raises(sw.PlanError, match="one at 'x/y'"):
             context.resolve("x", accept="theirs")
@@ -367,7 +367,7 @@ class TestRefusals:
     @pytest.mark.parametrize("is_merged", [False, True])
     def test_somebody_else(self, runtime: LocalRuntime, client: sw.Client, is_merged: bool) -> None:  # noqa: FBT001
         """Without the lease nothing is merged or resolved, whether it is done already or not."""
-        context = family(client, edits("f", ONE, SIX))
+        context = parent_of(client, edits("f", ONE, SIX))
         if is_merged:
             context.merge_children()
         with runtime.client(projects=client.projects) as other:
@@ -380,7 +380,7 @@ class TestRefusals:
                         stranger.resolve("f", accept="ours")
 
     def test_too_many_conflicts(self, client: sw.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-        context = family(client, edits("f", ONE, SIX, SIX))
+        context = parent_of(client, edits("f", ONE, SIX, SIX))
         monkeypatch.setattr(limits, "CONFLICTS_MAX", 1)
         with unchanged(client), pytest.raises(sw.StepTooLarge, match="at most 1 are kept"):
             context.merge_children()
@@ -399,7 +399,7 @@ class TestParts:
         monkeypatch.setattr(limits, "MERGED_ENTRIES", 3)
 
     def test_all_of_it(self, client: sw.Client) -> None:
-        context = family(client, self.WORKS)
+        context = parent_of(client, self.WORKS)
         plan = context.merge_children()
         assert [each.path for each in plan.conflicts] == ["f8", "f9"]
         assert len(tree(context)) == 12
@@ -410,14 +410,14 @@ class TestParts:
         monkeypatch.setattr(limits, "MERGED_ENTRIES", 400)
         monkeypatch.setattr(limits, "MERGED_BYTES", 100_000)
         large = {f"f{number}": (None, bytes([number]) * 70_000) for number in range(5)}
-        context = family(client, {"a": large})
+        context = parent_of(client, {"a": large})
         context.merge_children()
         assert tree(context) == {path: (after, None) for path, (_, after) in large.items()}
 
     @pytest.mark.parametrize("kept_open", [False, True], ids=["aborted at once", "left to the next"])
     def test_interrupted(self, client: sw.Client, monkeypatch: pytest.MonkeyPatch, *, kept_open: bool) -> None:
         """What was sent counts for nothing, and the next call begins anew."""
-        context = family(client, self.WORKS)
+        context = parent_of(client, self.WORKS)
         together, perform = Session.perform_together, Session.perform
         parts: list[int] = []
 
@@ -445,7 +445,7 @@ class TestParts:
 
 def test_threads_that_merge_at_once(client: sw.Client) -> None:
     """One merge is made, and everybody is given it."""
-    context = family(client, edits("f", ONE, TWO))
+    context = parent_of(client, edits("f", ONE, TWO))
     plans: list[sw.Plan] = []
     in_threads(4, lambda _: plans.append(context.merge_children()))
     assert len({plan.merged and plan.merged.changeset_id for plan in plans}) == 1
@@ -455,7 +455,7 @@ def test_threads_that_merge_at_once(client: sw.Client) -> None:
 @pytest.mark.parametrize("before_reading", [False, True])
 def test_somebody_was_quicker(client: sw.Client, monkeypatch: pytest.MonkeyPatch, *, before_reading: bool) -> None:
     """A merge that another thread made meanwhile is the one that is given, whether or not it is in what was read."""
-    context = family(client, edits("f", ONE, TWO))
+    context = parent_of(client, edits("f", ONE, TWO))
     other = client.execution(context.plan_id)
     name = "net_changes" if before_reading else "of"
     reading = getattr(context, name)
@@ -471,7 +471,7 @@ def test_somebody_was_quicker(client: sw.Client, monkeypatch: pytest.MonkeyPatch
 
 def test_text_that_is_not_utf8(client: sw.Client) -> None:
     """Has its bytes, marked, and no text."""
-    context = family(client, {"a": {"f": (None, b"\xff\n")}, "b": {"f": (None, b"\xfe\n")}})
+    context = parent_of(client, {"a": {"f": (None, b"\xff\n")}, "b": {"f": (None, b"\xfe\n")}})
     context.merge_children()
     assert context.conflict_sides("f").marked == b"<<<<<<< ours\n\xff\n=======\n\xfe\n>>>>>>> theirs (b)\n"
     assert "theirs: 2 bytes, sha256" in context.conflict_text("f")
@@ -481,7 +481,7 @@ def test_conflict_of_modes_alone(client: sw.Client) -> None:
     """Has no lines to mark: what each side has is said."""
     base = (b"x\n", 0o100644)
     works = {"a": {"f": (base, (b"x\n", 0o100600))}, "b": {"f": (base, (b"x\n", 0o100755))}}
-    context = family(client, works)
+    context = parent_of(client, works)
     context.merge_children()
     described = context.conflict_text("f")
     assert "ours: mode 100600" in described
