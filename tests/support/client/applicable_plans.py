@@ -1,4 +1,4 @@
-"""Plans that can be applied: recorded from a tree and executed."""
+"""Plans that have something to apply: recorded from a tree, and executed."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -52,7 +52,7 @@ def planted(
     after: Tree = AFTER,
     validations: Sequence[sw.Validation] = (),
 ) -> sw.PlanExecutionContext:
-    """Return the context of an executed plan that changes one tree into another."""
+    """A plan that makes one tree of another, executed, and recorded where nobody else looks."""
     context = executing(client, validations)
     workshop = build(above / "workshop", before)
     with context.capture(workshop):
@@ -62,7 +62,7 @@ def planted(
 
 
 def change_into(root: Path, after: Tree) -> None:
-    """Change a directory in place, as an editor would, into another tree."""
+    """In place, as an editor would: what a directory has becomes another tree."""
     for path in root.iterdir():
         if path.name != ".stepwell":
             build(path, {}).rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()

@@ -1,4 +1,4 @@
-"""Fixtures and assertions that the client's tests share: fragments, actions, plans, refusals and threads."""
+"""What the client's tests share."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ def executing(client: sw.Client, name: str, project: str, lease_ms: int = limits
 
 @contextmanager
 def unchanged(client: sw.Client) -> Iterator[None]:
-    """Assert that the manager's revision does not change in the block."""
+    """Whatever happens in the block, the revision stays what it was."""
     before = client.status().revision
     yield
     assert client.status().revision == before, "a refused request has changed something"
@@ -49,15 +49,15 @@ def refused(client: sw.Client, kind: type[sw.StepwellError], advice: str) -> Ite
     assert type(caught.value) is kind
 
 
-def in_threads(count: int, function: Callable[[int], None]) -> None:
-    """Run the function in many threads at once; the first failure is raised here."""
+def in_threads(count: int, deed: Callable[[int], None]) -> None:
+    """Run the deed in many threads at once; the first failure is raised here."""
     failures: list[BaseException] = []
     start = threading.Barrier(count)
 
     def run(number: int) -> None:
         try:
             start.wait(20)
-            function(number)
+            deed(number)
         except BaseException as error:  # noqa: BLE001 - raised below, in the test's own thread
             failures.append(error)
 

@@ -1,4 +1,4 @@
-"""Parents and children for tests of merging. The test gives the changes of each child; its own client records them."""
+"""Parents and children for the tests of merging: what each changed is given, and who works is the test's own client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Given = bytes | tuple[bytes, int] | None
 """A content, with its mode if that is known; None for no file."""
 
 Work = Mapping[str, tuple[Given, Given]]
-"""The changes of a child, by path: the content before and after."""
+"""What a child did, by path: what it found, and what it left."""
 
 
 def content(given: Given) -> tuple[bytes | None, int | None]:
@@ -21,7 +21,7 @@ def content(given: Given) -> tuple[bytes | None, int | None]:
 
 
 def record(context: sw.PlanExecutionContext, work: Work, tool: str = "test") -> None:
-    """Record changes in a changeset of their own."""
+    """Record what somebody did, in a changeset of its own."""
     changeset_id = context.start_changeset()
     for path, (before, after) in work.items():
         (old, old_mode), (new, new_mode) = content(before), content(after)
@@ -38,7 +38,7 @@ def family(
     own: Work | None = None,
     lease_ms: int = limits.LEASE_MS,
 ) -> sw.PlanExecutionContext:
-    """Return the context of a parent whose children have executed, in declared order."""
+    """The context of a parent whose children, in declared order, have done their work."""
     parent = declared(client, [*works], merge=merge, lease_ms=lease_ms)
     context = client.execution(parent.plan_id)
     if own:
@@ -84,7 +84,7 @@ def declared(
 
 
 def tree(context: sw.PlanExecutionContext) -> dict[str, tuple[bytes, int | None] | None]:
-    """Return what the plan leaves at each path that it changes; None where nothing is left."""
+    """What the plan leaves at each path that it changes, and at those where nothing is left, None."""
     return {
         path: None if each.after is None else (bytes(context.body(each.after.digest)), each.after.mode)
         for path, each in sorted(context.net_changes().items())
