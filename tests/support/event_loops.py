@@ -1,4 +1,4 @@
-"""An event loop that is strict: whatever it would only complain of is an error."""
+"""A strict event loop: problems that asyncio would only log are errors."""
 
 import asyncio
 import gc
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 def run(main: Coroutine[object, None, R], *, debug: bool = True) -> R:
-    """As `asyncio.run`. No task is left at the end, and no exception is one that nobody has seen."""
+    """Run like `asyncio.run`, and assert that no task is left and no exception was never retrieved."""
     complaints: list[object] = []
 
     async def watched() -> R:
@@ -47,7 +47,7 @@ async def until(condition: Callable[[], object], timeout_s: float = 10.0) -> Non
 
 
 def with_client(main: Callable[[aio.Client], Coroutine[object, None, None]], address: str, project: str) -> None:
-    """Run something with a client, in a strict loop of its own."""
+    """Run a coroutine function with a client, in a strict loop of its own."""
 
     async def connected() -> None:
         async with aio.connect(address, projects=[project]) as client:

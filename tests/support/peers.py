@@ -1,4 +1,4 @@
-"""A peer that speaks the protocol by hand, as well or as badly as a test wants."""
+"""`RawPeer`: a client that speaks the protocol by hand, correctly or not, as a test needs."""
 
 import itertools
 import os
@@ -86,7 +86,7 @@ class RawPeer:
         self.socket.sendall(data)
 
     def receive(self) -> ManagerMessage | None:
-        """The next answer; None when the manager has ended the connection. What it says in between is kept."""
+        """Return the next answer; None when the manager has ended the connection. Messages in between are stored."""
         while isinstance(message := self.receive_any(), SegmentsAdded | SegmentsRetired):
             self.asides.append(message)
         return message
@@ -111,7 +111,7 @@ class RawPeer:
         return message
 
     def hello(self, session_id: str, projects: tuple[str, ...] | None = None) -> Self:
-        """Be welcomed."""
+        """Say Hello and expect to be welcomed."""
         self.send(Hello(VERSION, session_id, projects))
         self.expect(Welcome)
         return self

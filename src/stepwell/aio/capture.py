@@ -14,7 +14,9 @@ from stepwell.client.workflows.capture import Captured
 class AsyncCapture:
     """An `async with` block around the blocking capture.
 
-    If the task is cancelled while the block is entered, nothing is recorded and nothing stays open.
+    The tree is read before and after the block; the loop runs on meanwhile. If the task is cancelled while the block is
+    entered, nothing is recorded and nothing stays open: the reading thread cannot be stopped, so it exits the capture
+    when it is done.
     """
 
     def __init__(self, threads: Threads, blocking: AbstractContextManager[Captured]) -> None:

@@ -64,7 +64,10 @@ class Channel:
         return self._closed.is_set()
 
     def require_owner(self) -> None:
-        """Raise `NotOwner` in another process or another event loop than the one that made this client."""
+        """Raise `NotOwner` in another process or another event loop than the one that made this client.
+
+        Objects of asyncio are not thread-safe: used from another loop they would fail later and far from the cause.
+        """
         if os.getpid() != self._pid:
             raise NotOwner("this client belongs to another process: connect one here")
         if asyncio.get_running_loop() is not self.loop:
@@ -77,10 +80,10 @@ class Channel:
         except Unreachable as unreachable:
             raise unreachable.error from unreachable.error.__cause__
 
-    async def exchange(self, make: RequestFactory, uploads: Sequence[LargeBody] = ()) -> ManagerMessage:
+    async def exchange(self, build: RequestFactory, uploads: Sequence[LargeBody] = ()) -> ManagerMessage:
         """Send a request, after the bodies that it refers to, and return its answer."""
         self.require_owner()
-        pending = PendingRequest(make, uploads)
+        pending = PendingRequest(build, uploads)
         try:
             return await self._deliver(pending)
         finally:
@@ -117,16 +120,19 @@ class Channel:
         """Say goodbye and close all connections.
 
         Return True if the goodbye was sent: then the session's leases are over.
+
+        Requests in flight end with an error. The connections are closed even if the task is cancelled during the
+        goodbye.
         """
         self._closed.set()
-        has_parted = False
+        goodbye_sent = False
         try:
             if self._shared is not None and self._shared.error is None:
-                has_parted = await self._say_goodbye(self._shared)
+                goodbye_sent = await self._say_goodbye(self._shared)
         finally:
             for connection in [*self._open]:
                 self.discard(connection)
-        return has_parted
+        return goodbye_sent
 
     async def _say_goodbye(self, connection: AsyncConnection) -> bool:
         """Send a goodbye, and return True if it left this process in time."""
@@ -145,7 +151,10 @@ class Channel:
     # One request.
 
     async def _deliver(self, pending: PendingRequest) -> ManagerMessage:
-        """Send a message, as often as necessary, and return its answer."""
+        """Send a message, as often as necessary, and return its answer.
+
+        The blocking channel decides about further attempts; a closed client makes none.
+        """
         attempt = self._attempt_with_uploads if pending.uploads else self._attempt
         while True:
             if self.is_closed:
@@ -177,7 +186,11 @@ class Channel:
         return await self._await_answer(connection, answer)
 
     async def _attempt_with_uploads(self, pending: PendingRequest) -> ManagerMessage:
-        """Make one attempt on a connection of its own; after any error that connection is closed."""
+        """Make one attempt on a connection of its own; after any error that connection is closed.
+
+        A cancelled task may leave a half-sent body behind. Nothing but closing the connection makes the manager forget
+        it.
+        """
         async with self._upload_slots:
             connection = self._take_idle() or await self._connect()
             try:
@@ -206,7 +219,11 @@ class Channel:
             raise _AttemptFailed(connection, lost) from lost
 
     async def _await_answer(self, connection: AsyncConnection, answer_future: AnswerFuture) -> ManagerMessage:
-        """Return the answer, or raise `_AttemptFailed` if the connection broke before it."""
+        """Return the answer, or raise `_AttemptFailed` if the connection broke before it.
+
+        `is_used` is set after the first answer: from then on a failed send means that the connection had died while
+        idle.
+        """
         try:
             answer = answer_or_raise(await answer_future)
         except (RuntimeLost, OutcomeUnknown) as error:
@@ -238,7 +255,10 @@ class Channel:
     # Connections.
 
     async def _shared_connection(self, pending: PendingRequest) -> AsyncConnection:
-        """Return the shared connection. If there is none, one task makes it while the others wait."""
+        """Return the shared connection. If there is none, one task makes it while the others wait.
+
+        The task checks again once it has the lock, because another task may have connected meanwhile.
+        """
         connection = self._shared
         if connection is None or connection.error is not None:
             async with self._dial_lock:

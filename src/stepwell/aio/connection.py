@@ -95,7 +95,11 @@ class AsyncConnection(FrameSocket):
             await self._wait_for_progress()
 
     async def send_body(self, body: bytes | memoryview) -> None:
-        """Send all bytes of a body that the manager has granted. No other task may send meanwhile."""
+        """Send all bytes of a body that the manager has granted. No other task may send meanwhile.
+
+        The body is sent in parts, and other tasks run between them. If the manager rejects the client meanwhile, the
+        manager's reason is raised, not the broken connection.
+        """
         await self.wait_until_sent()
         with memoryview(body) as out:
             sent = 0
@@ -186,7 +190,8 @@ class AsyncConnection(FrameSocket):
     def _dispatch(self, message: ManagerMessage) -> None:
         """Give a message to its receiver: out of band, the oldest request in flight, or the queue of pushed messages.
 
-        When the queue is full, the loop stops reading this socket, so that a slow watch makes the manager wait.
+        A `Rejected` answers the oldest request and ends the connection. When the queue of pushed messages is full, the
+        loop stops reading this socket, so that a slow watch makes the manager wait.
         """
         if isinstance(message, SegmentsAdded | SegmentsRetired):
             self._on_out_of_band(self, message)
@@ -205,7 +210,10 @@ class AsyncConnection(FrameSocket):
             raise ProtocolError(f"the manager sent {type(message).__name__}, for which there was no request")
 
     def _answer(self, message: ManagerMessage | StepwellError) -> None:
-        """Complete the oldest request in flight, with an answer or an error."""
+        """Complete the oldest request in flight, with an answer or an error.
+
+        The future of a cancelled task is done already; its `on_end` is called all the same, because it frees a slot.
+        """
         expected = self._awaited.popleft()
         if not expected.answer.done():
             expected.answer.set_result(message)
@@ -255,31 +263,35 @@ class AsyncConnection(FrameSocket):
         super().close()
 
     def _watch_reads(self) -> None:
+        """Have the loop call `_on_readable`."""
         if not self._is_reading:
             self._is_reading = True
             self._loop.add_reader(self._socket, self._on_readable)
 
     def _ignore_reads(self) -> None:
+        """Stop reading; a closed loop has forgotten the socket already."""
         if self._is_reading and not self._loop.is_closed():
             self._loop.remove_reader(self._socket)
         self._is_reading = False
 
     def _watch_writes(self) -> None:
+        """Have the loop call `_on_writable`."""
         if not self._is_writing and self.error is None:
             self._is_writing = True
             self._loop.add_writer(self._socket, self._on_writable)
 
     def _ignore_writes(self) -> None:
+        """Stop writing; otherwise the loop would call `_on_writable` without pause while there is nothing to send."""
         if self._is_writing and not self._loop.is_closed():
             self._loop.remove_writer(self._socket)
         self._is_writing = False
 
 
-def answer_or_raise(came: ManagerMessage | StepwellError) -> ManagerMessage:
+def answer_or_raise(received: ManagerMessage | StepwellError) -> ManagerMessage:
     """Return an answer, or raise the error that came in its place."""
-    if isinstance(came, StepwellError):
-        raise came
-    return came
+    if isinstance(received, StepwellError):
+        raise received
+    return received
 
 
 def _copy_of(error: StepwellError) -> StepwellError:

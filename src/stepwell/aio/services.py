@@ -89,6 +89,7 @@ class PlanLifecycleService(PlanCalls, AsyncService):
     """
 
     def __init__(self, session: Session, caller: AsyncCaller) -> None:
+        """Make a service, and a blocking one of the same session for `work_on`."""
         super().__init__(session, caller)
         self.blocking_client = plan_lifecycle.PlanLifecycleService(session)
         self.threads = caller.threads
@@ -113,6 +114,7 @@ class PlanExecutionContext(ChangesetCalls, AsyncService):
     """
 
     def __init__(self, session: Session, caller: AsyncCaller, plan_id: str, lease: int | None) -> None:
+        """Make a context, and a blocking one with the same id, so that workflows record into the same changesets."""
         super().__init__(session, caller)
         self.plan_id = plan_id
         self.lease = lease

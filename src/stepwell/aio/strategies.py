@@ -94,7 +94,10 @@ class StrategyService:
                 future.cancel()
 
     def _awaitable(self, task: Future[StrategyResult]) -> LoopFuture[StrategyResult]:
-        """Return a future of the loop that follows a task's future; cancelling it cancels the task."""
+        """Return a future of the loop that follows a task's future; cancelling it cancels the task.
+
+        `asyncio.wrap_future` would cancel in the loop, where `TaskFuture.cancel` would block: it waits for the manager.
+        """
         loop = asyncio.get_running_loop()
         outcome: LoopFuture[StrategyResult] = loop.create_future()
 
@@ -117,7 +120,10 @@ def _cancel_submitted(submitting: Future[Future[StrategyResult]]) -> None:
 def _forward_outcome(
     loop: AbstractEventLoop, outcome: LoopFuture[StrategyResult], task: Future[StrategyResult]
 ) -> None:
-    """Hand the outcome of a task from the listener thread to the loop."""
+    """Hand the outcome of a task from the listener thread to the loop.
+
+    Futures of asyncio may be completed in their loop only.
+    """
     with suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(_set_outcome, outcome, task)
 

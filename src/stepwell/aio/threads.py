@@ -22,7 +22,11 @@ T = TypeVar("T")
 
 
 class Threads:
-    """The thread pool of one client. It belongs to the client's event loop."""
+    """The thread pool of one client. It belongs to the client's event loop.
+
+    It is apart from the loop's default executor, because a program may fill that with its own work; and closing the
+    client has to wait for this work only.
+    """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -70,7 +74,10 @@ class HasThreads(Protocol):
 
 
 class run_in_thread(Generic[P, R]):  # noqa: N801 - it stands where a method would
-    """Descriptor: a method of the blocking client or service, called in a thread and awaited."""
+    """Descriptor: a method of the blocking client or service, called in a thread and awaited.
+
+    It keeps the method's name, parameters and docstring. The owner provides the threads and the blocking counterpart.
+    """
 
     def __init__(self, function: Callable[Concatenate[T, P], R]) -> None:
         self._function: Callable[..., R] = function

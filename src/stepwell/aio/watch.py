@@ -55,7 +55,10 @@ class Watch:
         return self
 
     async def get(self, timeout_s: float | None = None) -> AnyEvent | None:
-        """Return the next event; None if none arrives in time, or the watch is closed."""
+        """Return the next event; None if none arrives in time, or the watch is closed.
+
+        Tasks that share a watch receive one at a time. The time that a task waits for another one counts too.
+        """
         self._channel.require_owner()
         try:
             async with asyncio.timeout(timeout_s), self._receive_lock:
@@ -145,7 +148,10 @@ class Watch:
         return not self._is_closed
 
     async def _connect(self) -> AsyncConnection:
-        """Dial and subscribe once."""
+        """Dial and subscribe once.
+
+        The watch may be closed by another task during an `await`; then the new connection is closed at once.
+        """
         connection = await self._channel.dial()
         try:
             connection.accept_pushed()
@@ -166,6 +172,7 @@ class Watch:
         return connection
 
     def _disconnect(self) -> None:
+        """Close the connection; the next event is received on another one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             self._channel.discard(connection)

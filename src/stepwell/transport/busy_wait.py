@@ -39,7 +39,7 @@ class Spin:
             if found := poll(0):
                 self._next_skips = 1
                 return found
-            os.sched_yield()  # the process that we wait for may be waiting for this core
+            os.sched_yield()  # the awaited process may be waiting for this core
         self._skips_left = self._next_skips
         self._next_skips = min(2 * self._next_skips, limits.SPIN_SKIPS_MAX)
         return []

@@ -78,8 +78,8 @@ class FrameSocket:
         The kernel truncates them if this process may open no more. Shared memory that the answer refers to is then
         missing, so the answer is useless although its command took effect: that is `OutcomeUnknown`.
         """
-        came = array("i", b"".join(data for _, _, data in ancillary))
-        self._descriptors.extend(came)
+        received = array("i", b"".join(data for _, _, data in ancillary))
+        self._descriptors.extend(received)
         if flags & _TRUNCATED:
             self._close_descriptors()
             raise OutcomeUnknown(

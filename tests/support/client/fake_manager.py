@@ -1,4 +1,4 @@
-"""Something that listens where a manager should be, and answers what a test tells it to."""
+"""A fake manager: a listener that sends prepared replies, one for each frame that it receives."""
 
 import socket
 import threading
@@ -13,26 +13,29 @@ from stepwell.transport.address import listen, private_directory
 WELCOME = Welcome(VERSION, "epoch", 0, 1, "o200k_base", (), generation=7, database=None)
 
 Reply = ManagerMessage | bytes | None
-"""A message, raw bytes, or None: hang up without a word."""
+"""A message, raw bytes, or None, which closes the connection without a reply."""
 
 
 @contextmanager
-def impostor(*conversations: Sequence[Reply]) -> Iterator[str]:
-    """The address of a listener with whom each connection has the next of the conversations, a reply a frame."""
+def fake_manager(*conversations: Sequence[Reply]) -> Iterator[str]:
+    """Yield the address of a fake manager.
+
+    Each connection gets the replies of the next conversation, one for each frame.
+    """
     directory = private_directory()
     address = directory / "manager.sock"
     listener = listen(str(address))
     listener.settimeout(10)
 
     def serve() -> None:
-        with listener:  # then there is nobody any more
+        with listener:  # after the last conversation, connecting is refused
             for conversation in conversations:
                 connection, _ = listener.accept()
                 with connection:
                     connection.settimeout(10)
                     _converse(connection, conversation)
 
-    thread = threading.Thread(target=serve, name="impostor")
+    thread = threading.Thread(target=serve, name="fake_manager")
     thread.start()
     try:
         yield str(address)

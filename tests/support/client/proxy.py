@@ -1,4 +1,4 @@
-"""Something between a client and its manager that passes on message by message, and cuts where a test tells it to."""
+"""A proxy between a client and its manager: it forwards message by message, and cuts connections where a test says."""
 
 import contextlib
 import os
@@ -18,15 +18,15 @@ from stepwell.transport.address import dial, listen, private_directory
 RECEIVE_BYTES = 1 << 16
 DESCRIPTORS_MAX = 253
 
-Cut = Callable[["Passage"], bool]
-"""Whether to cut the connection instead of passing something on."""
+Cut = Callable[["Forwarded"], bool]
+"""Returns True to cut the connection instead of forwarding an item."""
 
 
-class Passage:
-    """What is about to be passed on: a message, or half of an uploaded body."""
+class Forwarded:
+    """An item that is about to be forwarded: a message, or half of an uploaded body."""
 
     def __init__(self, number: int, message: object, *, upwards: bool) -> None:
-        self.number = number  # of all passages of all connections, greetings and goodbyes apart
+        self.number = number  # counts the items of all connections, without greetings and goodbyes
         self.message = message  # None: bytes of a body
         self.upwards = upwards
 
@@ -38,7 +38,7 @@ class Proxy:
         self.address = address
         self._upstream = upstream
         self._cut = cut
-        self.opens_after = 0  # until so many were hung up on, unheard, whoever connects is
+        self.opens_after = 0  # the number of connections that are closed at once, before any is forwarded
         self.hung_up = 0
         self.passages = 0
         self.cuts = 0
@@ -58,7 +58,7 @@ class Proxy:
                     if fd == listener:
                         self._accept()
                     elif side := self._pairs.get(fd):
-                        self._pass_on(side)
+                        self._forward(side)
         except BaseException as error:  # noqa: BLE001 - raised in the test's own thread
             self.failures.append(error)
         finally:
@@ -85,7 +85,7 @@ class Proxy:
         lower.other, upper.other = upper, lower
         self._pairs |= {below.fileno(): lower, above.fileno(): upper}
 
-    def _pass_on(self, side: "_Side") -> None:
+    def _forward(self, side: "_Side") -> None:
         try:
             came = side.receive()
         except ConnectionError:
@@ -95,9 +95,9 @@ class Proxy:
             return
         for data, message in came:
             if not isinstance(message, Hello | Welcome | Goodbye | SegmentsReleased):
-                passage = Passage(self.passages, message, upwards=side.upwards)
+                forwarded = Forwarded(self.passages, message, upwards=side.upwards)
                 self.passages += 1
-                if self._cut(passage):
+                if self._cut(forwarded):
                     self.cuts += 1
                     self._close(side)
                     return
@@ -191,7 +191,7 @@ def proxied(upstream: str, cut: Cut) -> Iterator[Proxy]:
         raise proxy.failures[0]
 
 
-def never(_: Passage) -> bool:
+def never(_: Forwarded) -> bool:
     return False
 
 
@@ -202,18 +202,18 @@ class Once:
         self._condition = condition
         self.happened = False
 
-    def __call__(self, passage: Passage) -> bool:
-        if self.happened or not self._condition(passage):
+    def __call__(self, forwarded: Forwarded) -> bool:
+        if self.happened or not self._condition(forwarded):
             return False
         self.happened = True
         return True
 
 
-def before_answer(passage: Passage) -> bool:
+def before_answer(forwarded: Forwarded) -> bool:
     """The request has taken effect, its answer is lost."""
-    return isinstance(passage.message, Response)
+    return isinstance(forwarded.message, Response)
 
 
-def before_request(passage: Passage) -> bool:
+def before_request(forwarded: Forwarded) -> bool:
     """The request is lost: the client cannot tell that from a lost answer."""
-    return passage.upwards and not isinstance(passage.message, OfferUpload) and passage.message is not None
+    return forwarded.upwards and not isinstance(forwarded.message, OfferUpload) and forwarded.message is not None

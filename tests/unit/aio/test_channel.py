@@ -16,8 +16,8 @@ from stepwell.client.session.channel import Channel
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.messages import ManagerMessage, Refusal, Rejected, Response
 from stepwell.transport.address import listen
-from tests.support.client.fake_manager import WELCOME, Reply, impostor
-from tests.support.client.proxy import Cut, Once, Passage, before_answer, before_request, proxied
+from tests.support.client.fake_manager import WELCOME, Reply, fake_manager
+from tests.support.client.proxy import Cut, Forwarded, Once, before_answer, before_request, proxied
 from tests.support.client.sessions import fragment
 from tests.support.event_loops import run, ticks, until, with_client
 from tests.support.managers import Stage, served
@@ -218,7 +218,7 @@ def test_once(stage: Stage, cut: Cut, body: bytes) -> None:
             await store(client, "before")
             assert await store(client, "a", body, 0) == 2
 
-    once = Once(lambda passage: passage.number > 1 and cut(passage))
+    once = Once(lambda forwarded: forwarded.number > 1 and cut(forwarded))
     with proxied(stage.address, once) as proxy:
         run(main(proxy.address))
     assert once.happened
@@ -236,8 +236,8 @@ def test_many_once(stage: Stage, every: int, monkeypatch: pytest.MonkeyPatch) ->
             await asyncio.gather(*(store(client, f"{number}", LARGE[: 10 ** (number % 6)], 0) for number in range(60)))
             assert len(await client.tiers.get_many([f"{number}" for number in range(60)])) == 60
 
-    def cut(passage: Passage) -> bool:
-        return passage.number % every == every - 1
+    def cut(forwarded: Forwarded) -> bool:
+        return forwarded.number % every == every - 1
 
     with proxied(stage.address, cut) as proxy:
         run(main(proxy.address))
@@ -271,7 +271,7 @@ def test_manager_that_is_gone() -> None:
             with pytest.raises(sw.RuntimeLost, match="there is no manager"):
                 await store(client, "b")
 
-    with impostor([WELCOME, None]) as address:
+    with fake_manager([WELCOME, None]) as address:
         run(main(address))
 
 
@@ -282,7 +282,7 @@ def test_manager_that_was_replaced() -> None:
                 await client.status()
             assert "replaced" in str(caught.value.__cause__)
 
-    with impostor([WELCOME, None], [replace(WELCOME, epoch="another")]) as address:
+    with fake_manager([WELCOME, None], [replace(WELCOME, epoch="another")]) as address:
         run(main(address))
 
 
@@ -303,9 +303,9 @@ def test_session_that_expired() -> None:
             with pytest.raises(sw.NotFound):
                 await client.tiers.get("a")
 
-    with impostor([durable, None], [anew]) as address:
+    with fake_manager([durable, None], [anew]) as address:
         run(write(address))
-    with impostor([durable, None], [anew, Response(1, (Refusal(0, "NotFound", "no"),))]) as address:
+    with fake_manager([durable, None], [anew, Response(1, (Refusal(0, "NotFound", "no"),))]) as address:
         run(read(address))
 
 
@@ -326,7 +326,7 @@ def test_told_something_else(reply: Reply, kind: type[Exception]) -> None:
             with pytest.raises(kind):
                 await store(client, "a")
 
-    with impostor([WELCOME, reply]) as address:
+    with fake_manager([WELCOME, reply]) as address:
         run(main(address))
 
 
@@ -343,7 +343,7 @@ def test_told_unasked(word: ManagerMessage) -> None:
             with pytest.raises(sw.NotFound):
                 await client.tiers.get("a")
 
-    with impostor([bytes(out)], [WELCOME, Response(1, (Refusal(0, "NotFound", "no"),))]) as address:
+    with fake_manager([bytes(out)], [WELCOME, Response(1, (Refusal(0, "NotFound", "no"),))]) as address:
         run(main(address))
 
 
@@ -422,5 +422,5 @@ def test_goodbye_to_somebody_who_does_not_read(monkeypatch: pytest.MonkeyPatch) 
             link._unsent += bytes(8 * limits.MIB)
         assert link.error
 
-    with impostor([WELCOME]) as address:
+    with fake_manager([WELCOME]) as address:
         run(main(address))

@@ -13,7 +13,7 @@ import pytest
 
 import stepwell as sw
 from stepwell import aio, limits
-from tests.support.client.fake_manager import WELCOME, impostor
+from tests.support.client.fake_manager import WELCOME, fake_manager
 from tests.support.client.sessions import fragment
 from tests.support.event_loops import run, ticks, until, with_client
 from tests.support.processes import descriptors, in_forked_child
@@ -73,9 +73,9 @@ def test_turned_away() -> None:
         with pytest.raises(kind):
             await aio.connect(address)
 
-    with impostor([None]) as address:
+    with fake_manager([None]) as address:
         run(main(address, sw.RuntimeLost))
-    with impostor([b"\xff\xff\xff\xff"]) as address:
+    with fake_manager([b"\xff\xff\xff\xff"]) as address:
         run(main(address, sw.ProtocolError))
 
 
@@ -207,7 +207,7 @@ def test_closing_while_somebody_waits() -> None:
         with pytest.raises(sw.OutcomeUnknown):
             await waiting
 
-    with impostor([WELCOME, b""]) as address:
+    with fake_manager([WELCOME, b""]) as address:
         run(main(address))
 
 

@@ -16,7 +16,7 @@ from stepwell.client.client import unconnected
 from stepwell.domain.events import FragmentStored
 from stepwell.domain.tiers.model import Tier
 from stepwell.protocol.messages import Events, ManagerMessage, Refusal, Rejected, Response, WatchLagged
-from tests.support.client.fake_manager import WELCOME, Reply, impostor
+from tests.support.client.fake_manager import WELCOME, Reply, fake_manager
 from tests.support.client.sessions import fragment
 from tests.support.event_loops import run, ticks, until, with_client
 from tests.support.managers import Stage, served
@@ -249,7 +249,7 @@ def test_told_something_else(message: ManagerMessage, kind: type[sw.StepwellErro
             with pytest.raises(kind):
                 await anext(client.watch())
 
-    with impostor([WELCOME, together(Events((), 3), message)]) as address:
+    with fake_manager([WELCOME, together(Events((), 3), message)]) as address:
         run(main(address))
 
 
@@ -271,7 +271,7 @@ def test_not_accepted(answer: Reply, kind: type[sw.StepwellError]) -> None:
                 await anext(client.watch())
             assert not client._channel._open
 
-    with impostor([WELCOME, answer]) as address:
+    with fake_manager([WELCOME, answer]) as address:
         run(main(address))
 
 
@@ -293,7 +293,7 @@ def test_durable_manager_is_waited_for() -> None:
             assert await waiting is None
 
     begun: list[Reply] = [durable, Events((), 3)]
-    with impostor(begun, [None], [durable, together(Events((), 3), Events((FIRST,), 4))]) as address:
+    with fake_manager(begun, [None], [durable, together(Events((), 3), Events((FIRST,), 4))]) as address:
         run(main(address))
 
 

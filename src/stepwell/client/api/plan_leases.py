@@ -45,6 +45,8 @@ def plan_of(answered: Answered[PlanFound]) -> Plan:
 
 
 def _remember_lease(leases: dict[str, int]) -> Callable[[Answered[PlanFound]], Plan]:
+    """Return a `finish` function that stores the lease of the plan in `leases`."""
+
     def finish(answered: Answered[PlanFound]) -> Plan:
         plan = answered.reply.plan
         if plan.lease is not None:
@@ -55,6 +57,8 @@ def _remember_lease(leases: dict[str, int]) -> Callable[[Answered[PlanFound]], P
 
 
 def _forget_lease(leases: dict[str, int]) -> Callable[[Answered[PlanFound]], Plan]:
+    """Return a `finish` function that removes the plan from `leases`."""
+
     def finish(answered: Answered[PlanFound]) -> Plan:
         leases.pop(answered.reply.plan.plan_id, None)
         return answered.reply.plan

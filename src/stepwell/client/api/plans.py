@@ -85,8 +85,8 @@ class PlanCalls(SubplanCalls):
         """Create an action and return it. An existing name is refused with `AlreadyExists`, never overwritten.
 
         The actors name the programs or agents that do the work of a phase; the manager stores them and does not
-        interpret them. `description` and `definition_of_done` may refer to `arguments`. Each plan of the action
-        inherits its `invariants` and `validations`. `reusable=False` allows one plan only.
+        interpret them. `description` and `definition_of_done` may have `{name}` placeholders for `arguments`. Each plan
+        of the action has its `invariants` and `validations` too. `reusable=False` allows one plan only.
         """
         command = CreateAction(
             name=name,

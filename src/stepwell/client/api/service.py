@@ -38,7 +38,7 @@ class AsyncPerformer(Protocol):
     are counted), so the performer builds in a thread instead of in the loop.
     """
 
-    def perform(self, build: Callable[[], Call[R]], arguments: Sequence[object]) -> Coroutine[object, None, R]: ...
+    def perform(self, build_call: Callable[[], Call[R]], arguments: Sequence[object]) -> Coroutine[object, None, R]: ...
 
 
 class Service:

@@ -86,9 +86,10 @@ class StrategyService:
         priority: int = 5,
         deadline_s: float | None = None,
     ) -> Iterator[StrategyResult]:
-        """Yield the results of many requests in their order.
+        """Yield the results of many requests in their order. A consumer that stops early cancels the remaining tasks.
 
-        A consumer that stops early cancels the remaining tasks.
+        All requests are submitted before the first result is returned. `timeout` bounds the whole iteration, in
+        seconds.
         """
         until_s = None if timeout is None else time.monotonic() + timeout
         terms = _terms(priority, deadline_s)
@@ -183,7 +184,11 @@ class _MergedFuture(Future[StrategyResult]):
             part.cancel()
 
     def _on_part_done(self, part: Future[StrategyResult]) -> None:
-        """End the future if a part failed; submit the merging task after the last part."""
+        """End the future if a part failed; submit the merging task after the last part.
+
+        It runs on the listener thread, which then waits for the submission: outcomes of other tasks arrive a little
+        later.
+        """
         with self._count_lock:
             self._parts_left -= 1
             is_last = self._parts_left == 0
@@ -215,11 +220,15 @@ class _MergedFuture(Future[StrategyResult]):
 
 
 def _terms(priority: int, deadline_s: float | None) -> _TaskTerms:
+    """Return the terms of a task; without a deadline the default one, and never less than a millisecond."""
     return _TaskTerms(priority, limits.TASK_DEADLINE_MS if deadline_s is None else max(1, round(deadline_s * 1000)))
 
 
 def _command(name: str, work: StrategyTask, terms: _TaskTerms) -> SubmitTask:
-    """Return the command that submits a task; `InvalidArgument` if the request is too large for a message."""
+    """Return the command that submits a task; `InvalidArgument` if the request is too large for a message.
+
+    The payload is encoded once, here, in the format that the workers decode.
+    """
     payload = encoder.encode(work)
     if len(payload) > limits.TASK_PAYLOAD_BYTES_MAX:
         raise InvalidArgument(f"the request has {len(payload)} bytes, at most 512 KiB are allowed: ask for less")
@@ -228,6 +237,7 @@ def _command(name: str, work: StrategyTask, terms: _TaskTerms) -> SubmitTask:
 
 
 def _share_of(work: StrategyTask, part: int, parts: int) -> StrategyTask:
+    """Return the task of one part of a partitioned strategy."""
     return StrategyTask(work.request, work.budget_tokens, work.view, Share(part, parts))
 
 

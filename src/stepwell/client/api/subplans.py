@@ -52,7 +52,9 @@ class SubplanCalls(LeasedPlanCalls):
     ) -> Call[Plan]:
         """Create the children of an executing plan; `subplan()` describes one.
 
-        The manager queues a child that fails again, up to `retries` times. After that `fail_fast` cancels its siblings.
+        `mode` and `max_parallel` decide in which order and how many at a time children are ready. The manager queues a
+        child that fails again, up to `retries` times. After that `fail_fast` cancels its siblings. `merge` selects how
+        `merge_children` joins changes of the same path. A second declaration raises `AlreadyExists`.
         """
         command = DeclareSubplans(
             plan_id=plan_id,

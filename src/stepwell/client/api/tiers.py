@@ -167,9 +167,9 @@ class ContextTierService(TierCalls, BlockingService):
     """
 
     def store_many(self, fragments: Iterable[Fragment], *, tier: Tier = Tier.HOT) -> Sequence[FragmentPlaced]:
-        """Store many fragments in several frames; not atomic.
+        """Store many fragments in several frames; not atomic. If some are refused, `PartlyRefused` has every outcome.
 
-        If some are refused, `PartlyRefused` has every outcome.
+        `fragments` may be a generator: it is read a frame at a time, while the manager stores the previous frame.
         """
         build = TierCalls.store.call
         groups = ([build(self, each, tier=tier) for each in chunk] for chunk in in_frames(fragments))
@@ -222,7 +222,10 @@ class BulkRead:
         return (self.remaining[start : start + size] for start in range(0, len(self.remaining), size))
 
     def add(self, outcomes: Sequence[StoredFragment | StepwellError]) -> None:
-        """Add the outcomes of all remaining ids. A missing fragment is skipped; any other refusal is raised."""
+        """Add the outcomes of all remaining ids. A missing fragment is skipped; any other refusal is raised.
+
+        The manager answers at least the first read of each frame, so `get_many` makes progress with every round.
+        """
         not_answered: list[str] = []
         for fragment_id, outcome in zip(self.remaining, outcomes, strict=True):
             match outcome:
@@ -246,7 +249,11 @@ def all_placed(outcomes: Sequence[FragmentPlaced | StepwellError]) -> Sequence[F
 
 
 def in_frames(fragments: Iterable[Fragment]) -> Iterator[Sequence[Fragment]]:
-    """Yield groups of fragments that fit into a frame each."""
+    """Yield groups of fragments that fit into a frame each.
+
+    A group ends at a number of commands or at a sum of weights, whichever comes first. The next group is collected
+    while the manager executes the previous one.
+    """
     chunk: list[Fragment] = []
     weight = 0
     for fragment in fragments:

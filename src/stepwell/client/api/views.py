@@ -97,6 +97,7 @@ class View(Struct, frozen=True, dict=True):
 
     @lazy_property
     def _by_project(self) -> dict[str, CatalogueState]:
+        """The replayed catalogues by project."""
         return {each.end.project: each for each in self.replayed}
 
     def __repr__(self) -> str:
@@ -213,7 +214,11 @@ class Views:
         return names
 
     def _replay(self, end: CatalogueEnd) -> CatalogueState:
-        """Return the state of a catalogue at its end, replayed from the nearest cached state, and cache it."""
+        """Return the state of a catalogue at its end, replayed from the nearest cached state, and cache it.
+
+        Replaying happens outside the lock. Two threads may replay the same catalogue; both results are correct and
+        immutable.
+        """
         before = nearest(self._replayed.get(end.project, ()), end)
         replayed = replay(end, self._session.bodies.segment, before)
         with self._lock:

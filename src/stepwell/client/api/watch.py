@@ -53,7 +53,11 @@ class WatchCursor:
         self.revision = self._received or 0
 
     def pop(self) -> AnyEvent | None:
-        """Return the next event; None if another message has to be received first."""
+        """Return the next event; None if another message has to be received first.
+
+        A transaction has several events of one revision. `revision` moves past it only with the last of them, so that a
+        program that resumes from there receives the whole transaction again rather than a part of it.
+        """
         if not self._events:
             return None
         event = self._events.popleft()
@@ -61,7 +65,11 @@ class WatchCursor:
         return event
 
     def add(self, message: Events | WatchLagged) -> None:
-        """Add the events of a message. It raises `EventsMissed` for a gap, and continues behind the gap."""
+        """Add the events of a message. It raises `EventsMissed` for a gap, and continues behind the gap.
+
+        A message without events only moves the position: nothing up to its revision concerns this watch. Without such
+        messages a watch of a quiet project that reconnects could find its position dropped from the manager's history.
+        """
         if isinstance(message, Events):
             self._events.extend(message.events)
             self._received = message.revision
@@ -127,7 +135,10 @@ class Watch:
             return None
 
     def close(self) -> None:
-        """End the watch. A thread that waits for an event, returns without one."""
+        """End the watch. A thread that waits for an event returns without one.
+
+        The receiver is woken first. Its lock is then free, and the connection can be closed without a race.
+        """
         with self._close_lock:
             if self._is_closed:
                 return
@@ -137,7 +148,10 @@ class Watch:
             self._push.close()
 
     def in_forked_child(self) -> None:
-        """Continue from the same position with a connection and locks of this process."""
+        """Continue from the same position with a connection and locks of this process.
+
+        Parent and child then both receive every later event.
+        """
         self._receive_lock, self._close_lock = threading.Lock(), threading.Lock()
         if not self._is_closed:
             self._push.in_forked_child()

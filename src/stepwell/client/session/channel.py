@@ -100,16 +100,22 @@ class Channel:
         except Unreachable as unreachable:
             raise unreachable.error from unreachable.error.__cause__
 
-    def exchange(self, make: RequestFactory, uploads: Sequence[LargeBody] = ()) -> ManagerMessage:
-        """Send a request, after the bodies that it refers to, and return its answer."""
-        pending = PendingRequest(make, uploads)
+    def exchange(self, build: RequestFactory, uploads: Sequence[LargeBody] = ()) -> ManagerMessage:
+        """Send a request, after the bodies that it refers to, and return its answer.
+
+        The number of the request is removed however the call ends, because the manager stores answers until then.
+        """
+        pending = PendingRequest(build, uploads)
         try:
             return self.deliver(pending)
         finally:
             self.pending_requests.end(pending)
 
     def ask(self, question: Callable[[int], AskStatus | AskView]) -> ManagerMessage:
-        """Send a question that changes nothing, and return its answer."""
+        """Send a question that changes nothing, and return its answer.
+
+        Its answer is not stored by the manager: the question may be asked again at any time.
+        """
         return self.deliver(PendingRequest(message=question(self.pending_requests.next_number())))
 
     def stream(self, requests: Iterable[tuple[RequestFactory, Sequence[LargeBody]]]) -> Iterator[ManagerMessage]:
@@ -121,10 +127,10 @@ class Channel:
         """
         stream = _Stream(self)
         try:
-            for make, uploads in requests:
+            for build, uploads in requests:
                 while uploads and len(stream):  # the answer to an offer would come behind all answers in flight
                     yield stream.answer()
-                stream.send(PendingRequest(make, uploads))
+                stream.send(PendingRequest(build, uploads))
                 if len(stream) > 1:
                     yield stream.answer()
             while len(stream):
@@ -223,7 +229,10 @@ class Channel:
             give_up(pending, client_closed().error)
 
     def send_preliminaries(self, connection: PooledConnection, pending: PendingRequest) -> None:
-        """Send the messages that precede a request: released segments, and the bodies that the request refers to."""
+        """Send the messages that precede a request: released segments, and the bodies that the request refers to.
+
+        Uploads belong to their connection. After a broken one, the next attempt uploads all bodies again.
+        """
         if self.mappings.has_released:
             released = self.mappings.pop_released()
             try:
@@ -244,24 +253,28 @@ class _Stream:
     """Requests in flight on one connection, in order.
 
     If the connection breaks, the requests without an answer are delivered one by one, in order, on other connections,
-    and the stream goes on with a new one. A request is in `_under_way` from before its first byte is sent until its
+    and the stream goes on with a new one. A request is in `_in_flight` from before its first byte is sent until its
     answer is read. While there is one, no other call may use the connection.
     """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._connection: PooledConnection | None = None
-        self._under_way: deque[PendingRequest] = deque()
+        self._in_flight: deque[PendingRequest] = deque()
         self._answers: deque[ManagerMessage] = deque()  # received and not returned yet
         self.answered = 0  # the number of answers that were received, returned or not
 
     def __len__(self) -> int:
         """The number of answers that were not returned yet."""
-        return len(self._under_way) + len(self._answers)
+        return len(self._in_flight) + len(self._answers)
 
     def send(self, pending: PendingRequest) -> None:
-        """Send a request without waiting for its answer."""
-        self._under_way.append(pending)
+        """Send a request without waiting for its answer.
+
+        A request that cannot be encoded is removed again if nothing was sent for it, so that the connection stays
+        usable.
+        """
+        self._in_flight.append(pending)
         connection = self._connection = self._connection or self._channel.acquire_connection(
             pending, self._channel.connections.acquire
         )
@@ -272,13 +285,16 @@ class _Stream:
             self._recover(connection)
         except InvalidArgument:  # the message could not be encoded: only its uploads were sent, if it has some
             if not pending.uploads:
-                self._channel.pending_requests.end(self._under_way.pop())
+                self._channel.pending_requests.end(self._in_flight.pop())
             raise
         else:
             pending.sent_in = connection.generation
 
     def answer(self) -> ManagerMessage:
-        """Return the answer to the oldest request that has none yet."""
+        """Return the answer to the oldest request that has none yet.
+
+        If the connection has broken, the answers of all requests in flight are fetched first, on other connections.
+        """
         if not self._answers:
             assert self._connection is not None
             try:
@@ -293,20 +309,20 @@ class _Stream:
         """Store the answer of the oldest request in flight, and remove its number."""
         self.answered += 1
         self._answers.append(answer)
-        self._channel.pending_requests.end(self._under_way.popleft())
+        self._channel.pending_requests.end(self._in_flight.popleft())
 
     def _recover(self, connection: PooledConnection) -> None:
         """Discard the broken connection, and deliver all requests in flight one by one."""
         self._connection = None
         self._channel.connections.discard(connection)
-        while self._under_way:
-            self._add_answer(self._channel.deliver(self._under_way[0]))
+        while self._in_flight:
+            self._add_answer(self._channel.deliver(self._in_flight[0]))
 
     def close(self) -> None:
         """Remove the numbers of all requests in flight, and release the connection only if it is idle."""
-        connection, is_idle = self._connection, not self._under_way
-        while self._under_way:
-            self._channel.pending_requests.end(self._under_way.popleft())
+        connection, is_idle = self._connection, not self._in_flight
+        while self._in_flight:
+            self._channel.pending_requests.end(self._in_flight.popleft())
         if connection is not None:
             (self._channel.connections.release if is_idle else self._channel.connections.discard)(connection)
 
@@ -330,7 +346,10 @@ def _upload(connection: PooledConnection, number: int, body: LargeBody) -> None:
 
 
 def offer_for(number: int, body: LargeBody) -> tuple[OfferUpload, bytes | memoryview]:
-    """Return the message that asks for room for a body, and the bytes of the body."""
+    """Return the message that asks for room for a body, and the bytes of the body.
+
+    With `NoEviction` the manager may not demote fragments to make room.
+    """
     no_eviction, content = (True, body.body) if isinstance(body, NoEviction) else (False, body)
     return OfferUpload(number, len(content), no_eviction), content
 

@@ -178,6 +178,7 @@ class ConnectionPool:
             self._changed.notify()
 
     def _require_open(self) -> None:
+        """Raise `Unreachable` if the pool is closed."""
         if self._is_closed:
             raise client_closed()
 
@@ -188,8 +189,10 @@ class ConnectionPool:
     def close(self, *, holds_leases: bool) -> None:
         """Say goodbye, which ends the session and its leases, and close all idle connections.
 
-        Connections that are in use are closed by their calls. If no connection is left but the session holds leases, a
-        new one is made just for the goodbye: otherwise the leases would last until the session's grace is over.
+        Calls that are running keep their connections, and close them when they end. A Hello that hangs is interrupted,
+        because closing must not wait for a manager that does not answer. If no connection is left but the session holds
+        leases, a new one is made just for the goodbye: otherwise the leases would last until the session's grace is
+        over.
         """
         with self._changed:
             if self._is_closed:
@@ -222,7 +225,11 @@ class ConnectionPool:
             return self._connect()
 
     def _connect(self, timeout_s: float | None = None) -> PooledConnection:
-        """Dial, say Hello and be welcomed; raise `Unreachable` otherwise."""
+        """Dial, say Hello and be welcomed; raise `Unreachable` otherwise.
+
+        The caller holds `_connect_lock`. With `timeout_s` it is the connection for a goodbye, which a closed pool may
+        still make. Without it, the pool must be open.
+        """
         try:
             connection = PooledConnection(self.address, timeout_s, self.on_out_of_band)
         except RuntimeLost as error:
@@ -253,7 +260,10 @@ class ConnectionPool:
         return Hello(VERSION, self.session_id, self._projects, self._mappings.numbers)
 
     def greeting_error(self, error: StepwellError) -> Unreachable:
-        """Return what an error during the greeting means: whether another attempt may succeed."""
+        """Return what an error during the greeting means: whether another attempt may succeed.
+
+        A manager that goes away during the greeting may come back. An answer that cannot be decoded is final.
+        """
         if self._is_closed:
             return client_closed()
         if not isinstance(error, RuntimeLost | OutcomeUnknown):
@@ -285,7 +295,10 @@ class ConnectionPool:
         self._mappings.retain_only(welcome.segments)
 
     def on_out_of_band(self, connection: FrameSocket, message: SegmentsAdded | SegmentsRetired) -> None:
-        """Map the segments that the manager adds, and release the ones that it retires."""
+        """Map the segments that the manager adds, and release the ones that it retires.
+
+        It runs on the thread that receives, before the answer behind the message is returned.
+        """
         match message:
             case SegmentsAdded():
                 descriptors = connection.take_descriptors(len(message.segments))

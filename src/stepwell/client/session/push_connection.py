@@ -98,7 +98,10 @@ class PushConnection:
         os.close(self._wake_fd)
 
     def in_forked_child(self) -> None:
-        """Replace the connection, the lock and the wake descriptor, which belong to the parent."""
+        """Replace the connection, the lock and the wake descriptor, which belong to the parent.
+
+        An eventfd is shared after a fork: a child that kept it could wake the parent's receiver, or take its wake-up.
+        """
         self._send_lock = threading.Lock()
         self.disconnect()
         os.close(self._wake_fd)

@@ -76,7 +76,10 @@ class Session:
         return self.leases.get(plan_id) if given is None else given
 
     def perform(self, call: Call[R]) -> R:
-        """Send one command and return its result, or raise the manager's refusal."""
+        """Send one command and return its result, or raise the manager's refusal.
+
+        A result whose body was moved is asked for again, a bounded number of times.
+        """
         for _ in range(limits.ASK_AGAIN_MAX):
             (result,) = results_of(self.channel.exchange(*request_for((call,))), 1)
             if isinstance(result, Refusal):
@@ -175,7 +178,10 @@ def status_of(answer: ManagerMessage) -> Status:
 
 
 def request_for(calls: Sequence[Call[R]]) -> tuple[RequestFactory, Sequence[LargeBody]]:
-    """Return a factory of the request with these calls, and the bodies to upload before it."""
+    """Return a factory of the request with these calls, and the bodies to upload before it.
+
+    A factory is needed because the number of a request is assigned only when it is first sent.
+    """
     uploads: list[LargeBody] = []
     commands = _commands(calls, uploads)
     return lambda number, answered: Request(number, commands, answered), uploads
@@ -189,7 +195,10 @@ def transaction_for(calls: Sequence[Call[R]]) -> tuple[RequestFactory, Sequence[
 
 
 def _commands(calls: Sequence[Call[R]], uploads: list[LargeBody]) -> tuple[AnyCommand, ...]:
-    """Return the commands of the calls, and append their large bodies to `uploads`."""
+    """Return the commands of the calls, and append their large bodies to `uploads`.
+
+    It raises `InvalidArgument` if one request would have too many uploads.
+    """
     commands = tuple([call.prepare(uploads) for call in calls])
     if len(uploads) > limits.UPLOADS_PER_REQUEST_MAX:
         raise InvalidArgument(

@@ -63,7 +63,10 @@ class TaskFuture(Future[R], Generic[R]):
         self._on_progress = on_progress
 
     def cancel(self) -> bool:
-        """Cancel the future, and the task in its worker. Return False if the outcome is already here."""
+        """Cancel the future, and the task in its worker. Return False if the outcome is already here.
+
+        The call waits for the manager's answer, so that the worker is free, or about to be, when it returns.
+        """
         if not super().cancel():
             return False
         with contextlib.suppress(RuntimeError):  # another thread has cancelled the future at the same moment
@@ -72,7 +75,10 @@ class TaskFuture(Future[R], Generic[R]):
         return True
 
     def set_outcome(self, outcome: bytes | BaseException) -> None:
-        """Complete the future with the bytes of a result or with an error, unless it was cancelled."""
+        """Complete the future with the bytes of a result or with an error, unless it was cancelled.
+
+        Done callbacks of the future run in this call: on the listener thread, or on the thread that closes the client.
+        """
         with contextlib.suppress(Exception):  # the future was cancelled meanwhile
             if not self.set_running_or_notify_cancel():
                 return
@@ -134,7 +140,11 @@ class TaskFutures:
     def submit(
         self, command: SubmitTask, finish: Callable[[bytes], R], on_progress: OnProgress | None
     ) -> TaskFuture[R]:
-        """Submit a task and return its future. `finish` decodes the bytes of the result."""
+        """Submit a task and return its future. `finish` decodes the bytes of the result.
+
+        If the submission is refused, the refusal is raised and there is no future. With `on_progress` the call waits
+        until the listener is subscribed, because the manager does not repeat progress.
+        """
         future = TaskFuture(self, command, finish, on_progress)
         with self._lock:
             self._futures[future.task_id] = future
@@ -150,7 +160,10 @@ class TaskFutures:
         return future
 
     def submit_many(self, commands: Sequence[SubmitTask], finish: Callable[[bytes], R]) -> list[TaskFuture[R]]:
-        """Submit many tasks in a few frames and return their futures. If one is refused, all are cancelled."""
+        """Submit many tasks in a few frames and return their futures. If one is refused, all are cancelled.
+
+        Tasks that are accepted early may run, and even end, while later frames are still being sent.
+        """
         futures = [TaskFuture(self, command, finish, None) for command in commands]
         with self._lock:
             self._futures.update({future.task_id: future for future in futures})
@@ -172,7 +185,10 @@ class TaskFutures:
                 self._session.perform(Call(CancelTask(future.task_id), lambda answered: answered.reply.state))
 
     def close(self) -> None:
-        """End the listener thread. Futures without an outcome get `RuntimeLost`."""
+        """End the listener thread. Futures without an outcome get `RuntimeLost`.
+
+        The thread is joined without the lock, because the listener needs the lock to end.
+        """
         with self._lock:
             push, thread = self._push, self._thread
             self._push = self._thread = None
@@ -195,7 +211,12 @@ class TaskFutures:
             future.set_outcome(error)
 
     def _ensure_listener(self) -> None:
-        """Start the listener thread if none is running. The caller holds the lock."""
+        """Start the listener thread if none is running. The caller holds the lock.
+
+        A listener that has failed all futures is about to end, although its thread may still be alive. A future that is
+        registered after that would wait for ever, so `_is_listening` decides, and a new listener replaces the failed
+        one.
+        """
         if not self._is_listening or self._thread is None or not self._thread.is_alive():
             if self._push is not None:
                 self._push.close()
@@ -234,7 +255,11 @@ class TaskFutures:
                 future.set_outcome(error)
 
     def _listen(self, push: PushConnection) -> None:
-        """Receive until `close`. An error that ends the connection for good completes all futures."""
+        """Receive until `close`. An error that ends the connection for good completes all futures.
+
+        The flag is cleared before the futures are failed, so that a task that is submitted later starts a new listener
+        instead of waiting for this one.
+        """
         try:
             while not push.is_closed and (message := push.receive(None)) is not None:
                 self._handle(push, message)
@@ -247,7 +272,7 @@ class TaskFutures:
         """Complete a future, report progress, or raise the reason for which the manager ends the connection."""
         match message:
             case TaskEnded():
-                outcome = self._outcome(message)
+                outcome = self._outcome(message)  # read before it is acknowledged, because the manager then drops it
                 future = self._pop(message.task_id)
                 self._unacknowledged.append(message.task_id)
                 if len(self._unacknowledged) >= limits.TASKS_ACKNOWLEDGED_TOGETHER or not self._futures:
@@ -288,6 +313,7 @@ class TaskFutures:
 
 
 def _call(command: SubmitTask) -> Call[TaskState]:
+    """Return the call that submits a task."""
     return Call(command, lambda answered: answered.reply.state)
 
 

@@ -17,7 +17,7 @@ from stepwell.domain.tiers.model import Tier
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.messages import Events, ManagerMessage, Refusal, Rejected, Response, WatchLagged
 from stepwell.testing import LocalRuntime
-from tests.support.client.fake_manager import WELCOME, Reply, impostor
+from tests.support.client.fake_manager import WELCOME, Reply, fake_manager
 from tests.support.client.sessions import act, executing, fragment, refused
 from tests.support.managers import Stage, served
 from tests.support.processes import descriptors, in_forked_child
@@ -297,7 +297,7 @@ BEGUN: list[Reply] = [WELCOME, Events((), 3)]
 )
 def test_not_accepted(answer: Reply, kind: type[sw.StepwellError]) -> None:
     """Whatever the manager answers instead is raised, and nothing is left open."""
-    with impostor([WELCOME, answer]) as address:
+    with fake_manager([WELCOME, answer]) as address:
         client = sw.Client(address)
         with pytest.raises(kind):
             client.watch()
@@ -306,7 +306,7 @@ def test_not_accepted(answer: Reply, kind: type[sw.StepwellError]) -> None:
 
 def test_manager_that_was_replaced() -> None:
     """Its revisions are others: there is nothing to resume."""
-    with impostor(BEGUN, [replace(WELCOME, epoch="another")]) as address:
+    with fake_manager(BEGUN, [replace(WELCOME, epoch="another")]) as address:
         client = sw.Client(address)
         watch = client.watch()
         assert watch._push._connection
@@ -319,7 +319,7 @@ def test_manager_that_was_replaced() -> None:
 def test_durable_manager_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """It hangs up on us until it is there again, and then goes on from where we are."""
     durable = replace(WELCOME, database="/somewhere")
-    with impostor([durable, Events((), 3)], [None], [None], [durable, Events((FIRST,), 4)]) as address:
+    with fake_manager([durable, Events((), 3)], [None], [None], [durable, Events((FIRST,), 4)]) as address:
         client = sw.Client(address)
         watch = client.watch()
         assert watch._push._connection
@@ -328,7 +328,7 @@ def test_durable_manager_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         eventually(lambda: watch.get(timeout_s=0.01) or watch._push._connection)
         client.close()
     monkeypatch.setattr(limits, "RECONNECT_SECONDS_MAX", 0.1)
-    with impostor([durable, Events((), 3)]) as address:
+    with fake_manager([durable, Events((), 3)]) as address:
         client = sw.Client(address)
         watch = client.watch()
         assert watch._push._connection
@@ -343,7 +343,7 @@ def test_durable_manager_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_told_something_else(message: ManagerMessage, kind: type[sw.StepwellError]) -> None:
     """It is raised, and the connection given up."""
-    with impostor([WELCOME, together(Events((), 3), message)]) as address:
+    with fake_manager([WELCOME, together(Events((), 3), message)]) as address:
         client = sw.Client(address)
         watch = client.watch()
         with pytest.raises(kind):

@@ -22,7 +22,7 @@ from stepwell.memory.reader.mappings import Mappings
 from stepwell.protocol.handles import Handle
 from stepwell.protocol.messages import ManagerMessage, Refusal, Rejected, Response, UploadGranted
 from stepwell.transport.blocking import Connection
-from tests.support.client.fake_manager import WELCOME, Reply, impostor
+from tests.support.client.fake_manager import WELCOME, Reply, fake_manager
 from tests.support.client.sessions import executing, fragment, in_threads, unchanged
 from tests.support.managers import served
 from tests.support.processes import in_forked_child, kill
@@ -370,7 +370,7 @@ def test_offer_that_is_not_answered_well(name: str, conversation: list[Reply], k
         ]
         kind = sw.OutcomeUnknown if kind is sw.RuntimeLost else kind
     is_tried_again = kind is sw.RuntimeLost and name not in {"store_many", "store_more_than_a_frame"}
-    with impostor(*[conversation] * (1 + is_tried_again)) as address, sw.connect(address, projects=["p"]) as client:
+    with fake_manager(*[conversation] * (1 + is_tried_again)) as address, sw.connect(address, projects=["p"]) as client:
         with pytest.raises(kind):
             STORES[name](client)
 

@@ -21,7 +21,7 @@ from stepwell.protocol.messages import (
     Response,
 )
 from stepwell.transport.blocking import Connection
-from tests.support.client.fake_manager import WELCOME, Reply, impostor
+from tests.support.client.fake_manager import WELCOME, Reply, fake_manager
 from tests.support.client.sessions import fragment
 from tests.support.peers import framed
 from tests.support.processes import kill
@@ -61,7 +61,7 @@ def test_manager_that_is_gone_is_runtime_lost(name: str) -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_lost_answer_is_an_unknown_outcome(name: str) -> None:
     """The request arrived and the answer did not: it may have taken effect, and is not called failed."""
-    with impostor([WELCOME, None]) as address, sw.connect(address, projects=["p"]) as client:
+    with fake_manager([WELCOME, None]) as address, sw.connect(address, projects=["p"]) as client:
         with pytest.raises(sw.OutcomeUnknown, match="may have taken effect"):
             CALLS[name](client)
 
@@ -109,7 +109,7 @@ def test_manager_killed_in_mid_call_is_an_unknown_outcome(monkeypatch: pytest.Mo
 )
 def test_answer_that_is_no_answer_is_a_protocol_error(name: str, reply: Reply) -> None:
     """Whatever comes back, only a typed error comes out."""
-    with impostor([WELCOME, reply]) as address, sw.connect(address, projects=["p"]) as client:
+    with fake_manager([WELCOME, reply]) as address, sw.connect(address, projects=["p"]) as client:
         with pytest.raises(sw.ProtocolError):
             CALLS[name](client)
 
@@ -117,7 +117,7 @@ def test_answer_that_is_no_answer_is_a_protocol_error(name: str, reply: Reply) -
 def test_wrong_number_of_results_is_a_protocol_error() -> None:
     """Two answers to one question answer neither."""
     answer = CommandResult(1, FragmentPage((), None))
-    with impostor([WELCOME, Response(1, (answer, answer))]) as address, sw.connect(address) as client:
+    with fake_manager([WELCOME, Response(1, (answer, answer))]) as address, sw.connect(address) as client:
         with pytest.raises(sw.ProtocolError, match="2 results"):
             client.tiers.metrics()
 
@@ -126,7 +126,7 @@ def test_wrong_number_of_results_is_a_protocol_error() -> None:
 def test_rejection_is_raised_as_what_it_is(name: str) -> None:
     """A manager that ends the connection with a reason is quoted."""
     rejected = Rejected(Refusal.of(sw.ProtocolError("because"), 0))
-    with impostor([WELCOME, rejected]) as address, sw.connect(address, projects=["p"]) as client:
+    with fake_manager([WELCOME, rejected]) as address, sw.connect(address, projects=["p"]) as client:
         with pytest.raises(sw.ProtocolError, match="because"):
             CALLS[name](client)
 
@@ -143,13 +143,13 @@ def test_rejection_is_raised_as_what_it_is(name: str) -> None:
 )
 def test_greeting_that_fails_is_said_by_connect(reply: Reply, kind: type[sw.StepwellError]) -> None:
     """`connect` fails with what happened, and leaves no connection behind."""
-    with impostor([reply]) as address, pytest.raises(kind):
+    with fake_manager([reply]) as address, pytest.raises(kind):
         sw.connect(address)
 
 
 def test_new_connection_that_is_lost_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was idle is replaced, and what was just opened once: a manager in memory that ends two is gone."""
-    with impostor([WELCOME], [WELCOME], [WELCOME]) as address, sw.connect(address) as client:
+    with fake_manager([WELCOME], [WELCOME], [WELCOME]) as address, sw.connect(address) as client:
         (idle,) = client._channel.connections._idle
         client._channel.connections._idle.clear()
         client._channel.connections.discard(idle)
@@ -169,6 +169,6 @@ def test_new_connection_that_is_lost_is_not_tried_for_ever(monkeypatch: pytest.M
 def test_stream_that_breaks_in_the_middle_is_an_unknown_outcome() -> None:
     """Some frames went and were answered, then the manager hung up: what happened is not known."""
     refusal = Refusal.of(sw.Busy("full"), 0)
-    with impostor([WELCOME, Response(1, (refusal,) * limits.STREAM_COMMANDS), None]) as address:
+    with fake_manager([WELCOME, Response(1, (refusal,) * limits.STREAM_COMMANDS), None]) as address:
         with sw.connect(address, projects=["p"]) as client, pytest.raises(sw.OutcomeUnknown):
             client.tiers.store_many(fragment(str(number)) for number in range(10 * limits.STREAM_COMMANDS))

@@ -26,8 +26,8 @@ from stepwell.protocol.messages import (
 )
 from stepwell.transport.address import listen
 from stepwell.transport.blocking import Connection
-from tests.support.client.fake_manager import WELCOME, impostor
-from tests.support.client.proxy import Cut, Once, Passage, before_answer, before_request, never, proxied
+from tests.support.client.fake_manager import WELCOME, fake_manager
+from tests.support.client.proxy import Cut, Forwarded, Once, before_answer, before_request, never, proxied
 from tests.support.client.sessions import executing, fragment, in_threads
 from tests.support.managers import Stage, served
 from tests.support.processes import CHILD_SECONDS
@@ -90,8 +90,8 @@ def test_refusal_that_is_lost_comes_again(stage: Stage) -> None:
     """What was refused is refused again, though it would be possible now: the outcome is what it was."""
     with sw.connect(stage.address, projects=["p"]) as other:
 
-        def delete_meanwhile(passage: Passage) -> bool:
-            if not before_answer(passage):
+        def delete_meanwhile(forwarded: Forwarded) -> bool:
+            if not before_answer(forwarded):
                 return False
             other.tiers.delete("x")
             return True
@@ -107,10 +107,10 @@ def test_refusal_that_is_lost_comes_again(stage: Stage) -> None:
             other.tiers.get("x")
 
 
-@pytest.mark.parametrize("passage", range(6))
-def test_upload_that_is_cut_anywhere_happens_once(stage: Stage, passage: int) -> None:
+@pytest.mark.parametrize("forwarded", range(6))
+def test_upload_that_is_cut_anywhere_happens_once(stage: Stage, forwarded: int) -> None:
     """Offer, grant, half of the body, the other half, request, response: whichever is lost, all are sent again."""
-    cut = Once(lambda each: each.number == passage)
+    cut = Once(lambda each: each.number == forwarded)
     with proxied(stage.address, cut) as proxy, sw.connect(proxy.address, projects=["p"]) as client:
         assert client.tiers.store(fragment("x", LARGE)).revision == 1
         assert cut.happened
@@ -171,11 +171,11 @@ def many(client: sw.Client, count: int, body: bytes = b"body") -> list[int]:
     return [placed.revision for placed in client.tiers.store_many(fragment(str(each), body) for each in range(count))]
 
 
-@pytest.mark.parametrize("passage", range(2 * CHUNKS))
-def test_stream_that_is_cut_anywhere_goes_on(stage: Stage, passage: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("forwarded", range(2 * CHUNKS))
+def test_stream_that_is_cut_anywhere_goes_on(stage: Stage, forwarded: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At whichever message: every outcome is there once, in order, and each store happened once."""
     monkeypatch.setattr(limits, "STREAM_COMMANDS", 3)
-    cut = Once(lambda each: each.number == passage)
+    cut = Once(lambda each: each.number == forwarded)
     with proxied(stage.address, cut) as proxy, sw.connect(proxy.address, projects=["p"]) as client:
         assert many(client, 3 * CHUNKS) == [*range(1, 3 * CHUNKS + 1)]
         assert cut.happened
@@ -183,10 +183,10 @@ def test_stream_that_is_cut_anywhere_goes_on(stage: Stage, passage: int, monkeyp
         assert len(client._channel.pending_requests) == 0
 
 
-@pytest.mark.parametrize("passage", range(18))
-def test_stream_of_uploads_that_is_cut_anywhere_goes_on(stage: Stage, passage: int) -> None:
+@pytest.mark.parametrize("forwarded", range(18))
+def test_stream_of_uploads_that_is_cut_anywhere_goes_on(stage: Stage, forwarded: int) -> None:
     """The bodies of what was under way are uploaded again."""
-    cut = Once(lambda each: each.number == passage)
+    cut = Once(lambda each: each.number == forwarded)
     fragments = [fragment("0", LARGE), fragment("1"), fragment("2", LARGE + b"2"), fragment("3", LARGE + b"3")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "STREAM_COMMANDS", 1)
@@ -198,13 +198,15 @@ def test_stream_of_uploads_that_is_cut_anywhere_goes_on(stage: Stage, passage: i
             assert client.status().revision == 4
 
 
-@pytest.mark.parametrize("passage", range(2 * CHUNKS))
-def test_reading_many_that_is_cut_anywhere_goes_on(stage: Stage, passage: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("forwarded", range(2 * CHUNKS))
+def test_reading_many_that_is_cut_anywhere_goes_on(
+    stage: Stage, forwarded: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every fragment is there, with its body."""
     with sw.connect(stage.address, projects=["p"]) as other:
         many(other, 3 * CHUNKS)
     monkeypatch.setattr(limits, "STREAM_COMMANDS", 3)
-    cut = Once(lambda each: each.number == passage)
+    cut = Once(lambda each: each.number == forwarded)
     with proxied(stage.address, cut) as proxy, sw.connect(proxy.address, projects=["p"]) as client:
         found = client.tiers.get_many(map(str, range(3 * CHUNKS)))
         assert cut.happened
@@ -311,8 +313,8 @@ def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 def until_forgotten(stage: Stage, where: Cut) -> Once:
     """Cut, and let nobody back in before the manager has forgotten the session."""
 
-    def cut(passage: Passage) -> bool:
-        if not where(passage):
+    def cut(forwarded: Forwarded) -> bool:
+        if not where(forwarded):
             return False
         for connection in [*stage.loop._connections.values()]:
             connection.peer._socket.shutdown(2)
@@ -554,7 +556,7 @@ def test_busy_manager_is_not_said_to_have_refused_what_it_may_have_done() -> Non
     """A greeting that is refused says nothing about what was sent before."""
     busy = Rejected(Refusal.of(sw.Busy("full"), 0))
     for kind, conversation in ((sw.OutcomeUnknown, [WELCOME, None]), (sw.Busy, [WELCOME])):
-        with impostor(conversation, [busy]) as address, sw.connect(address, projects=["p"]) as client:
+        with fake_manager(conversation, [busy]) as address, sw.connect(address, projects=["p"]) as client:
             if kind is sw.Busy:
                 for link in client._channel.connections._idle:
                     link.interrupt()

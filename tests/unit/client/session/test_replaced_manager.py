@@ -9,7 +9,7 @@ import stepwell as sw
 from stepwell import limits
 from stepwell.protocol.messages import ClientMessage, Refusal, Request, Response
 from stepwell.transport.blocking import Connection
-from tests.support.client.fake_manager import WELCOME, impostor
+from tests.support.client.fake_manager import WELCOME, fake_manager
 from tests.support.client.sessions import fragment
 
 ANOTHER = msgspec.structs.replace(WELCOME, epoch="another")
@@ -38,7 +38,7 @@ WRITES: dict[str, Callable[[sw.Client], object]] = {
 def test_write_that_was_under_way_has_an_unknown_outcome(name: str, database: str | None) -> None:
     """The earlier manager had it, and nobody can be asked what it did: it is not called failed."""
     welcomes = [msgspec.structs.replace(each, database=database) for each in (WELCOME, ANOTHER)]
-    with impostor([welcomes[0], None], [welcomes[1]]) as address, sw.connect(address, projects=["p"]) as client:
+    with fake_manager([welcomes[0], None], [welcomes[1]]) as address, sw.connect(address, projects=["p"]) as client:
         with pytest.raises(sw.OutcomeUnknown, match="may have taken effect") as caught:
             WRITES[name](client)
     assert isinstance(caught.value.__cause__, sw.RuntimeLost)
@@ -48,7 +48,7 @@ def test_write_that_was_under_way_has_an_unknown_outcome(name: str, database: st
 @pytest.mark.parametrize("name", WRITES)
 def test_write_that_was_not_sent_is_lost(name: str) -> None:
     """Nothing of it has reached anybody."""
-    with impostor([WELCOME], [ANOTHER]) as address, sw.connect(address, projects=["p"]) as client:
+    with fake_manager([WELCOME], [ANOTHER]) as address, sw.connect(address, projects=["p"]) as client:
         connections = client._channel.connections
         connections.discard(connections._idle.pop())
         with pytest.raises(sw.RuntimeLost, match="replaced by another one"):
@@ -68,7 +68,7 @@ def test_stream_of_which_a_frame_was_answered_has_an_unknown_outcome(monkeypatch
         send(connection, message)
 
     answered = Response(1, (Refusal.of(sw.Busy("full"), 0),) * limits.STREAM_COMMANDS)
-    with impostor([WELCOME], [WELCOME, answered]) as address, sw.connect(address, projects=["p"]) as client:
+    with fake_manager([WELCOME], [WELCOME, answered]) as address, sw.connect(address, projects=["p"]) as client:
         monkeypatch.setattr(Connection, "send", fail_every_other)
         with pytest.raises(sw.OutcomeUnknown, match="in the middle"):
             client.tiers.store_many(fragment(str(number)) for number in range(2 * limits.STREAM_COMMANDS))
@@ -81,7 +81,7 @@ def test_stream_of_which_nothing_was_sent_is_lost(monkeypatch: pytest.MonkeyPatc
     def fail(_connection: Connection, _message: ClientMessage) -> None:
         raise sw.RuntimeLost("gone")
 
-    with impostor([WELCOME]) as address, sw.connect(address, projects=["p"]) as client:
+    with fake_manager([WELCOME]) as address, sw.connect(address, projects=["p"]) as client:
         monkeypatch.setattr(Connection, "send", fail)
         with pytest.raises(sw.RuntimeLost):
             client.tiers.store_many(fragment(str(number)) for number in range(2 * limits.STREAM_COMMANDS))
