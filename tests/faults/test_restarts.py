@@ -21,7 +21,7 @@ from stepwell import runtime as runtime_module
 from stepwell.manager.process import Settings
 from stepwell.protocol.messages import ManagerMessage
 from stepwell.storage.directory import DATABASE
-from stepwell.transport.blocking import Connection
+from stepwell.transport.connection import Connection
 from tests.support.processes import fork, is_alive, kill
 from tests.support.wait import eventually
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.assembly.candidate import AnswerPiece
-from stepwell.assembly.fencing import FENCE, fenced, text_of
+from stepwell.assembly.fences import FENCE, fenced, text_of
 from stepwell.assembly.inputs import Key
 from stepwell.assembly.stages.dedupe import TURN
 from stepwell.assembly.stages.depth import CODE, ELLIPSIS

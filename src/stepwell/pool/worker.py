@@ -60,7 +60,7 @@ from stepwell.strategies.payload import StrategyResult, StrategyTask, ViewAt, en
 from stepwell.strategies.protocol import Partitioned, ScoredFragment, Strategy, StrategyView
 from stepwell.strategies.registry import Registry
 from stepwell.telemetry import configure
-from stepwell.transport.blocking import Connection
+from stepwell.transport.connection import Connection
 
 _PROGRESS_SECONDS: Final = 0.05  # at most this often
 _NO_ROOM: Final = TaskFault("TaskFailed", "there is no room for its result")

@@ -3,7 +3,7 @@
 import pytest
 
 from stepwell.assembly.candidate import AnswerPiece
-from stepwell.assembly.fencing import closed
+from stepwell.assembly.fences import closed
 from stepwell.assembly.render import render
 from tests.support.assembly import count
 

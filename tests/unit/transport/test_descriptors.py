@@ -18,7 +18,7 @@ from stepwell import limits
 from stepwell.errors import InvalidArgument, OutcomeUnknown, ProtocolError
 from stepwell.protocol.messages import AskStatus, Refusal, Rejected
 from stepwell.transport.address import listen, private_directory
-from stepwell.transport.blocking import Connection
+from stepwell.transport.connection import Connection
 from stepwell.transport.peer import Peer
 from tests.support.peers import frame
 from tests.support.seeds import seeded

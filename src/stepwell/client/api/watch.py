@@ -24,7 +24,7 @@ from stepwell.domain.events import AnyEvent
 from stepwell.errors import EventsMissed, InvalidArgument, ProtocolError, StepwellError
 from stepwell.protocol import messages
 from stepwell.protocol.messages import Events, ManagerMessage, Refusal, Rejected, Response, WatchLagged
-from stepwell.transport.blocking import Connection
+from stepwell.transport.connection import Connection
 
 
 class WatchCursor:

@@ -44,7 +44,7 @@ from stepwell.protocol.messages import (
     UploadGranted,
     Welcome,
 )
-from stepwell.transport.blocking import Connection
+from stepwell.transport.connection import Connection
 
 
 class Channel:

@@ -31,7 +31,7 @@ from stepwell.protocol.messages import (
     SegmentsRetired,
     Welcome,
 )
-from stepwell.transport.blocking import Connection
+from stepwell.transport.connection import Connection
 from stepwell.transport.frame_socket import FrameSocket, OnOutOfBand
 
 

@@ -17,7 +17,7 @@ from stepwell import limits
 from stepwell.client.session.channel import Channel
 from stepwell.errors import OutcomeUnknown, RuntimeLost
 from stepwell.protocol.messages import ClientMessage, ManagerMessage
-from stepwell.transport.blocking import Connection
+from stepwell.transport.connection import Connection
 
 Subscribe = Callable[[Connection], None]
 """Subscribes on a new connection; raises the manager's refusal."""

@@ -37,7 +37,7 @@ from stepwell.protocol.messages import (
     TasksFollowed,
     TasksReceived,
 )
-from stepwell.transport.blocking import Connection
+from stepwell.transport.connection import Connection
 
 R = TypeVar("R")
 OnProgress = Callable[[int, int, str], None]

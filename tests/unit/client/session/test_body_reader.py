@@ -21,7 +21,7 @@ from stepwell.limits import KIB, MIB
 from stepwell.memory.reader.mappings import Mappings
 from stepwell.protocol.handles import Handle
 from stepwell.protocol.messages import ManagerMessage, Refusal, Rejected, Response, UploadGranted
-from stepwell.transport.blocking import Connection
+from stepwell.transport.connection import Connection
 from tests.support.client.fake_manager import WELCOME, Reply, fake_manager
 from tests.support.client.sessions import executing, fragment, in_threads, unchanged
 from tests.support.managers import served

@@ -20,7 +20,7 @@ from stepwell.protocol.messages import (
     Rejected,
     Response,
 )
-from stepwell.transport.blocking import Connection
+from stepwell.transport.connection import Connection
 from tests.support.client.fake_manager import WELCOME, Reply, fake_manager
 from tests.support.client.sessions import fragment
 from tests.support.peers import framed

@@ -25,7 +25,7 @@ from stepwell.protocol.messages import (
     UploadGranted,
 )
 from stepwell.transport.address import listen
-from stepwell.transport.blocking import Connection
+from stepwell.transport.connection import Connection
 from tests.support.client.fake_manager import WELCOME, fake_manager
 from tests.support.client.proxy import Cut, Forwarded, Once, before_answer, before_request, never, proxied
 from tests.support.client.sessions import executing, fragment, in_threads

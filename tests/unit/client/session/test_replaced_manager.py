@@ -8,7 +8,7 @@ import pytest
 import stepwell as sw
 from stepwell import limits
 from stepwell.protocol.messages import ClientMessage, Refusal, Request, Response
-from stepwell.transport.blocking import Connection
+from stepwell.transport.connection import Connection
 from tests.support.client.fake_manager import WELCOME, fake_manager
 from tests.support.client.sessions import fragment
 

@@ -19,7 +19,7 @@ from stepwell.errors import Busy, OutcomeUnknown, RuntimeLost
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.messages import AskStatus, Refusal, Rejected, Request
 from stepwell.transport.address import listen, private_directory
-from stepwell.transport.blocking import Connection
+from stepwell.transport.connection import Connection
 from tests.support.peers import frame
 
 REJECTED = Rejected(Refusal.of(Busy("full"), 0))
