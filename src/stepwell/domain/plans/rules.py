@@ -10,7 +10,7 @@ from stepwell import limits
 from stepwell.domain.changesets.model import ChangesetState
 from stepwell.domain.changesets.rules import ended, require_none_open
 from stepwell.domain.leases import find_plan, require_lease
-from stepwell.domain.paging import take
+from stepwell.domain.paging import build_page
 from stepwell.domain.plans.commands import (
     AdvancePlan,
     CancelPlan,
@@ -83,11 +83,11 @@ def get_plan(state: State, command: GetPlan, origin: Origin) -> Verdict:
 @decides(ListPlans)
 def list_plans(state: State, command: ListPlans, origin: Origin) -> Verdict:
     """Plans of which the session may see every project."""
-    page, cursor = take(
+    page, cursor = build_page(
         state.plans.after(command.cursor),
         command.limit,
         lambda plan: plan.plan_id,
-        keep=lambda plan: (
+        accepts=lambda plan: (
             command.phase in {None, plan.phase}
             and command.state in {None, plan.state}
             and command.parent_plan_id in {None, plan.parent_plan_id}

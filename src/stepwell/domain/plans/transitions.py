@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from stepwell import limits
 from stepwell.domain.changesets.model import ChangesetState
 from stepwell.domain.changesets.rules import ended
-from stepwell.domain.leases import find_plan, grant, require_lease
+from stepwell.domain.leases import find_plan, grant_lease, require_lease
 from stepwell.domain.plans.lifecycle import LEGAL, RETRY, REVERSION, TERMINAL, PlanEvent
 from stepwell.domain.plans.model import Lease, Phase, PhaseTimes, Plan, PlanFault, PlanState, Position
 from stepwell.domain.plans.plan_tree import children, descendants, is_finished
@@ -79,7 +79,9 @@ def moved(before: Plan, after: Plan, *others: AnyChange) -> Verdict:
 
 def started(state: State, plan: Plan, origin: Origin, lease_ms: int) -> Plan:
     """A queued plan, processing under a lease of the caller's."""
-    return transition(plan, PlanEvent(f"start_{plan.phase}"), origin.now_ms, lease=grant(state, plan, origin, lease_ms))
+    return transition(
+        plan, PlanEvent(f"start_{plan.phase}"), origin.now_ms, lease=grant_lease(state, plan, origin, lease_ms)
+    )
 
 
 def brought_to_execute(state: State, plan: Plan, origin: Origin, lease_ms: int) -> list[Plan]:

@@ -7,7 +7,7 @@ whoever wanted to keep it goes on without. What makes way for it are older recei
 from __future__ import annotations
 
 from stepwell import limits
-from stepwell.domain.paging import cursor_number, take
+from stepwell.domain.paging import build_page, cursor_number
 from stepwell.domain.receipts.commands import GetReceipt, ListReceipts, StoreReceipt
 from stepwell.domain.receipts.model import ReceiptRow, check_size
 from stepwell.domain.replies import ReceiptFound, ReceiptPage, ReceiptStored
@@ -65,11 +65,11 @@ def get_receipt(state: State, command: GetReceipt, origin: Origin) -> Verdict:
 def list_receipts(state: State, command: ListReceipts, origin: Origin) -> Verdict:
     """The newest first. What the session may not see does not even show in where a page ends."""
     start = None if command.cursor is None else cursor_number(command.cursor)
-    page, cursor = take(
+    page, cursor = build_page(
         (row for row in state.receipts.before(start) if origin.sees(row.projects)),
         command.limit,
         lambda row: str(row.serial),
-        weigh=lambda row: sum(map(len, row.projects)) + _ROW_BYTES,
+        size_of=lambda row: sum(map(len, row.projects)) + _ROW_BYTES,
     )
     return Verdict(ReceiptPage(page, cursor))
 

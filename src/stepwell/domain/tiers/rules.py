@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from stepwell import limits
 from stepwell.domain.bounded_types import known_label
 from stepwell.domain.checks import check, check_metadata
-from stepwell.domain.paging import cursor_number, take
+from stepwell.domain.paging import build_page, cursor_number
 from stepwell.domain.patterns import glob_matcher
 from stepwell.domain.replies import (
     BodiesLocated,
@@ -211,16 +211,16 @@ def list_fragments(state: State, command: ListFragments, origin: Origin) -> Verd
     """Return a page of fragments in order of creation. With globs, it examines a bounded number of rows."""
     origin.require((command.project,))
     matches = glob_matcher(command.globs)
-    entries, cursor = take(
+    entries, cursor = build_page(
         state.fragments.created_after(command.project, cursor_number(command.cursor)),
         command.limit,
         lambda entry: str(entry.row.serial),
-        keep=lambda entry: (
+        accepts=lambda entry: (
             command.tier in {None, entry.row.tier}
             and command.kind in {None, entry.row.kind}
             and matches(entry.row.source)
         ),
-        weigh=lambda entry: (
+        size_of=lambda entry: (
             sum(map(len, chain(*entry.row.metadata.items()))) + 4 * len(entry.row.source) + limits.FRAGMENT_ROW_BYTES
         ),
     )
@@ -230,7 +230,9 @@ def list_fragments(state: State, command: ListFragments, origin: Origin) -> Verd
 @decides(ListProjects)
 def list_projects(state: State, command: ListProjects, origin: Origin) -> Verdict:
     """Return a page of the projects in the session's scope that have fragments."""
-    projects, cursor = take(state.fragments.projects_after(command.cursor or "", origin.projects), command.limit, str)
+    projects, cursor = build_page(
+        state.fragments.projects_after(command.cursor or "", origin.projects), command.limit, str
+    )
     return Verdict(ProjectPage(projects, cursor))
 
 

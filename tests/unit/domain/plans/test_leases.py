@@ -62,13 +62,15 @@ def test_one_winner(world: World) -> None:
 def test_without_a_token(world: World) -> None:
     """Somebody else's plan is not mine to complete; nobody's has to be started first."""
     world.refuse(
-        CompletePhase("plan", Phase.STRATEGIZE, None), PlanNotReady, "nobody is working on it; start its phase first"
+        CompletePhase("plan", Phase.STRATEGIZE, None),
+        PlanNotReady,
+        "no session is working on it; start its phase first",
     )
     world.start()
     world.refuse(
         CompletePhase("plan", Phase.STRATEGIZE, None),
         LeaseLost,
-        "somebody else has its lease; pass lease= if it was given to you",
+        "another session holds its lease; pass lease= if it was given to you",
     )
 
 

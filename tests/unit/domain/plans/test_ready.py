@@ -191,7 +191,7 @@ class TestProceed:
         """As the tables have it."""
         world.refuse(ProceedPlan("plan", world.lease()), PlanNotReady, "complete_strategize is not legal")
         world.use("other")
-        world.refuse(ProceedPlan("other", None), PlanNotReady, "nobody is working on it")
+        world.refuse(ProceedPlan("other", None), PlanNotReady, "no session is working on it")
 
 
 class TestRetries:

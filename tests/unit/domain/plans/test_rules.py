@@ -321,7 +321,7 @@ class TestApply:
         applying.now_ms += 1
         assert applying.do(CompleteApply("plan", lease, {})).plan == plan
         applying.refuse(CompleteApply("plan", lease - 1, PROOF), LeaseLost, "apply/applied.*is over")
-        applying.refuse(CompleteApply("plan", None, PROOF), PlanNotReady, "nobody is working on it")
+        applying.refuse(CompleteApply("plan", None, PROOF), PlanNotReady, "no session is working on it")
         applying.refuse(RevertPlan("plan", "x"), PlanNotReady, "apply/applied; from there: roll_back_plan$")
 
     def test_constrained(self, applying: World) -> None:
