@@ -259,7 +259,7 @@ class ReceiptPage(Reply, frozen=True):
 
 
 class LeasesKept(Reply, frozen=True):
-    """The plans whose leases a heartbeat of their session has renewed."""
+    """The plans whose leases were extended, because no client could renew them while no manager ran."""
 
     plan_ids: tuple[str, ...]
 
