@@ -140,9 +140,9 @@ class TaskDispatcher:
     def _give_out(self, busy: dict[ClientConnection, None]) -> None:
         """To the idle first; and then to each one more, so that nobody waits for us between two tasks."""
         tasks = self._requests.owner.tasks
-        if not self._workers or not (tasks.queued or tasks.ahead):
+        if not self._workers or not (tasks.queued or tasks.prefetched):
             return
-        for task in self._requests.lease_tasks(takes_back=bool(tasks.ahead) and self._is_quiet()):
+        for task in self._requests.lease_tasks(takes_back=bool(tasks.prefetched) and self._is_quiet()):
             self._assign(task, busy)
         if tasks.queued:
             for task in self._requests.reserve_tasks():
@@ -163,7 +163,9 @@ class TaskDispatcher:
 
     def _look_at(self, change: AnyChange, busy: dict[ClientConnection, None]) -> None:
         match change.before:
-            case Task(is_ahead=True, worker_id=str() as worker_id) as task if _worker_of(change.after) != worker_id:
+            case Task(is_prefetched=True, worker_id=str() as worker_id) as task if (
+                _worker_of(change.after) != worker_id
+            ):
                 self._recall(task, worker_id, busy)
             case _:
                 pass
@@ -204,7 +206,7 @@ class TaskDispatcher:
                 strategy=task.strategy,
                 projects=task.projects,
                 payload=task.payload,
-                is_ahead=task.is_ahead,
+                is_ahead=task.is_prefetched,
                 revision=self._requests.revision,
                 catalogues=self._requests.owner.see(task.projects, self._requests.now_s()),
             )

@@ -133,7 +133,7 @@ def listing() -> Call[StrategiesFound]:
 
 
 def _without_chores(found: StrategiesFound) -> StrategiesFound:
-    return replace(found, offers=tuple(each for each in found.offers if not each.is_chore))
+    return replace(found, offers=tuple(each for each in found.offers if not each.is_job))
 
 
 class _Merged(Future[StrategyResult]):
