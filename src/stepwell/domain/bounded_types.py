@@ -19,6 +19,7 @@ from stepwell.errors import InvalidArgument
 # All patterns end with "\Z", because "$" would let a trailing newline pass.
 _PROJECT: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*\Z")
 _LABEL: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._/:-]*\Z")
+# The advice stands in two types each, and ends up in error messages: it says what to give, not what was wrong.
 _PROJECT_ADVICE: Final = "a project is 1 to 128 letters, digits, '.', '_' and '-', in parts separated by '/'"
 _FRAGMENT_ADVICE: Final = "give 1 to 512 characters, none of them a control character"
 _LABEL_ADVICE: Final = "give 1 to 64 letters, digits and any of '._/:-', beginning with a letter or digit"
@@ -79,6 +80,7 @@ Metadata = Annotated[
 Tokens = Annotated[int, Meta(ge=1, le=2**53, description="tokens are a whole number, at least 1")]
 Revision = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a revision is a whole number, 0 for 'absent'")]
 Positive = Annotated[int, Meta(ge=1, le=2**53, description="give a whole number, at least 1")]
+# A command carries a body inside it, or the number under which the body was uploaded on the same connection before.
 Body = Annotated[
     bytes,
     Meta(
@@ -89,6 +91,7 @@ Body = Annotated[
 UploadNumber = Annotated[
     int, Meta(ge=0, le=2**31, description="give the number under which the body was offered on this connection")
 ]
+# Texts of different lengths: a sentence for a person to read, and a text such as a description or a rationale.
 Sentence = Annotated[str, Meta(max_length=limits.ERROR_CHARS_MAX, description="give at most 2000 characters")]
 Text = Annotated[str, Meta(max_length=limits.TEXT_CHARS_MAX, description="give at most 64000 characters")]
 Glob = Annotated[
@@ -140,6 +143,7 @@ def canonical(text: str, what: str = "name") -> str:
     return str(parse_name(text, what))
 
 
+# The caches bound the memory that a client can make the manager spend on names: the oldest ones are dropped.
 @functools.lru_cache(maxsize=limits.NAMES_CACHED_MAX)
 def known_label(text: str) -> str | None:
     """Return the label as a string object that all rows with it share, or None if it does not match the pattern.

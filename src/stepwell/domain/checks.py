@@ -39,6 +39,7 @@ def checked(kind: K) -> K:
 
 @functools.cache
 def _hints(kind: type[Struct]) -> dict[str, object]:
+    """Return the types of a Struct's fields with their `Meta`. Resolving them is slow, and there are few Structs."""
     return get_type_hints(kind, include_extras=True)
 
 

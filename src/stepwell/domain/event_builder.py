@@ -97,6 +97,7 @@ def _fragment(change: RowChanged[FragmentRow], occasion: _Occasion) -> AnyEvent 
 
 
 _RANKS: Final = {Tier.COLD: 0, Tier.WARM: 1, Tier.HOT: 2}
+"""The order of the tiers, which tells a promotion from a demotion."""
 
 
 def _is_moved(before: FragmentRow, after: FragmentRow) -> bool:
@@ -183,6 +184,7 @@ def _merge(before: Plan, after: Plan, occasion: _Occasion) -> AnyEvent | None:
 
 
 def _plan_moved(before: Plan, after: Plan, occasion: _Occasion) -> PlanMoved:
+    """Return the event of a move. It names both positions, so that a watcher needs no memory of the plan."""
     return PlanMoved(
         occasion.revision,
         occasion.at_ms,
@@ -278,6 +280,7 @@ def _builder(builder: Callable[[RowChanged[RowT], _Occasion], AnyEvent | None]) 
     return cast(_Builder, builder)
 
 
+# A new type of row that survives the manager needs an entry here; a test compares the keys with `replies.KeptRow`.
 BUILDERS: Final[dict[type, _Builder]] = {
     FragmentRow: _builder(_fragment),
     TierBudget: _builder(_budget),

@@ -81,7 +81,7 @@ class FragmentDeleted(AboutFragment, frozen=True):
 
 
 class BudgetChanged(Event, frozen=True):
-    """The bounds of the tiers were changed."""
+    """The bounds of the tiers were changed. The demotions that followed are events of the same revision."""
 
     budget: TierBudget
 
@@ -185,7 +185,7 @@ class PlanForgotten(AboutPlan, frozen=True):
 
 
 class DecisionRecorded(AboutPlan, frozen=True):
-    """A decision was recorded for a plan."""
+    """A decision was recorded for a plan; a checkpoint is one that the plan can be reverted to."""
 
     decision_id: str
     parent_id: str | None

@@ -59,7 +59,10 @@ def _violations(claim: Invariant, state: State) -> Iterator[str]:
 
 @invariant
 def each_fragment_is_in_exactly_one_tier(state: State) -> Iterator[str]:
-    """The LRU lists of all tiers together have every fragment once, in the list of the tier that its row names."""
+    """The LRU lists of all tiers together have every fragment once, in the list of the tier that its row names.
+
+    A fragment in two lists would be demoted twice. A fragment in none could never be evicted.
+    """
     placed: set[tuple[str, str]] = set()
     for tier in Tier:
         for entry in state.fragments.oldest(tier):
@@ -93,7 +96,10 @@ def every_tier_is_within_its_budget(state: State) -> Iterator[str]:
 
 @invariant
 def sums_equal_what_they_sum(state: State) -> Iterator[str]:
-    """The usage of each tier, of all projects and of each one, is the sum over its fragments."""
+    """The usage of each tier, of all projects and of each one, is the sum over its fragments.
+
+    Budgets are enforced by these sums: one that drifts away would let a tier grow, or refuse stores for no reason.
+    """
     actual: defaultdict[tuple[str | None, Tier], Usage] = defaultdict(Usage)
     for entry in state.fragments.entries.values():
         row = entry.row
@@ -109,7 +115,10 @@ def sums_equal_what_they_sum(state: State) -> Iterator[str]:
 
 @invariant
 def orders_of_use_are_orders_of_time(state: State) -> Iterator[str]:
-    """Along each LRU list ticks increase and times do not decrease. The sweep stops at the first that is not idle."""
+    """Along each LRU list ticks increase and times do not decrease.
+
+    A sweep stops at the first fragment that is not idle, and a scoped eviction merges the lists by tick.
+    """
     for scope in (None, *state.fragments.projects_after("")):
         for tier in Tier:
             entries = list(state.fragments.oldest(tier, None if scope is None else (scope,)))
@@ -120,7 +129,10 @@ def orders_of_use_are_orders_of_time(state: State) -> Iterator[str]:
 
 @invariant
 def projects_have_their_fragments_in_order_of_creation(state: State) -> Iterator[str]:
-    """The serial index of each project has every fragment exactly once, so that pages do."""
+    """The serial index of each project has every fragment exactly once, so that pages show each once.
+
+    No serial is as large as the next one, because a new fragment must come behind all others.
+    """
     listed = 0
     next_serial = state.fragments.next_serial
     for project in state.fragments.projects_after(""):
@@ -180,7 +192,10 @@ def plans_are_where_plans_can_be(state: State) -> Iterator[str]:
 
 @invariant
 def processing_means_leased(state: State) -> Iterator[str]:
-    """A plan has a lease if and only if it is `processing`, and the indexes of leases agree."""
+    """A plan has a lease if and only if it is `processing`, and the indexes of leases agree.
+
+    A plan that is processing without a lease would never expire, and no session could continue it.
+    """
     leased = {plan.plan_id: plan.lease for plan in state.plans if plan.lease}
     for plan in state.plans:
         if (plan.state is PlanState.PROCESSING) != (plan.plan_id in leased):
@@ -214,7 +229,10 @@ def plan_trees_agree(state: State) -> Iterator[str]:
 
 @invariant
 def roots_that_are_over_are_filed_by_their_end(state: State) -> Iterator[str]:
-    """The index by end has each root that has ended, once, and no other plan. Retention deletes in its order."""
+    """The index by end has each root that has ended, once, and no other plan.
+
+    Retention deletes in the order of this index, and must never find a plan there that a session still works on.
+    """
     over = [plan for plan in state.plans if plan.plan_id == plan.root_plan_id and plan.position in TERMINAL]
     if sorted((plan.ended_at_ms or 0, plan.plan_id) for plan in over) != list(state.plans.by_end):
         yield "roots by end differ"
@@ -239,7 +257,10 @@ def decisions_form_trees(state: State) -> Iterator[str]:
 
 @invariant
 def changesets_belong_to_plans(state: State) -> Iterator[str]:
-    """Each changeset is listed by its plan, and an open one belongs to the attempt that is executing."""
+    """Each changeset is listed by its plan, and an open one belongs to the attempt that is executing.
+
+    A plan that is retried or reverted must not get changes of its earlier attempt.
+    """
     listed = {changeset_id: plan for plan in state.plans for changeset_id in plan.changeset_ids}
     if listed.keys() != state.changesets.rows.keys():
         yield "plans list other changesets than there are"
@@ -270,7 +291,10 @@ def contexts_own_exactly_their_open_changesets(state: State) -> Iterator[str]:
 
 @invariant
 def entries_are_numbered_without_gaps(state: State) -> Iterator[str]:
-    """The entries of a changeset are numbered from 1, in order, and are as many as the changeset says."""
+    """The entries of a changeset are numbered from 1, in order, and are as many as the changeset says.
+
+    The number is the cursor of pages and part of the key in the store.
+    """
     by_plan: Counter[str] = Counter()
     for changeset in state.changesets:
         entries = state.entries.of(changeset.changeset_id)
@@ -371,7 +395,10 @@ def entries_change_leaves(state: State) -> Iterator[str]:
 
 @invariant
 def receipts_are_in_order_and_summed(state: State) -> Iterator[str]:
-    """The serial index has each receipt once, and the sum of bytes is that of the receipts."""
+    """The serial index has each receipt once, and the sum of bytes is that of the receipts.
+
+    The projects of a receipt are sorted and distinct, so that equal receipts compare equal.
+    """
     table = state.receipts
     if dict(table.by_serial) != {row.serial: row.receipt_id for row in table} or len(table.by_serial) != len(table):
         yield "receipts by serial differ"

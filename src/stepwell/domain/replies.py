@@ -22,7 +22,7 @@ from stepwell.domain.tiers.table import Usage
 
 
 class Reply(Struct, frozen=True, array_like=True, gc=False, tag=True):
-    """The root of the replies."""
+    """The root of the replies. A reply is complete: a client never needs a second request to understand it."""
 
     @property
     def body_digests(self) -> tuple[bytes, ...]:
@@ -190,7 +190,7 @@ class PlanPage(Reply, frozen=True):
 
 
 class DecisionFound(Reply, frozen=True):
-    """A decision as it was recorded."""
+    """A decision as it was recorded, with the id of the decision that it hangs on."""
 
     decision: Decision
 

@@ -71,6 +71,7 @@ def encode_frame(message: Message, out: bytearray) -> None:
 
     Raises `InvalidArgument` for a message that cannot be encoded or is too large; the buffer is as before then.
     """
+    # The message is encoded straight into the buffer that is sent, behind room for its length: no copy is made.
     start = len(out)
     out += _NO_HEADER
     try:
@@ -140,6 +141,7 @@ _raw_commands: Decoder[tuple[msgspec.Raw, ...]] = Decoder(
     Annotated[tuple[msgspec.Raw, ...], Meta(min_length=1, max_length=limits.BATCH_COMMANDS_MAX)]
 )
 _tags = Decoder(_Tagged)
+# Only for requests that the fast decoder has refused; the decoders of whole messages are above.
 _commands: Decoder[AnyCommand] = Decoder(AnyCommand)
 _kinds: dict[str, type[Struct]] = {kind.__name__: kind for kind in AnyCommand.__args__}
 

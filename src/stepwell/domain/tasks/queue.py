@@ -93,6 +93,7 @@ class TaskTable(Table[Task]):
     def next_for(self, strategies: Iterable[str]) -> Task | None:
         """Return the next queued task for a worker that has these strategies, or None."""
         queues = [found for name in strategies if (found := self._queues.get(name))]
+        # Each strategy's first task, and the best of these: a worker has few strategies, so that this needs no index.
         heads: list[tuple[int, Task]] = [each.peekitem(0)[1].first for each in queues]
         best = min(heads, key=lambda head: (-head[1].priority, head[0], head[1].serial), default=None)
         return None if best is None else best[1]
@@ -199,6 +200,7 @@ class TaskTable(Table[Task]):
         if not turn.waiting:
             del self._turns[key]
         elif is_leased:
+            # The session has been served: it goes behind all others, in the queues of all its strategies.
             number = self._next_turn_number()
             for strategy in turn.waiting:
                 self._queues[strategy][-task.priority].move(turn.number, number)

@@ -62,6 +62,7 @@ def submit(state: State, command: SubmitTask, origin: Origin) -> Verdict:
         names = sorted(each.name for each in state.workers.offered.values() if not each.is_job)
         offered = ", ".join(names) or "none: start workers first"
         raise NotFound(f"no worker has offered a strategy {command.strategy!r}; offered: {offered}")
+    # Bounds for all sessions together and for each one, so that one session leaves room for others.
     mine = state.tasks.by_session.get(origin.session_id, ())
     is_full = state.tasks.unfinished >= limits.TASKS_MAX or state.tasks.bytes > limits.TASKS_BYTES_MAX
     if is_full or len(mine) >= limits.TASKS_PER_SESSION_MAX:
@@ -147,6 +148,7 @@ def report_death(state: State, command: ReportDeath, _origin: Origin) -> Verdict
     task = state.tasks.get(state.tasks.by_dead_pid.get(command.pid))
     if task is None:
         return Verdict(DeathNoted(None))
+    # Process ids are reused: only a death without evidence is meant.
     deaths = tuple(
         replace(death, evidence=command.evidence) if death.pid == command.pid and not death.evidence else death
         for death in task.deaths
@@ -195,6 +197,7 @@ def leave(state: State, command: LeavePool, origin: Origin) -> Verdict:
         return Verdict(WorkerFound(None))
     changes: list[AnyChange] = [RowChanged(worker, None)]
     if task := state.tasks.by_worker.get(command.worker_id):
+        # A worker that was asked to leave, or had not begun, did not die because of the task.
         deaths = (*task.deaths, WorkerDeath(worker.pid, origin.now_ms))
         if worker.is_leaving or not task.is_begun:
             after = _requeued(task)
@@ -269,6 +272,7 @@ def forget(state: State, command: ForgetTasks, _origin: Origin) -> Verdict:
     wanted = dict.fromkeys(islice(mine, limits.TASKS_PER_STEP_MAX) if command.task_ids is None else command.task_ids)
     found = [state.tasks.rows[task_id] for task_id in wanted if task_id in mine]
     gone = [task for task in found if task.is_over or command.task_ids is None]
+    # A condemned worker's prefetched task goes back to the queue, unless it is deleted in this same step.
     ids = {task.task_id for task in gone}
     changes = [change for task in gone for change in (RowChanged(task, None), *_stop_worker_of(state, task, ids))]
     more = command.task_ids is None and len(mine) > len(wanted)

@@ -65,9 +65,11 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
     _require_revision(key, current, command.expected_revision)
     digest, size = origin.resolve_body(command.body)
     budget = state.budget
+    # The sum is checked first, because `require_room` also has to find out if the body is new.
     if state.bodies.bytes + size > budget.bodies_bytes:
         state.bodies.require_room(((digest, size),), budget.bodies_bytes)
     tier, note = _fitting_tier(budget, command.tier, command.tokens, size)
+    # Names that rows share are one object each. A replaced fragment keeps its time of creation and its serial.
     row = FragmentRow(
         project=state.fragments.interned_project(command.project) or command.project,
         fragment_id=current.fragment_id if current else command.fragment_id,
@@ -91,6 +93,7 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
 @decides(GetFragment)
 def get(state: State, command: GetFragment, origin: Origin) -> Verdict:
     """Read a fragment and count the access. The command changes a row only if the access promotes the fragment."""
+    # A name that exists is valid. For any other, a malformed name is a better answer than "not found".
     if (command.project, command.fragment_id) not in state.fragments.entries:
         check(Names(command.project, command.fragment_id))
     entry = _find_entry(state, command.project, command.fragment_id, origin)
@@ -112,7 +115,7 @@ def _promote_if_due(state: State, entry: FragmentEntry, origin: Origin) -> tuple
         return ()
     try:
         return _move(state, row, ABOVE[row.tier], origin)
-    except (TierFull, StepTooLarge):
+    except (TierFull, StepTooLarge):  # of the demotions that would make room
         return ()
 
 
@@ -175,6 +178,7 @@ def _sweep(state: State, origin: Origin) -> Verdict:
     enforces a budget: it stops where the tier below is full.
     """
     budget, table = state.budget, state.fragments
+    # The entries that each tier can still take; None stands for deletion from cold, which only the step bounds.
     room: dict[Tier | None, int] = {
         None: limits.SWEEP_MOVES_MAX,
         COLD: budget.cold_entries - table.usage(COLD).entries,
@@ -266,6 +270,7 @@ def set_budget(state: State, command: SetBudget, origin: Origin) -> Verdict:
     """
     if origin.projects is not None:
         raise OutOfScope("budgets are global to the runtime: set them from a session connected without projects=")
+    # Receipts go first: they are bounded by a part of `bodies_bytes`, and are worth less than fragments.
     leaving = state.receipts.surplus(limits.RECEIPTS_MAX, command.budget.receipts_bytes)
     staying_bytes = state.bodies.bytes - state.bodies.freed([body for row in leaving for body in row.held])
     if command.budget.bodies_bytes < staying_bytes:
