@@ -60,7 +60,7 @@ def outcome_of(task: Task) -> Outcome:
     return task.state, task.result, task.fault, task.content[0] if task.content else b""
 
 
-class Office(RuleBasedStateMachine):
+class TaskWorld(RuleBasedStateMachine):
     """Three clients, five workers, and a clock."""
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class Office(RuleBasedStateMachine):
         assert isinstance(reply, NotFound) == (task is None or task.session_id != session)
         if task is not None and not task.is_over and not isinstance(reply, Refused):
             assert self.outcomes[task_id][0] is TaskState.CANCELLED
-            assert task.worker_id is None or self.worker(task.worker_id).is_condemned != task.is_ahead
+            assert task.worker_id is None or self.worker(task.worker_id).is_condemned != task.is_prefetched
 
     @rule(data=st.data(), session=sessions)
     def receive(self, data: st.DataObject, session: str) -> None:
@@ -185,14 +185,14 @@ class Office(RuleBasedStateMachine):
     def session_ends(self, session: str) -> None:
         """In steps; at their end nothing is left of it, and whoever worked for it is condemned."""
         mine = self.state.tasks.of_session(session)
-        employed = [task.worker_id for task in mine if task.worker_id is not None and not task.is_ahead]
+        workers = [task.worker_id for task in mine if task.worker_id is not None and not task.is_prefetched]
         more = True
         while more:
             reply = self.apply(ForgetTasks(session))
             assert isinstance(reply, TasksForgotten)
             more = reply.more
         assert session not in self.state.tasks.by_session
-        assert all(self.worker(each).is_condemned for each in employed)
+        assert all(self.worker(each).is_condemned for each in workers)
 
     # Workers.
 
@@ -211,7 +211,7 @@ class Office(RuleBasedStateMachine):
     @rule(worker_id=workers)
     def leave(self, worker_id: str) -> None:
         """What it had goes back, or to where nobody gets it."""
-        had, ahead = self.state.tasks.by_worker.get(worker_id), self.state.tasks.ahead.get(worker_id)
+        had, ahead = self.state.tasks.by_worker.get(worker_id), self.state.tasks.prefetched.get(worker_id)
         self.apply(LeavePool(worker_id))
         for innocent in (ahead, had):
             if innocent is not None and not innocent.is_begun:
@@ -237,7 +237,7 @@ class Office(RuleBasedStateMachine):
         """One at a time: nothing more urgent of its strategies waits, and nothing older of its session's own."""
         while True:
             waiting = [task for task in self.state.tasks if task.state is TaskState.QUEUED]
-            lying = {task.task_id for task in self.state.tasks.ahead.values()}
+            prefetched = {task.task_id for task in self.state.tasks.prefetched.values()}
             reply = self.apply(LeaseTasks(takes_back=True))
             assert isinstance(reply, TasksLeased)
             if not reply.tasks:
@@ -247,7 +247,7 @@ class Office(RuleBasedStateMachine):
             names = {each.name for each in self.worker(task.worker_id).offers}
             could = [each for each in waiting if each.strategy in names]
             if not could:
-                assert (task.is_begun, task.task_id in lying) == (True, True)
+                assert (task.is_begun, task.task_id in prefetched) == (True, True)
                 continue
             assert task.priority == max(each.priority for each in could)
             alike = (task.session_id, task.strategy, task.priority)
@@ -262,9 +262,9 @@ class Office(RuleBasedStateMachine):
     def reserve(self) -> None:
         """Whoever is busy has something ahead, if anybody waits for what it can do."""
         while isinstance(reply := self.apply(ReserveTasks()), TasksLeased) and reply.tasks:
-            assert reply.tasks[0].is_ahead
+            assert reply.tasks[0].is_prefetched
         waiting = [task for task in self.state.tasks if task.state is TaskState.QUEUED]
-        for worker_id in self.state.tasks.by_worker.keys() - self.state.tasks.ahead.keys():
+        for worker_id in self.state.tasks.by_worker.keys() - self.state.tasks.prefetched.keys():
             names = {each.name for each in self.worker(worker_id).offers}
             assert not any(task.strategy in names for task in waiting)
 
@@ -279,7 +279,7 @@ class Office(RuleBasedStateMachine):
         reply = self.apply(BeginTask(task.task_id, task.attempt + stale), who)
         assert isinstance(reply, LeaseLost) == (who not in others)
         if who in others:
-            is_right = (task.worker_id, stale, task.is_ahead) == (who, 0, False)
+            is_right = (task.worker_id, stale, task.is_prefetched) == (who, 0, False)
             assert self.worker(who).is_condemned is not is_right
 
     @rule(data=st.data(), stale=st.sampled_from([0, 0, 0, 1, -1]), result=results)
@@ -356,7 +356,7 @@ class Office(RuleBasedStateMachine):
             assert task.session_id == self.accepted[task.task_id]
             assert task.is_over == (task.task_id in self.outcomes)
         table = self.state.tasks
-        assert table.queued + len(table.by_worker) + len(table.ahead) + len(table.over) == len(here)
+        assert table.queued + len(table.by_worker) + len(table.prefetched) + len(table.ended) == len(here)
 
     @invariant()
     def nothing_is_amiss(self) -> None:
@@ -367,10 +367,10 @@ class Office(RuleBasedStateMachine):
     @invariant()
     def nobody_works_twice(self) -> None:
         """A worker has one task, and one ahead; and one that is condemned has none."""
-        for desks in (self.state.tasks.by_worker, self.state.tasks.ahead):
-            for worker_id, task in desks.items():
+        for leased in (self.state.tasks.by_worker, self.state.tasks.prefetched):
+            for worker_id, task in leased.items():
                 assert task.worker_id == worker_id
                 assert not self.worker(worker_id).is_condemned
 
 
-TestTasks = Office.TestCase
+TestTasks = TaskWorld.TestCase

@@ -1,4 +1,9 @@
-"""Holding values to the bounds in their types, and saying in a sentence what is wrong with them."""
+"""Checks of values against the bounds in their types, and the sentences that explain a violation.
+
+A constructor does not check its arguments by itself: msgspec enforces types and bounds only when it decodes. `check`
+has a constructed value converted once more, so that a value that exists is valid. `explain` turns msgspec's message
+into a sentence that names the field and says what to give, with the description from the field's `Meta`.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +21,13 @@ from stepwell.errors import InvalidArgument
 K = TypeVar("K", bound=type[Struct])
 
 _bounds: dict[type[Struct], type[Struct]] = {}
-"""For each checked Struct, one of its bounded fields alone."""
+"""For each checked Struct, a Struct that has only its bounded fields. Converting to it checks nothing else."""
 
 
 def checked(kind: K) -> K:
-    """Prepare a Struct for `check`, while its module is imported.
+    """Prepare a Struct for `check`. A class decorator, so that this happens while its module is imported.
 
-    The converter compiles a type when it first meets it, and crashes if two threads make it do so at once.
+    msgspec compiles a type when it first converts to it, and crashes if two threads make it do so at the same time.
     """
     hints = _hints(kind)
     fields = [(name, hints[name]) for name in kind.__struct_fields__ if _descriptions(hints[name])]
@@ -34,11 +39,12 @@ def checked(kind: K) -> K:
 
 @functools.cache
 def _hints(kind: type[Struct]) -> dict[str, object]:
+    """Return the types of a Struct's fields with their `Meta`. Resolving them is slow, and there are few Structs."""
     return get_type_hints(kind, include_extras=True)
 
 
 def _descriptions(hint: object) -> list[str]:
-    """The advice of a type, outermost first."""
+    """Return the descriptions in a type, the outermost first: the advice that an error message quotes."""
     own = [m.description for m in getattr(hint, "__metadata__", ()) if isinstance(m, Meta) and m.description]
     if own:
         return own
@@ -48,21 +54,21 @@ def _descriptions(hint: object) -> list[str]:
 
 
 def check(value: Struct) -> None:
-    """Hold a constructed value to the bounds in its types: an object that exists is valid."""
+    """Raise `InvalidArgument` if a field of a constructed value is out of its bounds. For `__post_init__`."""
     try:
         msgspec.convert(msgspec.structs.asdict(value), _bounds[type(value)])
     except msgspec.ValidationError as error:
         raise InvalidArgument(explain(type(value), error)) from None
 
 
-# The place comes last; before it stands text that the caller chose, which may look like a place.
+# msgspec's message ends with the place of the problem. The text before it may quote the caller, and look like a place.
 _WHERE = re.compile(
     r"(?s:(?P<complaint>.*)) - at (?:`key` in )?`\$(?:\[(?P<position>\d{1,4})\]|\.(?P<name>\w+))?[^`]*`\Z"
 )
 
 
 def explain(kind: type[Struct], error: Exception) -> str:
-    """Turn the decoder's complaint about a Struct into a sentence that names the field and what to do."""
+    """Return the sentence for a validation error of a Struct: the field, the problem and the advice."""
     where = _WHERE.match(str(error))
     name = (where["name"] or _field_at(kind, where["position"])) if where else None
     hint = _hints(kind).get(name) if name else None
@@ -72,12 +78,13 @@ def explain(kind: type[Struct], error: Exception) -> str:
 
 
 def _field_at(kind: type[Struct], position: str | None) -> str | None:
-    """The field at a place of an `array_like` Struct, whose tag comes first."""
+    """Return the name of the field at a position of an `array_like` Struct, where the tag has position 0."""
     index = int(position or 0) - 1
     return kind.__struct_fields__[index] if 0 <= index < len(kind.__struct_fields__) else None
 
 
 def _sentence(name: str, kind: object, complaint: str) -> str:
+    """Return the sentence about one field. A regular expression is left out, because the advice says the same."""
     complaint = complaint.split(" matching regex ", 1)[0] if " matching regex " in complaint else complaint
     advice = _descriptions(kind)
     problem = "is malformed" if complaint == "Expected `str`" and advice else f"was refused ({complaint})"
@@ -85,13 +92,16 @@ def _sentence(name: str, kind: object, complaint: str) -> str:
 
 
 def require_instance(value: object, kinds: tuple[type, ...], advice: str) -> None:
-    """A caller without a type checker gives anything, and gets a typed error for it."""
+    """Raise `InvalidArgument` if a value is of none of these types: not every caller has a type checker."""
     if not isinstance(value, kinds):
         raise InvalidArgument(f"{advice}, not a {type(value).__name__}")
 
 
 def utf8(text: str, what: str) -> bytes:
-    """The bytes of a text. What Python calls a text may still not be Unicode."""
+    """Return a text as UTF-8.
+
+    Raises `InvalidArgument` for a lone surrogate, which Python allows and Unicode does not.
+    """
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -101,7 +111,7 @@ def utf8(text: str, what: str) -> bytes:
 
 
 def check_metadata(metadata: dict[str, str]) -> None:
-    """Bound the whole of a fragment's metadata, which the types bound only one by one."""
+    """Raise `InvalidArgument` if a fragment's metadata is too large as a whole: the types bound each entry only."""
     total = sum(len(utf8(key, "metadata")) + len(utf8(text, "metadata")) for key, text in metadata.items())
     if total > limits.METADATA_BYTES_MAX:
         raise InvalidArgument(

@@ -12,6 +12,8 @@ from stepwell.domain.receipts.commands import ReceiptRead, ReceiptWrite
 from stepwell.domain.tasks.commands import TaskEphemeral, TaskRead
 from stepwell.domain.tiers.commands import TierRead, TierWrite
 
+# Reads may stand in a `Request` only; writes also in a transaction. Ephemeral commands have no revision, so that they
+# cannot be part of a transaction.
 AnyRead = TierRead | PlanRead | ChangesetRead | ReceiptRead | TaskRead
 AnyWrite = TierWrite | PlanWrite | ChangesetWrite | ReceiptWrite
 AnyCommand = AnyRead | AnyWrite | TaskEphemeral

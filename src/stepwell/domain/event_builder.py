@@ -1,4 +1,10 @@
-"""Telling what happened: events are made of the changes of rows, so that neither can be without the other."""
+"""The builder of events: it derives events from the changes of rows.
+
+Events are derived and never written by a rule, so that there cannot be a change without its event, or an event without
+a change. A change gives at most one event. Some give none, because another change of the same step says it already, or
+because no watcher needs to know. `BUILDERS` has a function for each type of row that survives the manager; tasks and
+workers have no events here, because their outcomes are pushed to the sessions that wait for them.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +45,11 @@ from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
 from stepwell.domain.verdict import AnyChange, RowChanged
 
 ProjectsOf = Callable[[str], tuple[str, ...]]
-"""The projects of a plan, by its id. It has to know those that were there when the changes were made."""
+"""A function from a plan's id to its projects. It must know every plan that existed when the changes were made."""
 
 
-class _Moment(Struct, frozen=True, gc=False):
-    """When something happened, and how to find out whose it is."""
+class _Occasion(Struct, frozen=True, gc=False):
+    """The revision and time of a step, and the function that finds the projects of plans."""
 
     revision: int
     at_ms: int
@@ -51,27 +57,34 @@ class _Moment(Struct, frozen=True, gc=False):
 
 
 def events_of(changes: Iterable[AnyChange], revision: int, at_ms: int, projects_of: ProjectsOf) -> list[AnyEvent]:
-    """What changes of rows mean to whoever watches, in their order. Some mean nothing."""
-    moment = _Moment(revision, at_ms, projects_of)
-    made = (MAKERS[type(change.after or change.before)](change, moment) for change in changes)
+    """Return the events of a step, in the order of its changes. Not every change has one."""
+    occasion = _Occasion(revision, at_ms, projects_of)
+    made = (BUILDERS[type(change.after or change.before)](change, occasion) for change in changes)
     return [event for event in made if event is not None]
 
 
-def _fragment(change: RowChanged[FragmentRow], moment: _Moment) -> AnyEvent | None:
+def _fragment(change: RowChanged[FragmentRow], occasion: _Occasion) -> AnyEvent | None:
+    """Return the event of a fragment: deleted, moved between tiers, or stored."""
     before, after = change.before, change.after
     if after is None:
         assert before is not None
         return FragmentDeleted(
-            moment.revision, moment.at_ms, before.project, before.fragment_id, before.tier, before.tokens, before.digest
+            occasion.revision,
+            occasion.at_ms,
+            before.project,
+            before.fragment_id,
+            before.tier,
+            before.tokens,
+            before.digest,
         )
     if before is not None and _is_moved(before, after):
         kind = FragmentPromoted if _RANKS[after.tier] > _RANKS[before.tier] else FragmentDemoted
         return kind(
-            moment.revision, moment.at_ms, after.project, after.fragment_id, before.tier, after.tier, after.tokens
+            occasion.revision, occasion.at_ms, after.project, after.fragment_id, before.tier, after.tier, after.tokens
         )
     return FragmentStored(
-        moment.revision,
-        moment.at_ms,
+        occasion.revision,
+        occasion.at_ms,
         after.project,
         after.fragment_id,
         after.tier,
@@ -84,10 +97,14 @@ def _fragment(change: RowChanged[FragmentRow], moment: _Moment) -> AnyEvent | No
 
 
 _RANKS: Final = {Tier.COLD: 0, Tier.WARM: 1, Tier.HOT: 2}
+"""The order of the tiers, which tells a promotion from a demotion."""
 
 
 def _is_moved(before: FragmentRow, after: FragmentRow) -> bool:
-    """Whether only its tier is another. Stored twice in one transaction, it has the same revision both times."""
+    """Return True if only the tier of a fragment changed.
+
+    The revision alone does not tell, because two stores in one transaction have the same revision.
+    """
     return (
         before.tier is not after.tier
         and before.revision == after.revision
@@ -96,32 +113,38 @@ def _is_moved(before: FragmentRow, after: FragmentRow) -> bool:
     )
 
 
-def _budget(change: RowChanged[TierBudget], moment: _Moment) -> AnyEvent | None:
+def _budget(change: RowChanged[TierBudget], occasion: _Occasion) -> AnyEvent | None:
+    """Return the event of a budget, unless it was set to what it was."""
     after = change.after
-    return BudgetChanged(moment.revision, moment.at_ms, after) if after and after != change.before else None
+    return BudgetChanged(occasion.revision, occasion.at_ms, after) if after and after != change.before else None
 
 
-def _action(change: RowChanged[Action], moment: _Moment) -> AnyEvent | None:
+def _action(change: RowChanged[Action], occasion: _Occasion) -> AnyEvent | None:
+    """Return the event of an action: created, used or archived."""
     before, after = change.before, change.after
     assert after is not None, "actions are archived, never deleted"
     if before is None:
-        return ActionCreated(moment.revision, moment.at_ms, after.name, after.reusable)
+        return ActionCreated(occasion.revision, occasion.at_ms, after.name, after.reusable)
     if after.uses != before.uses:
-        return ActionUsed(moment.revision, moment.at_ms, after.name, after.uses)
+        return ActionUsed(occasion.revision, occasion.at_ms, after.name, after.uses)
     if after.state is ActionState.ARCHIVED and before.state is not ActionState.ARCHIVED:
-        return ActionArchived(moment.revision, moment.at_ms, after.name)
+        return ActionArchived(occasion.revision, occasion.at_ms, after.name)
     return None
 
 
-def _plan(change: RowChanged[Plan], moment: _Moment) -> AnyEvent | None:
+def _plan(change: RowChanged[Plan], occasion: _Occasion) -> AnyEvent | None:
+    """Return the event of a plan. The cases exclude each other, because a command does one of them to a plan.
+
+    A move between phases and states always increases the version of a plan.
+    """
     before, after = change.before, change.after
     if after is None:
         assert before is not None
-        return PlanForgotten(moment.revision, moment.at_ms, before.plan_id, before.projects)
+        return PlanForgotten(occasion.revision, occasion.at_ms, before.plan_id, before.projects)
     if before is None:
         return PlanCreated(
-            moment.revision,
-            moment.at_ms,
+            occasion.revision,
+            occasion.at_ms,
             after.plan_id,
             after.projects,
             after.action_name,
@@ -133,36 +156,38 @@ def _plan(change: RowChanged[Plan], moment: _Moment) -> AnyEvent | None:
     if after.rolled_back is not None and before.rolled_back is None:
         paths = after.rolled_back.paths
         return PlanRolledBack(
-            moment.revision, moment.at_ms, after.plan_id, after.projects, after.action_name, after.version, paths
+            occasion.revision, occasion.at_ms, after.plan_id, after.projects, after.action_name, after.version, paths
         )
     if after.version != before.version:
-        return _plan_moved(before, after, moment)
+        return _plan_moved(before, after, occasion)
     if after.lease is not None and after.lease != before.lease:
         lease = after.lease
         return LeaseRenewed(
-            moment.revision, moment.at_ms, after.plan_id, after.projects, lease.session_id, lease.expires_at_ms
+            occasion.revision, occasion.at_ms, after.plan_id, after.projects, lease.session_id, lease.expires_at_ms
         )
     if after.subplans is not None and after.subplans != before.subplans:
         mode, children = after.subplans.mode, len(after.subplans.children)
-        return SubplansDeclared(moment.revision, moment.at_ms, after.plan_id, after.projects, mode, children)
-    return _merge(before, after, moment)
+        return SubplansDeclared(occasion.revision, occasion.at_ms, after.plan_id, after.projects, mode, children)
+    return _merge(before, after, occasion)
 
 
-def _merge(before: Plan, after: Plan, moment: _Moment) -> AnyEvent | None:
-    facts = (moment.revision, moment.at_ms, after.plan_id, after.projects)
+def _merge(before: Plan, after: Plan, occasion: _Occasion) -> AnyEvent | None:
+    """Return the event of a merge or of a resolved conflict; None if neither happened."""
+    facts = (occasion.revision, occasion.at_ms, after.plan_id, after.projects)
     if after.merged is not None and before.merged is None:
         merged = after.merged
         return SubplansMerged(*facts, len(merged.children), merged.changeset_id, len(after.conflicts))
     for was, now in zip(before.conflicts, after.conflicts, strict=True):
         if was.is_open and now.resolution is not None:
             return ConflictResolved(*facts, now.path, now.alias, now.resolution, len(after.open_conflicts))
-    return None  # it has more, or less, of what has events of its own
+    return None  # the plan's list of decisions or changesets changed: these rows have events of their own
 
 
-def _plan_moved(before: Plan, after: Plan, moment: _Moment) -> PlanMoved:
+def _plan_moved(before: Plan, after: Plan, occasion: _Occasion) -> PlanMoved:
+    """Return the event of a move. It names both positions, so that a watcher needs no memory of the plan."""
     return PlanMoved(
-        moment.revision,
-        moment.at_ms,
+        occasion.revision,
+        occasion.at_ms,
         after.plan_id,
         after.projects,
         after.action_name,
@@ -177,15 +202,16 @@ def _plan_moved(before: Plan, after: Plan, moment: _Moment) -> PlanMoved:
     )
 
 
-def _decision(change: RowChanged[Decision], moment: _Moment) -> AnyEvent | None:
+def _decision(change: RowChanged[Decision], occasion: _Occasion) -> AnyEvent | None:
+    """Return the event of a decision: recorded or superseded."""
     before, after = change.before, change.after
-    if after is None:  # forgotten with its plan
+    if after is None:  # deleted with its plan, whose event says so
         return None
-    projects = moment.projects_of(after.plan_id)
+    projects = occasion.projects_of(after.plan_id)
     if before is None:
         return DecisionRecorded(
-            moment.revision,
-            moment.at_ms,
+            occasion.revision,
+            occasion.at_ms,
             after.plan_id,
             projects,
             after.decision_id,
@@ -195,29 +221,31 @@ def _decision(change: RowChanged[Decision], moment: _Moment) -> AnyEvent | None:
             after.checkpoint,
         )
     if after.superseded_at_ms is not None and before.superseded_at_ms is None:
-        return DecisionSuperseded(moment.revision, moment.at_ms, after.plan_id, projects, after.decision_id)
+        return DecisionSuperseded(occasion.revision, occasion.at_ms, after.plan_id, projects, after.decision_id)
     return None
 
 
-def _changeset(change: RowChanged[Changeset], moment: _Moment) -> AnyEvent | None:
+def _changeset(change: RowChanged[Changeset], occasion: _Occasion) -> AnyEvent | None:
+    """Return the event of a changeset: started or ended. A new entry, which it counts, has its own."""
     before, after = change.before, change.after
     if after is None or (before is not None and before.state is after.state):
         return None
-    facts = (moment.revision, moment.at_ms, after.plan_id, moment.projects_of(after.plan_id), after.changeset_id)
+    facts = (occasion.revision, occasion.at_ms, after.plan_id, occasion.projects_of(after.plan_id), after.changeset_id)
     if before is None:
         return ChangesetStarted(*facts, after.context_id, after.attempt)
     return ChangesetEnded(*facts, after.state, after.entry_count)
 
 
-def _entry(change: RowChanged[EntryRow], moment: _Moment) -> AnyEvent | None:
+def _entry(change: RowChanged[EntryRow], occasion: _Occasion) -> AnyEvent | None:
+    """Return the event of an entry that was recorded. Entries are deleted only with their plan."""
     after = change.after
     if after is None:
         return None
     return ChangeRecorded(
-        moment.revision,
-        moment.at_ms,
+        occasion.revision,
+        occasion.at_ms,
         after.plan_id,
-        moment.projects_of(after.plan_id),
+        occasion.projects_of(after.plan_id),
         after.changeset_id,
         after.seq,
         after.operation,
@@ -230,33 +258,37 @@ def _entry(change: RowChanged[EntryRow], moment: _Moment) -> AnyEvent | None:
     )
 
 
-def _context(_change: RowChanged[ContextRow], _moment: _Moment) -> AnyEvent | None:
-    """Which changesets are open has events of its own."""
+def _context(_change: RowChanged[ContextRow], _moment: _Occasion) -> AnyEvent | None:
+    """Return None: the start and end of changesets say the same."""
     return None
 
 
-def _receipt(_change: RowChanged[ReceiptRow], _moment: _Moment) -> AnyEvent | None:
-    """Who asked what is no change of what there is, and must not push what is one out of a log that is bounded."""
+def _receipt(_change: RowChanged[ReceiptRow], _moment: _Occasion) -> AnyEvent | None:
+    """Return None: a receipt only documents a question.
+
+    Many of them are stored, and the log of events is bounded: they would push out the events of real changes.
+    """
     return None
 
 
 RowT = TypeVar("RowT", bound=Row)
-_Maker = Callable[[RowChanged[Row], _Moment], AnyEvent | None]
+_Builder = Callable[[RowChanged[Row], _Occasion], AnyEvent | None]
 
 
-def _maker(maker: Callable[[RowChanged[RowT], _Moment], AnyEvent | None]) -> _Maker:
-    # A maker only ever sees rows of the type under which it stands in the table.
-    return cast(_Maker, maker)
+def _builder(builder: Callable[[RowChanged[RowT], _Occasion], AnyEvent | None]) -> _Builder:
+    # A builder only ever sees rows of the type under which it stands in `BUILDERS`; the type checker cannot know that.
+    return cast(_Builder, builder)
 
 
-MAKERS: Final[dict[type, _Maker]] = {
-    FragmentRow: _maker(_fragment),
-    TierBudget: _maker(_budget),
-    Action: _maker(_action),
-    Plan: _maker(_plan),
-    Decision: _maker(_decision),
-    Changeset: _maker(_changeset),
-    EntryRow: _maker(_entry),
-    ContextRow: _maker(_context),
-    ReceiptRow: _maker(_receipt),
+# A new type of row that survives the manager needs an entry here; a test compares the keys with `replies.KeptRow`.
+BUILDERS: Final[dict[type, _Builder]] = {
+    FragmentRow: _builder(_fragment),
+    TierBudget: _builder(_budget),
+    Action: _builder(_action),
+    Plan: _builder(_plan),
+    Decision: _builder(_decision),
+    Changeset: _builder(_changeset),
+    EntryRow: _builder(_entry),
+    ContextRow: _builder(_context),
+    ReceiptRow: _builder(_receipt),
 }

@@ -1,7 +1,9 @@
-"""What happened, as values for whoever watches: past participles. `telling` makes them of changes.
+"""The events that watchers receive: frozen values, named in past participles. `event_builder` makes them of changes.
 
-An event has what is needed to act upon it without a read: ids, places, digests and sums; no bodies and no long texts.
-Applied in their order to what was there before, the events of fragments give what is there after them.
+An event has the ids, tiers, digests and sums that a watcher needs to act without a read, but no bodies and no long
+texts. The events of fragments are complete: applied in their order to the fragments that were there before, they give
+the fragments that are there after them. Events survive the manager: the store keeps the latest of them, in the form of
+these Structs, so that a field is only ever added, at the end and with a default.
 """
 
 from __future__ import annotations
@@ -15,19 +17,22 @@ from stepwell.domain.tiers.model import Tier, TierBudget
 
 
 class Event(Struct, frozen=True, array_like=True, gc=False, tag=True):
-    """The root of the events. Those of one revision happened together."""
+    """The root of the events. Events with the same revision happened in one step, and are delivered together."""
 
     revision: int
     at_ms: int
 
     @property
     def scope(self) -> tuple[str, ...]:
-        """The projects that it is about; none: it is everybody's."""
+        """The projects that the event is about.
+
+        A session receives it if it sees all of them; an empty scope is public.
+        """
         return ()
 
 
 class AboutFragment(Event, frozen=True):
-    """Something happened to a fragment."""
+    """The root of the events that are about one fragment of a project."""
 
     project: str
     fragment_id: str
@@ -38,7 +43,10 @@ class AboutFragment(Event, frozen=True):
 
 
 class FragmentStored(AboutFragment, frozen=True):
-    """It is new, or has another body, source, kind or count; `replaced` is the tier in which the old one was."""
+    """A fragment was created or replaced.
+
+    `replaced` is the tier in which the earlier version was; None for a new one.
+    """
 
     tier: Tier
     replaced: Tier | None
@@ -49,7 +57,7 @@ class FragmentStored(AboutFragment, frozen=True):
 
 
 class FragmentPromoted(AboutFragment, frozen=True):
-    """It climbed, as it is."""
+    """A fragment moved to a higher tier, by request or because it was read often. Nothing else of it changed."""
 
     source: Tier
     target: Tier
@@ -57,7 +65,7 @@ class FragmentPromoted(AboutFragment, frozen=True):
 
 
 class FragmentDemoted(AboutFragment, frozen=True):
-    """It went down, as it is: by request, for being idle, or because something else needed the room."""
+    """A fragment moved to a lower tier: by request, because it was idle, or because its tier needed the room."""
 
     source: Tier
     target: Tier
@@ -65,7 +73,7 @@ class FragmentDemoted(AboutFragment, frozen=True):
 
 
 class FragmentDeleted(AboutFragment, frozen=True):
-    """It is gone."""
+    """A fragment was deleted: by request, or because it was idle in cold for too long. `tier` is where it was."""
 
     tier: Tier
     tokens: int
@@ -73,33 +81,33 @@ class FragmentDeleted(AboutFragment, frozen=True):
 
 
 class BudgetChanged(Event, frozen=True):
-    """The tiers have other bounds."""
+    """The bounds of the tiers were changed. The demotions that followed are events of the same revision."""
 
     budget: TierBudget
 
 
 class ActionCreated(Event, frozen=True):
-    """There is another action."""
+    """An action was created. Actions belong to no project, so that every session receives this."""
 
     name: str
     reusable: bool
 
 
 class ActionUsed(Event, frozen=True):
-    """Plans were made of it, `uses` by now."""
+    """A plan was created from an action. `uses` is the number of its plans by now."""
 
     name: str
     uses: int
 
 
 class ActionArchived(Event, frozen=True):
-    """It cannot be used any more."""
+    """An action was archived: it can create no more plans."""
 
     name: str
 
 
 class AboutPlan(Event, frozen=True):
-    """Something happened to a plan."""
+    """The root of the events that are about one plan and its projects."""
 
     plan_id: str
     projects: tuple[str, ...]
@@ -110,7 +118,7 @@ class AboutPlan(Event, frozen=True):
 
 
 class PlanCreated(AboutPlan, frozen=True):
-    """It is queued."""
+    """A plan was created. It is queued in the phase and state that the event names."""
 
     action_name: str
     parent_plan_id: str | None
@@ -120,7 +128,7 @@ class PlanCreated(AboutPlan, frozen=True):
 
 
 class PlanMoved(AboutPlan, frozen=True):
-    """It came from one phase and state to another; `session_id` is who works on it now."""
+    """A plan moved from one phase and state to another. `session_id` is the session that works on it now, if any."""
 
     action_name: str
     parent_plan_id: str | None
@@ -134,21 +142,21 @@ class PlanMoved(AboutPlan, frozen=True):
 
 
 class LeaseRenewed(AboutPlan, frozen=True):
-    """Whoever works on it has longer."""
+    """The session that works on a plan has renewed its lease."""
 
     session_id: str
     expires_at_ms: int
 
 
 class SubplansDeclared(AboutPlan, frozen=True):
-    """It has children; they were created at the same revision."""
+    """A plan declared its subplans, which were created at the same revision."""
 
     mode: SubplanMode
     children: int
 
 
 class SubplansMerged(AboutPlan, frozen=True):
-    """What its children changed is its own now, but for what somebody has to choose."""
+    """The changes of a plan's subplans were merged into it. `conflicts` is the number that a caller has to resolve."""
 
     children: int
     changeset_id: str | None
@@ -156,7 +164,7 @@ class SubplansMerged(AboutPlan, frozen=True):
 
 
 class ConflictResolved(AboutPlan, frozen=True):
-    """Somebody chose what a path has; `still_open` are its conflicts that are left."""
+    """A caller resolved a merge conflict at a path. `still_open` is the number of conflicts that are left."""
 
     path: str
     alias: str
@@ -165,7 +173,7 @@ class ConflictResolved(AboutPlan, frozen=True):
 
 
 class PlanRolledBack(AboutPlan, frozen=True):
-    """What it had changed in its tree is as it was before."""
+    """An applied plan was rolled back: its paths have the contents again that they had before it was applied."""
 
     action_name: str
     version: int
@@ -173,11 +181,11 @@ class PlanRolledBack(AboutPlan, frozen=True):
 
 
 class PlanForgotten(AboutPlan, frozen=True):
-    """It was over for long enough, and is gone with all that it had."""
+    """A plan that had ended was deleted by retention, with its decisions and changesets."""
 
 
 class DecisionRecorded(AboutPlan, frozen=True):
-    """It made a choice."""
+    """A decision was recorded for a plan; a checkpoint is one that the plan can be reverted to."""
 
     decision_id: str
     parent_id: str | None
@@ -187,13 +195,13 @@ class DecisionRecorded(AboutPlan, frozen=True):
 
 
 class DecisionSuperseded(AboutPlan, frozen=True):
-    """It went back behind a choice."""
+    """A plan was reverted to an earlier decision, which made this one obsolete. It is kept."""
 
     decision_id: str
 
 
 class ChangesetStarted(AboutPlan, frozen=True):
-    """It has another open changeset."""
+    """A changeset was opened for a plan, in an execution context."""
 
     changeset_id: str
     context_id: str
@@ -201,7 +209,7 @@ class ChangesetStarted(AboutPlan, frozen=True):
 
 
 class ChangesetEnded(AboutPlan, frozen=True):
-    """A changeset of it takes no more changes."""
+    """A changeset of a plan was closed or aborted; it accepts no more changes."""
 
     changeset_id: str
     state: ChangesetState
@@ -209,7 +217,7 @@ class ChangesetEnded(AboutPlan, frozen=True):
 
 
 class ChangeRecorded(AboutPlan, frozen=True):
-    """A changeset of it has another entry. No digest means no file."""
+    """A change was recorded in a changeset of a plan. No digest means that there was, or is, no file."""
 
     changeset_id: str
     seq: int
@@ -245,3 +253,4 @@ AnyEvent = (
     | ChangesetEnded
     | ChangeRecorded
 )
+"""The closed union of events. The codec, the store and the public API use it."""

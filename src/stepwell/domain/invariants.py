@@ -1,6 +1,10 @@
-"""What is true of every state, by name. `check` says which invariants do not hold, and where.
+"""The invariants of the state, each a function whose name is the claim. `check` returns the violations.
 
-It recomputes from the rows whatever the tables derive, which costs a scan.
+An invariant recomputes from the rows whatever the tables derive from them: indexes, sums, orders, counts of references.
+That costs a scan of the state. The tests check all invariants after every command, `stepwell doctor` checks a data
+directory, and a manager checks the budget when it starts. Nothing on the path of a request does.
+
+To add one, write a generator that yields the place of each violation, and decorate it with `@invariant`.
 """
 
 from __future__ import annotations
@@ -23,8 +27,10 @@ from stepwell.domain.tiers.model import Tier
 from stepwell.domain.tiers.table import Usage
 
 Invariant = Callable[[State], Iterator[str]]
+"""A claim about a state. It yields a text for each place where the claim does not hold."""
 
 INVARIANTS: dict[str, Invariant] = {}
+"""All invariants by name."""
 
 
 def invariant(claim: Invariant) -> Invariant:
@@ -34,26 +40,29 @@ def invariant(claim: Invariant) -> Invariant:
 
 
 BUDGET: Final = "every_tier_is_within_its_budget"
-"""The one that can be put right: by moving fragments down, and letting old receipts go."""
+"""The only invariant that a manager can repair: it demotes fragments and deletes old receipts until it holds."""
 
 
 def check(state: State, *, only: Container[str] | None = None, but: Container[str] = ()) -> list[str]:
-    """Every violation, as `name: where`. Empty means that all invariants hold of those that are asked for."""
+    """Return every violation as `name: where`. `only` selects invariants by name, `but` leaves some out."""
     claims = {name: claim for name, claim in INVARIANTS.items() if (only is None or name in only) and name not in but}
     return [f"{name}: {where}" for name, claim in claims.items() for where in _violations(claim, state)]
 
 
 def _violations(claim: Invariant, state: State) -> Iterator[str]:
-    """A state can be so wrong that it cannot even be looked at."""
+    """Yield the violations of one claim. A claim that raises is a violation: a state can be too broken to check."""
     try:
         yield from claim(state)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it does not hold
+    except Exception as error:  # noqa: BLE001 - an error of any kind means that the claim was not shown to hold
         yield f"it could not be checked: {error!r}"
 
 
 @invariant
 def each_fragment_is_in_exactly_one_tier(state: State) -> Iterator[str]:
-    """The rings together hold every fragment once, in the ring of the tier that its row names."""
+    """The LRU lists of all tiers together have every fragment once, in the list of the tier that its row names.
+
+    A fragment in two lists would be demoted twice. A fragment in none could never be evicted.
+    """
     placed: set[tuple[str, str]] = set()
     for tier in Tier:
         for entry in state.fragments.oldest(tier):
@@ -70,7 +79,7 @@ def each_fragment_is_in_exactly_one_tier(state: State) -> Iterator[str]:
 
 @invariant
 def every_tier_is_within_its_budget(state: State) -> Iterator[str]:
-    """Hot by tokens, warm and cold by entries, all by bytes, hot and warm by those in the arena too; and receipts."""
+    """Hot is bounded by tokens, warm and cold by entries, bodies and arena by bytes, receipts by number and bytes."""
     budget, usage = state.budget, state.fragments.usage
     for name, used, bound in (
         ("hot tokens", usage(Tier.HOT).tokens, budget.hot_tokens),
@@ -87,7 +96,10 @@ def every_tier_is_within_its_budget(state: State) -> Iterator[str]:
 
 @invariant
 def sums_equal_what_they_sum(state: State) -> Iterator[str]:
-    """Entries, tokens and bytes, of all and of each project."""
+    """The usage of each tier, of all projects and of each one, is the sum over its fragments.
+
+    Budgets are enforced by these sums: one that drifts away would let a tier grow, or refuse stores for no reason.
+    """
     actual: defaultdict[tuple[str | None, Tier], Usage] = defaultdict(Usage)
     for entry in state.fragments.entries.values():
         row = entry.row
@@ -103,7 +115,10 @@ def sums_equal_what_they_sum(state: State) -> Iterator[str]:
 
 @invariant
 def orders_of_use_are_orders_of_time(state: State) -> Iterator[str]:
-    """From the oldest on, ticks grow and times do not fall, in each tier and each project."""
+    """Along each LRU list ticks increase and times do not decrease.
+
+    A sweep stops at the first fragment that is not idle, and a scoped eviction merges the lists by tick.
+    """
     for scope in (None, *state.fragments.projects_after("")):
         for tier in Tier:
             entries = list(state.fragments.oldest(tier, None if scope is None else (scope,)))
@@ -114,7 +129,10 @@ def orders_of_use_are_orders_of_time(state: State) -> Iterator[str]:
 
 @invariant
 def projects_have_their_fragments_in_order_of_creation(state: State) -> Iterator[str]:
-    """Pages see every fragment exactly once."""
+    """The serial index of each project has every fragment exactly once, so that pages show each once.
+
+    No serial is as large as the next one, because a new fragment must come behind all others.
+    """
     listed = 0
     next_serial = state.fragments.next_serial
     for project in state.fragments.projects_after(""):
@@ -131,20 +149,20 @@ def projects_have_their_fragments_in_order_of_creation(state: State) -> Iterator
 
 @invariant
 def bodies_are_counted_exactly(state: State) -> Iterator[str]:
-    """By tier, and a body is kept as long as a fragment, an entry, a receipt or a task refers to it, and no longer."""
+    """A body is counted while a fragment, an entry, a receipt or a task refers to it, once for each and by tier."""
     actual = BodyTable()
     for fragment in state.fragments.entries.values():
         row = fragment.row
         actual.retain((row.digest, row.size), row.tier)
     for entries in state.entries.by_changeset.values():
         for entry in entries:
-            for held in entry.held:
-                actual.retain(held, entry.tier)
+            for body in entry.held:
+                actual.retain(body, entry.tier)
     for row in (*state.receipts, *state.tasks):
-        for held in row.held:
-            actual.retain(held, row.tier)
+        for body in row.held:
+            actual.retain(body, row.tier)
     for digest, count in state.bodies.counts.items():
-        actual.note_packed(digest, count.packed)
+        actual.note_packed(digest, count.packed)  # the only part of a count that no row determines
     for name, kept, referred in (
         ("bodies", state.bodies.counts, actual.counts),
         ("bytes", state.bodies.bytes, actual.bytes),
@@ -156,7 +174,7 @@ def bodies_are_counted_exactly(state: State) -> Iterator[str]:
 
 @invariant
 def actions_are_filed_under_their_names(state: State) -> Iterator[str]:
-    """One spelling, one action."""
+    """An action is filed under its canonical name, so that one name cannot mean two actions."""
     for name, action in state.actions.rows.items():
         if name != action.name or canonical(action.name) != action.name:
             yield f"{action.name} under {name}"
@@ -164,7 +182,7 @@ def actions_are_filed_under_their_names(state: State) -> Iterator[str]:
 
 @invariant
 def plans_are_where_plans_can_be(state: State) -> Iterator[str]:
-    """A position of the tables, and counters within their bounds."""
+    """Every plan is in a phase and state that the lifecycle has, with counters within their bounds."""
     for plan in state.plans:
         if plan.position not in POSITIONS:
             yield f"{plan.plan_id} is {plan.position}"
@@ -174,7 +192,10 @@ def plans_are_where_plans_can_be(state: State) -> Iterator[str]:
 
 @invariant
 def processing_means_leased(state: State) -> Iterator[str]:
-    """A plan that nobody can be working on is never `processing`, and the other way round."""
+    """A plan has a lease if and only if it is `processing`, and the indexes of leases agree.
+
+    A plan that is processing without a lease would never expire, and no session could continue it.
+    """
     leased = {plan.plan_id: plan.lease for plan in state.plans if plan.lease}
     for plan in state.plans:
         if (plan.state is PlanState.PROCESSING) != (plan.plan_id in leased):
@@ -188,8 +209,8 @@ def processing_means_leased(state: State) -> Iterator[str]:
 
 
 @invariant
-def families_agree(state: State) -> Iterator[str]:
-    """A declared child exists and names its parent; nobody outlives a parent; trees are listed."""
+def plan_trees_agree(state: State) -> Iterator[str]:
+    """A declared child exists and names its parent, no plan outlives its parent, and the index of trees agrees."""
     trees: dict[str, set[str]] = {}
     for plan in state.plans:
         trees.setdefault(plan.root_plan_id, set()).add(plan.plan_id)
@@ -208,18 +229,21 @@ def families_agree(state: State) -> Iterator[str]:
 
 @invariant
 def roots_that_are_over_are_filed_by_their_end(state: State) -> Iterator[str]:
-    """Each once, and no other plan: what is forgotten next is found there."""
+    """The index by end has each root that has ended, once, and no other plan.
+
+    Retention deletes in the order of this index, and must never find a plan there that a session still works on.
+    """
     over = [plan for plan in state.plans if plan.plan_id == plan.root_plan_id and plan.position in TERMINAL]
     if sorted((plan.ended_at_ms or 0, plan.plan_id) for plan in over) != list(state.plans.by_end):
         yield "roots by end differ"
     for plan in over:
         if plan.ended_at_ms is None:
-            yield f"{plan.plan_id} is {plan.position} since nobody knows when"
+            yield f"{plan.plan_id} is {plan.position} since an unknown time"
 
 
 @invariant
 def decisions_form_trees(state: State) -> Iterator[str]:
-    """Each decision belongs to its plan and hangs on an earlier one."""
+    """Each decision belongs to the plan that lists it, and its parent is an earlier decision of that plan."""
     for plan in state.plans:
         earlier: set[str | None] = {None}
         for decision_id in plan.decision_ids:
@@ -233,7 +257,10 @@ def decisions_form_trees(state: State) -> Iterator[str]:
 
 @invariant
 def changesets_belong_to_plans(state: State) -> Iterator[str]:
-    """Each is listed by its plan; an open one belongs to the attempt that is executing."""
+    """Each changeset is listed by its plan, and an open one belongs to the attempt that is executing.
+
+    A plan that is retried or reverted must not get changes of its earlier attempt.
+    """
     listed = {changeset_id: plan for plan in state.plans for changeset_id in plan.changeset_ids}
     if listed.keys() != state.changesets.rows.keys():
         yield "plans list other changesets than there are"
@@ -249,7 +276,7 @@ def changesets_belong_to_plans(state: State) -> Iterator[str]:
 
 @invariant
 def contexts_own_exactly_their_open_changesets(state: State) -> Iterator[str]:
-    """A stack holds open changesets of its own context, each once; no open one is on no stack."""
+    """The stack of a context has open changesets of that context, each once, and every open one is on a stack."""
     stacked: Counter[str] = Counter()
     for context in state.contexts:
         stacked.update(context.active)
@@ -264,7 +291,10 @@ def contexts_own_exactly_their_open_changesets(state: State) -> Iterator[str]:
 
 @invariant
 def entries_are_numbered_without_gaps(state: State) -> Iterator[str]:
-    """From 1, in order, as many as their changeset says."""
+    """The entries of a changeset are numbered from 1, in order, and are as many as the changeset says.
+
+    The number is the cursor of pages and part of the key in the store.
+    """
     by_plan: Counter[str] = Counter()
     for changeset in state.changesets:
         entries = state.entries.of(changeset.changeset_id)
@@ -279,7 +309,10 @@ def entries_are_numbered_without_gaps(state: State) -> Iterator[str]:
 
 @invariant
 def entries_are_in_order_of_recording(state: State) -> Iterator[str]:
-    """Those of one plan that were counted have numbers of their own, which grow within each changeset."""
+    """The ordinals of a plan's entries are distinct and increase within each changeset.
+
+    0 means: from before ordinals.
+    """
     for plan in state.plans:
         numbers: set[int] = set()
         for changeset_id in plan.changeset_ids:
@@ -291,7 +324,10 @@ def entries_are_in_order_of_recording(state: State) -> Iterator[str]:
 
 @invariant
 def merges_are_of_children(state: State) -> Iterator[str]:
-    """What is merged executed and stays so, in declared order; conflicts are of the merge, and none is left behind."""
+    """A merge is of declared children that have executed, in declared order, and conflicts belong to a merge.
+
+    A plan leaves the execute phase only without open conflicts.
+    """
     for plan in state.plans:
         merged = plan.merged
         if merged is None:
@@ -306,7 +342,7 @@ def merges_are_of_children(state: State) -> Iterator[str]:
         ):
             yield f"{plan.plan_id} merged a child that has not executed"
         if not {conflict.plan_id for conflict in plan.conflicts} <= {*merged.children}:
-            yield f"{plan.plan_id} has a conflict with nobody"
+            yield f"{plan.plan_id} has a conflict with no merged child"
         if plan.open_conflicts and plan.position not in _UNRESOLVED:
             yield f"{plan.plan_id} is {plan.position} with open conflicts"
 
@@ -314,11 +350,12 @@ def merges_are_of_children(state: State) -> Iterator[str]:
 _UNRESOLVED: Final = {
     Position(Phase.EXECUTE, state) for state in (PlanState.PROCESSING, PlanState.ERRORED, PlanState.CANCELLED)
 }
+"""The positions in which a plan may have open conflicts."""
 
 
 @invariant
 def contents_of_conflicts_are_held(state: State) -> Iterator[str]:
-    """Whoever has to choose can read what there is to choose from, until the whole tree is over."""
+    """The contents of a conflict can be read until the whole tree of plans has ended: a caller chooses among them."""
     for plan in state.plans:
         is_over = state.plans.rows[plan.root_plan_id].position in TERMINAL
         for conflict in () if is_over else plan.conflicts:
@@ -329,7 +366,7 @@ def contents_of_conflicts_are_held(state: State) -> Iterator[str]:
 
 @invariant
 def endings_agree_with_positions(state: State) -> Iterator[str]:
-    """Who was applied is applied, with every required validation; only what was applied is rolled back."""
+    """The record of an application, with all required validations, or of a rollback implies the state `applied`."""
     for plan in state.plans:
         at = plan.state
         if plan.applied and (at is not PlanState.APPLIED or not_passed(plan.validations, plan.applied.validations)):
@@ -347,7 +384,7 @@ def endings_agree_with_positions(state: State) -> Iterator[str]:
 
 @invariant
 def entries_change_leaves(state: State) -> Iterator[str]:
-    """Their sides are files, links or empty directories, and their operation is what these show."""
+    """Both sides of an entry are files, links or empty directories, and the operation is the one that they show."""
     for entries in state.entries.by_changeset.values():
         for entry in entries:
             for side in (entry.before, entry.after):
@@ -358,7 +395,10 @@ def entries_change_leaves(state: State) -> Iterator[str]:
 
 @invariant
 def receipts_are_in_order_and_summed(state: State) -> Iterator[str]:
-    """Each has a place of its own in the order of storing, and their bytes are counted."""
+    """The serial index has each receipt once, and the sum of bytes is that of the receipts.
+
+    The projects of a receipt are sorted and distinct, so that equal receipts compare equal.
+    """
     table = state.receipts
     if dict(table.by_serial) != {row.serial: row.receipt_id for row in table} or len(table.by_serial) != len(table):
         yield "receipts by serial differ"

@@ -3,6 +3,9 @@
 A plan in state `processing` always has a lease, and no other plan has one. A lease has a token. Tokens on one plan only
 grow, so a token fences off every earlier holder: a worker that was presumed dead and comes back shows an old token and
 is refused. A lease ends when its phase ends, when it expires, or when its session ends.
+
+The module belongs to the core and not to `plans`, because the rules of changesets need it too, and plans depend on
+changesets.
 """
 
 from __future__ import annotations

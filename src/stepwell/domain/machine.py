@@ -36,7 +36,8 @@ from stepwell.domain.tasks import rules as task_rules
 from stepwell.domain.tiers import fast_path
 from stepwell.domain.tiers import rules as tier_rules
 from stepwell.domain.tiers.body_refs import BodyTable
-from stepwell.domain.tiers.model import FragmentRow
+from stepwell.domain.tiers.commands import GetFragment
+from stepwell.domain.tiers.model import HOT, FragmentRow
 from stepwell.domain.verdict import DECIDERS, AnyChange, Origin, Verdict
 from stepwell.errors import ManagerFault, Refused, StepTooLarge, TransactionAborted
 
@@ -138,16 +139,29 @@ def apply_all(state: State, commands: Sequence[Write[Reply]], origin: Origin) ->
 
 
 def apply_get_run(state: State, commands: Sequence[object], origin: Origin) -> list[FragmentFound]:
-    """Apply the reads at the beginning of `commands` that `fast_path.hot_entries` accepts, and return their replies.
+    """Apply the reads of hot fragments at the beginning of `commands`, and return their replies.
 
-    The result is the same as that of `apply` for each of them. Commands behind the last reply were not looked at or not
-    accepted; the caller applies them one by one. The revision stays as it is.
+    The result is the same as that of `apply` for each of them, and the revision stays as it is. The run ends before the
+    first command that is not simple (see `fast_path`); the caller applies the rest one by one. A fragment with metadata
+    or a long source ends it too: the results that are left are so small that those of a whole batch fit into one
+    response, so that their sizes need not be added up.
     """
-    touch, now_ms = state.fragments.touch, origin.now_ms
+    # Deciding and evolving share one loop here. They do not disturb each other, because a touch changes nothing that a
+    # condition reads, and a second pass over the run would cost 5 %.
     found: list[FragmentFound] = []
-    for entry in fast_path.hot_entries(state, commands, origin):
+    table, now_ms, projects = state.fragments, origin.now_ms, origin.projects
+    entries, touch = table.entries, table.touch
+    for command in commands:
+        if not isinstance(command, GetFragment) or (projects is not None and command.project not in projects):
+            break
+        entry = entries.get((command.project, command.fragment_id))
+        if entry is None:
+            break
+        row = entry.row
+        if row.tier is not HOT or row.metadata or len(row.source) > limits.SIMPLE_SOURCE_CHARS_MAX:
+            break
         touch(entry, now_ms)
-        found.append(FragmentFound(entry.row, now_ms, entry.access_count))
+        found.append(FragmentFound(row, now_ms, entry.access_count))
     return found
 
 

@@ -1,4 +1,9 @@
-"""Keyset pages: bounded in rows given, rows examined and bytes, and resumable from a cursor."""
+"""Keyset pages: bounded in rows returned, rows examined and bytes, and resumable from a cursor.
+
+A cursor is the key of the last row that was examined, not an offset. Rows that are inserted or deleted between two
+pages therefore neither repeat nor hide other rows. A page can be empty and still have a cursor: it has then examined as
+many rows as one command may, and none of them matched.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +16,37 @@ from stepwell.errors import InvalidArgument
 T = TypeVar("T")
 
 
-def take(
+def build_page(
     rows: Iterable[T],
     limit: int,
     cursor_of: Callable[[T], str],
     *,
-    keep: Callable[[T], bool] = lambda _: True,
-    weigh: Callable[[T], int] = lambda _: 0,
+    accepts: Callable[[T], bool] = lambda _: True,
+    size_of: Callable[[T], int] = lambda _: 0,
 ) -> tuple[tuple[T, ...], str | None]:
-    """Up to `limit` of the rows that `keep` accepts, and where to go on: None at the end."""
+    """Return up to `limit` rows that `accepts` selects, and the cursor of the next page, or None at the end.
+
+    `size_of` estimates the bytes of a row in a reply. A page always examines at least one row, so that following the
+    cursors ends.
+    """
     page: list[T] = []
-    weight = 0
+    page_bytes = 0
     last: T | None = None
     for examined, row in enumerate(rows):
+        # Checked before a row and not behind one: a page that ends with the last row has no cursor.
         if last is not None and (
-            len(page) == limit or examined == limits.SCAN_ROWS_MAX or weight >= limits.REPLY_BYTES_MAX
+            len(page) == limit or examined == limits.SCAN_ROWS_MAX or page_bytes >= limits.REPLY_BYTES_MAX
         ):
             return tuple(page), cursor_of(last)
-        if keep(row):
+        if accepts(row):
             page.append(row)
-            weight += weigh(row)
+            page_bytes += size_of(row)
         last = row
     return tuple(page), None
 
 
 def cursor_number(cursor: str | None) -> int:
-    """The number in a cursor, 0 without one."""
+    """Return the number in a cursor of a table whose keys are numbers; 0 without a cursor."""
     if cursor is None:
         return 0
     if not (cursor.isascii() and cursor.isdigit()):

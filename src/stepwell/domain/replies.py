@@ -1,4 +1,11 @@
-"""What the commands answer: a closed union of frozen values."""
+"""The replies to commands: a closed union of frozen values, and the union of all rows.
+
+A reply has rows and sums, never the bytes of bodies. `body_digests` names the bodies that belong to a reply; the
+manager sends beside the reply where each of them is, and the client maps or reads it there.
+
+Naming: a `…Found` reply is a read, or the row that a write left; a `…Page` has a cursor. The names differ from those of
+the events in `events`, which tell watchers of the same facts.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +22,25 @@ from stepwell.domain.tiers.table import Usage
 
 
 class Reply(Struct, frozen=True, array_like=True, gc=False, tag=True):
-    """The root of the replies. `body_digests` names the bodies that travel beside a reply."""
+    """The root of the replies. A reply is complete: a client never needs a second request to understand it."""
 
     @property
     def body_digests(self) -> tuple[bytes, ...]:
+        """The digests of the bodies whose place the manager sends along with the reply."""
         return ()
 
 
 class Note(StrEnum):
-    """Why a fragment is where it is."""
+    """The reason why a fragment is in its tier after a store, promotion or demotion."""
 
     PLACED = "placed"
     ALREADY_THERE = "already_there"
-    LARGER_THAN_HOT = "larger_than_hot"  # it would have emptied hot, and still not fit
-    LARGER_THAN_ARENA = "larger_than_arena"  # so with the arena, which hot and warm share
+    LARGER_THAN_HOT = "larger_than_hot"  # it would have emptied hot and still not fit
+    LARGER_THAN_ARENA = "larger_than_arena"  # the same for the arena, which hot and warm share
 
 
 class FragmentPlaced(Reply, frozen=True):
-    """Where a fragment is after `store`, `promote` or `demote`. `revision` is that of its body."""
+    """The place of a fragment after `store`, `promote` or `demote`. `revision` is that of its body."""
 
     project: str
     fragment_id: str
@@ -44,7 +52,7 @@ class FragmentPlaced(Reply, frozen=True):
 
 
 class FragmentFound(Reply, frozen=True):
-    """A fragment as it is after this read."""
+    """A fragment as it is after this read, which counts as an access."""
 
     row: FragmentRow
     last_accessed_ms: int
@@ -56,7 +64,7 @@ class FragmentFound(Reply, frozen=True):
 
 
 class Move(Struct, frozen=True, array_like=True):
-    """A fragment that went down. `target` is None when it was deleted."""
+    """A fragment that was demoted. `target` is None if it was deleted."""
 
     project: str
     fragment_id: str
@@ -65,14 +73,14 @@ class Move(Struct, frozen=True, array_like=True):
 
 
 class FragmentsMoved(Reply, frozen=True):
-    """What an eviction or a sweep moved, in that order; `more` says that another call would find more."""
+    """The fragments that an eviction or a sweep moved, in order. `more` says that another call would move more."""
 
     moves: tuple[Move, ...]
     more: bool = False
 
 
 class FragmentRemoved(Reply, frozen=True):
-    """It is gone."""
+    """The fragment that was deleted, and the tier in which it was."""
 
     project: str
     fragment_id: str
@@ -87,25 +95,25 @@ class FragmentPage(Reply, frozen=True):
 
 
 class ProjectPage(Reply, frozen=True):
-    """Projects that exist by use, in order of name."""
+    """The projects that have fragments, in order of name."""
 
     projects: tuple[str, ...]
     cursor: str | None
 
 
 class TierMetrics(Reply, frozen=True):
-    """What each tier holds, and what it may."""
+    """The usage of each tier, the budget, and the sizes of all bodies."""
 
     hot: Usage
     warm: Usage
     cold: Usage
     budget: TierBudget
-    body_bytes: int  # equal bodies once
-    arena_bytes: int  # what bodies need of the arena; of a scoped session, the raw bytes of its hot and warm
+    body_bytes: int  # equal bodies count once
+    arena_bytes: int  # the need of the arena; for a scoped session, the raw bytes of its hot and warm
 
 
 class BodiesLocated(Reply, frozen=True):
-    """Those of the bodies that something still refers to."""
+    """The bodies, among those that were asked for, to which a row still refers."""
 
     found: tuple[bytes, ...]
 
@@ -115,19 +123,19 @@ class BodiesLocated(Reply, frozen=True):
 
 
 class BudgetSet(Reply, frozen=True):
-    """The budget that holds now."""
+    """The budget that is in force after `SetBudget`."""
 
     budget: TierBudget
 
 
 class ActionFound(Reply, frozen=True):
-    """An action."""
+    """An action after it was created, read, used or archived."""
 
     action: Action
 
 
 class ActionSummary(Struct, frozen=True, array_like=True):
-    """An action in a list."""
+    """The fields of an action that a list shows."""
 
     name: str
     state: ActionState
@@ -136,20 +144,20 @@ class ActionSummary(Struct, frozen=True, array_like=True):
 
 
 class ActionPage(Reply, frozen=True):
-    """Actions in order of name."""
+    """Actions in order of name, each as a summary."""
 
     actions: tuple[ActionSummary, ...]
     cursor: str | None
 
 
 class PlanFound(Reply, frozen=True):
-    """A plan. After a `start_*` or `renew_lease`, its `lease` is the caller's."""
+    """A plan after a command. After a `start_*` or `renew_lease`, its `lease` is the caller's."""
 
     plan: Plan
 
 
 class PlanSummary(Struct, frozen=True, array_like=True):
-    """A plan in a list."""
+    """The fields of a plan that a list shows."""
 
     plan_id: str
     action_name: str
@@ -162,11 +170,11 @@ class PlanSummary(Struct, frozen=True, array_like=True):
 
 
 class ReadyStarted(Reply, frozen=True):
-    """A child that is the caller's now, under its `lease`; or none, and whether it is worth waiting for one.
+    """A child plan that was started for the caller, under its `lease`; or None, and if it is worth waiting for one.
 
-    `is_over`: nobody works on any, and none will be ready unless somebody steps in. `errored` are those that failed for
-    good: `retry_plan`, `revert_plan` or `cancel_plan` leads out. Until then the event to wait for is a `PlanMoved` of
-    this parent's children.
+    `is_over` means that no session works on a child, and that none will become ready without intervention. `errored`
+    are the children that failed for good: `retry_plan`, `revert_plan` or `cancel_plan` resolves that. Otherwise the
+    event to wait for is a `PlanMoved` of one of this parent's children.
     """
 
     plan: Plan | None
@@ -175,14 +183,14 @@ class ReadyStarted(Reply, frozen=True):
 
 
 class PlanPage(Reply, frozen=True):
-    """Plans in order of id, which is the order of time."""
+    """Plans in order of id, which is the order of their creation, each as a summary."""
 
     plans: tuple[PlanSummary, ...]
     cursor: str | None
 
 
 class DecisionFound(Reply, frozen=True):
-    """A decision."""
+    """A decision as it was recorded, with the id of the decision that it hangs on."""
 
     decision: Decision
 
@@ -195,26 +203,26 @@ class DecisionPage(Reply, frozen=True):
 
 
 class ChangesetFound(Reply, frozen=True):
-    """A changeset."""
+    """A changeset after it was started, read or ended."""
 
     changeset: Changeset
 
 
 class ChangesetPage(Reply, frozen=True):
-    """A plan's changesets in order of starting."""
+    """The changesets of a plan, in the order in which they were started."""
 
     changesets: tuple[Changeset, ...]
     cursor: str | None
 
 
 class EntryFound(Reply, frozen=True):
-    """The entry, and so the changeset that it really went to."""
+    """The entry that was recorded. It names the changeset, which the manager chose if the caller did not."""
 
     entry: EntryRow
 
 
 class EntryPage(Reply, frozen=True):
-    """A changeset's entries in order of recording."""
+    """The entries of a changeset, in the order in which they were recorded."""
 
     entries: tuple[EntryRow, ...]
     cursor: str | None
@@ -228,13 +236,13 @@ class EntryPage(Reply, frozen=True):
 
 
 class ReceiptStored(Reply, frozen=True):
-    """A receipt that is kept, without its body."""
+    """A receipt that was stored, or was there already, without its body."""
 
     receipt: ReceiptRow
 
 
 class ReceiptFound(Reply, frozen=True):
-    """A receipt, and where its body is."""
+    """A receipt; the place of its body comes along."""
 
     receipt: ReceiptRow
 
@@ -244,33 +252,33 @@ class ReceiptFound(Reply, frozen=True):
 
 
 class ReceiptPage(Reply, frozen=True):
-    """Receipts without their bodies, the newest first."""
+    """Receipts without their bodies, from the newest on."""
 
     receipts: tuple[ReceiptRow, ...]
     cursor: str | None
 
 
 class LeasesKept(Reply, frozen=True):
-    """These plans' leases last longer."""
+    """The plans whose leases were extended, because no client could renew them while no manager ran."""
 
     plan_ids: tuple[str, ...]
 
 
 class SessionEnded(Reply, frozen=True):
-    """The plans that went back to their queue because their owner is gone."""
+    """The plans that went back to their queue because the session that worked on them has ended."""
 
     plan_ids: tuple[str, ...]
 
 
 class PlansForgotten(Reply, frozen=True):
-    """The plans that are gone; `more` says that another call would find more to do."""
+    """The plans that retention deleted. `more` says that another call would delete more."""
 
     plan_ids: tuple[str, ...]
     more: bool = False
 
 
 class TaskFound(Reply, frozen=True):
-    """How far a task is."""
+    """The state of a task, and the number of its present attempt."""
 
     task_id: str
     state: TaskState
@@ -278,19 +286,19 @@ class TaskFound(Reply, frozen=True):
 
 
 class DeathNoted(Reply, frozen=True):
-    """The task that a worker died of, if it was one."""
+    """The task during which a worker died; None if it had none."""
 
     task_id: str | None
 
 
 class WorkerFound(Reply, frozen=True):
-    """A worker, as it joined or left."""
+    """A worker after it joined, began a task or left; None if it is not known."""
 
     worker: Worker | None
 
 
 class StrategiesFound(Reply, frozen=True):
-    """What is offered, by whom, and what is waiting for it."""
+    """The strategies on offer, the workers, and the numbers of tasks that wait and that are being worked on."""
 
     offers: tuple[StrategyOffer, ...]
     workers: tuple[Worker, ...]
@@ -299,23 +307,24 @@ class StrategiesFound(Reply, frozen=True):
 
 
 class TasksLeased(Reply, frozen=True):
-    """Tasks that were given out, or taken back; `more` says that there are more."""
+    """Tasks that were leased to workers, or whose deadline ended. `more` says that another call would find more."""
 
     tasks: tuple[Task, ...]
     more: bool = False
 
 
 class TasksForgotten(Reply, frozen=True):
-    """How many tasks are gone; `more` says that there are more."""
+    """The number of tasks that were deleted. `more` says that another call would delete more."""
 
     count: int
     more: bool = False
 
 
 KeptRow = FragmentRow | TierBudget | Action | Plan | Decision | Changeset | ContextRow | EntryRow | ReceiptRow
-"""What a revision counts, a store keeps and a watcher is told of."""
+"""The rows that survive the manager: revisions count their changes, the store keeps them, events tell of them."""
 
 Row = KeptRow | Task | Worker
+"""All rows of the state. Tasks and workers end with the manager."""
 
 AnyReply = (
     FragmentPlaced

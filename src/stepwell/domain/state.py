@@ -49,7 +49,7 @@ class State:
     """
 
     def __init__(self, budget: TierBudget | None = None) -> None:
-        self.revision = 0
+        self.revision = 0  # grows by one with each step that changed a row which survives
         self._budget = Cell(budget or TierBudget())
         self.bodies = BodyTable()
         self.fragments = FragmentTable()
@@ -60,6 +60,7 @@ class State:
         self.changesets: Table[Changeset] = Table()
         self.entries = EntryTable()
         self.receipts = ReceiptTable()
+        # From here on, nothing survives the manager.
         self.tasks = TaskTable()
         self.workers = WorkerTable()
         tables: dict[type, object] = {

@@ -114,17 +114,17 @@ class Housekeeping:
     def seconds_to_deadline(self) -> float:
         """The seconds until the first task exceeds its deadline, or may be taken back from a busy worker."""
         tasks = self.owner.tasks
-        if not tasks.by_due:
+        if not tasks.by_deadline:
             return math.inf
-        due_ms = tasks.by_due[0][0]
-        if tasks.ahead and self.owner.has_idle_workers:
+        due_ms = tasks.by_deadline[0][0]
+        if tasks.prefetched and self.owner.has_idle_workers:
             due_ms = min(due_ms, self._clock.now_ms() + limits.TASK_AHEAD_MS)
         return (due_ms - self._clock.now_ms()) / 1000
 
     def expire_tasks(self) -> None:
         """End the attempts that have exceeded their deadline. The domain condemns their workers."""
-        by_due = self.owner.tasks.by_due
-        if by_due and by_due[0][0] <= self._clock.now_ms():
+        by_deadline = self.owner.tasks.by_deadline
+        if by_deadline and by_deadline[0][0] <= self._clock.now_ms():
             reply = self._execute(ExpireTasks()).reply
             assert isinstance(reply, TasksLeased)
             self._log.warning("tasks.expired", task_ids=[task.task_id for task in reply.tasks])

@@ -160,9 +160,9 @@ class TaskDispatcher:
         Then prefetch one more to each worker, so that it does not wait between two tasks.
         """
         tasks = self._housekeeping.owner.tasks
-        if not self._workers or not (tasks.queued or tasks.ahead):
+        if not self._workers or not (tasks.queued or tasks.prefetched):
             return
-        for task in self._housekeeping.lease_tasks(takes_back=bool(tasks.ahead) and self._is_quiet()):
+        for task in self._housekeeping.lease_tasks(takes_back=bool(tasks.prefetched) and self._is_quiet()):
             self._assign(task, busy)
         if tasks.queued:
             for task in self._housekeeping.reserve_tasks():
@@ -189,7 +189,9 @@ class TaskDispatcher:
     def _on_change(self, change: AnyChange, busy: dict[ClientConnection, None]) -> None:
         """Send or queue the messages that one change causes."""
         match change.before:
-            case Task(is_ahead=True, worker_id=str() as worker_id) as task if _worker_of(change.after) != worker_id:
+            case Task(is_prefetched=True, worker_id=str() as worker_id) as task if (
+                _worker_of(change.after) != worker_id
+            ):
                 self._recall(task, worker_id, busy)
             case _:
                 pass
@@ -236,7 +238,7 @@ class TaskDispatcher:
                 strategy=task.strategy,
                 projects=task.projects,
                 payload=task.payload,
-                is_ahead=task.is_ahead,
+                is_ahead=task.is_prefetched,
                 revision=self._housekeeping.owner.revision,
                 catalogues=self._housekeeping.owner.catalogue_ends(task.projects, self._housekeeping.now_s()),
             )

@@ -1,4 +1,9 @@
-"""Encoding and the one decode boundary: whatever a peer sends, only a `StepwellError` comes out of here."""
+"""The codec: messages to frames, and payloads to messages. It is the only place that decodes what a peer sends.
+
+Decoding raises `ProtocolError` or returns a valid message, whatever the bytes are: msgspec checks types and bounds
+while it decodes. A request is decoded in one pass. Only if that fails is it decoded again, command by command, so that
+one malformed command refuses itself and not the whole connection.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +33,14 @@ _encoder = Encoder()
 _client_messages: Decoder[ClientMessage] = Decoder(ClientMessage)
 _manager_messages: Decoder[ManagerMessage] = Decoder(ManagerMessage)
 
-_NO_HEADER = bytes(HEADER.size)  # until the length is known
-_HANDLE_BYTES = 128
+_NO_HEADER = bytes(HEADER.size)  # holds the place of the header until the length is known
 
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that it cannot decode; only the first is its own."""
+"""The exceptions of msgspec for bytes that it cannot decode; the last two come from Python underneath it."""
 
 
 class _Envelope(Struct, array_like=True):
-    """A request of which only the outermost layer is looked at."""
+    """A request of which only the outermost layer is decoded."""
 
     kind: Literal["Request", "TransactionRequest"]
     request_id: RequestId
@@ -45,13 +49,16 @@ class _Envelope(Struct, array_like=True):
 
 
 class _Tagged(Struct, array_like=True):
-    """A command of which only the name is looked at."""
+    """A command of which only the name is decoded."""
 
     tag: str
 
 
 class PartlyDecodedRequest(Struct, frozen=True):
-    """A request with a malformed command in it: each command, or what is wrong with it."""
+    """A request with a malformed command: each command, or the error that explains what is wrong with it.
+
+    `atomic`: it was a transaction, so that one malformed command refuses all.
+    """
 
     request_id: int
     commands: tuple[Command[Reply] | InvalidArgument, ...]
@@ -60,7 +67,11 @@ class PartlyDecodedRequest(Struct, frozen=True):
 
 
 def encode_frame(message: Message, out: bytearray) -> None:
-    """Append a message to a buffer, as a frame. A message that is too large leaves the buffer as it was."""
+    """Append a message to a buffer, as a frame.
+
+    Raises `InvalidArgument` for a message that cannot be encoded or is too large; the buffer is as before then.
+    """
+    # The message is encoded straight into the buffer that is sent, behind room for its length: no copy is made.
     start = len(out)
     out += _NO_HEADER
     try:
@@ -81,14 +92,14 @@ def encode_frame(message: Message, out: bytearray) -> None:
 
 
 def size_of(result: Result) -> int:
-    """About how many bytes a result takes in a frame."""
+    """Return about how many bytes a result takes in a frame. Refusals are small and count as 0."""
     if isinstance(result, Refusal):
         return 0
-    return len(_encoder.encode(result.reply)) + _HANDLE_BYTES * len(result.handles)
+    return len(_encoder.encode(result.reply)) + limits.HANDLE_BYTES * len(result.handles)
 
 
 def decode_from_manager(payload: bytes | bytearray) -> ManagerMessage:
-    """What the manager sent."""
+    """Return the message that the manager sent, or raise `ProtocolError`."""
     try:
         return _manager_messages.decode(payload)
     except _UNDECODABLE as error:
@@ -96,23 +107,27 @@ def decode_from_manager(payload: bytes | bytearray) -> ManagerMessage:
 
 
 def decode_from_client(payload: bytes | bytearray) -> ClientMessage | PartlyDecodedRequest:
-    """What a client sent, in one pass; only what does not fit is looked at again, command by command."""
+    """Return the message that a peer sent, or raise `ProtocolError`.
+
+    A request with a malformed command is returned as a `PartlyDecodedRequest`.
+    """
     try:
         return _client_messages.decode(payload)
     except msgspec.ValidationError as error:
-        return _salvage(payload, error)
+        return _decode_partly(payload, error)
     except _UNDECODABLE as error:
         raise ProtocolError(f"that is not our protocol: {error}") from error
 
 
-def _salvage(payload: bytes | bytearray, error: msgspec.ValidationError) -> PartlyDecodedRequest:
+def _decode_partly(payload: bytes | bytearray, error: msgspec.ValidationError) -> PartlyDecodedRequest:
+    """Decode a request command by command. Raises `ProtocolError` if it is not even the envelope of a request."""
     try:
         envelope = _envelopes.decode(payload)
     except _UNDECODABLE:
         raise ProtocolError(f"that is not a message of ours: {error}") from error
     atomic = envelope.kind == TransactionRequest.__name__
     try:
-        commands = _raw_commands.decode(envelope.commands)  # the bound is checked before anything is allocated
+        commands = _raw_commands.decode(envelope.commands)  # their number is checked before any of them is allocated
     except _UNDECODABLE:
         problem = InvalidArgument(f"send 1 to {limits.BATCH_COMMANDS_MAX} commands in one request")
         return PartlyDecodedRequest(envelope.request_id, (problem,), atomic, envelope.answered)
@@ -126,11 +141,13 @@ _raw_commands: Decoder[tuple[msgspec.Raw, ...]] = Decoder(
     Annotated[tuple[msgspec.Raw, ...], Meta(min_length=1, max_length=limits.BATCH_COMMANDS_MAX)]
 )
 _tags = Decoder(_Tagged)
+# Only for requests that the fast decoder has refused; the decoders of whole messages are above.
 _commands: Decoder[AnyCommand] = Decoder(AnyCommand)
 _kinds: dict[str, type[Struct]] = {kind.__name__: kind for kind in AnyCommand.__args__}
 
 
 def _command(raw: msgspec.Raw) -> Command[Reply] | InvalidArgument:
+    """Return a command, or the error that explains what is wrong with it."""
     try:
         return _commands.decode(raw)
     except _UNDECODABLE as error:
@@ -138,12 +155,13 @@ def _command(raw: msgspec.Raw) -> Command[Reply] | InvalidArgument:
 
 
 def _complaint(raw: msgspec.Raw, error: Exception) -> InvalidArgument:
+    """Return the error for a malformed command: about its field if its name is known, about its name otherwise."""
     kind = _kinds.get(tag := _tag(raw))
     return InvalidArgument(explain(kind, error) if kind else f"{tag[:80]!r} is not a command that is allowed here")
 
 
 def _tag(raw: msgspec.Raw) -> str:
-    """The name that a command goes by, whatever its fields are."""
+    """Return the name of a command, whatever its fields are; empty if it has none."""
     try:
         return _tags.decode(raw).tag
     except _UNDECODABLE:

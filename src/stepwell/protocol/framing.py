@@ -1,7 +1,8 @@
-"""Frames: `multiprocess`'s own format, a 4-byte big-endian length and the payload, read incrementally.
+"""Frames: a 4-byte big-endian length and the payload, read incrementally.
 
-A plain `multiprocess.connection.Client` can therefore talk to a manager. Unlike its reader, this one checks the
-length before it believes it, and never waits for the rest of a frame.
+It is the format of `multiprocess.connection`, so that a plain `multiprocess.connection.Client` can talk to a manager.
+Unlike its reader, `Framer` checks a length against a bound before it allocates anything, and never blocks for the rest
+of a frame: a peer that sends half a frame costs memory for that half only.
 """
 
 from __future__ import annotations
@@ -13,10 +14,15 @@ from stepwell import limits
 from stepwell.errors import ProtocolError
 
 HEADER: Final = struct.Struct("!i")
+"""The header of a frame: the length of its payload."""
 
 
 class Framer:
-    """Bytes in, payloads out."""
+    """Cuts a stream of bytes into the payloads of frames.
+
+    One connection owns one framer; it is not thread-safe. Raw bytes of uploads can come between frames: `read_into`
+    takes them out of the stream. `frame_bytes_max` is small until the peer has said `Hello`.
+    """
 
     __slots__ = ("_buffer", "_start", "frame_bytes_max")
 
@@ -26,14 +32,17 @@ class Framer:
         self.frame_bytes_max = frame_bytes_max
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Take what arrived."""
+        """Add bytes that arrived."""
         if self._start:
             del self._buffer[: self._start]
             self._start = 0
         self._buffer += data
 
     def next_frame(self) -> bytearray | None:
-        """The next whole payload, or None until there is one."""
+        """Return the next payload, or None if it has not arrived completely.
+
+        Raises `ProtocolError` if a frame announces a length out of bounds; the connection is unusable then.
+        """
         body = self._start + HEADER.size
         if len(self._buffer) < body:
             return None
@@ -43,7 +52,7 @@ class Framer:
         end = body + length
         if len(self._buffer) < end:
             return None
-        if not self._start and end == len(self._buffer):  # one frame and nothing else, as mostly: it is not copied
+        if not self._start and end == len(self._buffer):  # the usual case, one frame and nothing else: it is not copied
             payload, self._buffer = self._buffer, bytearray()
             del payload[: HEADER.size]
             return payload
@@ -52,7 +61,7 @@ class Framer:
         return payload
 
     def read_into(self, target: memoryview) -> int:
-        """Move bytes that are of no frame to where they belong, as many as have arrived and as the target holds."""
+        """Move bytes that belong to no frame into `target`, and return how many: as many as arrived and as fit."""
         size = min(self.pending, len(target))
         end = self._start + size
         with memoryview(self._buffer) as buffer, buffer[self._start : end] as taken:
@@ -61,12 +70,13 @@ class Framer:
         return size
 
     def _skip_to(self, end: int) -> None:
+        """Drop the bytes before `end`."""
         self._start = end
-        if end == len(self._buffer):  # an idle peer does not keep the room that its largest frame took
+        if end == len(self._buffer):  # so that an idle peer does not hold the memory of its largest frame
             self._buffer.clear()
             self._start = 0
 
     @property
     def pending(self) -> int:
-        """Bytes that arrived and were not given out yet."""
+        """The number of bytes that arrived and were not returned yet."""
         return len(self._buffer) - self._start

@@ -1,4 +1,9 @@
-"""Handles: where a body is, for whoever maps its segment. They travel in frames; the bytes do not."""
+"""Handles: the places of bodies in shared memory, and the records of the catalogues there.
+
+Frames carry handles, and never the bytes of stored bodies. A client maps the segment and reads the bytes in place. A
+catalogue is a log in shared memory that lists the fragments of one project: its blocks contain records that clients
+replay, so that listing a project needs no request for each fragment.
+"""
 
 from __future__ import annotations
 
@@ -10,38 +15,47 @@ from msgspec import Struct
 from stepwell.domain.tiers.model import FragmentRow
 
 IN_STORE: Final = 0
-"""In place of a segment's number: the body is in the database, and the offset is its number there."""
+"""The segment number of a body that is in the database. The offset is the number of its row there."""
 
 
 class Handle(Struct, frozen=True, array_like=True, gc=False):
-    """A stretch of a segment. What was written there never changes: a handle is right for as long as it is held."""
+    """A range of bytes in a segment. Bytes that were written there never change, so that a handle never becomes wrong.
+
+    `stored` is the number of bytes there, `size` that of the body; they differ if the body is compressed (`packed`,
+    with zstd). A peer's own mapping keeps the bytes readable, even after the manager has retired
+    the segment.
+    """
 
     segment: int
     offset: int
-    stored: int  # bytes there
-    size: int  # bytes of the body
-    packed: bool  # compressed, with zstd
+    stored: int
+    size: int
+    packed: bool
 
 
 class CatalogueEnd(Struct, frozen=True, array_like=True):
-    """How far a project's catalogue went at one revision: its segments in order, each with the bytes used of it."""
+    """The end of a project's catalogue at one revision: its segments in order, each with the bytes used of it.
+
+    A catalogue that is rewritten gets another `generation`. It has no records of changes up to `base_revision`, only
+    their result; every later change is in it with its revision.
+    """
 
     project: str
     generation: int
-    base_revision: int  # the catalogue says of every later change when it was
+    base_revision: int
     segments: tuple[tuple[int, int], ...]
 
 
 BLOCK: Final = struct.Struct("<IQ")
-"""Heads each block of a catalogue: the length of its payload, and the revision up to which it goes."""
+"""The header of a block of a catalogue: the length of its payload, and the revision up to which it goes."""
 
 
 class Record(Struct, frozen=True, array_like=True, gc=False, tag=True):
-    """The root of a catalogue's records."""
+    """The root of the records in a catalogue. The tag is the name of the class."""
 
 
 class Put(Record, frozen=True):
-    """A fragment is there, or has changed."""
+    """A fragment was created or has changed: its row, and the place of its body."""
 
     revision: int
     row: FragmentRow
@@ -49,14 +63,14 @@ class Put(Record, frozen=True):
 
 
 class Gone(Record, frozen=True):
-    """A fragment is not there any more."""
+    """A fragment was deleted, at this revision."""
 
     revision: int
     fragment_id: str
 
 
 class Moved(Record, frozen=True):
-    """A body is elsewhere now, or in another form: no change of any fragment."""
+    """A body has another place or form now. No fragment has changed, so that there is no revision."""
 
     digest: bytes
     handle: Handle

@@ -1,37 +1,62 @@
-"""The messages: closed unions of frozen, bounded Structs, `array_like` so that they are small and quick.
+"""The messages between a peer and the manager: closed unions of frozen, bounded Structs.
 
-client                                   manager
-Hello(version, session, scope)  ──▶
-◀──      Welcome(version, epoch, revision)   or Rejected, and the end
-Request(id, commands)           ──▶
-Transaction(id, commands)       ──▶      requests may be sent before earlier ones are answered;
-◀──      a connection's responses come in the order of its requests
-Response(id, results)
-AskStatus(id)                   ──▶
-◀──      Status(id, …)
-Offer(number, size)             ──▶      before a large body; the answer can take a while
-◀──      Granted(number, accepted)
-the body's bytes, raw           ──▶      only if accepted; the next request can refer to `number`
-AskView(id, projects)           ──▶
-◀──      ViewOpened(id, …)               or a Response with the refusal
-Watch(id, since, projects)      ──▶      on a connection of its own, its last message
-◀──      Events(events, revision)        from then on, whole revisions; the first at once; or a Response, refused
-◀──      Missed(resume)                  what happened until then was forgotten
-Work(id, offers)                ──▶      on a connection of a worker's own, whose requests are its results
-◀──      Employed(id)                    or a Response, refused
-◀──      Assigned(task, …)               from then on: one to be done, and one to be done next
-◀──      Recalled(task, attempt)         not to be done next
-Progressed(task, …)             ──▶      as often as the worker likes
-Follow(id, tasks)               ──▶      on a connection of its own: whatever becomes of this session's tasks
-◀──      Followed(id, unknown)
-◀──      TaskProgressed(task, …)         from then on
-◀──      TaskEnded(task, …)              until it is received
-Received(tasks)                 ──▶      they can be forgotten
-Released(segments)              ──▶      no longer mapped
-Goodbye()                       ──▶      ends the session, not only the connection
+A peer is a client or a worker. It opens a connection with `Hello`; connections with the same session id belong to one
+session. What the peer sends next decides the role of the connection. A watcher, a worker and a follower each have a
+connection of their own, because the manager pushes messages on it. Numbers in `()` refer to the notes.
 
-◀──      Segments(…)                     with their descriptors, before the first message that refers to them
-◀──      Retired(segments)               nothing refers to them any more
+    peer                         manager                   notes
+
+    every connection
+    Hello                 ──▶
+                          ◀──    Welcome                   or Rejected, and the end (1)
+
+    client: requests, in any number, before earlier ones are answered
+    Request               ──▶
+    TransactionRequest    ──▶
+                          ◀──    Response                  in the order of the requests
+    AskStatus             ──▶
+                          ◀──    Status
+    AskView               ──▶
+                          ◀──    ViewOpened                or a Response with the refusal
+
+    client or worker: a body that is too large for a frame
+    OfferUpload           ──▶
+                          ◀──    UploadGranted             may take a while
+    the raw bytes         ──▶                              only if granted (2)
+
+    watcher: the last message that it sends
+    WatchEvents           ──▶
+                          ◀──    Events                    from now on (3), or a Response with the refusal
+                          ◀──    WatchLagged               instead of events that were dropped
+
+    worker: its Requests begin and finish tasks
+    JoinAsWorker          ──▶
+                          ◀──    WorkerAccepted            or a Response with the refusal
+                          ◀──    TaskAssigned              one to do now, and one to do next
+                          ◀──    TaskRecalled              the one to do next is withdrawn
+    ReportProgress        ──▶                              as often as the worker likes
+
+    follower: a client that waits for its session's tasks
+    FollowTasks           ──▶
+                          ◀──    TasksFollowed             names the tasks that the manager does not know
+                          ◀──    TaskProgressed            from now on
+                          ◀──    TaskEnded                 again after a reconnect, until it is received
+    TasksReceived         ──▶                              the manager may delete these tasks
+
+    every connection, at any time
+                          ◀──    SegmentsAdded             with descriptors (4)
+                          ◀──    SegmentsRetired           no message refers to them any more
+    SegmentsReleased      ──▶                              the peer has unmapped them
+    Goodbye               ──▶                              ends the session, not only the connection
+
+(1) `Rejected` can also come later: the peer has sent bytes that are not this protocol.
+(2) The next request on the connection can refer to the upload by its number. If the upload was not granted, that
+    request is refused with the reason.
+(3) Whole revisions only. The first `Events` comes at once, even if it is empty.
+(4) They arrive before the first message with a handle into one of the segments.
+
+All Structs are `array_like`: fields travel by position, which is small and quick to decode. A change of their order or
+meaning therefore needs a new `VERSION`, as does the name of a message, which is its tag.
 """
 
 from __future__ import annotations
@@ -51,42 +76,49 @@ from stepwell.errors import Detail, StepwellError, revive
 from stepwell.protocol.handles import CatalogueEnd, Handle
 
 VERSION: Final = 7
+"""The version of the protocol. A manager refuses a peer that has another one: both come from one installation."""
 
 ENCODING: Final = "o200k_base"
-"""In which tokens are counted, unless somebody says otherwise."""
+"""The default encoding in which tokens are counted."""
 
 RequestId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class Message(Struct, frozen=True, array_like=True, gc=False, tag=True):
-    """The root of the messages."""
+    """The root of the messages. The tag on the wire is the name of the class."""
 
 
 @checked
 class Hello(Message, frozen=True):
-    """Opens a connection. The same `session_id` on several connections is one session."""
+    """Open a connection. Connections with the same `session_id` are one session, with one scope.
+
+    `mapped` are the segments that the peer has mapped already, from earlier connections: the manager need not send
+    their descriptors again.
+    """
 
     version: int
     session_id: Identifier
     projects: (
         Annotated[tuple[ProjectName, ...], Meta(min_length=1, max_length=limits.PROJECTS_PER_SESSION_MAX)] | None
     ) = None
-    mapped: Annotated[tuple[int, ...], Meta(max_length=limits.MAPPED_MAX)] = ()  # segments, from earlier connections
+    mapped: Annotated[tuple[int, ...], Meta(max_length=limits.MAPPED_MAX)] = ()
 
 
 class Request(Message, frozen=True):
-    """Commands that take effect one by one, each with its own result.
+    """Commands that take effect one by one, each with a result of its own.
 
-    Sent again under the same number, by the same session, they do not take effect again: the response is the same.
+    A request that the same session sends again under the same number does not take effect again: it gets the same
+    response. `answered` acknowledges: all requests of this session with a smaller number have been answered, so that
+    the manager can forget their responses.
     """
 
     request_id: RequestId
     commands: Annotated[tuple[AnyCommand, ...], Meta(min_length=1, max_length=limits.BATCH_COMMANDS_MAX)]
-    answered: RequestId = 0  # so have all requests of this session with a smaller number: they can be forgotten
+    answered: RequestId = 0
 
 
 class TransactionRequest(Message, frozen=True):
-    """Commands that take effect together at one revision, or not at all."""
+    """Writes that take effect together at one revision, or not at all. Repeating it is safe, as for a `Request`."""
 
     request_id: RequestId
     commands: Annotated[tuple[AnyWrite, ...], Meta(min_length=1, max_length=limits.BATCH_COMMANDS_MAX)]
@@ -94,21 +126,24 @@ class TransactionRequest(Message, frozen=True):
 
 
 class AskStatus(Message, frozen=True):
-    """Asks how the manager is."""
+    """Ask for the figures that `stepwell status` shows."""
 
     request_id: RequestId
 
 
 class OfferUpload(Message, frozen=True):
-    """Asks for room for a body that is too large for a frame. The next request can refer to it by its number."""
+    """Ask for room for a body that is too large for a frame. The next request can refer to it by its number.
+
+    `is_modest`: no fragment is demoted to make room. Where there is none at present, the upload is refused.
+    """
 
     number: UploadNumber
     size: Annotated[int, Meta(ge=1, le=limits.BODY_BYTES_MAX, description="a body has at most 64 MiB; split it")]
-    is_modest: bool = False  # no fragment goes down for it: where there is no room now, it is refused
+    is_modest: bool = False
 
 
 class AskView(Message, frozen=True):
-    """Asks for all fragments of some projects at one revision."""
+    """Ask for all fragments of some projects at one revision, as places in shared memory."""
 
     request_id: RequestId
     projects: Annotated[tuple[ProjectName, ...], Meta(min_length=1, max_length=limits.PROJECTS_PER_SESSION_MAX)]
@@ -116,7 +151,7 @@ class AskView(Message, frozen=True):
 
 @checked
 class WatchEvents(Message, frozen=True):
-    """Asks for all that happens from now on, or has happened behind a revision, to some projects or in scope."""
+    """Ask for all events from now on, or behind the revision `since`, of some projects or of the session's scope."""
 
     request_id: RequestId
     since: Revision | None = None
@@ -126,14 +161,14 @@ class WatchEvents(Message, frozen=True):
 
 
 class JoinAsWorker(Message, frozen=True):
-    """Asks for tasks, one at a time, for somebody who has these strategies."""
+    """Ask for tasks, one at a time, for a worker that has these strategies."""
 
     request_id: RequestId
     offers: Annotated[tuple[StrategyOffer, ...], Meta(min_length=1, max_length=limits.STRATEGIES_MAX)]
 
 
 class ReportProgress(Message, frozen=True):
-    """How far a worker is with its task."""
+    """Report how far a worker is with its task. The manager passes it on to the session that waits."""
 
     task_id: Identifier
     attempt: Positive
@@ -143,26 +178,30 @@ class ReportProgress(Message, frozen=True):
 
 
 class FollowTasks(Message, frozen=True):
-    """Asks to be told what becomes of this session's tasks. These it has submitted, and not heard of since."""
+    """Ask for the progress and outcomes of the session's tasks.
+
+    `task_ids` are the tasks that the session has submitted and has no outcome of. The manager answers which of them it
+    does not know, because it was restarted: the client submits these again.
+    """
 
     request_id: RequestId
     task_ids: Annotated[tuple[Identifier, ...], Meta(max_length=limits.TASKS_PER_SESSION_MAX)]
 
 
 class TasksReceived(Message, frozen=True):
-    """Says that the outcomes of tasks have arrived."""
+    """Acknowledge the outcomes of tasks, so that the manager can delete them."""
 
     task_ids: Annotated[tuple[Identifier, ...], Meta(max_length=limits.TASKS_PER_SESSION_MAX)]
 
 
 class SegmentsReleased(Message, frozen=True):
-    """Says that segments are not mapped any more."""
+    """Report that the peer has unmapped segments, so that their memory can be freed."""
 
     segments: Annotated[tuple[int, ...], Meta(max_length=limits.RELEASED_PER_MESSAGE_MAX)]
 
 
 class Goodbye(Message, frozen=True):
-    """The session is over: its leases end now, without a grace."""
+    """End the session: its leases end now, without the grace that follows a lost connection."""
 
 
 ClientMessage = (
@@ -183,46 +222,50 @@ ClientMessage = (
 
 
 class Welcome(Message, frozen=True):
-    """The connection is open."""
+    """Confirm that the connection is open.
+
+    `epoch` identifies a history of revisions: in another epoch, the same revision means another state. `generation`
+    is that of the session: if it has changed, the manager has forgotten which requests the session sent.
+    """
 
     version: int
     epoch: str
     revision: int
     manager_pid: int
     encoding: str  # in which tokens are counted
-    segments: tuple[int, ...]  # that are in use; what else somebody has mapped is out of date
-    generation: int  # of the session: another one than before, and the manager has forgotten what it sent
-    database: str | None  # where cold bodies are read; None: the state is in memory alone, and ends with the manager
+    segments: tuple[int, ...]  # in use; all others that the peer has mapped are out of date
+    generation: int
+    database: str | None  # where the peer reads cold bodies; None: the state ends with the manager
 
 
 class SegmentInfo(Struct, frozen=True, array_like=True, gc=False):
-    """A segment whose descriptor comes along."""
+    """The number and size of a segment of shared memory whose file descriptor comes along."""
 
     number: int
     size: int
 
 
 class SegmentsAdded(Message, frozen=True):
-    """Segments that later messages refer to. Their descriptors come with this frame, in this order."""
+    """Announce segments that later messages refer to. Their descriptors come with this frame, in this order."""
 
     segments: tuple[SegmentInfo, ...]
 
 
 class SegmentsRetired(Message, frozen=True):
-    """Segments that nothing refers to any more: whoever has them mapped should let go of them."""
+    """Announce segments that no body is in any more: a peer should unmap them and say so."""
 
     segments: tuple[int, ...]
 
 
 class UploadGranted(Message, frozen=True):
-    """There is room for an offered body, and it can be sent; or not, and a request that refers to it will say why."""
+    """Answer an offer. If it was not accepted, a request that refers to the upload is refused with the reason."""
 
     number: int
     accepted: bool
 
 
 class ViewOpened(Message, frozen=True):
-    """How far the catalogues of some projects go, at one revision."""
+    """Answer `AskView`: the ends of the projects' catalogues at one revision. The client reads the rest itself."""
 
     request_id: int
     epoch: str
@@ -231,53 +274,60 @@ class ViewOpened(Message, frozen=True):
 
 
 class Events(Message, frozen=True):
-    """What has happened since the last of these, up to a revision. Nobody is told half of a revision."""
+    """The events since the last message of this kind, up to a revision, which is complete."""
 
     events: tuple[AnyEvent, ...]
     revision: int
 
 
 class WatchLagged(Message, frozen=True):
-    """Some of what happened is forgotten; what comes next is from behind this revision."""
+    """Report that events were dropped before the watcher got them. The next ones come from behind `resume`."""
 
     resume: int
 
 
 class WorkerAccepted(Message, frozen=True):
-    """The connection is a worker's from now on."""
+    """Confirm that the connection is a worker's from now on."""
 
     request_id: int
 
 
 class TaskAssigned(Message, frozen=True):
-    """A task for a worker."""
+    """Give a task to a worker.
+
+    `is_ahead`: the task is prefetched, and the worker sends `BeginTask` before it begins. `catalogues` are those of the
+    task's projects at `revision`; if there are none, the worker asks for a view.
+    """
 
     task_id: str
     attempt: int
     strategy: str
     projects: tuple[str, ...]
     payload: bytes
-    is_ahead: bool  # it is to be done next: whoever begins it says so
-    revision: int  # of the catalogues
-    catalogues: tuple[CatalogueEnd, ...]  # of its projects, as they are now; none if they have to be asked for
+    is_ahead: bool
+    revision: int
+    catalogues: tuple[CatalogueEnd, ...]
 
 
 class TaskRecalled(Message, frozen=True):
-    """A task that was given to a worker, who has not begun it, is not to be done by that one any more."""
+    """Withdraw a prefetched task from a worker that has not begun it."""
 
     task_id: str
     attempt: int
 
 
 class TasksFollowed(Message, frozen=True):
-    """The connection is a follower's from now on. Some of its tasks are not known, or not any more."""
+    """Confirm that the connection is a follower's from now on.
+
+    `unknown` are the tasks that the manager does not have.
+    """
 
     request_id: int
     unknown: tuple[str, ...]
 
 
 class TaskProgressed(Message, frozen=True):
-    """How far a task is."""
+    """Pass on how far a task is, as its worker reported it."""
 
     task_id: str
     done: int
@@ -286,7 +336,7 @@ class TaskProgressed(Message, frozen=True):
 
 
 class TaskEnded(Message, frozen=True):
-    """The outcome of a task. A large result is where the handle says."""
+    """Report the outcome of a task. A large result is a body: `digest` names it and `handle` says where it is."""
 
     task_id: str
     state: TaskState
@@ -299,7 +349,7 @@ class TaskEnded(Message, frozen=True):
 
 
 class CommandResult(Message, frozen=True):
-    """A command took effect. `handles` say where the bodies are that its reply refers to, by digest."""
+    """The result of a command that took effect: its reply, and the places of the bodies that the reply refers to."""
 
     revision: int
     reply: AnyReply
@@ -307,7 +357,7 @@ class CommandResult(Message, frozen=True):
 
 
 class Refusal(Message, frozen=True):
-    """A command was refused and changed nothing. The error travels as itself."""
+    """The result of a command that was refused and changed nothing: the error, which the client raises again."""
 
     revision: int
     kind: str
@@ -316,9 +366,11 @@ class Refusal(Message, frozen=True):
 
     @classmethod
     def of(cls, error: StepwellError, revision: int) -> Refusal:
+        """Return the refusal that carries an error."""
         return cls(revision, error.kind, error.message[: limits.ERROR_CHARS_MAX], error.details)
 
     def error(self) -> StepwellError:
+        """Return the error, as an instance of its own class."""
         return revive(self.kind, self.message, self.details)
 
 
@@ -326,14 +378,14 @@ Result = CommandResult | Refusal
 
 
 class Response(Message, frozen=True):
-    """The results of a request, in order. An aborted transaction has one: its refusal."""
+    """The results of a request, in the order of its commands. An aborted transaction has one, its refusal."""
 
     request_id: int
     results: tuple[Result, ...]
 
 
 class MemoryUsage(Struct, frozen=True, array_like=True):
-    """Bytes of shared memory and disk."""
+    """The use of shared memory and disk by bodies, as `stepwell status` shows it."""
 
     arena_bytes: int  # in segments, dead space included
     arena_limit: int
@@ -341,13 +393,13 @@ class MemoryUsage(Struct, frozen=True, array_like=True):
     segments: int
     file_bytes: int  # of cold bodies, on disk
     waiting: int  # bodies that do not have the form of their tier yet
-    retired_segments: int  # gone, and still mapped by somebody
+    retired_segments: int  # out of use, and still mapped by a peer
     retired_bytes: int
     catalogues: int
 
 
 class Status(Message, frozen=True):
-    """What `stepwell status` shows."""
+    """Answer `AskStatus`: the figures that `stepwell status` shows."""
 
     request_id: int
     pid: int
@@ -366,7 +418,7 @@ class Status(Message, frozen=True):
 
 
 class Rejected(Message, frozen=True):
-    """What the peer sent is not our protocol; the connection ends."""
+    """Report that the peer sent bytes that are not this protocol. The manager closes the connection."""
 
     refusal: Refusal
 

@@ -1,4 +1,7 @@
-"""An office to try tasks in: what its tables derive is what their rows say, and no revision counts anything of it."""
+"""A world to try commands on tasks in.
+
+After each command it checks that the indexes of the tables agree with their rows, and that the revision is unchanged.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,8 @@ from tests.support.domain.world import World
 
 R = TypeVar("R", bound=Reply)
 
-Lines = dict[str, dict[int, dict[str, list[str]]]]
-"""The ids of those that wait, by strategy, priority and session."""
+Queues = dict[str, dict[int, dict[str, list[str]]]]
+"""The ids of queued tasks, by strategy, priority and session."""
 
 MANAGER = "manager"
 
@@ -41,10 +44,10 @@ def offers(*names: str) -> tuple[StrategyOffer, ...]:
     return tuple(StrategyOffer(name) for name in names)
 
 
-def lines(table: TaskTable) -> Lines:
-    """Who waits where. Empty lines show, too: there should be none."""
-    found: Lines = {}
-    for strategy, by_priority in table._lines.items():
+def queues(table: TaskTable) -> Queues:
+    """The queues of a table. Empty ones show, too: there should be none."""
+    found: Queues = {}
+    for strategy, by_priority in table._queues.items():
         found[strategy] = {}
         for place, line in by_priority.items():
             waiting = [list(mine.values()) for mine in line._sessions.values()]
@@ -53,26 +56,26 @@ def lines(table: TaskTable) -> Lines:
 
 
 def derived(table: TaskTable) -> dict[str, object]:
-    """What a table of tasks keeps beside its rows, as plain values."""
+    """The indexes of a table of tasks, as plain values."""
     return {
         "by worker": {worker: task.task_id for worker, task in table.by_worker.items()},
-        "ahead": {worker: task.task_id for worker, task in table.ahead.items()},
+        "prefetched": {worker: task.task_id for worker, task in table.prefetched.items()},
         "by session": {session: list(ids) for session, ids in table.by_session.items()},
-        "by due": list(table.by_due),
-        "over": sorted(table.over),
+        "by due": list(table.by_deadline),
+        "over": sorted(table.ended),
         "queued": table.queued,
         "unfinished": table.unfinished,
         "bytes": table.bytes,
-        "lines": lines(table),
+        "queues": queues(table),
     }
 
 
 def recomputed(table: TaskTable) -> dict[str, object]:
-    """The same, from the rows alone."""
+    """The same values, computed from the rows alone."""
     tasks = sorted(table, key=lambda task: task.serial)
     leased = [task for task in tasks if task.state is TaskState.LEASED and task.due_at_ms is not None]
     ahead = [task for task in tasks if task.state is TaskState.LEASED and task.due_at_ms is None]
-    waiting: Lines = {}
+    waiting: Queues = {}
     by_session: dict[str, list[str]] = {}
     for task in tasks:
         by_session.setdefault(task.session_id, []).append(task.task_id)
@@ -81,19 +84,19 @@ def recomputed(table: TaskTable) -> dict[str, object]:
             line.setdefault(task.session_id, []).append(task.task_id)
     return {
         "by worker": {task.worker_id: task.task_id for task in leased},
-        "ahead": {task.worker_id: task.task_id for task in ahead},
+        "prefetched": {task.worker_id: task.task_id for task in ahead},
         "by session": by_session,
         "by due": sorted((task.due_at_ms, task.task_id) for task in leased),
         "over": sorted(task.task_id for task in tasks if task.is_over),
         "queued": sum(task.state is TaskState.QUEUED for task in tasks),
         "unfinished": sum(not task.is_over for task in tasks),
         "bytes": sum(task.carried_bytes for task in tasks),
-        "lines": waiting,
+        "queues": waiting,
     }
 
 
 def check_tasks(state: State) -> None:
-    """Everything that is true of tasks and workers at any time."""
+    """Check the invariants of tasks and workers."""
     assert derived(state.tasks) == recomputed(state.tasks)
     for task in state.tasks:
         check_task(state, task)
@@ -108,9 +111,9 @@ def check_tasks(state: State) -> None:
 def check_task(state: State, task: Task) -> None:
     is_leased = task.state is TaskState.LEASED
     assert (task.worker_id is not None) == is_leased
-    assert (task.due_at_ms is not None) == (is_leased and not task.is_ahead)
-    assert task.is_ahead <= (task.worker_id in state.tasks.by_worker)  # it lies with somebody who is busy
-    assert task.is_begun <= (is_leased and not task.is_ahead)
+    assert (task.due_at_ms is not None) == (is_leased and not task.is_prefetched)
+    assert task.is_prefetched <= (task.worker_id in state.tasks.by_worker)  # its worker is busy
+    assert task.is_begun <= (is_leased and not task.is_prefetched)
     assert task.is_over == (task.ended_at_ms is not None)
     worker = state.workers.get(task.worker_id) if is_leased else None
     assert not is_leased or (worker is not None and not worker.is_condemned)
@@ -124,8 +127,8 @@ def check_task(state: State, task: Task) -> None:
     assert not (task.is_over and task.payload)
 
 
-class Office:
-    """Workers, tasks, and a clock that stands."""
+class TaskWorld:
+    """A state with workers and tasks, and a clock that stands still until `wait` moves it."""
 
     def __init__(self) -> None:
         self.world = World()
@@ -133,11 +136,11 @@ class Office:
         self._pids = count(101)
 
     def wait(self, milliseconds: int) -> None:
-        """Time passes."""
+        """Move the clock."""
         self.world.now_ms += milliseconds
 
     def do(self, command: Command[R], *, session: str = "alice", projects: Collection[str] | None = None) -> R:
-        """Whatever is done, no revision counts it."""
+        """Apply a command; the indexes agree with the rows afterwards, and the revision is unchanged."""
         revision = self.state.revision
         reply = self.world.do(command, session=session, projects=projects)
         check_tasks(self.state)
@@ -160,7 +163,7 @@ class Office:
         return error
 
     def join(self, worker_id: str = "w", *strategies: str, pid: int | None = None) -> Worker:
-        """A worker, of whom nobody has heard."""
+        """Add a worker with a new process id."""
         pid = next(self._pids) if pid is None else pid
         found = self.do(JoinPool(worker_id, pid, offers(*strategies or ("s",))), session=MANAGER).worker
         assert found is not None
@@ -183,31 +186,31 @@ class Office:
         return self.task(task_id)
 
     def lease(self) -> list[Task]:
-        """Give out what there is, one after another."""
+        """Lease tasks until there are none for an idle worker."""
         given: list[Task] = []
         while tasks := self.do(LeaseTasks(takes_back=True), session=MANAGER).tasks:
             given += tasks
         return given
 
     def release(self, worker_id: str = "w") -> Worker | None:
-        """Whoever started a worker will stop it."""
+        """Announce, as its supervisor, that a worker will be stopped."""
         return self.do(ReleaseWorker(self.worker(worker_id).pid), session="supervisor").worker
 
     def reserve(self) -> list[Task]:
-        """Give the busy what they do next."""
+        """Prefetch tasks until there are none for a busy worker."""
         given: list[Task] = []
         while tasks := self.do(ReserveTasks(), session=MANAGER).tasks:
             given += tasks
         return given
 
     def begin(self, task_id: str, worker_id: str = "w", attempt: int = 1) -> Worker:
-        """As a worker says it."""
+        """Begin a prefetched task as its worker."""
         worker = self.do(BeginTask(task_id, attempt), session=worker_id).worker
         assert worker is not None
         return worker
 
     def order(self, worker_id: str = "w") -> list[str]:
-        """In which order one worker, who is there, gets all that waits for it."""
+        """Have one worker do all tasks that it can; return their order."""
         taken: list[str] = []
         while self.lease():
             task = self.state.tasks.by_worker[worker_id]
@@ -216,7 +219,7 @@ class Office:
         return taken
 
     def finish(self, task_id: str = "t", result: bytes | None = b"found", fault: TaskFault | None = None) -> TaskFound:
-        """By whoever has it."""
+        """Finish a task as the worker that has it."""
         task = self.task(task_id)
         assert task.worker_id is not None
         given = None if fault else result
@@ -232,21 +235,21 @@ class Office:
         return self.do(ForgetTasks(session, task_ids), session=MANAGER)
 
     def end_of(self, session: str = "alice") -> TasksForgotten:
-        """The session is over, and so is what it wanted."""
+        """Delete all tasks of a session that has ended."""
         return self.do(ForgetTasks(session), session=MANAGER)
 
     def report(self, pid: int, evidence: str) -> str | None:
         return self.do(ReportDeath(pid, evidence), session="supervisor").task_id
 
     def die(self, worker_id: str = "w", *strategies: str) -> Worker:
-        """A worker joins, gets what is next, and does not survive it."""
+        """Have a worker join, get the next task, and die."""
         worker = self.join(worker_id, *strategies)
         self.lease()
         self.leave(worker_id)
         return worker
 
     def bring_to(self, state: TaskState, task_id: str = "t", session: str = "alice") -> Task:
-        """A task that is over, and how. There is nobody to work before, and nobody afterwards."""
+        """Submit a task and bring it to an outcome. There is no worker before or afterwards."""
         self.join()
         self.submit(task_id, session=session)
         self.lease()

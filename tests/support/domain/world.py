@@ -1,4 +1,4 @@
-"""A world to try commands in: it applies them, and lets nobody get away with a broken invariant.
+"""A world to try commands in: it applies them, and checks every invariant after each.
 
 `image` is the whole of a state as plain values. Two states with equal images cannot be told apart by any
 command, so that "changed nothing" is a comparison and not a matter of opinion.
@@ -49,7 +49,7 @@ LINKS = (ProjectLink("p"),)
 
 
 def origin(session_id: str = "alice", now_ms: int = NOON_MS, projects: Collection[str] | None = None) -> Origin:
-    """Who asks, unrestricted unless projects are given."""
+    """Return the origin of a command, unrestricted unless projects are given."""
     return Origin(session_id, now_ms, None if projects is None else frozenset(projects))
 
 
@@ -98,23 +98,23 @@ def _entry_image(entry: FragmentEntry) -> tuple[object, ...]:
 
 
 def _both_ways(state: State, tier: Tier, scope: str | None) -> tuple[list[object], list[object]]:
-    """An order of use, read along both directions of its ring."""
+    """Return an order of use, read along both directions of its list."""
     table = state.fragments
-    ring = (table._tiers if scope is None else table._projects[scope].tiers)[tier].lru
-    return [entry.row.key for entry in ring], [entry.row.key for entry in backwards(ring)]
+    lru = (table._tiers if scope is None else table._projects[scope].tiers)[tier].lru
+    return [entry.row.key for entry in lru], [entry.row.key for entry in backwards(lru)]
 
 
-def backwards(ring: LruList[M] | InnerLruList[M]) -> Iterator[M]:
-    """A ring from the most to the least recently used."""
-    before = "before" if isinstance(ring, LruList) else "inner_before"
-    member = getattr(ring._sentinel, before)
-    while member is not ring._sentinel:
-        yield member
-        member = getattr(member, before)
+def backwards(lru: LruList[M] | InnerLruList[M]) -> Iterator[M]:
+    """Iterate over a list from the most to the least recently used node."""
+    before = "before" if isinstance(lru, LruList) else "inner_before"
+    node = getattr(lru._sentinel, before)
+    while node is not lru._sentinel:
+        yield node
+        node = getattr(node, before)
 
 
 def arrives(reply: AnyReply, revision: int) -> bool:
-    """Whether a reply arrives at a client as it was sent."""
+    """Return True if a reply arrives at a client as it was sent."""
     sent = Response(1, (CommandResult(revision, reply),))
     frame = bytearray()
     encode_frame(sent, frame)

@@ -1,21 +1,21 @@
 import pytest
 
-from tests.support.domain.tasks import Office
+from tests.support.domain.tasks import TaskWorld
 
 
 @pytest.fixture
-def office() -> Office:
+def task_world() -> TaskWorld:
     """One worker, with nothing to do."""
-    office = Office()
-    office.join()
-    return office
+    task_world = TaskWorld()
+    task_world.join()
+    return task_world
 
 
 @pytest.fixture
-def busy() -> Office:
+def busy() -> TaskWorld:
     """One worker, at work on a task."""
-    office = Office()
-    office.join()
-    office.submit()
-    office.lease()
-    return office
+    task_world = TaskWorld()
+    task_world.join()
+    task_world.submit()
+    task_world.lease()
+    return task_world

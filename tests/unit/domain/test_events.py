@@ -12,7 +12,7 @@ from stepwell.domain import machine
 from stepwell.domain.changesets.commands import EndChangeset, RecordChange, StartChangeset
 from stepwell.domain.changesets.model import ChangesetState, Operation
 from stepwell.domain.commands import Command, Write
-from stepwell.domain.event_builder import MAKERS, events_of
+from stepwell.domain.event_builder import BUILDERS, events_of
 from stepwell.domain.plans.commands import (
     AdvancePlan,
     ArchiveAction,
@@ -95,7 +95,7 @@ def put(fragment_id: str, tokens: int = 1, tier: Tier = HOT, body: bytes = b"bod
 
 def test_every_row_is_told_of() -> None:
     """A new kind of row has to say what it means to whoever watches, if only nothing."""
-    assert {*MAKERS} == {*get_args(KeptRow)}
+    assert {*BUILDERS} == {*get_args(KeptRow)}
 
 
 @pytest.mark.parametrize("kind", get_args(ev.AnyEvent), ids=lambda kind: kind.__name__)

@@ -434,7 +434,7 @@ DAMAGES: dict[str, list[Damage]] = {
         lease_not_filed_by_expiry,
         lease_filed_under_another_session,
     ],
-    "families_agree": [declare_nobody, disown, uproot, lose_from_tree, lose_a_root],
+    "plan_trees_agree": [declare_nobody, disown, uproot, lose_from_tree, lose_a_root],
     "roots_that_are_over_are_filed_by_their_end": [
         lose_from_ends,
         file_under_another_end,

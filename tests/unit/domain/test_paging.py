@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell import limits
-from stepwell.domain.paging import cursor_number, take
+from stepwell.domain.paging import build_page, cursor_number
 from stepwell.errors import InvalidArgument
 
 
@@ -16,8 +16,8 @@ def test_pages_give_every_row_once(rows: list[int], limit: int) -> None:
     seen: list[tuple[int, int]] = []
     cursor: str | None = None
     while True:
-        page, cursor = take(
-            numbered[cursor_number(cursor) :], limit, lambda pair: str(pair[0]), keep=lambda pair: pair[1] % 2 == 0
+        page, cursor = build_page(
+            numbered[cursor_number(cursor) :], limit, lambda pair: str(pair[0]), accepts=lambda pair: pair[1] % 2 == 0
         )
         assert len(page) <= limit
         seen += page
@@ -28,9 +28,9 @@ def test_pages_give_every_row_once(rows: list[int], limit: int) -> None:
 
 def test_page_that_ends_exactly_has_no_cursor() -> None:
     """A cursor promises that there are rows left to examine."""
-    assert take("abc", 3, str) == (("a", "b", "c"), None)
-    assert take("abc", 2, str) == (("a", "b"), "b")
-    assert take("", 3, str) == ((), None)
+    assert build_page("abc", 3, str) == (("a", "b", "c"), None)
+    assert build_page("abc", 2, str) == (("a", "b"), "b")
+    assert build_page("", 3, str) == ((), None)
 
 
 def test_page_examines_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,15 +42,15 @@ def test_page_examines_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPatch)
         examined.append(row)
         return False
 
-    assert take(range(100), 5, str, keep=keep) == ((), "9")
+    assert build_page(range(100), 5, str, accepts=keep) == ((), "9")
     assert examined == list(range(10))
 
 
 def test_page_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends once it is full; a single row that is too heavy is still given, or nobody would get past it."""
     monkeypatch.setattr(limits, "REPLY_BYTES_MAX", 100)
-    assert take(range(9), 9, str, weigh=lambda _: 50) == ((0, 1), "1")
-    assert take(range(9), 9, str, weigh=lambda _: 1_000) == ((0,), "0")
+    assert build_page(range(9), 9, str, size_of=lambda _: 50) == ((0, 1), "1")
+    assert build_page(range(9), 9, str, size_of=lambda _: 1_000) == ((0,), "0")
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "-1", "1.0", "²", "१", " 1"])

@@ -237,7 +237,7 @@ def test_result_of_who_dies_of_the_next(stage: Stage, client: RawPeer) -> None:
         stage.turn_until(lambda: workers(stage))
         submit(stage, client, "t1")
         submit(stage, client, "t2")
-        stage.turn_until(lambda: stage.owner.tasks.ahead)
+        stage.turn_until(lambda: stage.owner.tasks.prefetched)
         process.join(30)  # what it has said waits for us, together with the news of its end
         stage.turn_until(lambda: not workers(stage))
         assert (task_of(stage, "t1").state, task_of(stage, "t1").deaths) == (TaskState.DONE, ())

@@ -148,7 +148,7 @@ def list_strategies() -> Call[StrategiesFound]:
 
 
 def _without_chores(found: StrategiesFound) -> StrategiesFound:
-    return replace(found, offers=tuple(each for each in found.offers if not each.is_chore))
+    return replace(found, offers=tuple(each for each in found.offers if not each.is_job))
 
 
 class _MergedFuture(Future[StrategyResult]):

@@ -31,7 +31,7 @@ from stepwell.domain.changesets.model import (
 from stepwell.domain.changesets.net_changes import NetChange, in_recording_order, net_changes
 from stepwell.domain.changesets.paths import check_mode
 from stepwell.domain.leases import find_plan, require_executing
-from stepwell.domain.paging import cursor_number, take
+from stepwell.domain.paging import build_page, cursor_number
 from stepwell.domain.replies import ChangesetFound, ChangesetPage, EntryFound, EntryPage
 from stepwell.domain.state import State
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, decides
@@ -121,7 +121,7 @@ def list_changesets(state: State, command: ListChangesets, origin: Origin) -> Ve
     plan = find_plan(state, command.plan_id, origin)
     start = cursor_number(command.cursor)
     numbered = list(enumerate(plan.changeset_ids, 1))[start:]
-    page, cursor = take(numbered, command.limit, lambda pair: str(pair[0]))
+    page, cursor = build_page(numbered, command.limit, lambda pair: str(pair[0]))
     return Verdict(ChangesetPage(tuple(state.changesets.rows[each] for _, each in page), cursor))
 
 
@@ -132,7 +132,7 @@ def list_entries(state: State, command: ListEntries, origin: Origin) -> Verdict:
     start = cursor_number(command.cursor)
     entries = state.entries.of(changeset.changeset_id)[start : start + command.limit + 1]
     # An entry has at most two paths of 4,096 characters, so its weight is a constant upper bound.
-    page, cursor = take(entries, command.limit, lambda entry: str(entry.seq), weigh=lambda _: 8 * limits.KIB)
+    page, cursor = build_page(entries, command.limit, lambda entry: str(entry.seq), size_of=lambda _: 8 * limits.KIB)
     return Verdict(EntryPage(page, cursor, command.with_bodies))
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.bounded_types import canonical
-from stepwell.domain.paging import take
+from stepwell.domain.paging import build_page
 from stepwell.domain.patterns import matcher
 from stepwell.domain.plans.commands import ArchiveAction, CreateAction, GetAction, ListActions
 from stepwell.domain.plans.model import Action, ActionState, Argument, ArgumentType, ArgumentValue
@@ -77,7 +77,7 @@ def get_action(state: State, command: GetAction, _origin: Origin) -> Verdict:
 @decides(ListActions)
 def list_actions(state: State, command: ListActions, _origin: Origin) -> Verdict:
     """Return a page of actions in order of name."""
-    page, cursor = take(state.actions.after(command.cursor), command.limit, lambda action: action.name)
+    page, cursor = build_page(state.actions.after(command.cursor), command.limit, lambda action: action.name)
     summaries = tuple(ActionSummary(each.name, each.state, each.reusable, each.uses) for each in page)
     return Verdict(ActionPage(summaries, cursor))
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.leases import find_plan, require_lease
-from stepwell.domain.paging import cursor_number, take
+from stepwell.domain.paging import build_page, cursor_number
 from stepwell.domain.plans.commands import ListDecisions, RecordDecision
 from stepwell.domain.plans.model import Decision, Plan
 from stepwell.domain.replies import DecisionFound, DecisionPage
@@ -63,12 +63,12 @@ def list_decisions(state: State, command: ListDecisions, origin: Origin) -> Verd
     plan = find_plan(state, command.plan_id, origin)
     start = cursor_number(command.cursor)
     numbered = list(enumerate(plan.decision_ids, 1))[start:]
-    page, cursor = take(
+    page, cursor = build_page(
         ((number, state.decisions.rows[decision_id]) for number, decision_id in numbered),
         command.limit,
         lambda pair: str(pair[0]),
         # A character is at most four bytes in UTF-8.
-        weigh=lambda pair: 4 * (len(pair[1].question) + len(pair[1].choice) + len(pair[1].rationale)),
+        size_of=lambda pair: 4 * (len(pair[1].question) + len(pair[1].choice) + len(pair[1].rationale)),
     )
     return Verdict(DecisionPage(tuple(decision for _, decision in page), cursor))
 

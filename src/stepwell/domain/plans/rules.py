@@ -15,7 +15,7 @@ from stepwell import limits
 from stepwell.domain.changesets.model import ChangesetState
 from stepwell.domain.changesets.rules import end_open_changesets, require_no_open_changeset
 from stepwell.domain.leases import find_plan, require_lease
-from stepwell.domain.paging import take
+from stepwell.domain.paging import build_page
 from stepwell.domain.plans.commands import (
     AdvancePlan,
     CancelPlan,
@@ -92,11 +92,11 @@ def list_plans(state: State, command: ListPlans, origin: Origin) -> Verdict:
 
     A page examines a bounded number of rows. It can have fewer plans than the limit, and still a cursor.
     """
-    page, cursor = take(
+    page, cursor = build_page(
         state.plans.after(command.cursor),
         command.limit,
         lambda plan: plan.plan_id,
-        keep=lambda plan: (
+        accepts=lambda plan: (
             command.phase in {None, plan.phase}
             and command.state in {None, plan.state}
             and command.parent_plan_id in {None, plan.parent_plan_id}

@@ -1,4 +1,8 @@
-"""The table of plans."""
+"""The table of plans, with its indexes: trees, leases by session and by expiry, and ended roots by their end.
+
+The indexes exist so that the manager never scans all plans: a session that ends finds its leases, the sweep finds the
+leases that have expired, and retention finds the trees that ended first.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from stepwell.domain.tables import Table
 
 
 class PlanTable(Table[Plan]):
-    """Plans by id and by tree, their leases by session and by expiry, and the roots that are over by their end."""
+    """Plans by id and by tree, their leases by session and by expiry, and the roots that have ended by their end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,9 +26,10 @@ class PlanTable(Table[Plan]):
         self.by_end: SortedList[tuple[int, str]] = SortedList()
 
     def swap(self, before: Plan | None, after: Plan | None) -> None:
+        """Replace a plan by its successor, and update all indexes."""
         super().swap(before, after)
         if before and after is None:
-            self._fell(before)
+            self._remove_from_tree(before)
         if after and before is None:
             self.by_root.setdefault(after.root_plan_id, set()).add(after.plan_id)
         if before and (end := _end(before)):
@@ -41,33 +46,34 @@ class PlanTable(Table[Plan]):
             self.by_expiry.add((new.expires_at_ms, after.plan_id))
             self.by_session.setdefault(new.session_id, set()).add(after.plan_id)
 
-    def _fell(self, plan: Plan) -> None:
+    def _remove_from_tree(self, plan: Plan) -> None:
+        """Remove a deleted plan from the index of trees."""
         tree = self.by_root[plan.root_plan_id]
         tree.discard(plan.plan_id)
         if not tree:
             del self.by_root[plan.root_plan_id]
 
     def tree(self, root_plan_id: str) -> list[Plan]:
-        """A root and everybody below it, disowned or not, children before parents."""
+        """Return the plans of a tree, children before parents, with those that their parent does not list any more."""
         plans = (self.rows[plan_id] for plan_id in self.by_root.get(root_plan_id, ()))
         return sorted(plans, key=lambda plan: (-plan.depth, plan.plan_id))
 
     def leased_to(self, session_id: str) -> list[Plan]:
-        """The plans that a session works on, in order of id."""
+        """Return the plans that a session holds leases of, in order of id."""
         return [self.rows[plan_id] for plan_id in sorted(self.by_session.get(session_id, ()))]
 
     def expired(self, now_ms: int) -> Iterator[Plan]:
-        """The plans whose lease is over, the longest first."""
+        """Iterate over the plans whose lease has expired, from the earliest expiry on."""
         return (self.rows[plan_id] for _, plan_id in self.by_expiry.irange(None, (now_ms, "\x7f")))
 
     @property
     def next_expiry_ms(self) -> int | None:
-        """When the first lease ends."""
+        """The time at which the next lease expires; None without leases."""
         return self.by_expiry[0][0] if self.by_expiry else None
 
 
 def _end(plan: Plan) -> tuple[int, str] | None:
-    """Under what a root that is over is filed. None for any other plan."""
+    """Return the key of an ended root in the index by end; None for any other plan."""
     if plan.parent_plan_id is not None or plan.position not in TERMINAL:
         return None
     return plan.ended_at_ms or 0, plan.plan_id

@@ -1,4 +1,4 @@
-"""Commands on receipts."""
+"""The commands on receipts. `rules` decides them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Title = Annotated[str, Meta(max_length=limits.TITLE_CHARS_MAX, description="a ti
 
 
 class StoreReceipt(Write[replies.ReceiptStored], frozen=True):
-    """Keep a receipt; the oldest make way. Stored again as it is, it is the same receipt."""
+    """Store a receipt; the oldest receipts make room for it. Storing the same one again has no effect.
+
+    The command is modest: no fragment is demoted to make room in memory for the receipt's body.
+    """
 
     is_modest: ClassVar[bool] = True
 
@@ -29,17 +32,18 @@ class StoreReceipt(Write[replies.ReceiptStored], frozen=True):
 
     @property
     def inline(self) -> tuple[int, ...]:
+        """The length of the body, if it is inside the command and was not uploaded."""
         return (len(self.body),) if isinstance(self.body, bytes) else ()
 
 
 class GetReceipt(Read[replies.ReceiptFound], frozen=True):
-    """One receipt by id, with its body. No access: it moves nothing."""
+    """Read one receipt with its body. It is no access and moves nothing."""
 
     receipt_id: Identifier
 
 
 class ListReceipts(Read[replies.ReceiptPage], frozen=True):
-    """The receipts of which the session may see every project."""
+    """List the receipts of which the session sees every project, from the newest on."""
 
     limit: PageLimit = 100
     cursor: Cursor | None = None

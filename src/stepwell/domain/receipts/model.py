@@ -1,4 +1,8 @@
-"""A receipt: how an answer came about, as its client wrote it down. The manager keeps it, and never looks into it."""
+"""The row of a receipt. A receipt documents how an assembled answer came about, as the client wrote it down.
+
+The manager stores the body of a receipt like any other body and never looks into it: `stepwell.assembly` defines its
+format. A receipt never changes. The newest receipts are kept, within bounds in number and bytes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from stepwell.errors import InvalidArgument
 
 
 def check_size(size: int) -> None:
-    """Refuse a receipt that is larger than one should be."""
+    """Raise `InvalidArgument` if a receipt is too large. The client checks this too, before it uploads."""
     if size > limits.RECEIPT_BYTES_MAX:
         raise InvalidArgument(
             f"this receipt has {size} bytes, at most {limits.RECEIPT_BYTES_MAX} are allowed: "
@@ -19,26 +23,32 @@ def check_size(size: int) -> None:
 
 
 class ReceiptRow(Struct, frozen=True, array_like=True, gc=False):
-    """What is known of a receipt. It never changes: there is one, or there is none."""
+    """A receipt without its body.
+
+    `projects` are sorted and without duplicates; a session that does not see all of them does not see the receipt.
+    `serial` is the position in the order of storing, which pages follow.
+    """
 
     receipt_id: str
-    projects: tuple[str, ...]  # sorted; whoever may not see all of them does not see it
+    projects: tuple[str, ...]
     title: str
     size: int
     digest: bytes
     created_at_ms: int
     revision: int
-    serial: int  # its place in the order of storing, which pages follow
+    serial: int
 
     @property
     def key(self) -> str:
+        """The key of the receipt in its table."""
         return self.receipt_id
 
     @property
     def held(self) -> tuple[BodyRef, ...]:
+        """The bodies that the row refers to: its own."""
         return ((self.digest, self.size),)
 
     @property
     def tier(self) -> Tier:
-        """Where its body is kept: on disk, where it takes nothing from fragments that are read often."""
+        """The tier of its body: on disk, where it takes no room from fragments that are read often."""
         return Tier.COLD

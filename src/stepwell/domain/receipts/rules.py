@@ -1,13 +1,14 @@
-"""The rules of receipts: kept for a while, the newest of them, and nothing moves for their sake.
+"""The rules of receipts: store, read, list. The newest receipts are kept, and no fragment moves because of them.
 
-Assembling is no access, and neither is writing down how it went: a receipt for which there is no room is refused, and
-whoever wanted to keep it goes on without. What makes way for it are older receipts, in the same step.
+Assembling an answer is no access to fragments, and storing its receipt must not disturb them either. Older receipts
+make room for a new one, in the same step. If that is not enough, the receipt is refused, and the client goes on without
+it. A receipt is immutable, which makes storing idempotent: the same receipt again is a success and changes nothing.
 """
 
 from __future__ import annotations
 
 from stepwell import limits
-from stepwell.domain.paging import cursor_number, take
+from stepwell.domain.paging import build_page, cursor_number
 from stepwell.domain.receipts.commands import GetReceipt, ListReceipts, StoreReceipt
 from stepwell.domain.receipts.model import ReceiptRow, check_size
 from stepwell.domain.replies import ReceiptFound, ReceiptPage, ReceiptStored
@@ -15,12 +16,13 @@ from stepwell.domain.state import State
 from stepwell.domain.verdict import Origin, RowChanged, Verdict, decides
 from stepwell.errors import AlreadyExists, NotFound, TierFull
 
-_ROW_BYTES = 2 * limits.KIB  # of a page: the title and what else there is, without the projects
-
 
 @decides(StoreReceipt)
 def store_receipt(state: State, command: StoreReceipt, origin: Origin) -> Verdict:
-    """Insert, and let the oldest go that are too many then."""
+    """Insert a receipt, and delete the oldest ones that exceed the bounds then.
+
+    Raises `AlreadyExists` if another receipt has the id, and `TierFull` if the receipt cannot fit at all.
+    """
     origin.require(command.projects)
     digest, size = origin.resolve_body(command.body)
     check_size(size)
@@ -43,7 +45,7 @@ def store_receipt(state: State, command: StoreReceipt, origin: Origin) -> Verdic
             limit=budget.receipts_bytes,
         )
     leaving = state.receipts.surplus(limits.RECEIPTS_MAX - 1, budget.receipts_bytes - size)
-    state.bodies.require_room(row.held, budget.bodies_bytes, [held for each in leaving for held in each.held])
+    state.bodies.require_room(row.held, budget.bodies_bytes, [body for each in leaving for body in each.held])
     changes = (*(RowChanged(each, None) for each in leaving), RowChanged(None, row))
     inline = {digest: command.body} if isinstance(command.body, bytes) else {}
     return Verdict(ReceiptStored(row), changes, bodies=inline)
@@ -51,7 +53,10 @@ def store_receipt(state: State, command: StoreReceipt, origin: Origin) -> Verdic
 
 @decides(GetReceipt)
 def get_receipt(state: State, command: GetReceipt, origin: Origin) -> Verdict:
-    """One receipt, if the session may see all its projects: what it may not see, it has not."""
+    """Return one receipt.
+
+    A receipt outside the session's scope is reported as missing, like one that does not exist.
+    """
     row = state.receipts.get(command.receipt_id)
     if row is None or not origin.sees(row.projects):
         raise NotFound(
@@ -63,19 +68,22 @@ def get_receipt(state: State, command: GetReceipt, origin: Origin) -> Verdict:
 
 @decides(ListReceipts)
 def list_receipts(state: State, command: ListReceipts, origin: Origin) -> Verdict:
-    """The newest first. What the session may not see does not even show in where a page ends."""
+    """Return a page of receipts, from the newest on.
+
+    Receipts outside the scope are filtered before paging, so that not even the ends of pages tell of them.
+    """
     start = None if command.cursor is None else cursor_number(command.cursor)
-    page, cursor = take(
+    page, cursor = build_page(
         (row for row in state.receipts.before(start) if origin.sees(row.projects)),
         command.limit,
         lambda row: str(row.serial),
-        weigh=lambda row: sum(map(len, row.projects)) + _ROW_BYTES,
+        size_of=lambda row: sum(map(len, row.projects)) + limits.RECEIPT_ROW_BYTES,
     )
     return Verdict(ReceiptPage(page, cursor))
 
 
 def _same(known: ReceiptRow, row: ReceiptRow) -> ReceiptRow:
-    """The receipt that is there, if it is what is stored again."""
+    """Return the stored receipt if the new one equals it; raise `AlreadyExists` otherwise."""
     if (known.projects, known.title, known.digest) != (row.projects, row.title, row.digest):
         raise AlreadyExists(
             f"receipt {row.receipt_id!r} exists already, and is another one: a receipt does not change, store this "

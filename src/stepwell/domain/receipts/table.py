@@ -1,4 +1,4 @@
-"""The table of receipts."""
+"""The table of receipts, with their order of storing and the sum of their bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepwell.domain.tables import Table
 
 
 class ReceiptTable(Table[ReceiptRow]):
-    """Receipts by id and in the order in which they came, and how many bytes they have."""
+    """Receipts by id and by serial number, and the bytes of their bodies together."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -20,10 +20,11 @@ class ReceiptTable(Table[ReceiptRow]):
 
     @property
     def next_serial(self) -> int:
-        """Behind the newest one."""
+        """The serial number of the next receipt: one more than that of the newest."""
         return self.by_serial.peekitem()[0] + 1 if self.by_serial else 1
 
     def swap(self, before: ReceiptRow | None, after: ReceiptRow | None) -> None:
+        """Insert or delete a receipt, and update the index and the sum."""
         super().swap(before, after)
         if before is not None:
             del self.by_serial[before.serial]
@@ -33,12 +34,12 @@ class ReceiptTable(Table[ReceiptRow]):
             self.bytes += after.size
 
     def before(self, serial: int | None) -> Iterator[ReceiptRow]:
-        """Those that came before one, or all; the newest first."""
+        """Iterate over the receipts that are older than a serial number, or over all, from the newest on."""
         for at in self.by_serial.irange(None, serial, inclusive=(True, False), reverse=True):
             yield self.rows[self.by_serial[at]]
 
     def surplus(self, count: int, size: int) -> list[ReceiptRow]:
-        """The oldest, no more of them than it takes to leave so many, of so many bytes together."""
+        """Return the oldest receipts whose deletion leaves at most `count`, with at most `size` bytes together."""
         leaving: list[ReceiptRow] = []
         left_count, left_bytes = len(self), self.bytes
         for receipt_id in self.by_serial.values():

@@ -1,4 +1,7 @@
-"""Commands on tasks and workers. What they change ends with the manager: it has no revision, and is not kept."""
+"""The commands on tasks and workers. Clients and workers send the first group, the manager the second.
+
+All of them change only tasks and workers, which end with the manager: they have no revision, and nothing is stored.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,11 @@ Evidence = Annotated[str, Meta(max_length=limits.EVIDENCE_CHARS_MAX, description
 
 
 class SubmitTask(Ephemeral[replies.TaskFound], frozen=True):
-    """Have a strategy work on something. Submitted again by its session, it is the same task."""
+    """Submit a task for a strategy. Submitting the same id again from the same session is the same task.
+
+    `deadline_ms` bounds the work of one attempt. `was_accepted`: an earlier manager had accepted it, whose workers are
+    on their way to this one.
+    """
 
     task_id: Identifier
     strategy: StrategyName
@@ -31,51 +38,54 @@ class SubmitTask(Ephemeral[replies.TaskFound], frozen=True):
     payload: Payload
     priority: Priority = 5
     deadline_ms: DeadlineMs = limits.TASK_DEADLINE_MS
-    was_accepted: bool = False  # by an earlier manager, whose workers are on their way to this one
+    was_accepted: bool = False
 
 
 class CancelTask(Ephemeral[replies.TaskFound], frozen=True):
-    """Nobody wants to know any more. Work on it is stopped."""
+    """Cancel a task whose outcome its client does not need any more. Its worker is stopped."""
 
     task_id: Identifier
 
 
 class FinishTask(Ephemeral[replies.TaskFound], frozen=True):
-    """What a worker found, or why it found nothing."""
+    """Finish a task, with a result or with a fault. Sent by the worker that has it.
+
+    `is_last`: the worker ends after this task and should get no other.
+    """
 
     task_id: Identifier
     attempt: Positive
     result: Body | UploadNumber | None = None
     fault: TaskFault | None = None
-    is_last: bool = False  # the worker ends, and should not be given another
+    is_last: bool = False
 
 
 class BeginTask(Ephemeral[replies.WorkerFound], frozen=True):
-    """A worker begins what it was given ahead of time. If that was taken back meanwhile, it has to be stopped."""
+    """Begin a prefetched task. Sent by its worker, which is stopped if the task was taken back meanwhile."""
 
     task_id: Identifier
     attempt: Positive
 
 
 class ReportDeath(Ephemeral[replies.DeathNoted], frozen=True):
-    """What a worker that died has left, from whoever started it."""
+    """Report the last output and exit status of a worker that died. Sent by its supervisor."""
 
     pid: Positive
     evidence: Evidence
 
 
 class ReleaseWorker(Ephemeral[replies.WorkerFound], frozen=True):
-    """A worker is about to be stopped by whoever started it: it gets no more, and its end is no death of a task's."""
+    """Announce that a supervisor stops a worker: it gets no more tasks, and its end does not count as a death."""
 
     pid: Positive
 
 
 class ListStrategies(Read[replies.StrategiesFound], frozen=True):
-    """What the workers offer, and how they are."""
+    """List the strategies that workers offer, the workers, and how many tasks wait."""
 
 
 class JoinPool(EphemeralInternal[replies.WorkerFound], frozen=True):
-    """A worker is ready."""
+    """Add a worker that has connected and is ready for tasks."""
 
     worker_id: str
     pid: int
@@ -83,27 +93,27 @@ class JoinPool(EphemeralInternal[replies.WorkerFound], frozen=True):
 
 
 class LeavePool(EphemeralInternal[replies.WorkerFound], frozen=True):
-    """A worker is gone: what it was doing goes to another one, unless it has been the end of too many."""
+    """Remove a worker whose connection is gone. Its task goes to another worker, or is quarantined."""
 
     worker_id: str
 
 
 class LeaseTasks(EphemeralInternal[replies.TasksLeased], frozen=True):
-    """Give whoever is idle something to do, also what lies with others who are busy, if `takes_back`."""
+    """Lease a task to an idle worker; with `takes_back`, also one that a busy worker has prefetched."""
 
     takes_back: bool = False
 
 
 class ReserveTasks(EphemeralInternal[replies.TasksLeased], frozen=True):
-    """Give whoever is busy what it does next, so that it need not wait for it."""
+    """Prefetch a task for a busy worker, so that it need not wait between two tasks."""
 
 
 class ExpireTasks(EphemeralInternal[replies.TasksLeased], frozen=True):
-    """End every task whose deadline has passed."""
+    """Fail the tasks whose deadline has passed, and stop their workers."""
 
 
 class ForgetTasks(EphemeralInternal[replies.TasksForgotten], frozen=True):
-    """Their outcome has reached their session; or, of none in particular, the session is over, and so are they."""
+    """Delete tasks whose outcome has reached their session; without ids, all tasks of a session that has ended."""
 
     session_id: str
     task_ids: tuple[str, ...] | None = None

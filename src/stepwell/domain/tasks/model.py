@@ -1,15 +1,17 @@
-"""Tasks: a strategy's work on a request, from its acceptance to its one outcome; and the workers that do them.
+"""The values of tasks and workers. A task is a strategy's work on a request, from its acceptance to its one outcome.
 
     queued ──▶ leased ──▶ done
-       ▲         │  ├───▶ failed        the strategy raised, or its deadline passed
-       └─────────┤  └───▶ quarantined   it was the third worker that died of it
-     its worker  └──────▶ cancelled     from queued, too
+       ▲         │  ├───▶ failed        the strategy raised, or the deadline passed
+       └─────────┤  └───▶ quarantined   it was the third worker that died during the task
+     the worker  └──────▶ cancelled     by the client; also from queued
      died
 
-A worker that is busy may have its next task already. It is leased, and lies ahead: it has no deadline yet, and whoever
-else becomes idle may get it. A worker that dies before it says that it has begun has not died of it.
+A busy worker may have its next task already. That task is prefetched: it is leased but has no deadline yet, and a
+worker that becomes idle may get it instead. A worker that dies before it says that it has begun a task does not count
+among the deaths of that task.
 
-They end with the manager: whoever submitted one submits it again to the next. No revision counts them.
+Tasks and workers end with the manager. A client submits its unfinished tasks again to the next manager. No revision
+counts them, and the store does not keep them.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
+from stepwell import limits
 from stepwell.domain.bounded_types import Label, Sentence, StrategyName
 from stepwell.domain.tiers.model import COLD, BodyRef, Tier
 
 
 class TaskState(StrEnum):
-    """Where a task is."""
+    """The state of a task. The last four are outcomes, which never change."""
 
     QUEUED = "queued"
     LEASED = "leased"
@@ -34,12 +37,12 @@ class TaskState(StrEnum):
     QUARANTINED = "quarantined"
 
 
-OVER: Final = frozenset({TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.QUARANTINED})
-"""From these nothing leads anywhere: a task has one outcome."""
+ENDED: Final = frozenset({TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.QUARANTINED})
+"""The states in which a task has ended."""
 
 
 class WorkerDeath(Struct, frozen=True, array_like=True, gc=False):
-    """A worker that died while it had a task. The evidence comes later, from whoever started the worker."""
+    """The death of a worker during a task. The evidence arrives later, from the supervisor that started the worker."""
 
     pid: int
     at_ms: int
@@ -47,17 +50,22 @@ class WorkerDeath(Struct, frozen=True, array_like=True, gc=False):
 
 
 class TaskFault(Struct, frozen=True, array_like=True, gc=False):
-    """Why a task failed: the name of an error, and what it said."""
+    """The reason why a task failed: the name of an error class and its message."""
 
     kind: Label
     message: Sentence
 
 
 class Task(Struct, frozen=True, array_like=True, gc=False):
-    """A task as it is now. What its payload and its result mean is between its client and its worker."""
+    """A task at one moment. Its payload and result are opaque: only its client and its worker understand them.
+
+    `attempt` fences: a worker shows it to finish the task. `due_at_ms` is the deadline of the present attempt; a leased
+    task without one is prefetched. A result that is too large for a message is stored as a body: `content` refers to
+    it.
+    """
 
     task_id: str
-    session_id: str  # who wants to know
+    session_id: str  # the session that submitted it and gets its outcome
     strategy: str
     projects: tuple[str, ...]
     payload: bytes
@@ -66,14 +74,14 @@ class Task(Struct, frozen=True, array_like=True, gc=False):
     serial: int  # the order in which tasks were accepted
     submitted_at_ms: int
     state: TaskState = TaskState.QUEUED
-    attempt: int = 1  # what a worker shows to finish it
+    attempt: int = 1
     worker_id: str | None = None
-    due_at_ms: int | None = None  # of a leased one, None: it lies ahead
+    due_at_ms: int | None = None
     is_begun: bool = False
     deaths: tuple[WorkerDeath, ...] = ()
     fault: TaskFault | None = None
     result: bytes | None = None
-    content: BodyRef | None = None  # in place of a result that no message carries
+    content: BodyRef | None = None
     ended_at_ms: int | None = None
 
     @property
@@ -82,52 +90,62 @@ class Task(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def carried_bytes(self) -> int:
-        """What it takes of the manager's memory."""
+        """The bytes of payload and result, which the manager holds in its memory."""
         return len(self.payload) + len(self.result or b"")
 
     @property
     def is_over(self) -> bool:
-        return self.state in OVER
+        """True if the task has its outcome."""
+        return self.state in ENDED
 
     @property
     def due_since_ms(self) -> int:
-        """When its time began."""
+        """The time at which the present attempt began to count against the deadline."""
         assert self.due_at_ms is not None
         return self.due_at_ms - self.deadline_ms
 
     @property
-    def is_ahead(self) -> bool:
-        """Whether it lies with a worker that does something else."""
+    def is_prefetched(self) -> bool:
+        """True if the task is leased in advance to a worker that is busy with another one."""
         return self.state is TaskState.LEASED and self.due_at_ms is None
 
     @property
     def held(self) -> tuple[BodyRef, ...]:
+        """The bodies that the task refers to: a large result."""
         return (self.content,) if self.content else ()
 
     @property
     def tier(self) -> Tier:
-        """Where a large result is kept: fetched once, and then dropped."""
+        """The tier from which a large result is referred to: on disk, because it is fetched once and then dropped."""
         return COLD
 
 
 JOB: Final = "chore"
-"""The capability of what a worker does that is no strategy."""
+"""The capability that marks an offer as a job: work that is no strategy, such as splitting files."""
 
 
 class StrategyOffer(Struct, frozen=True, array_like=True, gc=False):
-    """A strategy that a worker has, or a chore that it does."""
+    """A strategy that a worker runs, or a job that it does.
+
+    `is_partitioned`: the strategy can work on parts of a project.
+    """
 
     name: StrategyName
-    capabilities: Annotated[tuple[Label, ...], Meta(max_length=32)] = ()
+    capabilities: Annotated[tuple[Label, ...], Meta(max_length=limits.CAPABILITIES_MAX)] = ()
     is_partitioned: bool = False
 
     @property
-    def is_chore(self) -> bool:
+    def is_job(self) -> bool:
+        """True if the offer is a job and not a strategy, so that lists of strategies leave it out."""
         return JOB in self.capabilities
 
 
 class Worker(Struct, frozen=True, array_like=True, gc=False):
-    """A process that does one task after the other. One that is being killed, or ends by itself, gets no more."""
+    """A process that works on one task after the other.
+
+    `is_condemned`: it works on a task that has ended, and is being killed. `is_leaving`: it ends by itself, or its
+    supervisor is about to stop it. In both cases it gets no more tasks.
+    """
 
     worker_id: str
     pid: int

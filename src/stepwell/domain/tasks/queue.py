@@ -1,7 +1,11 @@
-"""The tables of tasks and workers, and the order in which tasks are given out.
+"""The tables of tasks and workers, and the queue: the order in which tasks are leased to workers.
 
-The highest priority first; of equal ones, the sessions take turns; a session's own in the order in which they came, so
-that one that goes back to the queue goes back to its place.
+A higher priority comes first. Among tasks of equal priority the sessions take turns (round robin), so that a session
+with many tasks cannot starve the others. The tasks of one session come in the order in which they were accepted. A task
+that goes back to the queue, because its worker died, goes back to its place.
+
+A session has one turn for each priority, whatever strategies its tasks need: being served for one strategy moves the
+session behind the others for all strategies of that priority.
 """
 
 from __future__ import annotations
@@ -15,16 +19,19 @@ from stepwell.domain.tables import Table
 from stepwell.domain.tasks.model import StrategyOffer, Task, TaskState, Worker
 
 
-class _Turn:
-    """A session that waits at one priority: its place among the others, and for how many of each strategy."""
+class _SessionTurn:
+    """A session with queued tasks of one priority: its turn among the sessions, and its tasks by strategy.
+
+    The session with the smallest number is next. It gets a new, largest number each time one of its tasks is leased.
+    """
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.waiting: Counter[str] = Counter()
 
 
-class _Line:
-    """Tasks of one strategy and priority, by session, the session whose turn it is first."""
+class _SessionQueues:
+    """The queued tasks of one strategy and priority: a queue for each session, in the order of the sessions' turns."""
 
     def __init__(self) -> None:
         self._sessions: SortedDict[int, SortedDict[int, Task]] = SortedDict()
@@ -34,172 +41,201 @@ class _Line:
 
     @property
     def first(self) -> tuple[int, Task]:
+        """The next task, and the turn of its session."""
         turn, waiting = self._sessions.peekitem(0)
         return turn, waiting.peekitem(0)[1]
 
     def put(self, turn: int, task: Task) -> None:
+        """Add a task to the queue of the session with this turn, at the place of its serial number."""
         self._sessions.setdefault(turn, SortedDict())[task.serial] = task
 
-    def take_out(self, turn: int, task: Task) -> None:
+    def remove(self, turn: int, task: Task) -> None:
+        """Remove a task from the queue of the session with this turn."""
         waiting = self._sessions[turn]
         del waiting[task.serial]
         if not waiting:
             del self._sessions[turn]
 
     def move(self, turn: int, to: int) -> None:
+        """Give a session's queue another turn."""
         self._sessions[to] = self._sessions.pop(turn)
 
 
 class TaskTable(Table[Task]):
-    """Tasks by id, in their lines, by worker, by session, by deadline, and by when they ended."""
+    """Tasks by id, with the queue and the indexes by worker, session, deadline and end.
+
+    A task that is not queued and has not ended is leased to a worker: in `by_worker` if it is the worker's current
+    task, in `prefetched` if it is to be the next one. A worker has at most one of each.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.next_serial = 1
-        self.by_worker: dict[str, Task] = {}  # what each is doing
-        self.ahead: dict[str, Task] = {}  # what each will do next
+        self.by_worker: dict[str, Task] = {}  # the current task of each worker
+        self.prefetched: dict[str, Task] = {}  # the next task of each worker
         self.by_session: dict[str, dict[str, None]] = {}
-        self.by_due: SortedList[tuple[int, str]] = SortedList()
-        self.over: dict[str, None] = {}  # in the order in which they ended
-        self.by_dead_pid: dict[int, str] = {}  # whose worker died last under that number
+        self.by_deadline: SortedList[tuple[int, str]] = SortedList()
+        self.ended: dict[str, None] = {}  # task ids, in the order in which the tasks ended
+        self.by_dead_pid: dict[int, str] = {}  # the task that the dead worker had, until there is evidence
         self.queued = 0
-        self.bytes = 0  # of payloads and results
-        self._lines: dict[str, SortedDict[int, _Line]] = {}  # by strategy and, negative, priority
-        self._turns: dict[tuple[int, str], _Turn] = {}  # by priority and session, of those that wait
-        self._next_turn = 1
+        self.bytes = 0  # of payloads and results, which are held in the manager's memory
+        self._queues: dict[str, SortedDict[int, _SessionQueues]] = {}  # by strategy and negative priority
+        self._turns: dict[
+            tuple[int, str], _SessionTurn
+        ] = {}  # by priority and session; only sessions with queued tasks
+        self._last_turn = 1
 
     @property
     def unfinished(self) -> int:
-        return len(self.rows) - len(self.over)
+        """The number of tasks that are queued or leased."""
+        return len(self.rows) - len(self.ended)
 
-    def next_of(self, strategies: Iterable[str]) -> Task | None:
-        """Which of the tasks that somebody with these strategies could do is next."""
-        lines = [found for name in strategies if (found := self._lines.get(name))]
-        heads: list[tuple[int, Task]] = [each.peekitem(0)[1].first for each in lines]
+    def next_for(self, strategies: Iterable[str]) -> Task | None:
+        """Return the next queued task for a worker that has these strategies, or None."""
+        queues = [found for name in strategies if (found := self._queues.get(name))]
+        # Each strategy's first task, and the best of these: a worker has few strategies, so that this needs no index.
+        heads: list[tuple[int, Task]] = [each.peekitem(0)[1].first for each in queues]
         best = min(heads, key=lambda head: (-head[1].priority, head[0], head[1].serial), default=None)
         return None if best is None else best[1]
 
     def of_session(self, session_id: str) -> Iterator[Task]:
+        """Iterate over a session's tasks in the order in which they were accepted."""
         for task_id in self.by_session.get(session_id, ()):
             yield self.rows[task_id]
 
     def swap(self, before: Task | None, after: Task | None) -> None:
-        if before is not None and after is not None and _place(before) == _place(after):  # there is evidence
+        """Replace a task by its successor, and update all indexes."""
+        if before is not None and after is not None and _position(before) == _position(after):
             self._replace(before, after)
             return
         if before is not None:
-            self._leave(before, is_given=after is not None and after.state is TaskState.LEASED)
+            self._unindex(before, is_leased=after is not None and after.state is TaskState.LEASED)
             if after is None:
-                self._forget(before)
+                self._drop_from_session(before)
         super().swap(before, after)
         if after is not None:
-            self._enter(after, is_new=before is None)
+            self._index(after, is_new=before is None)
 
     def _replace(self, before: Task, after: Task) -> None:
-        """Where it stands, it stays."""
+        """Replace a task that stays where it is: it has begun, or there is evidence of a death."""
         super().swap(before, after)
         if after.state is TaskState.QUEUED:
             turn = self._turns[after.priority, after.session_id]
-            self._lines[after.strategy][-after.priority].put(turn.number, after)
+            self._queues[after.strategy][-after.priority].put(turn.number, after)
         elif after.worker_id is not None:
-            self._desks(after)[after.worker_id] = after
-        self._leave_deaths(before)
-        self._enter_deaths(after)
+            self._slots_of(after)[after.worker_id] = after
+        self._unindex_deaths(before)
+        self._index_deaths(after)
 
-    def _enter(self, task: Task, *, is_new: bool) -> None:
+    def _index(self, task: Task, *, is_new: bool) -> None:
+        """Add a task to the indexes of its state."""
         self.bytes += task.carried_bytes
         if is_new:
             self.next_serial = max(self.next_serial, task.serial + 1)
             self.by_session.setdefault(task.session_id, {})[task.task_id] = None
         if task.is_over:
-            self.over[task.task_id] = None
+            self.ended[task.task_id] = None
         elif task.state is TaskState.QUEUED:
             self.queued += 1
-            self._enter_line(task)
+            self._enqueue(task)
         else:
             assert task.worker_id is not None
-            self._desks(task)[task.worker_id] = task
+            self._slots_of(task)[task.worker_id] = task
             if task.due_at_ms is not None:
-                self.by_due.add((task.due_at_ms, task.task_id))
-        self._enter_deaths(task)
+                self.by_deadline.add((task.due_at_ms, task.task_id))
+        self._index_deaths(task)
 
-    def _desks(self, task: Task) -> dict[str, Task]:
-        return self.ahead if task.is_ahead else self.by_worker
+    def _slots_of(self, task: Task) -> dict[str, Task]:
+        """Return the index of leased tasks that a task belongs to."""
+        return self.prefetched if task.is_prefetched else self.by_worker
 
-    def _enter_deaths(self, task: Task) -> None:
+    def _index_deaths(self, task: Task) -> None:
         self.by_dead_pid.update({death.pid: task.task_id for death in task.deaths if not death.evidence})
 
-    def _leave_deaths(self, task: Task) -> None:
+    def _unindex_deaths(self, task: Task) -> None:
         for death in task.deaths:
             if self.by_dead_pid.get(death.pid) == task.task_id:
                 del self.by_dead_pid[death.pid]
 
-    def _leave(self, task: Task, *, is_given: bool) -> None:
+    def _unindex(self, task: Task, *, is_leased: bool) -> None:
+        """Undo `_index`. `is_leased` says that a task leaves the queue for a worker."""
         self.bytes -= task.carried_bytes
         if task.is_over:
-            del self.over[task.task_id]
+            del self.ended[task.task_id]
         elif task.state is TaskState.QUEUED:
             self.queued -= 1
-            self._leave_line(task, is_given=is_given)
+            self._dequeue(task, is_leased=is_leased)
         else:
             assert task.worker_id is not None
-            del self._desks(task)[task.worker_id]
+            del self._slots_of(task)[task.worker_id]
             if task.due_at_ms is not None:
-                self.by_due.remove((task.due_at_ms, task.task_id))
-        self._leave_deaths(task)
+                self.by_deadline.remove((task.due_at_ms, task.task_id))
+        self._unindex_deaths(task)
 
-    def _enter_line(self, task: Task) -> None:
+    def _enqueue(self, task: Task) -> None:
+        """Add a task to the queue. A session that had no task of this priority gets the last turn."""
         key = task.priority, task.session_id
         if key not in self._turns:
-            self._turns[key] = _Turn(self._new_turn())
+            self._turns[key] = _SessionTurn(self._next_turn_number())
         turn = self._turns[key]
         turn.waiting[task.strategy] += 1
-        lines = self._lines.setdefault(task.strategy, SortedDict())
-        lines.setdefault(-task.priority, _Line()).put(turn.number, task)
+        queues = self._queues.setdefault(task.strategy, SortedDict())
+        queues.setdefault(-task.priority, _SessionQueues()).put(turn.number, task)
 
-    def _leave_line(self, task: Task, *, is_given: bool) -> None:
-        """Whoever has got something is behind all others of its priority, whatever strategy they wait for."""
+    def _dequeue(self, task: Task, *, is_leased: bool) -> None:
+        """Remove a task from the queue.
+
+        If it was leased, its session's turn comes behind all others of the priority.
+        """
         key = task.priority, task.session_id
         turn = self._turns[key]
-        lines = self._lines[task.strategy]
-        line: _Line = lines[-task.priority]
-        line.take_out(turn.number, task)
-        if not line:
-            del lines[-task.priority]
-            if not lines:
-                del self._lines[task.strategy]
+        queues = self._queues[task.strategy]
+        queue: _SessionQueues = queues[-task.priority]
+        queue.remove(turn.number, task)
+        if not queue:
+            del queues[-task.priority]
+            if not queues:
+                del self._queues[task.strategy]
         turn.waiting -= Counter((task.strategy,))
         if not turn.waiting:
             del self._turns[key]
-        elif is_given:
-            number = self._new_turn()
+        elif is_leased:
+            # The session has been served: it goes behind all others, in the queues of all its strategies.
+            number = self._next_turn_number()
             for strategy in turn.waiting:
-                self._lines[strategy][-task.priority].move(turn.number, number)
+                self._queues[strategy][-task.priority].move(turn.number, number)
             turn.number = number
 
-    def _new_turn(self) -> int:
-        self._next_turn += 1
-        return self._next_turn
+    def _next_turn_number(self) -> int:
+        """Return a number that is larger than all turns."""
+        self._last_turn += 1
+        return self._last_turn
 
-    def _forget(self, task: Task) -> None:
+    def _drop_from_session(self, task: Task) -> None:
+        """Remove a deleted task from the index of sessions."""
         mine = self.by_session[task.session_id]
         del mine[task.task_id]
         if not mine:
             del self.by_session[task.session_id]
 
 
-def _place(task: Task) -> tuple[TaskState, str | None, int | None]:
+def _position(task: Task) -> tuple[TaskState, str | None, int | None]:
+    """Return the fields that decide in which indexes a task is."""
     return task.state, task.worker_id, task.due_at_ms
 
 
 class WorkerTable(Table[Worker]):
-    """Workers by id, and what they offer, or have ever offered."""
+    """Workers by id, and every strategy that a worker has offered since the manager started.
+
+    An offer outlives its worker, so that a task submitted while a worker is being replaced is accepted and waits.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.offered: dict[str, StrategyOffer] = {}
 
     def swap(self, before: Worker | None, after: Worker | None) -> None:
+        """Replace a worker by its successor, and remember its offers."""
         super().swap(before, after)
         if after is not None:
             self.offered.update({each.name: each for each in after.offers})

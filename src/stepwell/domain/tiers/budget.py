@@ -31,6 +31,8 @@ Moves = dict[Key, FragmentChanged]
 
 def place(state: State, before: FragmentRow | None, row: FragmentRow, origin: Origin) -> tuple[FragmentChanged, ...]:
     """Return the changes that put a row into its tier in place of `before`, with the demotions that make room."""
+    # Most rows fit, and then no step has to be put together. The arena is compared with the raw size, which is the
+    # most that the row can add; an exact forecast follows only if that does not fit.
     change = RowChanged(before, row)
     budget = state.budget
     if state.fragments.has_room(row, before, budget) and (

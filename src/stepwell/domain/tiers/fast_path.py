@@ -1,52 +1,29 @@
-"""The fast path: decides runs of the two simple cases that are most of the traffic.
+"""The fast path: runs of the two simple cases that are most of the traffic.
 
 - a `get` of a fragment that is hot already: it moves nothing;
 - a `store` of a new fragment into a project that exists, with room for it: it affects no other fragment.
 
-`hot_entries` and `new_rows` read the state and change nothing, like any decider. Both take a batch of commands, accept
-as many from its beginning as are simple, and stop before the first that is not. `machine.apply_get_run` and
-`machine.apply_store_run` then make the changes, in a third of the time that `machine.apply` takes for the same
+`machine.apply_get_run` and `machine.apply_store_run` take a batch of commands, apply as many from its beginning as are
+simple, and stop before the first that is not. They take a third of the time that `machine.apply` takes for the same
 commands, because one pass over the batch replaces a verdict, a change and a reply for each command. Whatever is not
 simple, including every refusal, is left to `machine.apply`, which alone defines what a command means. Property tests
 hold the two to the same result.
 
-Names are not checked here: a name that exists was checked when it was created, and a new id passes only if it is
-printable, which is stricter than its pattern.
+This module decides the stores. `new_rows` reads the state and changes nothing, like any decider. It does not check
+names: a name that exists was checked when it was created, and a new id passes only if it is printable, which is
+stricter than its pattern. To decide a read is a matter of three conditions, which are in `machine.apply_get_run`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepwell import limits
 from stepwell.domain.bounded_types import known_label
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import digest_of
-from stepwell.domain.tiers.commands import GetFragment, StoreFragment
+from stepwell.domain.tiers.commands import StoreFragment
 from stepwell.domain.tiers.model import HOT, NO_METADATA, FragmentRow
-from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.domain.verdict import Origin
-
-
-def hot_entries(state: State, commands: Sequence[object], origin: Origin) -> list[FragmentEntry]:
-    """Return the entries of the hot fragments that the commands at the beginning read.
-
-    A fragment with metadata or a long source ends the run. The results that are left are so small that those of a whole
-    batch fit into one response, so that the sizes need not be added up.
-    """
-    found: list[FragmentEntry] = []
-    entries, projects = state.fragments.entries, origin.projects
-    for command in commands:
-        if not isinstance(command, GetFragment) or (projects is not None and command.project not in projects):
-            break
-        entry = entries.get((command.project, command.fragment_id))
-        if entry is None:
-            break
-        row = entry.row
-        if row.tier is not HOT or row.metadata or len(row.source) > limits.SIMPLE_SOURCE_CHARS_MAX:
-            break
-        found.append(entry)
-    return found
 
 
 def new_rows(

@@ -83,6 +83,7 @@ class Fragment(Struct, frozen=True, kw_only=True):
     metadata: Metadata = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
+        # The order is from cheap to expensive. Most fragments have plain names and no metadata.
         check(self)
         if not self._has_plain_names:
             check(Names("any" if self.project is None else self.project, self.fragment_id, self.kind))

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from stepwell import limits
 from stepwell.domain.bounded_types import known_label
 from stepwell.domain.checks import check, check_metadata
-from stepwell.domain.paging import cursor_number, take
+from stepwell.domain.paging import build_page, cursor_number
 from stepwell.domain.patterns import glob_matcher
 from stepwell.domain.replies import (
     BodiesLocated,
@@ -65,9 +65,11 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
     _require_revision(key, current, command.expected_revision)
     digest, size = origin.resolve_body(command.body)
     budget = state.budget
+    # The sum is checked first, because `require_room` also has to find out if the body is new.
     if state.bodies.bytes + size > budget.bodies_bytes:
         state.bodies.require_room(((digest, size),), budget.bodies_bytes)
     tier, note = _fitting_tier(budget, command.tier, command.tokens, size)
+    # Names that rows share are one object each. A replaced fragment keeps its time of creation and its serial.
     row = FragmentRow(
         project=state.fragments.interned_project(command.project) or command.project,
         fragment_id=current.fragment_id if current else command.fragment_id,
@@ -91,6 +93,7 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
 @decides(GetFragment)
 def get(state: State, command: GetFragment, origin: Origin) -> Verdict:
     """Read a fragment and count the access. The command changes a row only if the access promotes the fragment."""
+    # A name that exists is valid. For any other, a malformed name is a better answer than "not found".
     if (command.project, command.fragment_id) not in state.fragments.entries:
         check(Names(command.project, command.fragment_id))
     entry = _find_entry(state, command.project, command.fragment_id, origin)
@@ -112,7 +115,7 @@ def _promote_if_due(state: State, entry: FragmentEntry, origin: Origin) -> tuple
         return ()
     try:
         return _move(state, row, ABOVE[row.tier], origin)
-    except (TierFull, StepTooLarge):
+    except (TierFull, StepTooLarge):  # of the demotions that would make room
         return ()
 
 
@@ -175,6 +178,7 @@ def _sweep(state: State, origin: Origin) -> Verdict:
     enforces a budget: it stops where the tier below is full.
     """
     budget, table = state.budget, state.fragments
+    # The entries that each tier can still take; None stands for deletion from cold, which only the step bounds.
     room: dict[Tier | None, int] = {
         None: limits.SWEEP_MOVES_MAX,
         COLD: budget.cold_entries - table.usage(COLD).entries,
@@ -211,16 +215,16 @@ def list_fragments(state: State, command: ListFragments, origin: Origin) -> Verd
     """Return a page of fragments in order of creation. With globs, it examines a bounded number of rows."""
     origin.require((command.project,))
     matches = glob_matcher(command.globs)
-    entries, cursor = take(
+    entries, cursor = build_page(
         state.fragments.created_after(command.project, cursor_number(command.cursor)),
         command.limit,
         lambda entry: str(entry.row.serial),
-        keep=lambda entry: (
+        accepts=lambda entry: (
             command.tier in {None, entry.row.tier}
             and command.kind in {None, entry.row.kind}
             and matches(entry.row.source)
         ),
-        weigh=lambda entry: (
+        size_of=lambda entry: (
             sum(map(len, chain(*entry.row.metadata.items()))) + 4 * len(entry.row.source) + limits.FRAGMENT_ROW_BYTES
         ),
     )
@@ -230,7 +234,9 @@ def list_fragments(state: State, command: ListFragments, origin: Origin) -> Verd
 @decides(ListProjects)
 def list_projects(state: State, command: ListProjects, origin: Origin) -> Verdict:
     """Return a page of the projects in the session's scope that have fragments."""
-    projects, cursor = take(state.fragments.projects_after(command.cursor or "", origin.projects), command.limit, str)
+    projects, cursor = build_page(
+        state.fragments.projects_after(command.cursor or "", origin.projects), command.limit, str
+    )
     return Verdict(ProjectPage(projects, cursor))
 
 
@@ -264,6 +270,7 @@ def set_budget(state: State, command: SetBudget, origin: Origin) -> Verdict:
     """
     if origin.projects is not None:
         raise OutOfScope("budgets are global to the runtime: set them from a session connected without projects=")
+    # Receipts go first: they are bounded by a part of `bodies_bytes`, and are worth less than fragments.
     leaving = state.receipts.surplus(limits.RECEIPTS_MAX, command.budget.receipts_bytes)
     staying_bytes = state.bodies.bytes - state.bodies.freed([body for row in leaving for body in row.held])
     if command.budget.bodies_bytes < staying_bytes:

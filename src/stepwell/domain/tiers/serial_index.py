@@ -40,6 +40,7 @@ class SerialIndex(Generic[T]):
             values.append(value)
             self._count += 1
             return
+        # A number that was deleted comes back, when a deletion is undone: its empty place is still there, mostly.
         at = bisect_left(numbers, number)
         if numbers[at] != number:
             numbers.insert(at, number)
@@ -56,6 +57,7 @@ class SerialIndex(Generic[T]):
     def __delitem__(self, number: int) -> None:
         numbers, values = self._numbers, self._values
         self._count -= 1
+        # The last number leaves no empty place: undoing an insertion makes the index what it was.
         if numbers[-1] == number:
             numbers.pop()
             values.pop()

@@ -197,6 +197,7 @@ class FragmentTable:
         added: list[FragmentEntry] = []
         serials: list[int] = []
         names: list[str] = []
+        # Local names and sums: this loop is a large part of a store on the fast path.
         entries, tick, tokens, size = self.entries, self._tick, 0, 0
         for row in rows:
             tick += 1
@@ -305,6 +306,7 @@ class FragmentTable:
         """Iterate over a tier from the least recently used entry on, of some projects or of all."""
         if projects is None:
             return iter(self._tiers[tier].lru)
+        # Ticks are unique over all lists, so that merging by them gives the order of use over the projects.
         lists = [self._projects[name].tiers[tier].lru for name in projects if name in self._projects]
         return heapq.merge(*lists, key=lambda entry: entry.tick)
 

@@ -15,12 +15,12 @@ from stepwell.domain.tasks.commands import (
     LeaseTasks,
     SubmitTask,
 )
-from stepwell.domain.tasks.model import OVER, TaskFault, TaskState, WorkerDeath
+from stepwell.domain.tasks.model import ENDED, TaskFault, TaskState, WorkerDeath
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.domain.verdict import Origin
 from stepwell.errors import AlreadyExists, Busy, InvalidArgument, LeaseLost, NotFound, OutOfScope, TierFull
-from tests.support.domain.tasks import Office, check_tasks
+from tests.support.domain.tasks import TaskWorld, check_tasks
 from tests.support.domain.world import NOON_MS, image
 
 FAULT = TaskFault("ValueError", "no such thing")
@@ -29,100 +29,100 @@ FAULT = TaskFault("ValueError", "no such thing")
 # Submission.
 
 
-def test_accepted(office: Office) -> None:
+def test_accepted(task_world: TaskWorld) -> None:
     """It is queued, at its first attempt, and nobody has it."""
-    task = office.submit("t", payload=b"12345")
+    task = task_world.submit("t", payload=b"12345")
     assert (task.state, task.attempt, task.worker_id, task.due_at_ms) == (TaskState.QUEUED, 1, None, None)
     assert (task.session_id, task.submitted_at_ms) == ("alice", NOON_MS)
-    assert office.state.tasks.bytes == 5
+    assert task_world.state.tasks.bytes == 5
 
 
-def test_submitted_again(office: Office) -> None:
+def test_submitted_again(task_world: TaskWorld) -> None:
     """It is the same task, however far it is, even when there would be no room for another."""
-    office.submit()
+    task_world.submit()
     again = SubmitTask("t", "s", ("p",), b"something else")
-    assert office.do(again) == TaskFound("t", TaskState.QUEUED, 1)
-    office.lease()
-    assert office.do(again) == TaskFound("t", TaskState.LEASED, 1)
-    office.finish()
-    assert office.do(again) == TaskFound("t", TaskState.DONE, 1)
-    assert len(office.state.tasks) == 1
+    assert task_world.do(again) == TaskFound("t", TaskState.QUEUED, 1)
+    task_world.lease()
+    assert task_world.do(again) == TaskFound("t", TaskState.LEASED, 1)
+    task_world.finish()
+    assert task_world.do(again) == TaskFound("t", TaskState.DONE, 1)
+    assert len(task_world.state.tasks) == 1
 
 
-def test_submitted_again_when_full(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    office.submit()
+def test_submitted_again_when_full(task_world: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    task_world.submit()
     monkeypatch.setattr(limits, "TASKS_MAX", 1)
-    assert office.do(SubmitTask("t", "s", ("p",), b"")) == TaskFound("t", TaskState.QUEUED, 1)
+    assert task_world.do(SubmitTask("t", "s", ("p",), b"")) == TaskFound("t", TaskState.QUEUED, 1)
 
 
-def test_id_of_another_session(office: Office) -> None:
+def test_id_of_another_session(task_world: TaskWorld) -> None:
     """Nobody gets at somebody else's task by its id."""
-    office.submit()
-    office.refuse(SubmitTask("t", "s", ("p",), b""), AlreadyExists, "of another session", session="bob")
-    office.refuse(CancelTask("t"), NotFound, "no task 't' of yours", session="bob")
-    assert office.forget("t", session="bob").count == 0
-    assert office.end_of("bob") == TasksForgotten(0)
-    assert office.task().state is TaskState.QUEUED
+    task_world.submit()
+    task_world.refuse(SubmitTask("t", "s", ("p",), b""), AlreadyExists, "of another session", session="bob")
+    task_world.refuse(CancelTask("t"), NotFound, "no task 't' of yours", session="bob")
+    assert task_world.forget("t", session="bob").count == 0
+    assert task_world.end_of("bob") == TasksForgotten(0)
+    assert task_world.task().state is TaskState.QUEUED
 
 
-def test_strategy_that_nobody_offers(office: Office) -> None:
+def test_strategy_that_nobody_offers(task_world: TaskWorld) -> None:
     """It could wait for ever; the refusal says what there is."""
-    office.refuse(SubmitTask("t", "other", ("p",), b""), NotFound, "offered: s$")
-    Office().refuse(SubmitTask("t", "s", ("p",), b""), NotFound, "none: start workers first")
+    task_world.refuse(SubmitTask("t", "other", ("p",), b""), NotFound, "offered: s$")
+    TaskWorld().refuse(SubmitTask("t", "s", ("p",), b""), NotFound, "none: start workers first")
 
 
-def test_strategy_that_was_offered(office: Office) -> None:
+def test_strategy_that_was_offered(task_world: TaskWorld) -> None:
     """It waits for the next worker: the pool may just be starting another one."""
-    office.leave()
-    office.submit()
-    assert office.lease() == []
-    office.join("w2")
-    assert [task.worker_id for task in office.lease()] == ["w2"]
+    task_world.leave()
+    task_world.submit()
+    assert task_world.lease() == []
+    task_world.join("w2")
+    assert [task.worker_id for task in task_world.lease()] == ["w2"]
 
 
 def test_submitted_to_another_life_of_the_manager() -> None:
     """One that was accepted before is accepted again, although no worker has come yet; it waits for them."""
-    office = Office()
-    office.do(SubmitTask("t", "s", ("p",), b"", was_accepted=True))
-    assert office.task().state is TaskState.QUEUED
-    office.join()
-    assert [task.task_id for task in office.lease()] == ["t"]
+    task_world = TaskWorld()
+    task_world.do(SubmitTask("t", "s", ("p",), b"", was_accepted=True))
+    assert task_world.task().state is TaskState.QUEUED
+    task_world.join()
+    assert [task.task_id for task in task_world.lease()] == ["t"]
 
 
-def test_out_of_scope(office: Office) -> None:
-    office.refuse(SubmitTask("t", "s", ("p", "q"), b""), OutOfScope, "'q'", projects=("p",))
+def test_out_of_scope(task_world: TaskWorld) -> None:
+    task_world.refuse(SubmitTask("t", "s", ("p", "q"), b""), OutOfScope, "'q'", projects=("p",))
 
 
 @pytest.mark.parametrize(
     "name, bound", [("TASKS_MAX", 2), ("TASKS_PER_SESSION_MAX", 2), ("TASKS_BYTES_MAX", 2 * len(b"do it") - 1)]
 )
-def test_overload(office: Office, monkeypatch: pytest.MonkeyPatch, name: str, bound: int) -> None:
+def test_overload(task_world: TaskWorld, monkeypatch: pytest.MonkeyPatch, name: str, bound: int) -> None:
     """Past a bound the answer is Busy, at once; when one has gone, there is room for one."""
     monkeypatch.setattr(limits, name, bound)
-    office.submit("t1")
-    office.submit("t2")
-    office.refuse(SubmitTask("t3", "s", ("p",), b"do it"), Busy, "2 tasks of yours and 2 in all are waiting")
-    office.cancel("t1")
-    office.forget("t1")
-    assert office.submit("t3").state is TaskState.QUEUED
+    task_world.submit("t1")
+    task_world.submit("t2")
+    task_world.refuse(SubmitTask("t3", "s", ("p",), b"do it"), Busy, "2 tasks of yours and 2 in all are waiting")
+    task_world.cancel("t1")
+    task_world.forget("t1")
+    assert task_world.submit("t3").state is TaskState.QUEUED
 
 
-def test_one_session_leaves_room_for_others(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_session_leaves_room_for_others(task_world: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TASKS_PER_SESSION_MAX", 1)
-    office.submit("t1")
-    office.refuse(SubmitTask("t2", "s", ("p",), b""), Busy, "submit fewer at a time")
-    office.submit("t3", session="bob")
+    task_world.submit("t1")
+    task_world.refuse(SubmitTask("t2", "s", ("p",), b""), Busy, "submit fewer at a time")
+    task_world.submit("t3", session="bob")
 
 
 # Work.
 
 
-def test_leased(office: Office) -> None:
+def test_leased(task_world: TaskWorld) -> None:
     """To one worker, at one attempt, until a deadline that begins with the work and not with the wait."""
-    office.submit(deadline_ms=70)
-    office.wait(1_000)
-    (task,) = office.lease()
-    assert task == office.task()
+    task_world.submit(deadline_ms=70)
+    task_world.wait(1_000)
+    (task,) = task_world.lease()
+    assert task == task_world.task()
     assert (task.state, task.worker_id, task.attempt, task.due_at_ms) == (
         TaskState.LEASED,
         "w",
@@ -131,7 +131,7 @@ def test_leased(office: Office) -> None:
     )
 
 
-def test_one_at_a_time(busy: Office) -> None:
+def test_one_at_a_time(busy: TaskWorld) -> None:
     """Whoever works gets no second task."""
     busy.submit("t2")
     assert busy.lease() == []
@@ -139,7 +139,7 @@ def test_one_at_a_time(busy: Office) -> None:
     assert [task.task_id for task in busy.lease()] == ["t2"]
 
 
-def test_one_ahead(busy: Office) -> None:
+def test_one_ahead(busy: TaskWorld) -> None:
     """Whoever works has what it does next. Its time begins when the other is finished, and it says when it begins."""
     for task_id in ("t2", "t3"):
         busy.submit(task_id, deadline_ms=70)
@@ -153,7 +153,7 @@ def test_one_ahead(busy: Office) -> None:
     assert busy.task("t2").state is TaskState.DONE
 
 
-def test_one_ahead_of_who_dies(busy: Office) -> None:
+def test_one_ahead_of_who_dies(busy: TaskWorld) -> None:
     """Nobody has died of what was not begun, and it goes back to its place."""
     for task_id in ("t2", "t3"):
         busy.submit(task_id)
@@ -164,7 +164,7 @@ def test_one_ahead_of_who_dies(busy: Office) -> None:
     assert busy.order() == ["t", "t2", "t3"]
 
 
-def test_one_ahead_of_who_dies_between_two(busy: Office) -> None:
+def test_one_ahead_of_who_dies_between_two(busy: TaskWorld) -> None:
     """Its time had begun, but nobody had said that they began."""
     busy.submit("t2")
     busy.reserve()
@@ -173,7 +173,7 @@ def test_one_ahead_of_who_dies_between_two(busy: Office) -> None:
     assert (busy.task("t2").state, busy.task("t2").attempt, busy.task("t2").deaths) == (TaskState.QUEUED, 1, ())
 
 
-def test_one_ahead_is_cancelled(busy: Office) -> None:
+def test_one_ahead_is_cancelled(busy: TaskWorld) -> None:
     """Its worker is left alone; but if it begins, it has to be stopped, and what it should do next goes to another."""
     for task_id in ("t2", "t3"):
         busy.submit(task_id)
@@ -187,7 +187,7 @@ def test_one_ahead_is_cancelled(busy: Office) -> None:
     assert (busy.worker().is_condemned, busy.task("t3").state) == (True, TaskState.QUEUED)
 
 
-def test_one_ahead_of_the_condemned(busy: Office) -> None:
+def test_one_ahead_of_the_condemned(busy: TaskWorld) -> None:
     """What lies with somebody who will be killed lies there no more."""
     busy.submit("t2")
     busy.reserve()
@@ -195,7 +195,7 @@ def test_one_ahead_of_the_condemned(busy: Office) -> None:
     assert (busy.worker().is_condemned, busy.task("t2").state) == (True, TaskState.QUEUED)
 
 
-def test_one_ahead_of_a_session_that_ends(busy: Office) -> None:
+def test_one_ahead_of_a_session_that_ends(busy: TaskWorld) -> None:
     """Both of them go, and the worker with them; in one step or in two."""
     busy.submit("t2")
     busy.reserve()
@@ -203,7 +203,7 @@ def test_one_ahead_of_a_session_that_ends(busy: Office) -> None:
     assert (len(busy.state.tasks), busy.worker().is_condemned) == (0, True)
 
 
-def test_one_ahead_of_who_leaves(busy: Office) -> None:
+def test_one_ahead_of_who_leaves(busy: TaskWorld) -> None:
     """A worker that ends with this task gives back the next."""
     busy.submit("t2")
     busy.reserve()
@@ -211,7 +211,7 @@ def test_one_ahead_of_who_leaves(busy: Office) -> None:
     assert (busy.worker().is_leaving, busy.task("t2").state) == (True, TaskState.QUEUED)
 
 
-def test_one_ahead_of_who_is_slow(busy: Office) -> None:
+def test_one_ahead_of_who_is_slow(busy: TaskWorld) -> None:
     """Whoever is idle gets it, once it has lain there for a while."""
     busy.submit("t2")
     busy.reserve()
@@ -223,7 +223,7 @@ def test_one_ahead_of_who_is_slow(busy: Office) -> None:
     busy.finish("t2")
 
 
-def test_begins_what_is_ahead_too_early(busy: Office) -> None:
+def test_begins_what_is_ahead_too_early(busy: TaskWorld) -> None:
     """One thing at a time: who does otherwise does not know what it does."""
     busy.submit("t2")
     busy.reserve()
@@ -231,22 +231,22 @@ def test_begins_what_is_ahead_too_early(busy: Office) -> None:
     assert (busy.worker().is_condemned, busy.task("t2").state) == (True, TaskState.QUEUED)
 
 
-def test_only_workers_begin(busy: Office) -> None:
+def test_only_workers_begin(busy: TaskWorld) -> None:
     busy.refuse(BeginTask("t", 1), LeaseLost, "only a worker")
 
 
-def test_more_to_give_out(office: Office) -> None:
+def test_more_to_give_out(task_world: TaskWorld) -> None:
     """One at each step: `more` says whether another could get something."""
-    office.join("w2")
-    office.submit("t1")
-    office.submit("t2")
-    first = office.do(LeaseTasks())
-    second = office.do(LeaseTasks())
+    task_world.join("w2")
+    task_world.submit("t1")
+    task_world.submit("t2")
+    first = task_world.do(LeaseTasks())
+    second = task_world.do(LeaseTasks())
     assert [(each.tasks[0].task_id, each.more) for each in (first, second)] == [("t1", True), ("t2", False)]
-    assert office.do(LeaseTasks()).tasks == ()
+    assert task_world.do(LeaseTasks()).tasks == ()
 
 
-def test_done(busy: Office) -> None:
+def test_done(busy: TaskWorld) -> None:
     """Its result is kept, its payload is not needed any more, its worker is free."""
     busy.wait(10)
     assert busy.finish(result=b"found") == TaskFound("t", TaskState.DONE, 1)
@@ -256,7 +256,7 @@ def test_done(busy: Office) -> None:
     assert not busy.worker().is_condemned
 
 
-def test_failed(busy: Office) -> None:
+def test_failed(busy: TaskWorld) -> None:
     """What a strategy raised is its outcome: it is not tried again."""
     busy.finish(fault=FAULT)
     task = busy.task()
@@ -265,11 +265,11 @@ def test_failed(busy: Office) -> None:
 
 
 @pytest.mark.parametrize("result, fault", [(None, None), (b"found", FAULT)])
-def test_neither_or_both(busy: Office, result: bytes | None, fault: TaskFault | None) -> None:
+def test_neither_or_both(busy: TaskWorld, result: bytes | None, fault: TaskFault | None) -> None:
     busy.refuse(FinishTask("t", 1, result, fault), InvalidArgument, "a result or with a fault", session="w")
 
 
-def test_empty_result(busy: Office) -> None:
+def test_empty_result(busy: TaskWorld) -> None:
     """Nothing found is a result, too."""
     busy.finish(result=b"")
     assert (busy.task().state, busy.task().result) == (TaskState.DONE, b"")
@@ -285,28 +285,28 @@ def test_empty_result(busy: Office) -> None:
         pytest.param("nobody", 1, "w", id="no task"),
     ],
 )
-def test_not_yours(busy: Office, task_id: str, attempt: int, session: str) -> None:
+def test_not_yours(busy: TaskWorld, task_id: str, attempt: int, session: str) -> None:
     busy.submit("t2")
     busy.refuse(FinishTask(task_id, attempt, b"x"), LeaseLost, f"'{task_id}' is not, or no longer", session=session)
 
 
-@pytest.mark.parametrize("state", sorted(OVER))
+@pytest.mark.parametrize("state", sorted(ENDED))
 def test_one_outcome(state: TaskState) -> None:
     """Once it is over, nothing changes that: no result, no cancellation, no deadline, no death."""
-    office = Office()
-    before = office.bring_to(state)
-    office.join()
-    office.wait(10_000)
-    assert office.lease() == []
-    office.refuse(FinishTask("t", before.attempt, b"x"), LeaseLost, "no longer", session="w")
-    assert office.cancel() == TaskFound("t", state, before.attempt)
-    assert office.expire() == []
-    assert not office.worker().is_condemned
-    office.leave()
-    assert office.task() == before
+    task_world = TaskWorld()
+    before = task_world.bring_to(state)
+    task_world.join()
+    task_world.wait(10_000)
+    assert task_world.lease() == []
+    task_world.refuse(FinishTask("t", before.attempt, b"x"), LeaseLost, "no longer", session="w")
+    assert task_world.cancel() == TaskFound("t", state, before.attempt)
+    assert task_world.expire() == []
+    assert not task_world.worker().is_condemned
+    task_world.leave()
+    assert task_world.task() == before
 
 
-def test_large_result(busy: Office) -> None:
+def test_large_result(busy: TaskWorld) -> None:
     """It was uploaded: it is a body that the task holds until it is forgotten."""
     held = (digest_of(b"large"), 5)
     origin = Origin("w", NOON_MS, uploads={7: held})
@@ -321,7 +321,7 @@ def test_large_result(busy: Office) -> None:
     assert busy.state.bodies.bytes == 0
 
 
-def test_large_result_that_was_not_uploaded(busy: Office) -> None:
+def test_large_result_that_was_not_uploaded(busy: TaskWorld) -> None:
     """The worker can still say so: the task is its own."""
     busy.refuse(FinishTask("t", 1, 7), InvalidArgument, "there is no upload 7", session="w")
     busy.finish(fault=FAULT)
@@ -329,21 +329,23 @@ def test_large_result_that_was_not_uploaded(busy: Office) -> None:
 
 def test_large_result_without_room() -> None:
     """A result has to find room among all bodies; where there is none, the worker is told."""
-    office = Office()
-    office.state = office.world.state = State(TierBudget(bodies_bytes=4))
-    office.join()
-    office.submit()
-    office.lease()
-    before = image(office.state)
+    task_world = TaskWorld()
+    task_world.state = task_world.world.state = State(TierBudget(bodies_bytes=4))
+    task_world.join()
+    task_world.submit()
+    task_world.lease()
+    before = image(task_world.state)
     with pytest.raises(TierFull):
-        machine.apply(office.state, FinishTask("t", 1, 7), Origin("w", NOON_MS, uploads={7: (digest_of(b"large"), 5)}))
-    assert image(office.state) == before
+        machine.apply(
+            task_world.state, FinishTask("t", 1, 7), Origin("w", NOON_MS, uploads={7: (digest_of(b"large"), 5)})
+        )
+    assert image(task_world.state) == before
 
 
 # Deaths.
 
 
-def test_death_gives_it_back(busy: Office) -> None:
+def test_death_gives_it_back(busy: TaskWorld) -> None:
     """Queued, at the next attempt; who died, and when, is remembered."""
     pid = busy.worker().pid
     busy.wait(10)
@@ -353,7 +355,7 @@ def test_death_gives_it_back(busy: Office) -> None:
     assert task.deaths == (WorkerDeath(pid, NOON_MS + 10),)
 
 
-def test_late_result(busy: Office) -> None:
+def test_late_result(busy: TaskWorld) -> None:
     """Of an attempt that is over, even of a worker that came back under its old name."""
     busy.leave()
     busy.refuse(FinishTask("t", 1, b"late"), LeaseLost, "no longer, yours at attempt 1", session="w")
@@ -364,7 +366,7 @@ def test_late_result(busy: Office) -> None:
     assert (busy.task().attempt, busy.task().result) == (2, b"in time")
 
 
-def test_deadline_begins_anew_with_each_attempt(busy: Office) -> None:
+def test_deadline_begins_anew_with_each_attempt(busy: TaskWorld) -> None:
     busy.wait(900)
     busy.leave()
     busy.join()
@@ -372,29 +374,29 @@ def test_deadline_begins_anew_with_each_attempt(busy: Office) -> None:
     assert busy.task().due_at_ms == NOON_MS + 1_900
 
 
-def test_quarantine(office: Office) -> None:
+def test_quarantine(task_world: TaskWorld) -> None:
     """The third death is the last: its task gets no other worker, and says who died of it."""
-    office.leave()
-    office.submit()
-    pids = [office.die(f"w{number}").pid for number in range(limits.TASK_DEATHS_MAX)]
-    task = office.task()
+    task_world.leave()
+    task_world.submit()
+    pids = [task_world.die(f"w{number}").pid for number in range(limits.TASK_DEATHS_MAX)]
+    task = task_world.task()
     assert task.state is TaskState.QUARANTINED
     assert task.fault is not None
     assert (task.fault.kind, [death.pid for death in task.deaths]) == ("TaskQuarantined", pids)
     assert task.attempt == limits.TASK_DEATHS_MAX
-    office.join("w9")
-    assert office.lease() == []
+    task_world.join("w9")
+    assert task_world.lease() == []
 
 
-def test_idle_death(office: Office) -> None:
+def test_idle_death(task_world: TaskWorld) -> None:
     """Nobody's task is the worse for it; and who was never there cannot leave."""
-    office.submit()
-    office.leave()
-    assert (office.task().attempt, office.task().deaths) == (1, ())
-    assert office.leave() is None
+    task_world.submit()
+    task_world.leave()
+    assert (task_world.task().attempt, task_world.task().deaths) == (1, ())
+    assert task_world.leave() is None
 
 
-def test_released(busy: Office) -> None:
+def test_released(busy: TaskWorld) -> None:
     """Who is stopped in good order has died of nothing, gets nothing more, and may finish what it does."""
     busy.submit("t2")
     busy.reserve()
@@ -413,7 +415,7 @@ def test_released(busy: Office) -> None:
 # Deadlines.
 
 
-def test_deadline(busy: Office) -> None:
+def test_deadline(busy: TaskWorld) -> None:
     """At it, and not before, the task has failed and its worker is condemned; nobody tries it again."""
     busy.wait(999)
     assert busy.expire() == []
@@ -428,27 +430,27 @@ def test_deadline(busy: Office) -> None:
     assert busy.lease() == []
 
 
-def test_deadline_counts_no_wait(office: Office) -> None:
+def test_deadline_counts_no_wait(task_world: TaskWorld) -> None:
     """A task that waits has all the time in the world."""
-    office.leave()
-    office.submit()
-    office.wait(100_000)
-    assert office.expire() == []
+    task_world.leave()
+    task_world.submit()
+    task_world.wait(100_000)
+    assert task_world.expire() == []
 
 
-def test_deadlines_in_steps(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deadlines_in_steps(task_world: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """The earliest first, a bounded number at once."""
     monkeypatch.setattr(limits, "TASKS_PER_STEP_MAX", 2)
     for number in range(3):
-        office.join(f"w{number}")
-        office.submit(f"t{number}", deadline_ms=100 - number)
-    office.lease()
-    office.wait(1_000)
-    assert office.expire() == ["t2", "t1"]
-    assert office.expire() == ["t0"]
+        task_world.join(f"w{number}")
+        task_world.submit(f"t{number}", deadline_ms=100 - number)
+    task_world.lease()
+    task_world.wait(1_000)
+    assert task_world.expire() == ["t2", "t1"]
+    assert task_world.expire() == ["t0"]
 
 
-def test_condemned(busy: Office) -> None:
+def test_condemned(busy: TaskWorld) -> None:
     """It gets no more; and its death is nobody's."""
     busy.wait(1_000)
     busy.expire()
@@ -462,15 +464,15 @@ def test_condemned(busy: Office) -> None:
 # Cancellation.
 
 
-def test_cancelled_while_it_waits(office: Office) -> None:
+def test_cancelled_while_it_waits(task_world: TaskWorld) -> None:
     """Nobody gets it, and nobody is condemned."""
-    office.submit()
-    assert office.cancel() == TaskFound("t", TaskState.CANCELLED, 1)
-    assert office.lease() == []
-    assert not office.worker().is_condemned
+    task_world.submit()
+    assert task_world.cancel() == TaskFound("t", TaskState.CANCELLED, 1)
+    assert task_world.lease() == []
+    assert not task_world.worker().is_condemned
 
 
-def test_cancelled_while_it_runs(busy: Office) -> None:
+def test_cancelled_while_it_runs(busy: TaskWorld) -> None:
     """There is no other way to stop a strategy than to kill its worker; what that one finds is refused."""
     busy.cancel()
     assert (busy.task().state, busy.task().worker_id) == (TaskState.CANCELLED, None)
@@ -478,5 +480,5 @@ def test_cancelled_while_it_runs(busy: Office) -> None:
     busy.refuse(FinishTask("t", 1, b"x"), LeaseLost, "no longer", session="w")
 
 
-def test_nothing_to_cancel(office: Office) -> None:
-    office.refuse(CancelTask("t"), NotFound, "it may have ended, and been fetched")
+def test_nothing_to_cancel(task_world: TaskWorld) -> None:
+    task_world.refuse(CancelTask("t"), NotFound, "it may have ended, and been fetched")
