@@ -119,12 +119,12 @@ class Journal:
         """
         if not self.is_durable:
             return
-        self.store.look()
+        self.store.check_present()
         news = {
             session_id: number for session_id, number in answered.items() if self._answered.get(session_id, 0) < number
         }
         self._answered = answered
-        if news or self.store.is_untidy:
+        if news or self.store.has_garbage:
             self._batch.answered = news
             self._is_changed = True
         if now_s >= self._write_uses_at_s and not self.write_uses():
@@ -192,7 +192,7 @@ class Journal:
         return digest not in self._batch.bodies
 
     def body_number(self, digest: bytes) -> int:
-        return self.store.place(digest)
+        return self.store.body_number(digest)
 
     def read(self, digest: bytes) -> tuple[bool, Iterator[bytes]]:
         found = self.store.read(digest)

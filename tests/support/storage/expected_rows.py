@@ -17,7 +17,7 @@ Use = tuple[FragmentRow, rows.Values]
 
 
 @dataclass
-class Ledger:
+class ExpectedRows:
     """What was committed last."""
 
     revision: int = 0

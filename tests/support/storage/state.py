@@ -55,7 +55,7 @@ def open_store(
         raise
 
 
-class Reign:
+class DurableState:
     """A store and the owner of what is in it, as a manager has them."""
 
     def __init__(
@@ -108,11 +108,11 @@ class Reign:
 
 
 @contextmanager
-def reign(
+def durable_state(
     directory: Path, budget: TierBudget | None = None, durability: Durability = Durability.PROCESS
-) -> Iterator[Reign]:
+) -> Iterator[DurableState]:
     """One that is over in the end."""
-    made = Reign(directory, budget, durability)
+    made = DurableState(directory, budget, durability)
     try:
         yield made
     finally:
@@ -193,7 +193,7 @@ def files(directory: Path) -> dict[str, bytes]:
     return {name: data for name, data in found.items() if data or name == DATABASE}
 
 
-def execute_plan(made: Reign, plan_id: str) -> int:
+def execute_plan(made: DurableState, plan_id: str) -> int:
     """Bring a new plan into execution; its lease."""
     if made.owner._state.actions.get("local/act") is None:
         made.do(CreateAction("act", "do", "done", "planner", "coder"))
@@ -205,14 +205,14 @@ def execute_plan(made: Reign, plan_id: str) -> int:
     return lease_of(made, plan_id)
 
 
-def lease_of(made: Reign, plan_id: str) -> int:
+def lease_of(made: DurableState, plan_id: str) -> int:
     plan = made.owner._state.plans.get(plan_id)
     assert plan is not None
     assert plan.lease is not None
     return plan.lease.token
 
 
-def fill(made: Reign) -> None:
+def fill(made: DurableState) -> None:
     """Something in every table, committed."""
     for number, tier in enumerate([*Tier] * 4):
         made.store_one(f"fragment {number}", f"the body of {number}, {'é' * 30 * number}".encode(), tier)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from stepwell.domain.state import State
 from stepwell.errors import StoreDamaged
 from stepwell.memory.compression import unpack_slices
-from stepwell.storage.inventory import UNREADABLE, StoredBody
+from stepwell.storage.database import UNREADABLE
+from stepwell.storage.load import StoredBody
 
 
 class BodyCheck:
