@@ -7,7 +7,7 @@ import pytest
 
 from tests.architecture.sources import PACKAGE, python_files
 
-MODULE_LINES_MAX = 400
+MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 
 
@@ -24,7 +24,7 @@ def too_long(source: str) -> list[str]:
 
 @pytest.mark.parametrize("path", python_files(PACKAGE), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_sizes(path: Path) -> None:
-    """No module is longer than 400 lines and no function longer than 70."""
+    """No module is longer than 500 lines and no function longer than 70."""
     assert too_long(path.read_text()) == []
 
 
@@ -34,4 +34,4 @@ def test_excess_is_recognised() -> None:
     assert too_long(function) == []
     assert too_long(function + " pass\n") == ["f: 71 lines"]
     assert too_long("\n" * MODULE_LINES_MAX) == []
-    assert too_long("\n" * (MODULE_LINES_MAX + 1)) == ["module: 401 lines"]
+    assert too_long("\n" * (MODULE_LINES_MAX + 1)) == ["module: 501 lines"]

@@ -57,7 +57,11 @@ class Journal:
         self._is_changed = True
 
     def record(self, outcomes: Sequence[Outcome], now_ms: int) -> None:
-        """Collect the outcomes of one revision."""
+        """Collect the outcomes of one revision.
+
+        Events are built here and not at the commit, because they need the rows as they are at this revision: a plan
+        that is deleted later in the turn would take its projects, and so the scope of its events, with it.
+        """
         if not self.is_durable:
             self.feed.record(outcomes, now_ms)  # without a commit nothing can fail before the events are published
             return
@@ -105,7 +109,11 @@ class Journal:
             self._is_changed = True
 
     def record_session_end(self, session_id: str) -> None:
-        """Delete a session, and the replies of this turn that were remembered for it."""
+        """Delete a session, and the replies of this turn that were remembered for it.
+
+        The replies have to go from the batch, because the store deletes those of the session before it inserts new
+        ones.
+        """
         if self.is_durable:
             self._batch.sessions[session_id] = None
             self._batch.replies = [each for each in self._batch.replies if each[0] != session_id]
@@ -148,7 +156,11 @@ class Journal:
         return bool(touched)
 
     def commit(self) -> None:
-        """Write the batch in one transaction, and publish its events. Raise `StoreFailed` if it cannot be written."""
+        """Write the batch in one transaction, and publish its events. Raise `StoreFailed` if it cannot be written.
+
+        A turn without changes commits nothing. The batch is exchanged first, so that a failed one is never written
+        again. The counters (revision, serial, tick) are read here, because they belong to the end of the turn.
+        """
         if not self._is_changed:
             return
         batch, self._batch, self._is_changed = self._batch, CommitBatch(), False

@@ -83,7 +83,10 @@ def _new_directory(source: Path, target: Path) -> Path:
 
 @contextlib.contextmanager
 def _staging_directory(target: Path) -> Generator[Path]:
-    """Yield a private directory beside the target. It is removed with everything that is left in it."""
+    """Yield a private directory beside the target. It is removed with everything that is left in it.
+
+    It is on the same file system as the target, so that the final rename is atomic.
+    """
     try:
         staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
     except OSError as error:

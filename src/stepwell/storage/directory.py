@@ -84,7 +84,11 @@ class DataDirectory:
         os.close(self._lock)
 
     def _claim(self, holder: str) -> None:
-        """Take the lock, and write the holder's pid and address into the lock file."""
+        """Take the lock, and write the holder's pid and address into the lock file.
+
+        The file is never deleted: a process that has opened it but not locked it yet would otherwise lock a file that
+        no longer has a name.
+        """
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

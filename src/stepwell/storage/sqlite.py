@@ -98,7 +98,11 @@ class SqliteStore:
         return stored
 
     def start_writing(self) -> None:
-        """Commit the transaction of the start, release the read-only guard and sync the directory."""
+        """Commit the transaction of the start, release the read-only guard and sync the directory.
+
+        From here on this manager owns the history: the number of starts is durable, so that no later manager uses its
+        range of segment numbers.
+        """
         try:
             self._db.execute("COMMIT")
             self._close_guard()
@@ -110,7 +114,8 @@ class SqliteStore:
     def check_present(self) -> None:
         """Raise `StoreFailed` if the file at the path is not the one that was opened.
 
-        Writes to a deleted file succeed, so that without this check a manager would acknowledge commits into nowhere.
+        Writes to a deleted file succeed, so that without this check a manager would acknowledge commits that nothing
+        can read. It runs at intervals and not with each commit, because each one costs a system call.
         """
         if self._find_inode() != self._inode:
             raise StoreFailed(
@@ -226,7 +231,8 @@ class SqliteStore:
     def _write(self, batch: CommitBatch) -> None:
         """Write all changes of a batch inside the open transaction.
 
-        Access times come first, because a touched fragment may also have moved, and is then replaced below.
+        Access times come first, because a touched fragment may also have moved, and is then replaced below. Deleted
+        fragments go before new ones. The counters of the store and the deletion of garbage come last.
         """
         db = self._db
         if batch.touched:

@@ -1,4 +1,4 @@
-"""What can be done next to a plan, as it is: mostly what brings it on."""
+"""The commands that are possible next for a plan, mostly those that bring it forward."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LEASE_MS = 5_000
 
 
 def next_commands(state: State, plan: Plan, serial: int, body: Callable[[], bytes]) -> list[Command[Reply]]:
-    """`serial` makes new names; `body` gives a body when one is recorded."""
+    """Return the possible commands. `serial` makes new names; `body` gives a body when one is recorded."""
     name, phase = plan.plan_id, plan.phase
     match plan.state:
         case PlanState.QUEUED:

@@ -56,7 +56,7 @@ def open_store(
 
 
 class DurableState:
-    """A store and the owner of what is in it, as a manager has them."""
+    """A store and the owner of its state, as a manager has them, without a loop."""
 
     def __init__(
         self, directory: Path, budget: TierBudget | None = None, durability: Durability = Durability.PROCESS
@@ -77,7 +77,7 @@ class DurableState:
         return self.do(StoreFragment("p", name, body, 1, tier), now_ms)
 
     def offer(self, body: bytes, share: int | None = None) -> Upload:
-        """Somebody uploads a body, or the beginning of it."""
+        """Upload a body, or the beginning of it."""
         upload = self.owner.reserve(len(body), 0, Origin("alice", NOON_MS))
         if upload is None:
             raise Busy("room is being made")
@@ -96,13 +96,13 @@ class DurableState:
         self.journal.commit()
 
     def work(self) -> None:
-        """All that the bytes still have to follow, a commit after each step of it."""
+        """Do all background work, with a commit after each step."""
         while self.owner.bodies.background.work(0):
             self.commit()
         self.commit()
 
     def close(self) -> None:
-        """As it is when the process is gone: what was not committed is lost."""
+        """Close everything, as if the process had ended: what was not committed is lost."""
         self.owner.close()
         self.store.close()
 
@@ -111,7 +111,7 @@ class DurableState:
 def durable_state(
     directory: Path, budget: TierBudget | None = None, durability: Durability = Durability.PROCESS
 ) -> Iterator[DurableState]:
-    """One that is over in the end."""
+    """Yield a durable state that is closed in the end."""
     made = DurableState(directory, budget, durability)
     try:
         yield made
@@ -180,7 +180,7 @@ def copy_database(source: Path, target: Path) -> None:
 
 
 def tamper(directory: Path, *statements: str) -> None:
-    """Change a database behind everybody's back."""
+    """Change a database without its manager."""
     with closing(sqlite3.connect(directory / DATABASE, isolation_level=None)) as db:
         for statement in statements:
             db.execute(statement)

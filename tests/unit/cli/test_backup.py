@@ -20,7 +20,15 @@ from stepwell.manager.check.doctor import examine
 from stepwell.storage import backup
 from stepwell.storage.directory import DATABASE
 from stepwell.storage.schema import VERSION
-from tests.support.data_directories import LARGE, PACKED, PROJECT, alter, everything_in, left_by_the_dead, serving
+from tests.support.data_directories import (
+    LARGE,
+    PACKED,
+    PROJECT,
+    alter,
+    everything_in,
+    killed_manager_directory,
+    serving,
+)
 from tests.support.processes import fork
 from tests.support.wait import eventually
 
@@ -28,7 +36,7 @@ from tests.support.wait import eventually
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     directory = tmp_path_factory.mktemp("backup") / "data"
-    return directory, left_by_the_dead(directory)
+    return directory, killed_manager_directory(directory)
 
 
 @pytest.fixture

@@ -129,7 +129,11 @@ class _Examination:
         self._counting = counting
 
     def examine(self) -> CheckReport:
-        """Run all checks in one read transaction, so that commits of a manager in the meantime are not seen."""
+        """Run all checks in one read transaction, so that commits of a manager in the meantime are not seen.
+
+        A file that is no database ends the examination, and so does another version of the tables: nothing further
+        could be read. All other problems are listed, and the next check runs on what was readable.
+        """
         report = self._report
         with self._check(Check.FILE) as findings:
             self._db.execute("BEGIN")
@@ -162,7 +166,11 @@ class _Examination:
         return _check(self._report, check)
 
     def _check_schema(self, findings: CheckFindings) -> None:
-        """Check the version of the tables. Rows of another version are not examined, because their columns differ."""
+        """Check the version of the tables. Rows of another version are not examined, because their columns differ.
+
+        An older version is no damage: the next manager migrates it. A later one is a finding, since this version cannot
+        serve it.
+        """
         schema = self._report.schema
         if schema is None:
             self._report.notes.append("there is nothing in it yet: the next manager begins there")
@@ -231,7 +239,10 @@ class _Examination:
             )
 
     def _check_tokens(self, contents: StoreContents, state: State, findings: CheckFindings) -> None:
-        """Compare the totals of each tier with the sums that SQLite computes from the table."""
+        """Compare the totals of each tier with the sums that SQLite computes from the table.
+
+        The two differ if rows could not be read, or if a row is in a tier that does not exist.
+        """
         for entry in contents.fragments:
             if entry.row.tokens < 1:
                 findings.add(f"fragment {entry.row.key} has {entry.row.tokens}")
