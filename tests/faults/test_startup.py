@@ -46,7 +46,7 @@ def begin(directory: Path) -> None:
     """A manager's first steps."""
     with closing(SqliteStore(DataDirectory(directory, "test"), Durability.DISK, "estimate")) as store:
         store.load()
-        store.begin()
+        store.start_writing()
 
 
 def kill_at(size: int, directory: Path) -> None:

@@ -52,9 +52,9 @@ from stepwell.storage.body_reader import BodyFile
 from stepwell.storage.directory import DATABASE
 from stepwell.storage.store import Durability, SessionRow
 from tests.support.memory.bodies import compressible, noise
-from tests.support.storage.expected_rows import Key, Ledger, Use, tables_of
-from tests.support.storage.plan_steps import deeds, progress, record
-from tests.support.storage.state import NOON_MS, Reign, copy_database, kept, mixed
+from tests.support.storage.expected_rows import ExpectedRows, Key, Use, tables_of
+from tests.support.storage.plan_steps import next_commands, progress, record
+from tests.support.storage.state import NOON_MS, DurableState, copy_database, kept, mixed
 
 TINY = {
     "SEGMENT_BYTES_MIN": 16 * KIB,
@@ -109,13 +109,13 @@ class Storage(RuleBasedStateMachine):
         self.sent: dict[bytes, bytes] = {}  # every body that ever came
         self.now_ms, self.now_s = NOON_MS, 0.0
         self.births = self.lives = 0
-        self.ledger = Ledger()
-        self.reign: Reign | None = None
+        self.ledger = ExpectedRows()
+        self.opened: DurableState | None = None
 
     @property
-    def made(self) -> Reign:
-        assert self.reign is not None
-        return self.reign
+    def made(self) -> DurableState:
+        assert self.opened is not None
+        return self.opened
 
     @property
     def state(self) -> State:
@@ -133,7 +133,7 @@ class Storage(RuleBasedStateMachine):
 
     def open(self, directory: Path, budget: TierBudget | None = None) -> None:
         """The next manager. It has what was committed, and nothing else; then it goes on."""
-        self.reign = Reign(directory, budget)
+        self.opened = DurableState(directory, budget)
         self.entries: dict[Key, FragmentEntry] = dict(
             self.state.fragments.entries
         )  # whose use is written down as it was then
@@ -225,7 +225,9 @@ class Storage(RuleBasedStateMachine):
         plan = data.draw(st.sampled_from([*self.state.plans]))
         for _ in range(times):
             self.births += 1
-            found = deeds(self.state, self.state.plans.rows[plan.plan_id], self.births, lambda: data.draw(BODIES))
+            found = next_commands(
+                self.state, self.state.plans.rows[plan.plan_id], self.births, lambda: data.draw(BODIES)
+            )
             self.do(data.draw(st.sampled_from(found)), session)
 
     @rule(data=st.data(), phase=st.sampled_from([Phase.EXECUTE, Phase.APPLY]))
@@ -304,7 +306,7 @@ class Storage(RuleBasedStateMachine):
             uses[key] = (entry.row, rows.use_values(entry) if is_new else earlier.uses[key][1])
         told, _ = self.made.journal.feed.events_after(earlier.revision, ALL, self.state.revision)
         assert list(told) == self.events
-        self.ledger = Ledger(
+        self.ledger = ExpectedRows(
             self.state.revision,
             table.next_serial,
             tables_of(self.state),
@@ -332,7 +334,7 @@ class Storage(RuleBasedStateMachine):
         assert ledger.bodies <= digests <= ledger.bodies | ledger.staged
         with closing(BodyFile(str(self.made.path / DATABASE))) as file:
             for digest in digests:
-                packed, data = file.read(digest, self.made.store.place(digest))
+                packed, data = file.read(digest, self.made.store.body_number(digest))
                 body = self.sent[digest]
                 assert (unpack(data, len(body)) if packed else data) == body
         assert invariants.check(self.state) == []
@@ -360,14 +362,14 @@ class Storage(RuleBasedStateMachine):
         while self.uploads:
             self.made.owner.bodies.abandon(self.uploads.pop())
         self.made.close()
-        self.reign = None
+        self.opened = None
 
     def teardown(self) -> None:
         try:
-            if self.reign is not None:
+            if self.opened is not None:
                 self.finish()
         finally:
-            if self.reign is not None:
+            if self.opened is not None:
                 self.leave()
             shutil.rmtree(self.root)
             self.patch.undo()
@@ -393,7 +395,7 @@ class Storage(RuleBasedStateMachine):
         for _ in range(STEPS_MAX):
             self.work(20, commits=False)
             self.housekeep(0, 2 * limits.RECENCY_SECONDS)
-            if not (self.made.owner.bodies.background.waiting or self.made.store.is_untidy):
+            if not (self.made.owner.bodies.background.waiting or self.made.store.has_garbage):
                 break
         else:
             raise AssertionError("the work has no end")

@@ -36,7 +36,7 @@ def serving(data_dir: Path) -> Iterator[str]:
         directory.rmdir()
 
 
-def left_by_the_dead(data_dir: Path) -> str:
+def killed_manager_directory(data_dir: Path) -> str:
     """A directory with something in every table, whose manager was killed: the plan that was being worked on."""
     with serving(data_dir) as address:
         client = sw.connect(address)

@@ -56,7 +56,11 @@ class Journal:
         self._is_changed = True
 
     def record(self, outcomes: Sequence[Outcome], now_ms: int) -> None:
-        """Collect the outcomes of one revision."""
+        """Collect the outcomes of one revision.
+
+        Events are built here and not at the commit, because they need the rows as they are at this revision: a plan
+        that is deleted later in the turn would take its projects, and so the scope of its events, with it.
+        """
         if not self.is_durable:
             self.feed.record(outcomes, now_ms)  # without a commit nothing can fail before the events are published
             return
@@ -104,7 +108,11 @@ class Journal:
             self._is_changed = True
 
     def record_session_end(self, session_id: str) -> None:
-        """Delete a session, and the replies of this turn that were remembered for it."""
+        """Delete a session, and the replies of this turn that were remembered for it.
+
+        The replies have to go from the batch, because the store deletes those of the session before it inserts new
+        ones.
+        """
         if self.is_durable:
             self._batch.sessions[session_id] = None
             self._batch.replies = [each for each in self._batch.replies if each[0] != session_id]
@@ -118,12 +126,12 @@ class Journal:
         """
         if not self.is_durable:
             return
-        self.store.look()
+        self.store.check_present()
         news = {
             session_id: number for session_id, number in answered.items() if self._answered.get(session_id, 0) < number
         }
         self._answered = answered
-        if news or self.store.is_untidy:
+        if news or self.store.has_garbage:
             self._batch.answered = news
             self._is_changed = True
         if now_s >= self._write_uses_at_s and not self.write_uses():
@@ -145,7 +153,11 @@ class Journal:
         return table.has_read_entries
 
     def commit(self) -> None:
-        """Write the batch in one transaction, and publish its events. Raise `StoreFailed` if it cannot be written."""
+        """Write the batch in one transaction, and publish its events. Raise `StoreFailed` if it cannot be written.
+
+        A turn without changes commits nothing. The batch is exchanged first, so that a failed one is never written
+        again. The counters (revision, serial, tick) are read here, because they belong to the end of the turn.
+        """
         if not self._is_changed:
             return
         batch, self._batch, self._is_changed = self._batch, CommitBatch(), False
@@ -189,7 +201,7 @@ class Journal:
         return digest not in self._batch.bodies
 
     def body_number(self, digest: bytes) -> int:
-        return self.store.place(digest)
+        return self.store.body_number(digest)
 
     def read(self, digest: bytes) -> tuple[bool, Iterator[bytes]]:
         found = self.store.read(digest)

@@ -167,7 +167,10 @@ class Loop:
         self._sharing.close_retired()
 
     def _apply(self, ready: list[tuple[int, int]]) -> Collection[ClientConnection]:
-        """Apply everything that is ready, and return the connections that may have something to send."""
+        """Apply everything that is ready, and return the connections that may have something to send.
+
+        The backlog is exchanged before it is served, because serving may put a connection into the next one.
+        """
         for fd, events in ready:
             self._on_ready(fd, events)
         busy, self._backlog = self._backlog, {}
@@ -234,7 +237,12 @@ class Loop:
             self._on_process_death(session)
 
     def _accept(self) -> None:
-        """Accept one connection. Reject it if the peer is another user's process, or too many peers are connected."""
+        """Accept one connection. Reject it if the peer is another user's process, or too many peers are connected.
+
+        The permissions of the socket already keep other users out; the kernel's credentials are checked as well,
+        because the directory may have been made with other permissions. One connection is accepted per turn: the
+        listener stays ready, and a burst of connections does not delay those that are being served.
+        """
         try:
             accepted, _ = self._listener.accept()
             self._epoll.register(accepted.fileno(), READ)
@@ -290,7 +298,11 @@ class Loop:
         self._backlog[connection.peer.fileno()] = connection
 
     def _handle(self, connection: ClientConnection, message: ClientMessage | PartlyDecodedRequest) -> int:
-        """Handle one message, and return the number of commands that it counts for."""
+        """Handle one message, and return the number of commands that it counts for.
+
+        A connection says Hello first; every other message needs its session. Offers of uploads and requests for views
+        are only noted as deferred here: `_serve` tries to answer them at once, and again in later turns.
+        """
         if isinstance(message, Hello):
             self._welcome(connection, message)
             return 1
@@ -383,9 +395,11 @@ class Loop:
             connection.interest = interest
 
     def _on_disconnect(self, connection: ClientConnection) -> None:
-        """Remove a connection.
+        """Remove a connection. Its session outlives its last connection by the grace, so that the client may reconnect.
 
-        Its session outlives its last connection by the grace, so that the client may reconnect.
+        This may be called twice for a connection, by a failed flush and by housekeeping in the same turn: the second
+        call does nothing. Without connections a session holds no segments, because a client that reconnects reports
+        those that it has.
         """
         fd = connection.peer.fileno()
         if self._connections.pop(fd, None) is None:
@@ -418,7 +432,10 @@ class Loop:
         self._end_session(session)
 
     def _end_session(self, session: SessionRecord) -> None:
-        """Release what a session holds: leases and tasks. The session itself is dropped with its last connection."""
+        """Release what a session holds: leases and tasks. The session itself is dropped with its last connection.
+
+        Until then its remembered replies stay, since a request may still be sent again on another connection.
+        """
         ended = self.housekeeping.end_session(session.session_id)
         if ended.plan_ids:
             self._log.info("leases.ended", session_id=session.session_id, plan_ids=ended.plan_ids)
@@ -433,7 +450,12 @@ class Loop:
         self._journal.record_session_end(session.session_id)
 
     def _housekeep(self) -> None:
-        """Do what is due by time alone: timers of the state, ends of sessions, evictions of connections."""
+        """Do what is due by time alone: timers of the state, ends of sessions, evictions of connections.
+
+        A connection is evicted if it has not said Hello in time, has left uploads unused, or stalls: it does not read
+        its replies or does not finish what it began to send. A stalled worker is left alone, because its task has a
+        deadline of its own.
+        """
         if self._drain_until_s is None:
             self._epoll.modify(self._listener.fileno(), READ)
         self.housekeeping.run(self._sessions, self._now_s)
@@ -454,7 +476,11 @@ class Loop:
         self.housekeeping.sweep_if_due(self._now_s)
 
     def _evict_segment_holders(self) -> None:
-        """Disconnect the sessions that have held retired segments the longest, until the rest is within the bound."""
+        """Disconnect the sessions that have held retired segments the longest, until the rest is within the bound.
+
+        Their processes keep the memory that they have mapped; the manager cannot take it back. But they get no further
+        segments, so that the memory of a client that never releases anything does not grow.
+        """
         for session in self._sharing.holders.pop_oldest_beyond(limits.RETIRED_BYTES_MAX):
             self._log.warning("session.held_on", session_id=session.session_id)
             for connection in [each for each in self._connections.values() if each.session is session]:
@@ -462,7 +488,10 @@ class Loop:
                 self._on_disconnect(connection)
 
     def _is_drained(self) -> bool:
-        """Return True if the loop was stopped and has nothing left to answer, or its time to drain is over."""
+        """Return True if the loop was stopped and has nothing left to answer, or its time to drain is over.
+
+        Peers that do not read their last replies cannot delay the end of the manager beyond that time.
+        """
         if self._drain_until_s is None:
             return False
         waiting = bool(self._backlog) or any(connection.peer.outbox for connection in self._connections.values())

@@ -20,7 +20,11 @@ from stepwell.storage.store import StoredState
 
 
 def recover(stored: StoredState) -> State:
-    """Return the state that was committed last. Raise `StoreDamaged` if its rows do not satisfy the invariants."""
+    """Return the state that was committed last. Raise `StoreDamaged` if its rows do not satisfy the invariants.
+
+    A few problems are named in the message, and the doctor lists them all. Restoring may fail at rows that contradict
+    each other before any check runs; that is reported as damage too.
+    """
     state = State()
     try:
         state.restore(stored.revision, stored.rows, stored.fragments, stored.next_serial, stored.tick)
@@ -59,9 +63,10 @@ def missing_bodies(state: State, stored: StoredState) -> Iterator[str]:
 
 
 def restore_bodies(stored: StoredState, state: State, bodies: BodyStore, journal: Journal) -> None:
-    """Register the stored bodies with the body store.
+    """Register the stored bodies with the body store. Bodies without a reference, left by unused uploads, are deleted.
 
-    Bodies without a reference, left by unused uploads, are deleted.
+    No bytes are read here. A hot or warm body comes into memory by background work, and is readable from the store
+    meanwhile.
     """
     for body, packed_bytes in stored.bodies:
         if body.digest in state.bodies:

@@ -60,7 +60,11 @@ class ReplyCache:
             self._answer_write(connection, session, message)
 
     def _answer_read(self, connection: ClientConnection, response: Response) -> None:
-        """Send the response to a request that only read. It is not remembered."""
+        """Send the response to a request that only read. It is not remembered.
+
+        Segments are shared before the response is encoded: an encoded response that is too large is replaced, and the
+        descriptors that were sent for it do no harm.
+        """
         self._sharing.send_segments_for(connection, response)
         try:
             connection.peer.send(response)
@@ -75,8 +79,10 @@ class ReplyCache:
     ) -> None:
         """Execute a request that may change something, remember its reply, and send it.
 
-        The reply is encoded once: the same frame is remembered, stored and sent. It is stored only if the revision
-        moved, because a request without effect may be executed again after a crash.
+        The order matters. The reply is remembered before it is sent, and committed together with the effect: whatever
+        is lost on the way, a request that is sent again finds its reply. The reply is encoded once, and the same frame
+        is remembered, stored and sent. It is stored only if the revision moved, because a request without effect may be
+        executed again after a crash.
         """
         revision = self._journal.revision
         response = self._requests.respond(message, session, connection.uploads.held)

@@ -116,7 +116,7 @@ class StateOwner:
         store = store or NullStore()
         self.stored = store.load()
         self._state = State(budget) if self.stored is None else recover(self.stored)
-        store.begin()
+        store.start_writing()
         self.journal = Journal(store, self._state)
         self._bodies = BodyStore(
             self._state.bodies,

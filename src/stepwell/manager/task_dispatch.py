@@ -137,7 +137,12 @@ class TaskDispatcher:
         return bool(self._ended_sessions or self._housekeeping.owner.task_changes)
 
     def dispatch(self) -> list[ClientConnection]:
-        """Expire, assign and report tasks, and return the connections to flush."""
+        """Expire, assign and report tasks, and return the connections to flush.
+
+        It runs behind the commit, in this order: workers whose connection has closed are removed before anything is
+        leased to them, tasks of ended sessions are forgotten, overdue tasks are ended, and only then are tasks
+        assigned. Task changes are not journaled, so that nothing here needs another commit.
+        """
         owner = self._housekeeping.owner
         if not (self._workers or self._to_flush or self._ended_sessions or self._unreported or owner.task_changes):
             return []
@@ -181,13 +186,21 @@ class TaskDispatcher:
         return not unread.poll(0)
 
     def _drain_changes(self, busy: dict[ClientConnection, None]) -> None:
-        """Process the changes of tasks and workers since the last call."""
+        """Process the changes of tasks and workers since the last call.
+
+        The list is exchanged first, because processing a change may execute commands, which append further changes.
+        """
         changes, self._housekeeping.owner.task_changes = self._housekeeping.owner.task_changes, []
         for change in changes:
             self._on_change(change, busy)
 
     def _on_change(self, change: AnyChange, busy: dict[ClientConnection, None]) -> None:
-        """Send or queue the messages that one change causes."""
+        """Send or queue the messages that one change causes.
+
+        A prefetched task that has left its worker is recalled. A condemned worker is killed. A task that is over now,
+        and was not before, is queued for its follower, if there is one; without one the outcome stays in the state
+        until it is asked for.
+        """
         match change.before:
             case Task(is_prefetched=True, worker_id=str() as worker_id) as task if (
                 _worker_of(change.after) != worker_id
@@ -205,7 +218,11 @@ class TaskDispatcher:
                 pass
 
     def _kill(self, worker: Worker, busy: dict[ClientConnection, None]) -> None:
-        """Kill the process of a condemned worker, and close its connection."""
+        """Kill the process of a condemned worker, and close its connection.
+
+        The worker leaves the pool when its connection is removed. The supervisor notices the death and starts another
+        one.
+        """
         connection = self._workers.get(worker.worker_id)
         if connection is None or connection.session is None:
             return
@@ -228,7 +245,10 @@ class TaskDispatcher:
             busy[connection] = None
 
     def _assign(self, task: Task, busy: dict[ClientConnection, None]) -> None:
-        """Send a task to its worker, with the catalogues that exist, so that the worker need not ask for a view."""
+        """Send a task to its worker, with the ends of the catalogues that exist.
+
+        With them the worker can open its views without a request. Where one is missing, the worker asks for it.
+        """
         assert task.worker_id is not None
         connection = self._workers[task.worker_id]
         connection.peer.send(
@@ -266,7 +286,11 @@ class TaskDispatcher:
             del self._unreported[session_id]
 
     def _awaits_evidence(self, task: Task) -> bool:
-        """Return True if a quarantined task may still get evidence from the supervisor of its dead workers."""
+        """Return True if a quarantined task may still get evidence from the supervisor of its dead workers.
+
+        The evidence says how a worker died, for example its last output. It arrives on another connection, and later
+        than the death itself. Without it the outcome is reported after `limits.EVIDENCE_SECONDS`.
+        """
         if task.state is not TaskState.QUARANTINED or all(death.evidence for death in task.deaths):
             return False
         assert task.ended_at_ms is not None

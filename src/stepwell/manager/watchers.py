@@ -77,7 +77,11 @@ class Watchers:
         return len(self._queue)
 
     def add(self, connection: ClientConnection, message: WatchEvents, now_s: float) -> None:
-        """Make a connection a watcher, or send it the refusal."""
+        """Make a connection a watcher, or send it the refusal.
+
+        The first message is empty and only names the revision at which the watch begins, so that a client that connects
+        without one knows from where to resume after a lost connection.
+        """
         try:
             since = self._start_revision(connection, message)
         except Refused as error:
@@ -121,7 +125,8 @@ class Watchers:
     def publish(self, now_s: float) -> list[ClientConnection]:
         """Send the next events to the watchers, within the bound of a turn, and return the connections to flush.
 
-        A round ends when no watcher got anything, or the events of this turn are used up.
+        The queue is rotated, one frame per watcher, so that all advance at the same pace and the next turn begins with
+        the one that is next. A round ends when no watcher got anything, or the events of this turn are used up.
         """
         if not self._queue:
             return []

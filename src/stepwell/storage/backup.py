@@ -1,8 +1,11 @@
-"""A copy of a data directory, made while its manager goes on writing.
+"""A copy of a data directory, made while its manager continues to write.
 
-The copy is a history of its own from there on, with an epoch of its own: nobody who was connected to the original may
-take it for that. So it has no sessions and no remembered replies, and its leases are over: the first manager that
-serves it gives their plans back.
+The copy is one revision, read in one transaction. It is written to a staging directory beside the target and renamed
+when it is complete and synced, so that the target exists entirely or not at all.
+
+The copy starts a history of its own, with an epoch of its own, so that no client of the original mistakes it for that.
+It has no sessions and no remembered replies, and its leases are expired: the first manager that serves it queues their
+plans.
 """
 
 from __future__ import annotations
@@ -19,38 +22,43 @@ from typing import Final
 
 from msgspec import Struct
 
+from stepwell import limits
 from stepwell.errors import InvalidArgument, StartFailed, StoreDamaged, StoreFailed
 from stepwell.storage.directory import DATABASE
 from stepwell.storage.readonly import find_database, inspect, number_of, schema_of
-from stepwell.storage.schema import VERSION, begin_anew
+from stepwell.storage.schema import VERSION, start_new_epoch
 
 _PARTIAL: Final = "copy.partial"
 _DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
-_STEPS_PER_LOOK: Final = 1_000  # of SQLite's machine: so often a Ctrl-C is seen
 
 
-class Copied(Struct, frozen=True):
-    """What a backup has."""
+class BackupResult(Struct, frozen=True):
+    """The revision, the epoch and the size of a finished backup."""
 
     revision: int
     epoch: str
     bytes: int
 
 
-def back_up(source: Path, target: Path) -> Copied:
-    """Copy a data directory to a new one, which is there entirely or not at all."""
+def back_up(source: Path, target: Path) -> BackupResult:
+    """Copy a data directory to a new one, and return the result.
+
+    Raise `InvalidArgument` for an unusable source or target, `StartFailed` for another version of the tables,
+    `StoreDamaged` if the source cannot be read, and `StoreFailed` if the copy cannot be written. A failed backup leaves
+    nothing behind.
+    """
     database = find_database(source)
     target = _new_directory(source, target)
-    with _workshop(target) as workshop:
-        partial = workshop / _PARTIAL
-        with _explained(target):
+    with _staging_directory(target) as staging:
+        partial = staging / _PARTIAL
+        with _backup_errors(target):
             inspect(database, lambda db: _copy(db, partial))
-            copied = _begin_anew(partial)
+            copied = _start_new_epoch(partial)
             _sync(partial)
-            partial.rename(workshop / DATABASE)
-            _sync(workshop)
+            partial.rename(staging / DATABASE)
+            _sync(staging)
             try:
-                workshop.rename(target)  # an empty directory makes way, nothing else does
+                staging.rename(target)  # replaces an empty directory, and nothing else
             except OSError as error:
                 raise InvalidArgument(f"{str(target)!r} cannot be made ({error.strerror}): give another one") from error
             _sync(target.parent)
@@ -58,7 +66,7 @@ def back_up(source: Path, target: Path) -> Copied:
 
 
 def _new_directory(source: Path, target: Path) -> Path:
-    """Where the backup goes, or why not there."""
+    """Return the resolved target. Raise `InvalidArgument` if it is not a free place outside of the source."""
     target, source = target.resolve(), source.resolve()
     if target == source or source in target.parents:
         raise InvalidArgument(f"{str(target)!r} is in the data directory itself: give a place outside of it")
@@ -66,7 +74,7 @@ def _new_directory(source: Path, target: Path) -> Path:
         raise InvalidArgument(f"there is no directory {str(target.parent)!r}: make it first")
     try:
         is_free = not target.exists() or not any(target.iterdir())
-    except OSError:  # it is no directory, or not ours
+    except OSError:  # no directory, or not readable
         is_free = False
     if not is_free:
         raise InvalidArgument(f"{str(target)!r} is there already, and not empty: give a new directory")
@@ -74,22 +82,29 @@ def _new_directory(source: Path, target: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _workshop(target: Path) -> Generator[Path]:
-    """A directory beside the target, of ours alone. What is in it when we are done goes with it."""
+def _staging_directory(target: Path) -> Generator[Path]:
+    """Yield a private directory beside the target. It is removed with everything that is left in it.
+
+    It is on the same file system as the target, so that the final rename is atomic.
+    """
     try:
-        workshop = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
     except OSError as error:
         raise InvalidArgument(
             f"nothing can be written in {str(target.parent)!r} ({error.strerror}): give another place"
         ) from error
     try:
-        yield workshop
+        yield staging
     finally:
-        shutil.rmtree(workshop, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _explained(target: Path) -> Generator[None]:
+def _backup_errors(target: Path) -> Generator[None]:
+    """Translate errors of SQLite and of the file system to those of `back_up`.
+
+    An interrupted statement was interrupted by a Ctrl-C (see `_continue`), and is raised as one.
+    """
     try:
         yield
     except sqlite3.Error as error:
@@ -110,7 +125,11 @@ def _unwritable(target: Path, error: Exception) -> StoreFailed:
 
 
 def _copy(db: sqlite3.Connection, partial: Path) -> None:
-    """In one read, so that it is one revision; rows alone, without the room that deleted ones have left."""
+    """Copy the database in one read, so that it is one revision.
+
+    `VACUUM INTO` writes live rows only, without the space of deleted ones. The file is created beforehand with access
+    for its user only, because SQLite would use the process's umask. `inspect` may call this again, hence the unlink.
+    """
     schema = schema_of(db)
     if schema is None:
         raise InvalidArgument("there is nothing in the data directory yet: start a manager on it first")
@@ -120,29 +139,35 @@ def _copy(db: sqlite3.Connection, partial: Path) -> None:
         )
     partial.unlink(missing_ok=True)
     os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    db.set_progress_handler(_go_on, _STEPS_PER_LOOK)
+    db.set_progress_handler(_continue, limits.BACKUP_STEPS_PER_CHECK)
     db.execute("VACUUM INTO ?", (str(partial),))
 
 
-def _go_on() -> int:
-    """Called so that Python runs at all while SQLite copies: only there is a Ctrl-C seen."""
+def _continue() -> int:
+    """Let SQLite continue. While it copies, Python handles a Ctrl-C only inside this callback."""
     return 0
 
 
-def _begin_anew(partial: Path) -> Copied:
+def _start_new_epoch(partial: Path) -> BackupResult:
+    """Give the copy its own epoch, check it, and return its description.
+
+    `quick_check` reads every page of the copy, so that a backup that cannot be restored is noticed now and not when it
+    is needed.
+    """
     with closing(sqlite3.connect(partial, isolation_level=None)) as db:
-        db.execute("PRAGMA journal_mode = WAL")  # as a manager wants it, so that none has to change it
+        db.execute("PRAGMA journal_mode = WAL")  # as a manager opens it, so that the first one changes nothing
         db.execute("BEGIN IMMEDIATE")
-        epoch = begin_anew(db)
+        epoch = start_new_epoch(db)
         db.execute("COMMIT")
         found = [str(line) for (line,) in db.execute("PRAGMA quick_check")]
         if found != ["ok"]:
             raise StoreDamaged(f"the copy is not whole ({found[0]}): see `stepwell doctor`")
         revision = number_of(db, "SELECT revision FROM store")
-    return Copied(revision, epoch, partial.stat().st_size)
+    return BackupResult(revision, epoch, partial.stat().st_size)
 
 
 def _sync(path: Path) -> None:
+    """Make a file, or the entries of a directory, durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

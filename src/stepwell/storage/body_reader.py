@@ -1,4 +1,8 @@
-"""Reading bodies out of a database that a manager is writing: nobody waits for anybody."""
+"""Reading bodies from a database while a manager writes it. In WAL mode readers and the writer do not block each other.
+
+This is the clients' way to cold bodies: the manager sends the path of the database once, and the number of a body in
+each handle.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,18 @@ import threading
 from contextlib import suppress
 
 from stepwell.errors import BodyGone, StoreDamaged
-from stepwell.storage.load import damage, open_to_read
+from stepwell.storage.database import open_to_read, translated_errors
 
-# One for all: SQLite has locks of its own for the whole process, and a child that is forked while a thread holds them
-# would wait for them for ever. So nobody reads while somebody forks.
-_reading = threading.Lock()
-os.register_at_fork(before=_reading.acquire, after_in_parent=_reading.release, after_in_child=_reading.release)
+# One lock for the process. SQLite has process-wide locks of its own, and a child that is forked while a thread holds
+# them would wait for them forever. Therefore no thread reads while another one forks.
+_read_lock = threading.Lock()
+os.register_at_fork(before=_read_lock.acquire, after_in_parent=_read_lock.release, after_in_child=_read_lock.release)
 
 
 class BodyFile:
-    """The bodies in a database, for whoever has its path. Safe from any number of threads, one at a time.
+    """The bodies of one database. Any thread may use it, one at a time.
 
-    A read is as short as its body: while it lasts, the manager's log cannot be written back behind it.
+    A read transaction is as short as its body, because the manager cannot checkpoint its log past an open read.
     """
 
     def __init__(self, database: str) -> None:
@@ -27,15 +31,20 @@ class BodyFile:
         self._db: sqlite3.Connection | None = None
 
     def read(self, digest: bytes, number: int) -> tuple[bool, bytes]:
-        """The body that has this number, compressed or not; or `BodyGone`."""
-        with _reading, damage(f"the database {self._database!r}"):
+        """Return a flag for packed bytes, and the stored bytes of a body.
+
+        Raise `BodyGone` if the body is not stored any more, `StoreDamaged` if it cannot be read, and `StoreFailed` if
+        reading was prevented. The digest is compared as well, because a number may be reused after its body was
+        deleted.
+        """
+        with _read_lock, translated_errors(f"the database {self._database!r}"):
             if self._db is None:
                 self._db = open_to_read(self._database)
             self._db.execute("BEGIN")
             try:
                 found = self._find(self._db, digest, number)
             finally:
-                with suppress(sqlite3.Error):  # what went wrong first is what is said
+                with suppress(sqlite3.Error):  # the first error is the one to report
                     self._db.execute("ROLLBACK")
         if found is None:
             raise BodyGone(f"the body {digest.hex()} is not in the store any more")
@@ -43,6 +52,7 @@ class BodyFile:
 
     @staticmethod
     def _find(db: sqlite3.Connection, digest: bytes, number: int) -> tuple[bool, bytes] | None:
+        """Return the body in one piece or from its parts, or None if there is no such body."""
         query = "SELECT packed, data, upload FROM bodies WHERE number = ? AND digest = ?"
         row = db.execute(query, (number, digest)).fetchone()
         if row is None:
@@ -56,7 +66,8 @@ class BodyFile:
         return bool(packed), data
 
     def close(self) -> None:
-        with _reading:
+        """Close the connection. A later read opens another one."""
+        with _read_lock:
             db, self._db = self._db, None
         if db is not None:
             with suppress(sqlite3.Error):

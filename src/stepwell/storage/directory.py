@@ -1,4 +1,8 @@
-"""A data directory: the files in it, and the lock by which one manager at a time has it."""
+"""A data directory: its files, and the lock that gives it to one manager at a time.
+
+The lock is an flock on a file, which the kernel releases when its holder ends, however that happens. There is no stale
+lock to clean up. The file also names the holder, for the error message of the second manager.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from stepwell import limits
 from stepwell.errors import StartFailed
 
 DATABASE: Final = "stepwell.sqlite"
@@ -16,7 +21,10 @@ LOCK: Final = "lock"
 
 
 def boot_id() -> str:
-    """Which start of the machine this is: what no disk had is gone with the last one."""
+    """Return the id of the machine's present boot.
+
+    Data that reached no disk are lost with the boot in which they were written.
+    """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -24,11 +32,14 @@ def boot_id() -> str:
 
 
 class DataDirectory:
-    """A directory of ours alone. The kernel takes back the lock when its holder ends, however that happens."""
+    """A locked data directory. It is created with access for its user only, unless it exists.
+
+    Raise `StartFailed` if the directory cannot be used, is locked by another manager, or must exist and does not.
+    """
 
     def __init__(self, path: str | os.PathLike[str], holder: str, *, must_exist: bool = False) -> None:
         self.path = Path(path).absolute()
-        self._made: list[Path] = []  # the directory itself and those above it, the lowest first
+        self._made: list[Path] = []  # created directories, the lowest first
         try:
             if must_exist and not self.database.exists():
                 raise StartFailed(f"the data directory {str(self.path)!r} is gone: nothing was put in its place")
@@ -45,10 +56,15 @@ class DataDirectory:
 
     @property
     def database(self) -> Path:
+        """The path of the database."""
         return self.path / DATABASE
 
     def sync(self) -> None:
-        """What was made in the directory, and the directory itself, are there after a loss of power, too."""
+        """Make the directory entries durable.
+
+        SQLite syncs the contents of its files. The entry of the database in its directory, and that of each created
+        directory in its parent, would otherwise be lost with the power.
+        """
         for path in (self.path, *(each.parent for each in self._made)):
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -57,15 +73,22 @@ class DataDirectory:
                 os.close(descriptor)
 
     def _make(self, path: Path) -> None:
+        """Create a directory and its missing parents, and remember them for `sync`."""
         if not path.is_dir():
             self._make(path.parent)
             path.mkdir(mode=0o700, exist_ok=True)
             self._made.insert(0, path)
 
     def close(self) -> None:
+        """Release the lock."""
         os.close(self._lock)
 
     def _claim(self, holder: str) -> None:
+        """Take the lock, and write the holder's pid and address into the lock file.
+
+        The file is never deleted: a process that has opened it but not locked it yet would otherwise lock a file that
+        no longer has a name.
+        """
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -75,13 +98,14 @@ class DataDirectory:
             ) from None
         except OSError as error:
             raise StartFailed(f"the data directory {str(self.path)!r} cannot be locked: {error.strerror}") from error
-        with suppress(OSError):  # on a full disk the lock holds all the same, and only says less
+        with suppress(OSError):  # on a full disk the lock is valid, and only the description is missing
             os.truncate(self._lock, 0)
             os.pwrite(self._lock, json.dumps({"pid": os.getpid(), "address": holder}).encode(), 0)
 
     def _holder(self) -> str:
+        """Return a description of the manager that holds the lock."""
         try:
-            found = json.loads(os.pread(self._lock, 4096, 0))
+            found = json.loads(os.pread(self._lock, limits.LOCK_FILE_BYTES_MAX, 0))
             return f"process {found['pid']}, which listens at {found['address']!r}"
         except (ValueError, KeyError, TypeError):
             return "another manager"

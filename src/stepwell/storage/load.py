@@ -1,152 +1,284 @@
-"""Reading a database back, without changing a byte of it: damage is reported with what and where."""
+"""Reading a database back, without changing a byte of it.
+
+One reader serves two callers. A manager that starts wants the complete state or the first problem: `load_from` raises
+at once. The doctor wants all problems and everything that is readable besides: `read_all` reports each problem and goes
+on. The difference is the `_ProblemSink` that the `_TableReader` reports to.
+
+A problem names the table and the row. Rows are checked by the types of their structs (bounds included); contradictions
+between rows are found by `manager.recovery` and by the invariants of the domain.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypeVar, cast
-from urllib.parse import quote
+from typing import Final, Literal, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
+from msgspec import Struct
 
-from stepwell.domain.plans.model import Plan
+from stepwell.domain.plans.model import Lease, Plan
 from stepwell.domain.replies import Row
-from stepwell.errors import StoreDamaged, StoreFailed
+from stepwell.domain.tiers.table import FragmentEntry
+from stepwell.errors import StepwellError, StoreDamaged
 from stepwell.storage import rows
-from stepwell.storage.schema import APPLICATION_ID, version_of
+from stepwell.storage.database import UNREADABLE, open_to_read, read_error, translated_errors
+from stepwell.storage.schema import version_of
 from stepwell.storage.store import BodyRow, SessionRow, StoredState
 
 T = TypeVar("T")
 
-_HEADER_BYTES: Final = 100
-_ONE_PAGE: Final = 4_096
-_KEPT_FROM_READING: Final = {
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_INTERRUPT,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_CANTOPEN,
-}
-_MAGIC: Final = b"SQLite format 3\0"
+_DIGEST_BYTES: Final = 32
 
 
-def open_to_read(database: str | Path) -> sqlite3.Connection:
-    """A connection that changes neither the database nor, when it is closed, its log. SQLite may make their index."""
-    uri = f"file://{quote(str(Path(database).absolute()))}?mode=ro"
-    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
+class StoreRow(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The one row of the table `store`, in the order of its columns."""
+
+    epoch: str
+    encoding: str
+    starts: int
+    revision: int
+    clock_ms: int
+    next_serial: int
+    tick: int
+    events_after: int
+    boot: str
+    durability: str
 
 
-def check_length(database: Path) -> None:
-    """A file that lost its end reads well as long as nobody comes to it: its header says how long it was.
+class StoredBody(Struct, frozen=True, gc=False):
+    """A stored body without its bytes, as the doctor examines it.
 
-    Not while there is a log: who was killed while writing that back left the file shorter than it is.
+    `takes` is the packed size, if it is known. `upload` has the number of its parts, or None for a body in one piece.
     """
-    with database.open("rb") as file:
-        header = file.read(_HEADER_BYTES)
-    log = database.with_name(f"{database.name}-wal")
-    has_log = log.exists() and log.stat().st_size > 0
-    name = f"the database {str(database)!r}"
-    if not header and has_log:
-        raise StoreDamaged(f"{name} is empty, and its log is not: restore a backup")
-    if header.startswith(_MAGIC) and len(header) == _HEADER_BYTES and not has_log:
-        page_bytes = {1: 65_536}.get(size := int.from_bytes(header[16:18]), size)  # 1 stands for what does not fit
-        pages = int.from_bytes(header[28:32])
-        if database.stat().st_size < page_bytes * pages:
-            raise StoreDamaged(f"{name} has lost its end: it had {pages} pages of {page_bytes} bytes")
-    elif 0 < len(header) < _HEADER_BYTES and _MAGIC.startswith(header[: len(_MAGIC)]):
-        raise StoreDamaged(f"{name} has lost all but {len(header)} bytes")
+
+    number: int
+    digest: bytes
+    size: int
+    packed: bool
+    takes: int | None
+    upload: int | None
 
 
-def is_half_made(database: Path) -> bool:
-    """Whether somebody was killed in the moment in which a database of ours became one: SQLite then puts it right.
+class StoreContents(Struct):
+    """Everything that could be read. `store` is None if its row is missing or unreadable."""
 
-    What it would need for that cannot be done by who only reads.
-    """
-    if not database.with_name(f"{database.name}-journal").exists():
-        return False
-    with database.open("rb") as file:
-        header = file.read(_HEADER_BYTES)
-    return header[68:72] in {b"", bytes(4), APPLICATION_ID.to_bytes(4)} and database.stat().st_size <= _ONE_PAGE
+    store: StoreRow | None
+    rows: list[Row]
+    fragments: list[FragmentEntry]
+    bodies: list[StoredBody]
+    leases: dict[str, Lease]
+    sessions: set[str]
+
+
+TABLES: Final = (
+    "fragments",
+    "bodies",
+    "actions",
+    "plans",
+    "leases",
+    "decisions",
+    "contexts",
+    "changesets",
+    "entries",
+    "receipts",
+    "sessions",
+    "replies",
+    "events",
+)
+"""The tables whose rows the doctor counts."""
+
+_BODIES: Final = (
+    "SELECT number, digest, size, packed, upload, data IS NOT NULL, ifnull(packed_bytes, CASE WHEN packed THEN "
+    "(SELECT sum(length(data)) FROM body_parts WHERE body_parts.upload = bodies.upload) END) FROM bodies"
+)
 
 
 def load(database: Path) -> StoredState | None:
-    """All that is in a database, in one consistent read; None if it is empty."""
-    with damage("the database"), closing(open_to_read(database)) as db:
+    """Return everything in a database, in one consistent read, or None if the database is empty."""
+    with translated_errors("the database"), closing(open_to_read(database)) as db:
         db.execute("BEGIN")
         return load_from(db) if version_of(db) else None
 
 
-@contextmanager
-def damage(where: str) -> Generator[None]:
-    """What SQLite cannot read was not written by it, unless it was kept from reading."""
-    try:
-        yield
-    except UnicodeError as error:  # of texts, SQLite's own messages included
-        raise _damaged(where, error) from error
-    except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _KEPT_FROM_READING:
-            raise StoreFailed(f"{where} cannot be read now: {error}") from error
-        raise _damaged(where, error) from error
-
-
-def _damaged(where: str, error: Exception) -> StoreDamaged:
-    return StoreDamaged(f"{where} cannot be read: {error}; restore a backup, or see `stepwell doctor`")
-
-
 def load_from(db: sqlite3.Connection) -> StoredState:
-    """All that is in a database, as its tables are today."""
-    store = _select(db, "store", "SELECT revision, clock_ms, next_serial, tick FROM store", tuple)
-    if len(store) != 1:
-        raise StoreDamaged(f"table store has {len(store)} rows and not one")
-    revision, clock_ms, next_serial, tick = _checked("store", store[0], tuple[int, int, int, int])
-    ((latest,),) = _select(db, "events", "SELECT ifnull(max(revision), 0) FROM events", tuple)
-    if not isinstance(latest, int) or latest > revision:
-        raise StoreDamaged(f"table events, revision {latest!r}: the store is at {revision}")
-    with damage("table fragments"):
-        fragments = rows.entries(db.execute(rows.SELECT_FRAGMENTS))
+    """Return everything in a database with the present tables. Raise `StoreDamaged` at the first problem.
+
+    Events are not read, only their latest revision: one beyond the store's revision belongs to a commit that is
+    missing.
+    """
+    tables = _TableReader(db, _RaiseFirst())
+    store = tables.store()
+    assert store is not None
+    ((latest,),) = tables.select("events", "SELECT ifnull(max(revision), 0) FROM events", tuple)
+    if not isinstance(latest, int) or latest > store.revision:
+        raise StoreDamaged(f"table events, revision {latest!r}: the store is at {store.revision}")
+    found, leases = tables.rows()
+    if unowned := leases.keys() - {row.plan_id for row in found if isinstance(row, Plan)}:
+        raise StoreDamaged(f"table leases, plan_id {min(unowned)!r}: there is no such plan")
     return StoredState(
-        revision=revision,
-        clock_ms=clock_ms,
-        next_serial=next_serial,
-        tick=tick,
-        rows=_rows(db),
-        fragments=fragments,
-        bodies=_select(db, "bodies", "SELECT digest, size, packed, packed_bytes, upload FROM bodies", _body),
-        sessions=_select(db, "sessions", "SELECT * FROM sessions", session_of),
-        replies=_select(db, "replies", "SELECT * FROM replies", _reply),
+        revision=store.revision,
+        clock_ms=store.clock_ms,
+        next_serial=store.next_serial,
+        tick=store.tick,
+        rows=found,
+        fragments=tables.fragments(),
+        bodies=tables.select("bodies", "SELECT digest, size, packed, packed_bytes, upload FROM bodies", _body),
+        sessions=tables.sessions(),
+        replies=tables.select("replies", "SELECT * FROM replies", _reply),
     )
 
 
-def _rows(db: sqlite3.Connection) -> list[Row]:
-    found: list[Row] = []
-    if budget := _select(db, "budget", "SELECT * FROM budget", tuple):
-        found.append(rows.budget_of(budget))
-    found += _select(db, "actions", rows.ACTIONS.select, rows.ACTIONS.row)
-    leases = dict(_select(db, "leases", "SELECT * FROM leases", rows.lease_of))
-    plans: list[Plan] = _select(db, "plans", rows.PLANS.select, rows.PLANS.row)
-    found += [msgspec.structs.replace(plan, lease=leases.pop(plan.plan_id, None)) for plan in plans]
-    if leases:
-        raise StoreDamaged(f"table leases, plan_id {min(leases)!r}: there is no such plan")
-    found += _select(db, "decisions", rows.DECISIONS.select, rows.DECISIONS.row)
-    found += _select(db, "contexts", rows.CONTEXTS.select, rows.CONTEXTS.row)
-    found += _select(db, "changesets", rows.CHANGESETS.select, rows.CHANGESETS.row)
-    found += _select(db, "entries", rows.ENTRIES.select, rows.ENTRIES.row)
-    found += _select(db, "receipts", rows.RECEIPTS.select, rows.RECEIPTS.row)
-    return found
+def read_all(db: sqlite3.Connection, report: Callable[[str], None]) -> StoreContents:
+    """Return everything that is readable, and report each problem.
+
+    Events, replies and the bytes of bodies are left out, because they are too large to hold at once. The doctor reads
+    them one by one.
+    """
+    tables = _TableReader(db, _ReportAll(report))
+    store = tables.store()
+    found, leases = tables.rows()
+    return StoreContents(
+        store=store,
+        rows=found,
+        fragments=tables.fragments(),
+        bodies=tables.select("bodies", _BODIES, _stored_body),
+        leases=leases,
+        sessions={each.session_id for each in tables.sessions()},
+    )
 
 
-def _select(db: sqlite3.Connection, table: str, query: str, make: Callable[[Sequence[rows.Value]], T]) -> list[T]:
-    with damage(f"table {table}"):
-        return [make(values) for values in db.execute(query)]
+class _ProblemSink(Protocol):
+    """The receiver of problems.
+
+    It may raise, which ends the reading, or return, which skips the row or the rest of the table.
+    """
+
+    def on_row(self, table: str, values: Sequence[rows.Value], error: Exception) -> None:
+        """Handle a row that is not valid."""
+        ...
+
+    def on_table(self, table: str, rows_read: int, error: Exception) -> None:
+        """Handle an error of SQLite, after some rows of the table were read."""
+        ...
+
+
+class _RaiseFirst:
+    """Raises the first problem, for a manager that starts."""
+
+    def on_row(self, table: str, values: Sequence[rows.Value], error: Exception) -> None:  # noqa: ARG002
+        raise error
+
+    def on_table(self, table: str, rows_read: int, error: Exception) -> None:  # noqa: ARG002
+        raise read_error(f"table {table}", error) from error
+
+
+class _ReportAll:
+    """Reports each problem as text, for the doctor."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+
+    def on_row(self, table: str, values: Sequence[rows.Value], error: Exception) -> None:
+        self._report(error.message if isinstance(error, StoreDamaged) else f"table {table}, {values[0]!r}: {error}")
+
+    def on_table(self, table: str, rows_read: int, error: Exception) -> None:
+        self._report(f"table {table} cannot be read behind its first {rows_read} rows: {error}")
+
+
+class _TableReader:
+    """Reads the tables of one connection row by row, inside the caller's read transaction."""
+
+    def __init__(self, db: sqlite3.Connection, problems: _ProblemSink) -> None:
+        self._db = db
+        self._problems = problems
+
+    def select(self, table: str, query: str, make: Callable[[Sequence[rows.Value]], T]) -> list[T]:
+        """Return the rows of a query, each made by `make`. Problems go to the sink.
+
+        An error of `make` concerns one row, and the next row is read. An error of SQLite ends the table, because its
+        cursor cannot continue behind a damaged page.
+        """
+        found: list[T] = []
+        try:
+            for values in self._db.execute(query):
+                try:
+                    found.append(make(values))
+                except (StepwellError, ValueError, TypeError) as error:
+                    self._problems.on_row(table, values, error)
+        except UNREADABLE as error:
+            self._problems.on_table(table, len(found), error)
+        return found
+
+    def store(self) -> StoreRow | None:
+        """Return the row of the table `store`. It must exist exactly once."""
+        found = self.select("store", "SELECT * FROM store", _store_row)
+        if len(found) != 1:
+            error = StoreDamaged(f"table store has {len(found)} rows that can be read, and not one")
+            self._problems.on_row("store", (), error)
+        return found[0] if found else None
+
+    def rows(self) -> tuple[list[Row], dict[str, Lease]]:
+        """Return all rows but fragments, and the leases by plan. Plans contain their leases.
+
+        The leases are returned as well, because a lease without a plan is a problem that each caller handles in its own
+        way.
+        """
+        found: list[Row] = []
+        if budget := self.select("budget", "SELECT * FROM budget", tuple):
+            try:
+                found.append(rows.budget_of(budget))
+            except StoreDamaged as error:
+                self._problems.on_row("budget", budget[0], error)
+        found += self.select("actions", rows.ACTIONS.select, rows.ACTIONS.row)
+        leases = dict(self.select("leases", "SELECT * FROM leases", rows.lease_of))
+        plans: list[Plan] = self.select("plans", rows.PLANS.select, rows.PLANS.row)
+        found += [msgspec.structs.replace(plan, lease=leases.get(plan.plan_id)) for plan in plans]
+        found += self.select("decisions", rows.DECISIONS.select, rows.DECISIONS.row)
+        found += self.select("contexts", rows.CONTEXTS.select, rows.CONTEXTS.row)
+        found += self.select("changesets", rows.CHANGESETS.select, rows.CHANGESETS.row)
+        found += self.select("entries", rows.ENTRIES.select, rows.ENTRIES.row)
+        found += self.select("receipts", rows.RECEIPTS.select, rows.RECEIPTS.row)
+        return found, leases
+
+    def fragments(self) -> list[FragmentEntry]:
+        """Return the fragments in the order of their use."""
+        return self.select("fragments", rows.SELECT_FRAGMENTS, rows.fragment_entry)
+
+    def sessions(self) -> list[SessionRow]:
+        """Return the sessions."""
+        return self.select("sessions", "SELECT * FROM sessions", _session_of)
+
+
+def _store_row(values: Sequence[rows.Value]) -> StoreRow:
+    return _checked("store", values, StoreRow)
+
+
+def _stored_body(values: Sequence[rows.Value]) -> StoredBody:
+    """Return a body for the doctor, or raise `StoreDamaged` if its columns contradict each other.
+
+    A body is either in one piece or in parts. The manager does not check this when it starts: it finds out when it
+    reads the body.
+    """
+    number, digest, size, packed, upload, is_inline, takes = values
+    if not isinstance(digest, bytes) or len(digest) != _DIGEST_BYTES:
+        raise StoreDamaged(f"table bodies, digest {digest!r}: it has {_DIGEST_BYTES} bytes, and this is none")
+    if bool(is_inline) == (upload is not None):
+        where = "both in one piece and in parts" if is_inline else "neither in one piece nor in parts"
+        raise StoreDamaged(f"table bodies, body {digest.hex()}: it is {where}")
+    try:
+        size_bytes, taken = msgspec.convert((size, takes), tuple[int, int | None])
+        part = msgspec.convert(upload, int | None)
+    except msgspec.MsgspecError as error:
+        raise StoreDamaged(f"table bodies, body {digest.hex()}: {error}") from error
+    return StoredBody(cast(int, number), digest, size_bytes, bool(cast(int, packed)), taken, part)
 
 
 class _Body(NamedTuple):
+    """The columns of a body that a manager needs."""
+
     digest: bytes
     size: int
     packed: Literal[0, 1]
@@ -155,6 +287,7 @@ class _Body(NamedTuple):
 
 
 def _body(values: Sequence[rows.Value]) -> tuple[BodyRow, int | None]:
+    """Return a body for a manager, with its packed size."""
     found = _checked("bodies", values, _Body)
     return BodyRow(found.digest, found.size, bool(found.packed), None, found.upload), found.packed_bytes
 
@@ -164,14 +297,15 @@ def _reply(values: Sequence[rows.Value]) -> tuple[str, int, bytes]:
 
 
 def _checked(table: str, values: Sequence[rows.Value], kind: type[T]) -> T:
+    """Return values converted to a type, or raise `StoreDamaged` with the table and the row."""
     try:
         return msgspec.convert(values, kind)
     except msgspec.MsgspecError as error:
         raise StoreDamaged(f"table {table}, row {str(values[:2])[:200]}: {error}") from error
 
 
-def session_of(values: Sequence[rows.Value]) -> SessionRow:
-    """A session, as its columns have it."""
+def _session_of(values: Sequence[rows.Value]) -> SessionRow:
+    """Return a session from its columns."""
     fields = dict(zip(SessionRow.__struct_fields__, values, strict=True))
     projects = fields["projects"]
     try:

@@ -1,4 +1,8 @@
-"""A store that keeps nothing: a manager's state ends with it."""
+"""The null store: stores nothing, so that a manager's state ends with the manager.
+
+It is a store and not a missing one, so that the manager has a single code path. Its `durability` of NONE tells the
+journal to skip what only a store needs.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from stepwell.storage.store import CommitBatch, Durability, StoredState
 
 
 class NullStore:
-    """No turn is written anywhere."""
+    """A `Store` that stores nothing. It still has an epoch, because clients compare revisions within one."""
 
     def __init__(self, encoding: str | None = None, epoch: str | None = None) -> None:
         self.epoch = epoch or str(ULID())
@@ -24,23 +28,23 @@ class NullStore:
     def database(self) -> None:
         return None
 
-    def commit(self, turn: CommitBatch) -> None:
-        """Nothing has to survive."""
+    def commit(self, batch: CommitBatch) -> None:
+        """Accept a batch. Nothing has to survive."""
 
     def load(self) -> StoredState | None:
         return None
 
-    def look(self) -> None:
-        """There is no place to look at."""
+    def check_present(self) -> None:
+        """Do nothing: there is no file that could vanish."""
 
-    def begin(self) -> None:
-        """There is nothing to begin."""
+    def start_writing(self) -> None:
+        """Do nothing: there is nothing to write."""
 
     @property
-    def is_untidy(self) -> bool:
+    def has_garbage(self) -> bool:
         return False
 
-    def place(self, digest: bytes) -> int:  # noqa: ARG002
+    def body_number(self, digest: bytes) -> int:  # noqa: ARG002
         return 0
 
     def next_upload(self) -> int:
@@ -56,4 +60,4 @@ class NullStore:
         return 0
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to close."""

@@ -1,7 +1,13 @@
-"""Looking at a database without leaving a trace, whether or not a manager is writing it.
+"""Reading a database without leaving a trace, whether or not a manager is writing it.
 
-SQLite's own `mode=ro` is not enough: it makes the log and its index where there are none, and writes that index anew
-where a manager has died. So one looks at what is there, and reads it in the one way that changes nothing.
+SQLite's `mode=ro` is not enough: it creates the log and its index if they are missing, and rewrites the index if a
+manager has died. So the files are examined first, and the database is read in the one way that changes nothing:
+
+    log and index exist     a manager is running: read through them, with a read-only index
+    no log, or an empty one everything is in the database: read it as immutable
+    a log without an index  copied or left behind: read a temporary copy
+
+A manager may start or stop in between. Then the files have changed, and the reading is repeated.
 """
 
 from __future__ import annotations
@@ -16,35 +22,42 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
+from stepwell import limits
 from stepwell.errors import Busy, InvalidArgument, StepwellError, StoreDamaged
 from stepwell.storage.directory import DATABASE, LOCK
 from stepwell.storage.schema import APPLICATION_ID
 
 T = TypeVar("T")
-Look = Callable[[sqlite3.Connection], T]
+ReadFunction = Callable[[sqlite3.Connection], T]
 
-_PAGE_BYTES_MIN: Final = 512
-_LOOKS_MAX: Final = 3  # at a database that a manager begins to write, or ends writing, meanwhile
+_PAGE_BYTES_MIN: Final = 512  # of SQLite: a shorter file is no database
 
 
 def find_database(directory: Path) -> Path:
-    """The database of a data directory, or why there is none to look at."""
+    """Return the path of the database in a data directory.
+
+    Raise `InvalidArgument` if there is none, and `StoreDamaged` for a file that SQLite would take for an empty
+    database.
+    """
     database = directory / DATABASE
     if not directory.is_dir():
         raise InvalidArgument(f"there is no directory {str(directory)!r}: give that of `stepwell serve --data-dir`")
     if not database.is_file():
         raise InvalidArgument(f"there is no {DATABASE} in {str(directory)!r}: give a data directory")
     if not os.access(database, os.R_OK):
-        raise InvalidArgument(f"{str(database)!r} may not be read: ask whoever it belongs to")
+        raise InvalidArgument(f"{str(database)!r} may not be read: ask its owner")
     if not _bytes(database) and _bytes(_log(database)):  # SQLite would throw the log away
         raise StoreDamaged(f"{str(database)!r} is empty, and its log is not: restore a backup")
     if 0 < _bytes(database) < _PAGE_BYTES_MIN:  # SQLite would take it for empty
-        raise _misplaced(database)
+        raise _not_a_database(database)
     return database
 
 
 def schema_of(db: sqlite3.Connection) -> int | None:
-    """The version of the tables; None if there is nothing in the file yet. Another program's file is refused."""
+    """Return the version of the tables, or None for an empty database.
+
+    Raise `InvalidArgument` for another program's file.
+    """
     try:
         application, version = number_of(db, "PRAGMA application_id"), number_of(db, "PRAGMA user_version")
     except sqlite3.DatabaseError as error:
@@ -58,54 +71,63 @@ def schema_of(db: sqlite3.Connection) -> int | None:
     return None
 
 
-def inspect(database: Path, look: Look[T]) -> T:
-    """What `look` finds. It is called again if a manager came or went where it could not be shielded from that."""
-    for _ in range(_LOOKS_MAX):
-        before = _signs(database)
+def inspect(database: Path, read: ReadFunction[T]) -> T:
+    """Return the result of `read` on a connection to the database.
+
+    `read` is called again if a manager started or stopped meanwhile, so it must have no effects. Raise `Busy` if that
+    happens again and again.
+    """
+    for _ in range(limits.INSPECT_ATTEMPTS_MAX):
+        before = _file_state(database)
         try:
-            found = _look_once(database, before, look)
+            found = _read_once(database, before, read)
         except _NotADatabase:
-            raise _misplaced(database) from None
+            raise _not_a_database(database) from None
         except Exception:
-            if _signs(database) == before:
+            if _file_state(database) == before:
                 raise
         else:
-            if before.is_shared or _signs(database) == before:
+            if before.is_shared or _file_state(database) == before:
                 return found
     raise Busy(f"managers come and go at {str(database)!r}: try again when one stays, or none")
 
 
 def number_of(db: sqlite3.Connection, query: str) -> int:
-    """What a query gives that gives one number."""
+    """Return the result of a query that gives one number."""
     (number,) = db.execute(query).fetchone()
     assert isinstance(number, int)
     return number
 
 
 class _NotADatabase(Exception):
-    """SQLite does not know it for one."""
+    """SQLite does not recognise the file as a database."""
 
 
-def _misplaced(database: Path) -> StepwellError:
+def _not_a_database(database: Path) -> StepwellError:
+    """Return the error for a file that is no database. In a directory with a lock file it was one, so it is damaged."""
     if (database.parent / LOCK).exists():  # a manager was here
         return StoreDamaged(f"{str(database)!r} does not begin as a database does: restore a backup")
     return InvalidArgument(f"{str(database)!r} is no database: give a data directory of stepwell's")
 
 
-class _Signs(NamedTuple):
-    """What tells whether somebody has been at a database."""
+class _FileState(NamedTuple):
+    """The state of the files, compared before and after a read to see whether a manager started or stopped.
 
-    is_shared: bool  # it has a log and an index: SQLite's readers and writers know of each other
+    `is_shared` is True if log and index exist: readers and writers then coordinate through SQLite.
+    """
+
+    is_shared: bool
     database: tuple[int, int, int] | None = None
     log_bytes: int = 0
 
 
-def _signs(database: Path) -> _Signs:
+def _file_state(database: Path) -> _FileState:
+    """Return the present state of the files."""
     log, index = _log(database), database.with_name(f"{database.name}-shm")
     if log.exists() and index.exists():
-        return _Signs(is_shared=True)
+        return _FileState(is_shared=True)
     found = database.stat()
-    return _Signs(is_shared=False, database=(found.st_ino, found.st_size, found.st_mtime_ns), log_bytes=_bytes(log))
+    return _FileState(is_shared=False, database=(found.st_ino, found.st_size, found.st_mtime_ns), log_bytes=_bytes(log))
 
 
 def _log(database: Path) -> Path:
@@ -119,22 +141,24 @@ def _bytes(path: Path) -> int:
         return 0
 
 
-def _look_once(database: Path, signs: _Signs, look: Look[T]) -> T:
+def _read_once(database: Path, state: _FileState, read: ReadFunction[T]) -> T:
+    """Read the database in the way that its files allow."""
     if not _bytes(database):
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-            return look(db)
-    if signs.is_shared:
-        return _look(database, "mode=ro&readonly_shm=1", look)
-    if not signs.log_bytes:  # all of it is in the database itself
-        return _look(database, "mode=ro&immutable=1", look)
-    # Copied from where somebody has died, perhaps: without the index it cannot be read where it is.
+            return read(db)
+    if state.is_shared:
+        return _read_with(database, "mode=ro&readonly_shm=1", read)
+    if not state.log_bytes:  # all of it is in the database itself
+        return _read_with(database, "mode=ro&immutable=1", read)
+    # Without its index the log cannot be read in place: SQLite would have to create one.
     with tempfile.TemporaryDirectory(prefix="stepwell-doctor-") as directory:
         for each in (database, _log(database)):
             shutil.copyfile(each, Path(directory) / each.name)
-        return _look(Path(directory) / database.name, "mode=ro", look)
+        return _read_with(Path(directory) / database.name, "mode=ro", read)
 
 
-def _look(database: Path, how: str, look: Look[T]) -> T:
+def _read_with(database: Path, how: str, read: ReadFunction[T]) -> T:
+    """Read a database with the given options of SQLite's URI."""
     uri = f"file://{quote(str(database.absolute()))}?{how}"
-    with closing(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=5.0)) as db:
-        return look(db)
+    with closing(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=limits.SQLITE_BUSY_SECONDS)) as db:
+        return read(db)

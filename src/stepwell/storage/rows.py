@@ -1,4 +1,11 @@
-"""Rows of the domain as rows of tables, and back. What is no number, text or digest is JSON, to be read by anybody."""
+"""Rows of the domain as rows of tables, and back.
+
+A column holds a number, a text, a digest, or JSON for everything nested, so that other tools can read the tables.
+Reading is strict: a value that the type of its field does not allow is damage, and the error names the table and the
+row.
+
+Fragments are converted by hand-written functions, because they are written with every store and read by the million.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +34,11 @@ _NO_METADATA: Final = "{}"
 
 
 class RowTable(Generic[RowT]):
-    """A table whose columns are the fields of a Struct, in order; some of them JSON, some of them left out."""
+    """A table whose columns are the fields of a Struct, in order. Fields in `without` have no column.
+
+    The statements are built once from names in this module, never from data. The order of the fields is the order of
+    the columns: a new field goes to the end, and gets its column by a migration.
+    """
 
     def __init__(self, name: str, kind: type[RowT], key: Sequence[str], *, without: Sequence[str] = ()) -> None:
         self.name = name
@@ -41,11 +52,11 @@ class RowTable(Generic[RowT]):
         self.select = f"SELECT {', '.join(self.columns)} FROM {name} ORDER BY {', '.join(self._key)}"  # noqa: S608
 
     def values(self, row: RowT) -> Values:
-        """What goes into the columns."""
+        """Return the values of a row for its columns."""
         return tuple(_to_value(getattr(row, column)) for column in self.columns)
 
     def row(self, values: Sequence[Value]) -> RowT:
-        """What the columns stand for, or `StoreDamaged`."""
+        """Return the row that column values stand for, or raise `StoreDamaged`."""
         try:
             fields = {
                 column: _from_value(value, kind, is_text=is_text)
@@ -56,11 +67,13 @@ class RowTable(Generic[RowT]):
         return self.kind(**fields)
 
     def _which(self, values: Sequence[Value]) -> str:
+        """Return the key of a row, for an error message."""
         found = dict(zip(self.columns, values, strict=True))
         return ", ".join(f"{column} {found[column]!r}" for column in self._key)
 
 
 def _to_value(value: object) -> Value:
+    """Return a field as a column value. Nested values become JSON."""
     if isinstance(value, Enum):
         return cast(str, value.value)
     if isinstance(value, bool):
@@ -71,7 +84,11 @@ def _to_value(value: object) -> Value:
 
 
 def _from_value(value: Value, kind: type[object], *, is_text: bool) -> object:
-    """Strict, so that what was not written by us is found: but SQLite has no truth values, and no nesting."""
+    """Return a column value as a field, strictly. SQLite has no booleans and no nesting, so both are restored here.
+
+    A text in a column whose type is no text is JSON. Everything else must have the type of the field already, so that a
+    value that stepwell did not write is found.
+    """
     if kind is bool and value in {0, 1}:
         return bool(value)
     if isinstance(value, str) and not is_text:
@@ -80,12 +97,13 @@ def _from_value(value: Value, kind: type[object], *, is_text: bool) -> object:
 
 
 def _is_text(kind: object) -> bool:
-    """Whether a column of this type holds text as it is."""
+    """Return True if a column of this type holds text, and not JSON."""
     members = get_args(kind) if isinstance(kind, UnionType) else (kind,)
     return any(isinstance(each, type) and issubclass(each, str) for each in members)
 
 
 def _insert(name: str, columns: int) -> str:
+    """Return the statement that inserts or replaces a row."""
     return f"INSERT OR REPLACE INTO {name} VALUES ({', '.join('?' * columns)})"  # noqa: S608
 
 
@@ -98,7 +116,10 @@ RECEIPTS: Final = RowTable("receipts", ReceiptRow, ("receipt_id",))
 
 
 class _Entries:
-    """Entries of changesets: each side is four columns, so that a digest can be looked for."""
+    """The table of changeset entries. Each side of a change is a set of columns, so that a digest can be searched for.
+
+    It has the interface of `RowTable`. Modes and ordinals came with a later version, hence their place at the end.
+    """
 
     name = "entries"
     put = _insert("entries", 17)
@@ -132,10 +153,12 @@ class _Entries:
 
 
 def _side(content: Content | None) -> Values:
+    """Return the columns of one side of a change. Its mode came with a later version and has a column at the end."""
     return (None, None, None) if content is None else (content.digest, content.size, int(content.held))
 
 
 def _content(digest: Value, size: Value, held: Value, mode: Value) -> tuple[Value, Value, bool, Value] | None:
+    """Return one side of a change from its columns, or None if there is no such side."""
     return None if digest is None else (digest, size, bool(held), mode)
 
 
@@ -152,7 +175,11 @@ SELECT_FRAGMENTS: Final = "SELECT * FROM fragments ORDER BY tick"
 
 
 def fragment_values(entry: FragmentEntry) -> Values:
-    """By hand, because it runs with every store."""
+    """Return the column values of a fragment.
+
+    This runs with every store, and is written out by hand because the generic `RowTable.values` takes several times as
+    long.
+    """
     row = entry.row
     return (
         row.project,
@@ -174,7 +201,7 @@ def fragment_values(entry: FragmentEntry) -> Values:
 
 
 def use_values(entry: FragmentEntry) -> Values:
-    """What reading a fragment changes."""
+    """Return the values that reading a fragment changes."""
     return (entry.tick, entry.touched_at_ms, entry.last_accessed_ms, entry.access_count, entry.accesses_since_move)
 
 
@@ -182,30 +209,30 @@ _metadata = msgspec.json.Decoder(dict[str, str])
 _Use = tuple[int, int, int, int, int]
 
 
-def entries(found: Iterable[Sequence[Value]]) -> list[FragmentEntry]:
-    """Fragments in the order of their use, as the table gives them."""
-    convert, decode = msgspec.convert, _metadata.decode
-    result: list[FragmentEntry] = []
-    for values in found:
-        metadata = values[FRAGMENT_COLUMNS - 1]
-        try:
-            row = convert(
-                (*values[: FRAGMENT_COLUMNS - 1], {} if metadata == _NO_METADATA else decode(cast(str, metadata))),
-                FragmentRow,
-            )
-            tick, touched, last, count, since = convert(values[FRAGMENT_COLUMNS:], _Use)
-        except (msgspec.MsgspecError, TypeError, ValueError) as error:
-            raise StoreDamaged(f"table fragments, project {values[0]!r}, fragment_id {values[1]!r}: {error}") from error
-        result.append(FragmentEntry(row, tick, touched, last, access_count=count, accesses_since_move=since))
-    return result
+def fragment_entry(values: Sequence[Value]) -> FragmentEntry:
+    """Return a fragment from its columns, or raise `StoreDamaged`."""
+    metadata = values[FRAGMENT_COLUMNS - 1]
+    try:
+        row = msgspec.convert(
+            (
+                *values[: FRAGMENT_COLUMNS - 1],
+                {} if metadata == _NO_METADATA else _metadata.decode(cast(str, metadata)),
+            ),
+            FragmentRow,
+        )
+        tick, touched, last, count, since = msgspec.convert(values[FRAGMENT_COLUMNS:], _Use)
+    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        raise StoreDamaged(f"table fragments, project {values[0]!r}, fragment_id {values[1]!r}: {error}") from error
+    return FragmentEntry(row, tick, touched, last, access_count=count, accesses_since_move=since)
 
 
 def budget_values(budget: TierBudget) -> list[Values]:
+    """Return the rows of a budget, one per field."""
     return [(name, value) for name, value in msgspec.structs.asdict(budget).items()]
 
 
 def budget_of(found: Iterable[tuple[Value, ...]]) -> TierBudget:
-    """What is not written down, because it came with a later version, is as it is by default."""
+    """Return the budget. A field that is missing, because a later version added it, has its default."""
     try:
         return msgspec.convert({each[0]: each[1] for each in found}, TierBudget)
     except msgspec.MsgspecError as error:
@@ -213,6 +240,7 @@ def budget_of(found: Iterable[tuple[Value, ...]]) -> TierBudget:
 
 
 def lease_of(values: Sequence[Value]) -> tuple[str, Lease]:
+    """Return the plan of a lease, and the lease."""
     plan_id, *fields = values
     try:
         return cast(str, plan_id), msgspec.convert(fields, Lease)

@@ -1,7 +1,21 @@
-"""The tables, and how those of an older version become these.
+"""The tables, and the migrations from older versions to the present one.
 
-A version is a number in the file (`PRAGMA user_version`). A new one is a new member of MIGRATIONS, which turns the
-version before it into it; what was written by a later version than ours is left alone.
+The version is a number in the file (`PRAGMA user_version`). A new version is a new member of MIGRATIONS, which turns
+the tables of the version before into its own. A database of a later version is refused and left unchanged. Migrations
+run inside the transaction of the manager's start, so that a failed start leaves the old version.
+
+    store       one row: epoch, revision, clock and other counters
+    budget      one row per field of the budget
+    fragments   rows of fragments with their access times, by serial
+    bodies      one row per body, by number: its bytes, or the upload that has its parts
+    body_parts  parts of large bodies
+    actions, plans, leases, decisions, contexts, changesets, entries, receipts
+                rows of the domain, nested fields as JSON
+    sessions    clients that may come back, with the replies that they may ask for again in `replies`
+    events      the latest events as JSON, for watchers that come late
+
+A published migration is never edited, except for comments in it: a database may have been made by it. Each version has
+a database among the tests, which every later version has to read.
 """
 
 from __future__ import annotations
@@ -14,7 +28,7 @@ from ulid import ULID
 from stepwell.errors import StartFailed, StoreDamaged
 
 APPLICATION_ID: Final = 0x57E99E11
-"""What `file` and SQLite's own tools see: a database of ours, and of nobody else."""
+"""The application id in the file's header, by which `file` and SQLite's tools recognise a database of stepwell."""
 
 _FIRST: Final = """
 CREATE TABLE store (  -- one row
@@ -41,7 +55,7 @@ CREATE TABLE bodies (
     digest BLOB PRIMARY KEY,      -- SHA-256 of the body
     size INTEGER NOT NULL,
     packed INTEGER NOT NULL,      -- compressed, with zstd
-    packed_bytes INTEGER,         -- what it takes then, if somebody has tried
+    packed_bytes INTEGER,         -- what it takes then, if known
     data BLOB,                    -- none: in parts
     upload INTEGER                -- those of body_parts
 );
@@ -102,8 +116,9 @@ ALTER TABLE store ADD COLUMN boot TEXT NOT NULL DEFAULT '';
 ALTER TABLE store ADD COLUMN durability TEXT NOT NULL DEFAULT 'disk'
 """
 
-# What is written most is written in its own order: a table by name, or an index of digests, would have every record of
-# a turn on another page. The manager has them by name, and whoever reads a body is told its number.
+# Fragments and bodies are written most, and are appended in the order of their numbers. A table ordered by name, or an
+# index of digests, would put each record of a turn on another page. No index is needed: the manager has them by name in
+# memory, and a client gets the number of a body with its handle.
 _THIRD: Final = """
 CREATE TABLE ordered_fragments (
     project TEXT NOT NULL, fragment_id TEXT NOT NULL, source TEXT NOT NULL, kind TEXT NOT NULL,
@@ -121,7 +136,7 @@ CREATE TABLE numbered_bodies (
     digest BLOB NOT NULL,         -- SHA-256 of the body
     size INTEGER NOT NULL,
     packed INTEGER NOT NULL,      -- compressed, with zstd
-    packed_bytes INTEGER,         -- what it takes then, if somebody has tried
+    packed_bytes INTEGER,         -- what it takes then, if known
     data BLOB,                    -- none: in parts
     upload INTEGER                -- those of body_parts
 );
@@ -157,7 +172,11 @@ VERSION: Final = len(MIGRATIONS)
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """The version of the tables in a file; 0 if there are none."""
+    """Return the version of the tables in a file, or 0 for an empty one.
+
+    Raise `StartFailed` for another program's file or a later version, and `StoreDamaged` for a version that never
+    existed.
+    """
     application, version = (_pragma(connection, name) for name in ("application_id", "user_version"))
     if application != APPLICATION_ID and (application or version or _has_tables(connection)):
         raise StartFailed("the data directory holds a database that is not stepwell's: give another directory")
@@ -172,7 +191,7 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 def migrate(connection: sqlite3.Connection) -> int:
-    """Bring the tables up to date, inside the caller's transaction; which version they had."""
+    """Migrate the tables to the present version, inside the caller's transaction. Return the version that they had."""
     found = version_of(connection)
     for script in MIGRATIONS[found:]:
         for statement in script.split(";\n"):
@@ -182,10 +201,12 @@ def migrate(connection: sqlite3.Connection) -> int:
     return found
 
 
-def begin_anew(connection: sqlite3.Connection) -> str:
-    """Make it a history of its own, inside the caller's transaction: its epoch, which nobody knows yet.
+def start_new_epoch(connection: sqlite3.Connection) -> str:
+    """Start a history of its own, inside the caller's transaction, and return its new epoch.
 
-    Nobody who was connected before may take it for what it was: sessions and replies go, and leases are over.
+    Clients of the old history must not mistake this one for it. Sessions and replies are deleted, so that no client
+    continues a session. Leases end at the latest stored time, so that the first housekeeping of a manager releases
+    them.
     """
     epoch = str(ULID())
     connection.execute("UPDATE store SET epoch = ?", (epoch,))

@@ -1,8 +1,14 @@
-"""The durable store: one SQLite database in a data directory, written by one manager, readable by anybody.
+"""The durable store: one SQLite database in a data directory, written by one manager and readable by other tools.
 
-A turn is a transaction. At `disk` its commit returns when the write-ahead log is on the disk, at `process` when the
-kernel has it. Nothing else is promised by it, and nothing is acknowledged before it. When it fails the manager stops:
-after a failed flush nobody knows what is on the disk, and asking again would get the wrong answer.
+A turn is one transaction. At `disk` durability its commit returns when the write-ahead log is on the disk, at `process`
+when the kernel has it. Nothing is acknowledged before. When a commit fails the manager stops, because after a failed
+flush the contents of the disk are unknown, and a second attempt could succeed without having written them.
+
+Opening happens in one open transaction: migration, reading and counting of this start become durable by `start_writing`
+only, after the manager has checked the state. A start that fails changes nothing.
+
+Large bodies are deleted in small steps, a few parts with each commit, because SQLite has to read every page that it
+frees.
 """
 
 from __future__ import annotations
@@ -26,10 +32,10 @@ from stepwell.domain.tiers.model import TierBudget
 from stepwell.errors import StartFailed, StoreDamaged, StoreFailed
 from stepwell.protocol.messages import ENCODING
 from stepwell.storage import rows
-from stepwell.storage.database import guard, may_have_lost_some, open_to_write
+from stepwell.storage.database import may_have_lost_commits, open_read_only_guard, open_to_write, translated_errors
 from stepwell.storage.directory import DataDirectory, boot_id
-from stepwell.storage.load import damage, load_from
-from stepwell.storage.schema import begin_anew, migrate
+from stepwell.storage.load import load_from
+from stepwell.storage.schema import migrate, start_new_epoch
 from stepwell.storage.store import BodyRow, CommitBatch, Durability, StoredState
 
 _TABLES: Final[dict[type, object]] = {
@@ -51,75 +57,98 @@ _events = msgspec.json.Decoder(AnyEvent)
 
 
 class SqliteStore:
-    """The database, and the one connection that writes it."""
+    """The database, and the one connection that writes it. Implements `Store`.
+
+    The store owns the lock of its directory, and closes it. Only the manager's thread uses it. `_numbers` has the
+    number of each body by digest, so that the table needs no index; `_uploads` the upload of each body in parts;
+    `_garbage` the uploads whose parts are to be deleted.
+    """
 
     def __init__(self, directory: DataDirectory, durability: Durability, encoding: str | None = None) -> None:
         self.durability = durability
         self._directory = directory
-        self._guard = guard(directory.database)
+        self._guard = open_read_only_guard(directory.database)
         try:
             self._db = open_to_write(directory.database, durability)
             try:
-                self._kept = self._prepare(encoding)
+                self._stored = self._prepare(encoding)
             except BaseException:
                 self._db.close()
                 raise
         except BaseException:
-            self._let_go_of_guard()
+            self._close_guard()
             raise
 
     @property
     def database(self) -> str:
+        """The path of the database."""
         return str(self._directory.database)
 
     @property
-    def is_untidy(self) -> bool:
-        """Whether there is something to be thrown away, a little with each turn."""
-        return bool(self._trash)
+    def has_garbage(self) -> bool:
+        """True if parts of uploads are to be deleted."""
+        return bool(self._garbage)
 
     def load(self) -> StoredState | None:
-        """What there was when the directory was opened; it is given away, once."""
-        kept, self._kept = self._kept, None
-        return kept
+        """Return the state that was there when the directory was opened.
 
-    def begin(self) -> None:
+        A second call returns None, so that it can be freed.
+        """
+        stored, self._stored = self._stored, None
+        return stored
+
+    def start_writing(self) -> None:
+        """Commit the transaction of the start, release the read-only guard and sync the directory.
+
+        From here on this manager owns the history: the number of starts is durable, so that no later manager uses its
+        range of segment numbers.
+        """
         try:
             self._db.execute("COMMIT")
-            self._let_go_of_guard()
+            self._close_guard()
             self._directory.sync()
         except (sqlite3.Error, OSError) as error:
             raise self._failed(error) from error
-        self._place = self._find()
+        self._inode = self._find_inode()
 
-    def look(self) -> None:
-        if self._find() != self._place:
+    def check_present(self) -> None:
+        """Raise `StoreFailed` if the file at the path is not the one that was opened.
+
+        Writes to a deleted file succeed, so that without this check a manager would acknowledge commits that nothing
+        can read. It runs at intervals and not with each commit, because each one costs a system call.
+        """
+        if self._find_inode() != self._inode:
             raise StoreFailed(
                 f"the database {self.database!r} was removed, or another one put in its place: what is acknowledged "
                 "would be lost"
             )
 
-    def _find(self) -> tuple[int, int] | None:
+    def _find_inode(self) -> tuple[int, int] | None:
+        """Return the device and inode of the file at the path, or None if there is none."""
         try:
             found = self._directory.database.stat()
         except OSError:
             return None
         return found.st_dev, found.st_ino
 
-    def commit(self, turn: CommitBatch) -> None:
+    def commit(self, batch: CommitBatch) -> None:
+        """Write a batch in one transaction. Raise `StoreFailed` if that fails."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            self._write(turn)
+            self._write(batch)
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             raise self._failed(error) from error
 
     def _failed(self, error: sqlite3.Error | OSError) -> StoreFailed:
+        """Return the error for a failed write."""
         return StoreFailed(
             f"the data directory {str(self._directory.path)!r} cannot be written ({error}): "
             "nothing of this turn was acknowledged; make room or mend the disk, then start again"
         )
 
     def read(self, digest: bytes) -> tuple[bool, Iterator[bytes]] | None:
+        """Return a flag for packed bytes and the bytes of a body in slices, or None if it is not stored."""
         number = self._numbers.get(digest)
         found = self._db.execute("SELECT packed, data, upload FROM bodies WHERE number = ?", (number,)).fetchone()
         if found is None:
@@ -128,6 +157,10 @@ class SqliteStore:
         return bool(packed), iter((data,)) if data is not None else self._parts(upload)
 
     def events_after(self, revision: int, limit: int) -> list[AnyEvent]:
+        """Return the events behind a revision: whole revisions, at least `limit` events if there are as many.
+
+        The first query finds the revision at which `limit` events are reached; the second one reads up to its end.
+        """
         bound = self._db.execute(
             "SELECT max(revision) FROM "
             "(SELECT revision FROM events WHERE revision > ? ORDER BY revision, ordinal LIMIT ?)",
@@ -140,24 +173,31 @@ class SqliteStore:
         return [_events.decode(event) for (event,) in found]
 
     def oldest_event(self) -> int:
+        """Return the revision behind which no event is missing."""
         return self._events_after
 
     def close(self) -> None:
+        """Close the connections and release the lock of the directory."""
         with contextlib.suppress(sqlite3.Error):
             self._db.close()
-        self._let_go_of_guard()
+        self._close_guard()
         self._directory.close()
 
-    def _let_go_of_guard(self) -> None:
+    def _close_guard(self) -> None:
+        """Close the read-only connection that protected the database during the start."""
         if self._guard is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._guard.close()
             self._guard = None
 
     def _prepare(self, encoding: str | None) -> StoredState | None:
-        """Bring the tables up to date, read them, and count this manager; all of it is kept only by `begin`."""
+        """Migrate and read the tables, and count this start, in a transaction that only `start_writing` commits.
+
+        Return the stored state, or None for a new database. If commits may have been lost with the machine, a new epoch
+        begins.
+        """
         db = self._db
-        with damage("the database"):
+        with translated_errors("the database"):
             db.execute("BEGIN IMMEDIATE")
             if is_new := migrate(db) == 0:
                 db.execute(
@@ -165,11 +205,11 @@ class SqliteStore:
                     "VALUES (?, ?, 0, 0, 0, 1, 0, 0)",
                     (str(ULID()), encoding or ENCODING),
                 )
-            elif may_have_lost_some(db):
-                begin_anew(db)
-            kept = None if is_new else load_from(db)
+            elif may_have_lost_commits(db):
+                start_new_epoch(db)
+            stored = None if is_new else load_from(db)
             db.execute("UPDATE store SET starts = starts + 1, boot = ?, durability = ?", (boot_id(), self.durability))
-            with damage("table store"):
+            with translated_errors("table store"):
                 found = db.execute("SELECT epoch, encoding, starts, events_after FROM store").fetchone()
             try:
                 self.epoch, self.encoding, self.starts, self._events_after = convert(found, tuple[str, str, int, int])
@@ -185,32 +225,42 @@ class SqliteStore:
             self._next_number = max(self._numbers.values(), default=0) + 1
             self._uploads = dict(db.execute("SELECT digest, upload FROM bodies WHERE upload IS NOT NULL"))
             parts = {upload for (upload,) in db.execute("SELECT DISTINCT upload FROM body_parts")}
-            self._trash = sorted(parts - set(self._uploads.values()))  # uploads whose parts no body needs
-        return kept
+            self._garbage = sorted(parts - set(self._uploads.values()))
+        return stored
 
-    def _write(self, turn: CommitBatch) -> None:
+    def _write(self, batch: CommitBatch) -> None:
+        """Write all changes of a batch inside the open transaction.
+
+        Access times come first, because a touched fragment may also have moved, and is then replaced below. Deleted
+        fragments go before new ones. The counters of the store and the deletion of garbage come last.
+        """
         db = self._db
-        if turn.touched:  # some may have moved since, and are among the fragments
-            db.executemany(rows.TOUCH_FRAGMENT, [(*rows.use_values(each), each.row.serial) for each in turn.touched])
-        if turn.removed:
-            db.executemany(rows.DELETE_FRAGMENT, [(serial,) for serial in turn.removed])
-        if turn.fragments:
+        if batch.touched:
+            db.executemany(rows.TOUCH_FRAGMENT, [(*rows.use_values(each), each.row.serial) for each in batch.touched])
+        if batch.removed:
+            db.executemany(rows.DELETE_FRAGMENT, [(serial,) for serial in batch.removed])
+        if batch.fragments:
             db.executemany(
-                rows.PUT_FRAGMENT, [rows.fragment_values(entry) for entry in turn.fragments.values() if entry]
+                rows.PUT_FRAGMENT, [rows.fragment_values(entry) for entry in batch.fragments.values() if entry]
             )
-        for kind, changed in turn.rows.items():
+        for kind, changed in batch.rows.items():
             self._write_rows(kind, changed)
-        self._write_bodies(turn)
-        if turn.events:
-            self._write_events(turn.events)
-        self._write_sessions(turn)
+        self._write_bodies(batch)
+        if batch.events:
+            self._write_events(batch.events)
+        self._write_sessions(batch)
         db.execute(
             "UPDATE store SET revision = ?, clock_ms = max(clock_ms, ?), next_serial = ?, tick = ?",
-            (turn.revision, turn.now_ms, turn.next_serial, turn.tick),
+            (batch.revision, batch.now_ms, batch.next_serial, batch.tick),
         )
-        self._throw_away()
+        self._delete_garbage()
 
     def _write_rows(self, kind: type, changed: dict[object, Row | None]) -> None:
+        """Write the changed rows of one type.
+
+        The lease of a plan has a table of its own, so that it can be queried. It is deleted and inserted again whenever
+        its plan changes.
+        """
         db = self._db
         if kind is TierBudget:
             budget = cast(TierBudget, changed["budget"])
@@ -230,28 +280,37 @@ class SqliteStore:
                 [(plan_id, *msgspec.structs.astuple(lease)) for plan_id, lease in leased if lease],
             )
 
-    def _write_bodies(self, turn: CommitBatch) -> None:
+    def _write_bodies(self, batch: CommitBatch) -> None:
+        """Write new and changed bodies, and delete those without a reference.
+
+        A body keeps its number when it is written anew in another form, because clients have the number in their
+        handles. Parts of uploads are inserted as they arrive, before a body claims them; parts that no body needs
+        become garbage.
+        """
         db = self._db
-        if turn.parts:
-            db.executemany("INSERT INTO body_parts VALUES (?, ?, ?)", turn.parts)
-        self._trash += turn.abandoned
-        if turn.bodies:
-            for digest, body in turn.bodies.items():
+        if batch.parts:
+            db.executemany("INSERT INTO body_parts VALUES (?, ?, ?)", batch.parts)
+        self._garbage += batch.abandoned
+        if batch.bodies:
+            for digest, body in batch.bodies.items():
                 if digest in self._uploads:
-                    self._trash.append(self._uploads.pop(digest))
+                    self._garbage.append(self._uploads.pop(digest))
                 if body is not None and body.upload is not None:
                     self._uploads[digest] = body.upload
-            gone = [digest for digest, body in turn.bodies.items() if body is None and digest in self._numbers]
+            gone = [digest for digest, body in batch.bodies.items() if body is None and digest in self._numbers]
             if gone:
                 db.executemany("DELETE FROM bodies WHERE number = ?", [(self._numbers.pop(each),) for each in gone])
-            kept = [body for body in turn.bodies.values() if body is not None]
+            kept = [body for body in batch.bodies.values() if body is not None]
             db.executemany(_PUT_BODY, [(self._number(body.digest), *_body_values(body)) for body in kept])
-        if turn.packed_bytes:
-            noted = [(size, self._numbers.get(digest)) for digest, size in turn.packed_bytes.items()]
+        if batch.packed_bytes:
+            noted = [(size, self._numbers.get(digest)) for digest, size in batch.packed_bytes.items()]
             db.executemany("UPDATE bodies SET packed_bytes = ? WHERE number = ?", noted)
 
     def _number(self, digest: bytes) -> int:
-        """The number that a body has, or gets."""
+        """Return the number of a body, and assign one to a new body.
+
+        Numbers grow, so that new bodies are appended to the table. They are not reused while the manager runs.
+        """
         number = self._numbers.get(digest)
         if number is None:
             number = self._numbers[digest] = self._next_number
@@ -259,7 +318,7 @@ class SqliteStore:
         return number
 
     def _write_events(self, events: list[AnyEvent]) -> None:
-        """Numbered within their revision. The oldest make way, by whole revisions."""
+        """Append events, numbered within their revision. The oldest ones are trimmed by whole revisions."""
         values: list[rows.Values] = []
         revision = ordinal = 0
         for event in events:
@@ -273,6 +332,11 @@ class SqliteStore:
             self._trim_events()
 
     def _trim_events(self) -> None:
+        """Delete the oldest events down to the bound, by whole revisions.
+
+        `events_after` records up to where events are missing, so that a watcher that resumes earlier is told that it
+        lagged.
+        """
         (bound,) = self._db.execute(
             "SELECT revision FROM events ORDER BY revision, ordinal LIMIT 1 OFFSET ?",
             (self._events - limits.EVENTS_KEPT,),
@@ -281,9 +345,14 @@ class SqliteStore:
         self._events_after = bound - 1
         self._db.execute("UPDATE store SET events_after = ?", (self._events_after,))
 
-    def _write_sessions(self, turn: CommitBatch) -> None:
+    def _write_sessions(self, batch: CommitBatch) -> None:
+        """Write sessions and replies, and delete the replies that have reached their callers.
+
+        A new session deletes the replies of an earlier one with the same id, so that it cannot get another session's
+        reply.
+        """
         db = self._db
-        for session_id, session in turn.sessions.items():
+        for session_id, session in batch.sessions.items():
             db.execute("DELETE FROM replies WHERE session_id = ?", (session_id,))
             if session is None:
                 db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
@@ -293,36 +362,40 @@ class SqliteStore:
                     "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?)",
                     (session_id, projects, session.pid, session.process, session.answered, session.generation),
                 )
-        if turn.replies:
-            db.executemany("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", turn.replies)
-        if turn.answered:
-            answered = [(number, session_id) for session_id, number in turn.answered.items()]
+        if batch.replies:
+            db.executemany("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", batch.replies)
+        if batch.answered:
+            answered = [(number, session_id) for session_id, number in batch.answered.items()]
             db.executemany("UPDATE sessions SET answered = ? WHERE session_id = ?", answered)
             db.executemany("DELETE FROM replies WHERE request_id < ? AND session_id = ?", answered)
 
-    def _throw_away(self) -> None:
-        """Large bodies are freed a little at a time: that has to read what it frees."""
+    def _delete_garbage(self) -> None:
+        """Delete a few parts. SQLite has to read what it frees, so a large body is deleted over several commits."""
         left = limits.PARTS_TRIMMED_PER_TURN
-        while self._trash and left > 0:
+        while self._garbage and left > 0:
             gone = self._db.execute(
                 "DELETE FROM body_parts WHERE upload = ?1 AND part IN "
                 "(SELECT part FROM body_parts WHERE upload = ?1 LIMIT ?2)",
-                (self._trash[0], left),
+                (self._garbage[0], left),
             ).rowcount
             if gone < left:
-                self._trash.pop(0)
+                self._garbage.pop(0)
             left -= max(gone, 1)
 
-    def place(self, digest: bytes) -> int:
+    def body_number(self, digest: bytes) -> int:
+        """Return the number of a stored body."""
         return self._numbers[digest]
 
     def next_upload(self) -> int:
-        """A number that no upload has had."""
+        """Return a number that no upload has had."""
         self._next_upload += 1
         return self._next_upload - 1
 
     def _parts(self, upload: int) -> Iterator[bytes]:
-        """One short read each: an open one would keep the log from being written back."""
+        """Yield the parts of a body, each by a short read of its own.
+
+        The consumer takes its time between two parts, and a read that stays open would prevent checkpoints of the log.
+        """
         part = 0
         while found := self._db.execute(
             "SELECT data FROM body_parts WHERE upload = ? AND part = ?", (upload, part)
@@ -332,16 +405,18 @@ class SqliteStore:
 
 
 def _key(key: object) -> rows.Values:
-    """What a row is found by: one column, or several."""
+    """Return the key of a row as a tuple of columns."""
     return cast("rows.Values", key if isinstance(key, tuple) else (key,))
 
 
 def _number(db: sqlite3.Connection, query: str) -> int:
+    """Return the result of a query that gives one number."""
     (number,) = db.execute(query).fetchone()
     assert isinstance(number, int)
     return number
 
 
 def _body_values(body: BodyRow) -> rows.Values:
+    """Return the columns of a body behind its number."""
     packed_bytes = len(body.data) if body.packed and body.data is not None else None
     return (body.digest, body.size, int(body.packed), packed_bytes, body.data, body.upload)

@@ -1,7 +1,7 @@
-"""What a manager asks of a store: to write down a turn, entirely or not at all, and to give everything back.
+"""The interface between a manager and its store: commit a turn entirely or not at all, and give everything back.
 
-There are two. `memory` keeps nothing: the state ends with the manager, by choice. `sqlite` keeps everything, in tables
-that anybody can read.
+There are two implementations. `null_store.NullStore` stores nothing: the state ends with the manager, by choice.
+`sqlite.SqliteStore` stores everything, in tables that other tools can read.
 """
 
 from __future__ import annotations
@@ -18,26 +18,29 @@ from stepwell.domain.tiers.table import FragmentEntry, Key
 
 
 class Durability(StrEnum):
-    """What an acknowledged write survives."""
+    """The failures that an acknowledged write survives, as the user chooses them for a data directory."""
 
-    DISK = "disk"  # a loss of power
-    PROCESS = "process"  # the death of every process, not of the machine
-    NONE = "none"  # nothing: the state is in memory
+    DISK = "disk"  # survives a loss of power
+    PROCESS = "process"  # survives the death of every process, not of the machine
+    NONE = "none"  # survives nothing: the state is in memory
 
 
 class SessionRow(Struct, frozen=True):
-    """A session, as it is found again: a process is known by its number and the moment at which it was started."""
+    """A stored session.
+
+    `process` identifies the client's process beyond its pid (see `manager.sessions.process_identity`).
+    """
 
     session_id: str
     projects: tuple[str, ...] | None
     pid: int
-    process: str  # "" where it cannot be seen
+    process: str  # empty if the process could not be seen
     answered: int = 0
-    generation: int = 0  # another one each time that the session is begun anew
+    generation: int = 0  # random, and new each time that the session is created
 
 
 class BodyRow(Struct, frozen=True, gc=False):
-    """A body as it is written: raw or compressed, in one piece or, if it is large, in the parts of an upload."""
+    """A body as it is written: raw or packed, in one piece (`data`) or in the parts of an upload (`upload`)."""
 
     digest: bytes
     size: int
@@ -47,29 +50,37 @@ class BodyRow(Struct, frozen=True, gc=False):
 
 
 class CommitBatch:
-    """All that one turn of the loop changed."""
+    """Everything that one turn of the loop changed. The journal fills it, and the store writes it in one transaction.
+
+    Rows are keyed, so that only the latest value of a row is written. `rows` has, by type and key, the new row or None
+    for a deleted one. `fragments` are written with their access times; `touched` were only read, and only those are
+    updated.
+    """
 
     def __init__(self) -> None:
         self.revision = 0
         self.now_ms = 0
         self.next_serial = 0
         self.tick = 0
-        self.rows: dict[type, dict[object, Row | None]] = {}  # by table and key; None: deleted
-        self.fragments: dict[Key, FragmentEntry | None] = {}  # None: gone again
+        self.rows: dict[type, dict[object, Row | None]] = {}
+        self.fragments: dict[Key, FragmentEntry | None] = {}  # None: deleted in the same turn
         self.removed: list[int] = []  # serials of fragments
-        self.touched: list[FragmentEntry] = []  # only read
-        self.bodies: dict[bytes, BodyRow | None] = {}  # None: nothing refers to it any more
-        self.packed_bytes: dict[bytes, int] = {}  # what bodies take when compressed
-        self.parts: list[tuple[int, int, bytes]] = []  # of uploads: number, which part, its bytes
-        self.abandoned: list[int] = []  # uploads that no body will need
+        self.touched: list[FragmentEntry] = []  # read since the last write of access times
+        self.bodies: dict[bytes, BodyRow | None] = {}  # None: deleted, because nothing refers to it
+        self.packed_bytes: dict[bytes, int] = {}  # newly known packed sizes
+        self.parts: list[tuple[int, int, bytes]] = []  # of uploads: number, index of the part, bytes
+        self.abandoned: list[int] = []  # uploads whose parts no body needs
         self.events: list[AnyEvent] = []
         self.sessions: dict[str, SessionRow | None] = {}
         self.replies: list[tuple[str, int, bytes]] = []
-        self.answered: dict[str, int] = {}  # by session: earlier replies can go
+        self.answered: dict[str, int] = {}  # by session: replies with smaller numbers can be deleted
 
 
 class StoredState(Struct):
-    """All that a store has."""
+    """Everything that a store returned at the start of a manager.
+
+    `bodies` have no bytes. Each comes with its packed size, if that is known.
+    """
 
     revision: int
     clock_ms: int
@@ -77,65 +88,72 @@ class StoredState(Struct):
     tick: int
     rows: list[Row]
     fragments: list[FragmentEntry]
-    bodies: list[tuple[BodyRow, int | None]]  # without their bytes; what they take when compressed, if that is known
+    bodies: list[tuple[BodyRow, int | None]]
     sessions: list[SessionRow]
     replies: list[tuple[str, int, bytes]]
 
 
 class Store(Protocol):
-    """Where a manager's state survives it."""
+    """The place where a manager's state survives it. The manager's thread is its only user.
+
+    Order of calls: `load` once, `start_writing` once the loaded state has been checked, then any number of commits, and
+    `close`. Before `start_writing` nothing on disk changes.
+    """
 
     epoch: str
-    encoding: str  # in which its tokens are counted
+    encoding: str  # in which clients count tokens
     durability: Durability
-    starts: int  # how many managers there have been, this one included
+    starts: int  # the number of managers so far, this one included
 
     @property
     def database(self) -> str | None:
-        """Where clients read cold bodies; None where there is nothing to read."""
+        """The path of the database from which clients read cold bodies, or None if there is none."""
         ...
 
-    def commit(self, turn: CommitBatch) -> None:
-        """Write a turn. When this returns, it survives; or `StoreFailed`, and the manager has to stop."""
+    def commit(self, batch: CommitBatch) -> None:
+        """Write a batch in one transaction. After the return it survives.
+
+        Raise `StoreFailed` if not: the manager has to stop.
+        """
         ...
 
     def load(self) -> StoredState | None:
-        """What there is; None if there is nothing yet."""
+        """Return the stored state, or None if there is none yet."""
         ...
 
-    def place(self, digest: bytes) -> int:
-        """The number of a body that is there: whoever has it and the digest can read it."""
+    def body_number(self, digest: bytes) -> int:
+        """Return the number of a stored body. A client that has the number and the digest can read it."""
         ...
 
     def next_upload(self) -> int:
-        """A number under which the parts of a large body are written."""
+        """Return a new number for the parts of a large body."""
         ...
 
     @property
-    def is_untidy(self) -> bool:
-        """Whether there is something to be thrown away, a little with each turn."""
+    def has_garbage(self) -> bool:
+        """True if there are parts to delete, a few with each commit."""
         ...
 
-    def look(self) -> None:
-        """Make sure that what is written is still where it will be looked for, or raise `StoreFailed`."""
+    def check_present(self) -> None:
+        """Raise `StoreFailed` if the database is not at its path any more."""
         ...
 
-    def begin(self) -> None:
-        """What was loaded holds together: from now on this manager writes. Before that nothing is changed."""
+    def start_writing(self) -> None:
+        """Begin to write, after the loaded state was found to be consistent."""
         ...
 
     def read(self, digest: bytes) -> tuple[bool, Iterator[bytes]] | None:
-        """A body, compressed or not, in slices; None if it is not there."""
+        """Return a flag for packed bytes and the bytes of a body in slices, or None if it is not stored."""
         ...
 
     def events_after(self, revision: int, limit: int) -> list[AnyEvent]:
-        """The events behind a revision, at least `limit` if there are as many, and always whole revisions."""
+        """Return the events behind a revision: whole revisions, at least `limit` events if there are as many."""
         ...
 
     def oldest_event(self) -> int:
-        """The revision behind which no event is missing."""
+        """Return the revision behind which no event is missing."""
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the store and release its lock."""
         ...

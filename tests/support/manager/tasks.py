@@ -34,7 +34,7 @@ FOREVER_SECONDS = 60
 _numbers = count(1)
 
 
-def employed(stage: Stage, session_id: str = "w", *strategies: str) -> RawPeer:
+def joined_worker(stage: Stage, session_id: str = "w", *strategies: str) -> RawPeer:
     """A worker that is ready."""
     worker = joined(stage, session_id)
     number = next(_numbers)
@@ -57,7 +57,7 @@ def heard(stage: Stage, peer: RawPeer, turns: int = 6) -> list[ManagerMessage]:
     messages: list[ManagerMessage] = []
     peer.socket.settimeout(0)
     for _ in range(turns):
-        hurry(stage)
+        turn_without_waiting(stage)
         try:
             while (message := peer.receive()) is not None:
                 messages.append(message)
@@ -66,7 +66,7 @@ def heard(stage: Stage, peer: RawPeer, turns: int = 6) -> list[ManagerMessage]:
     return messages
 
 
-def hurry(stage: Stage) -> None:
+def turn_without_waiting(stage: Stage) -> None:
     """A turn that does not wait until something is due."""
     stage.loop.housekeeping.due_at_s = 0.0
     stage.turn()
@@ -116,20 +116,20 @@ def ended(stage: Stage, follower: RawPeer) -> TaskEnded:
 
 
 def ends(messages: Iterable[ManagerMessage]) -> list[str]:
-    """The tasks whose end is among what somebody was told."""
+    """The ids of the tasks whose end is among some messages."""
     return [message.task_id for message in messages if isinstance(message, TaskEnded)]
 
 
 def die(stage: Stage, number: int) -> int:
     """A worker comes, gets what is next, and goes; the number of its process."""
-    with employed(stage, f"mortal-{number}") as worker:
+    with joined_worker(stage, f"mortal-{number}") as worker:
         assigned(stage, worker)
     stage.turn_until(lambda: not workers(stage))
     return os.getpid()
 
 
 def done(stage: Stage, worker: RawPeer, client: RawPeer, task_id: str = "t", result: bytes = b"found") -> None:
-    """A task from its submission to its result, which nobody has fetched."""
+    """Bring a task from its submission to a result that no client has fetched."""
     submit(stage, client, task_id)
     finish(stage, worker, assigned(stage, worker), result)
 
@@ -157,7 +157,7 @@ def workers(stage: Stage) -> set[str]:
     return known
 
 
-def toil(address: str, session_id: str) -> None:
+def work_forever(address: str, session_id: str) -> None:
     """In a process of its own: a worker that comes to no end, and does not even notice that nobody listens."""
     signal.alarm(FOREVER_SECONDS)
     with RawPeer(address, timeout_s=FOREVER_SECONDS) as peer:

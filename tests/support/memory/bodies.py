@@ -35,7 +35,7 @@ def noise(size: int, seed: int = 0) -> bytes:
 
 
 class Watched(MemorySegment):
-    """A segment that nobody may write to where it is not allocated: that would be a SIGBUS one day."""
+    """A memory segment that fails on writes to unallocated bytes, which would be a SIGBUS on a full machine."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class Watched(MemorySegment):
 
 
 class BodyStoreHarness:
-    """Bodies in a store, each referred to from one tier."""
+    """A body store whose references the test sets, with one tier per body."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class BodyStoreHarness:
         return digest
 
     def refer(self, digest: bytes, body: bytes, tier: Tier = Tier.HOT) -> None:
-        """Refer to a body that was uploaded."""
+        """Refer to a body that was uploaded, from one tier."""
         self._refer(digest, body, tier)
         self.store.recheck(digest)
 
@@ -145,7 +145,7 @@ class BodyStoreHarness:
         return done
 
     def work_to_end(self) -> None:
-        """Do all the work, and that which becomes possible by it, without looking."""
+        """Do all background work, and the work that becomes possible by it, without a check after each step."""
         while self.store.background.work(1.0) or self.store.close_retired():
             pass
         self.check()
@@ -174,7 +174,7 @@ def body_store_harness(
     make_memory: Callable[[int, int], Segment] = Watched,
     make_file: Callable[[int, int], Segment] = FileSegment,
 ) -> Iterator[BodyStoreHarness]:
-    """A shelf that is closed in the end."""
+    """Yield a harness whose store is closed in the end."""
     made = BodyStoreHarness(arena_bytes, make_memory, make_file)
     try:
         yield made

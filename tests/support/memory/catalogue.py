@@ -1,4 +1,4 @@
-"""An owner whose projects are looked at: what a catalogue tells has to be what the table holds."""
+"""A state owner whose projects are viewed: a catalogue has to say what the table holds."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def assert_same(replayed: CatalogueState, rows: dict[str, FragmentRow], handles:
 
 @contextmanager
 def catalogue_harness(arena_bytes: int = 32 * MIB) -> Iterator[CatalogueHarness]:
-    """A library that is closed in the end."""
+    """Yield a harness whose owner is closed in the end."""
     made = CatalogueHarness(arena_bytes)
     try:
         yield made

@@ -1,4 +1,4 @@
-"""A second set of books: all that has to be on the disk, in plain values, and whether it is."""
+"""The rows that have to be on the disk, in plain values, and the comparison with a state."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Use = tuple[FragmentRow, rows.Values]
 
 
 @dataclass
-class Ledger:
-    """What was committed last."""
+class ExpectedRows:
+    """The rows that were committed last."""
 
     revision: int = 0
     next_serial: int = 1
@@ -30,7 +30,7 @@ class Ledger:
     replies: dict[tuple[str, int], bytes] = field(default_factory=dict)
 
     def compare(self, state: State) -> None:
-        """The state is the one of these books: each row, and each fragment at its place in its tier's order."""
+        """Assert that the state has these rows, and each fragment at its place in its tier's order."""
         table = state.fragments
         assert (state.revision, table.next_serial) == (self.revision, self.next_serial)
         assert tables_of(state) == self.tables

@@ -23,7 +23,7 @@ from stepwell.storage.directory import DATABASE
 from stepwell.storage.schema import VERSION
 from stepwell.storage.store import Durability, SessionRow
 from tests.support.memory.bodies import compressible, noise
-from tests.support.storage.state import NOON_MS, Reign, execute_plan, reign
+from tests.support.storage.state import NOON_MS, DurableState, durable_state, execute_plan
 
 VERSIONS: Final = Path(__file__).parent / "versions"
 SUFFIX: Final = ".sqlite"
@@ -50,7 +50,7 @@ LEASE_TOKEN: Final = 13
 EVENTS: Final = 17
 
 
-def keep_some(made: Reign) -> None:
+def keep_some(made: DurableState) -> None:
     """A bit of everything, committed."""
     for name, (tier, body) in FRAGMENTS.items():
         if name != "in parts":
@@ -94,7 +94,7 @@ def main() -> None:
     assert not target.exists(), f"{target} is not to be written again"
     with tempfile.TemporaryDirectory() as directory:
         # On disk, and so the same history on every machine.
-        durable = reign(Path(directory), BUDGET, Durability.DISK)
+        durable = durable_state(Path(directory), BUDGET, Durability.DISK)
         with mock.patch.object(limits, "BODY_PART_BYTES", 1_000), durable as made:
             keep_some(made)
         shutil.copyfile(Path(directory) / DATABASE, target)

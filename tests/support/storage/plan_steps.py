@@ -1,4 +1,4 @@
-"""What can be done next to a plan, as it is: mostly what brings it on."""
+"""The commands that are possible next for a plan, mostly those that bring it forward."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from stepwell.domain.state import State
 LEASE_MS = 5_000
 
 
-def deeds(state: State, plan: Plan, serial: int, body: Callable[[], bytes]) -> list[Command[Reply]]:
-    """`serial` makes new names; `body` gives a body when one is recorded."""
+def next_commands(state: State, plan: Plan, serial: int, body: Callable[[], bytes]) -> list[Command[Reply]]:
+    """Return the possible commands. `serial` makes new names; `body` gives a body when one is recorded."""
     name, phase = plan.plan_id, plan.phase
     match plan.state:
         case PlanState.QUEUED:
             return [StartPhase(name, phase, LEASE_MS)]
         case PlanState.PROCESSING:
-            return _labours(state, plan, serial, body)
+            return _processing_commands(state, plan, serial, body)
         case PlanState.COMPLETE:
             following = Phase.APPLY if phase is Phase.EXECUTE else Phase.EXECUTE
             return [AdvancePlan(name, following)] * 3 + [RevertPlan(name, "x")]
@@ -45,7 +45,7 @@ def deeds(state: State, plan: Plan, serial: int, body: Callable[[], bytes]) -> l
             return [CancelPlan(name)]
 
 
-def _labours(state: State, plan: Plan, serial: int, body: Callable[[], bytes]) -> list[Command[Reply]]:
+def _processing_commands(state: State, plan: Plan, serial: int, body: Callable[[], bytes]) -> list[Command[Reply]]:
     name, phase, token = plan.plan_id, plan.phase, plan.lease.token if plan.lease else None
     found: list[Command[Reply]] = [
         *[_done(state, plan, token)] * 2,

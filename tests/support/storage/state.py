@@ -54,8 +54,8 @@ def open_store(
         raise
 
 
-class Reign:
-    """A store and the owner of what is in it, as a manager has them."""
+class DurableState:
+    """A store and the owner of its state, as a manager has them, without a loop."""
 
     def __init__(
         self, directory: Path, budget: TierBudget | None = None, durability: Durability = Durability.PROCESS
@@ -76,7 +76,7 @@ class Reign:
         return self.do(StoreFragment("p", name, body, 1, tier), now_ms)
 
     def offer(self, body: bytes, share: int | None = None) -> Upload:
-        """Somebody uploads a body, or the beginning of it."""
+        """Upload a body, or the beginning of it."""
         upload = self.owner.reserve(len(body), 0, Origin("alice", NOON_MS))
         if upload is None:
             raise Busy("room is being made")
@@ -95,23 +95,23 @@ class Reign:
         self.journal.commit()
 
     def work(self) -> None:
-        """All that the bytes still have to follow, a commit after each step of it."""
+        """Do all background work, with a commit after each step."""
         while self.owner.bodies.background.work(0):
             self.commit()
         self.commit()
 
     def close(self) -> None:
-        """As it is when the process is gone: what was not committed is lost."""
+        """Close everything, as if the process had ended: what was not committed is lost."""
         self.owner.close()
         self.store.close()
 
 
 @contextmanager
-def reign(
+def durable_state(
     directory: Path, budget: TierBudget | None = None, durability: Durability = Durability.PROCESS
-) -> Iterator[Reign]:
-    """One that is over in the end."""
-    made = Reign(directory, budget, durability)
+) -> Iterator[DurableState]:
+    """Yield a durable state that is closed in the end."""
+    made = DurableState(directory, budget, durability)
     try:
         yield made
     finally:
@@ -179,7 +179,7 @@ def copy_database(source: Path, target: Path) -> None:
 
 
 def tamper(directory: Path, *statements: str) -> None:
-    """Change a database behind everybody's back."""
+    """Change a database without its manager."""
     with closing(sqlite3.connect(directory / DATABASE, isolation_level=None)) as db:
         for statement in statements:
             db.execute(statement)
@@ -192,7 +192,7 @@ def files(directory: Path) -> dict[str, bytes]:
     return {name: data for name, data in found.items() if data or name == DATABASE}
 
 
-def execute_plan(made: Reign, plan_id: str) -> int:
+def execute_plan(made: DurableState, plan_id: str) -> int:
     """Bring a new plan into execution; its lease."""
     if made.owner._state.actions.get("local/act") is None:
         made.do(CreateAction("act", "do", "done", "planner", "coder"))
@@ -204,14 +204,14 @@ def execute_plan(made: Reign, plan_id: str) -> int:
     return lease_of(made, plan_id)
 
 
-def lease_of(made: Reign, plan_id: str) -> int:
+def lease_of(made: DurableState, plan_id: str) -> int:
     plan = made.owner._state.plans.get(plan_id)
     assert plan is not None
     assert plan.lease is not None
     return plan.lease.token
 
 
-def fill(made: Reign) -> None:
+def fill(made: DurableState) -> None:
     """Something in every table, committed."""
     for number, tier in enumerate([*Tier] * 4):
         made.store_one(f"fragment {number}", f"the body of {number}, {'é' * 30 * number}".encode(), tier)

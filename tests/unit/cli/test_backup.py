@@ -13,13 +13,22 @@ from pathlib import Path
 import pytest
 
 import stepwell as sw
+from stepwell import limits
 from stepwell.cli.main import main
 from stepwell.domain.plans.model import PlanState
 from stepwell.manager.check.doctor import examine
 from stepwell.storage import backup
 from stepwell.storage.directory import DATABASE
 from stepwell.storage.schema import VERSION
-from tests.support.data_directories import LARGE, PACKED, PROJECT, alter, everything_in, left_by_the_dead, serving
+from tests.support.data_directories import (
+    LARGE,
+    PACKED,
+    PROJECT,
+    alter,
+    everything_in,
+    killed_manager_directory,
+    serving,
+)
 from tests.support.processes import fork
 from tests.support.wait import eventually
 
@@ -27,7 +36,7 @@ from tests.support.wait import eventually
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     directory = tmp_path_factory.mktemp("backup") / "data"
-    return directory, left_by_the_dead(directory)
+    return directory, killed_manager_directory(directory)
 
 
 @pytest.fixture
@@ -186,14 +195,14 @@ def test_a_target_that_somebody_else_made_meanwhile(
     data_dir: Path, target: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing of theirs is replaced."""
-    begin_anew = backup._begin_anew
+    start_new_epoch = backup._start_new_epoch
 
-    def race(partial: Path) -> backup.Copied:
+    def race(partial: Path) -> backup.BackupResult:
         target.mkdir()
         (target / "theirs").touch()
-        return begin_anew(partial)
+        return start_new_epoch(partial)
 
-    monkeypatch.setattr(backup, "_begin_anew", race)
+    monkeypatch.setattr(backup, "_start_new_epoch", race)
     assert main(["backup", str(target), "--data-dir", str(data_dir)]) == 2
     assert "cannot be made" in capsys.readouterr().err
     assert [path.name for path in target.iterdir()] == ["theirs"]
@@ -220,7 +229,7 @@ def test_killed_at_each_step(data_dir: Path, target: Path, step: int) -> None:
 
             return call
 
-        for owner, name in ((os, "fsync"), (Path, "rename"), (backup, "_copy"), (backup, "_begin_anew")):
+        for owner, name in ((os, "fsync"), (Path, "rename"), (backup, "_copy"), (backup, "_start_new_epoch")):
             setattr(owner, name, counted(getattr(owner, name)))
         backup.back_up(data_dir, target)
 
@@ -237,8 +246,8 @@ def test_an_interrupt_leaves_nothing(
     data_dir: Path, target: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C is seen while SQLite copies."""
-    monkeypatch.setattr(backup, "_STEPS_PER_LOOK", 100)
-    monkeypatch.setattr(backup, "_go_on", lambda: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(limits, "BACKUP_STEPS_PER_CHECK", 100)
+    monkeypatch.setattr(backup, "_continue", lambda: signal.raise_signal(signal.SIGINT))
     assert main(["backup", str(target), "--data-dir", str(data_dir)]) == 130
     assert capsys.readouterr().err == "stepwell: interrupted\n"
     assert list(target.parent.iterdir()) == []

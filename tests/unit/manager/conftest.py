@@ -5,7 +5,7 @@ import pytest
 
 from stepwell.manager import sessions
 from tests.support.manager.peers import Clock, joined
-from tests.support.manager.tasks import employed, following, no_pidfd_of_ours
+from tests.support.manager.tasks import following, joined_worker, no_pidfd_of_ours
 from tests.support.managers import Stage, staged
 from tests.support.peers import RawPeer
 
@@ -37,7 +37,7 @@ def client(stage: Stage) -> Iterator[RawPeer]:
 
 @pytest.fixture
 def worker(stage: Stage) -> Iterator[RawPeer]:
-    with employed(stage) as peer:
+    with joined_worker(stage) as peer:
         yield peer
 
 

@@ -27,7 +27,7 @@ from tests.support.managers import Stage
 from tests.support.memory.bodies import compressible, noise
 from tests.support.peers import store
 from tests.support.storage.peers import ask, greeted
-from tests.support.storage.state import NOON_MS, Reign, kept, mixed, reign, served_on, staged_on
+from tests.support.storage.state import NOON_MS, DurableState, durable_state, kept, mixed, served_on, staged_on
 from tests.support.wait import eventually
 
 PART = 1_000
@@ -51,11 +51,11 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[CommitBatch]:
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reign]:
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DurableState]:
     """Bodies have small parts, of which few are thrown away at a time."""
     monkeypatch.setattr(limits, "BODY_PART_BYTES", PART)
     monkeypatch.setattr(limits, "PARTS_TRIMMED_PER_TURN", TRIMMED)
-    with reign(tmp_path) as found:
+    with durable_state(tmp_path) as found:
         found.commit()
         yield found
 
@@ -73,10 +73,10 @@ def count(directory: Path, table: str) -> int:
         return number
 
 
-def tidied(made: Reign) -> list[int]:
+def tidied(made: DurableState) -> list[int]:
     """Turn by turn, until there is nothing to throw away: how many parts there are after each."""
     left = []
-    while made.store.is_untidy:
+    while made.store.has_garbage:
         made.journal.tidy({}, 0.0)
         made.commit()
         left.append(count(made.path, "body_parts"))
@@ -146,7 +146,7 @@ class TestReads:
         assert {entry.access_count for entry in kept(tmp_path).fragments} == {1}
 
     def test_crash_forgets_the_order_of_use_and_nothing_else(self, tmp_path: Path) -> None:
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             for name in "abc":
                 made.store_one(name, name.encode())
             made.commit()
@@ -156,25 +156,25 @@ class TestReads:
         after = kept(tmp_path)
         assert [entry.row for entry in after.fragments] == [entry.row for entry in before.fragments]
         assert (after.revision, after.rows, after.bodies) == (before.revision, before.rows, before.bodies)
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             assert [entry.row.fragment_id for entry in made.owner._state.fragments.oldest(Tier.HOT)] == [*"abc"]
 
 
 class TestBodies:
-    def test_body_that_does_not_outlast_its_turn_is_not_written(self, made: Reign, tmp_path: Path) -> None:
+    def test_body_that_does_not_outlast_its_turn_is_not_written(self, made: DurableState, tmp_path: Path) -> None:
         made.store_one("a", b"body")
         made.do(DeleteFragment("p", "a"))
         made.commit()
         assert count(tmp_path, "bodies") == 0
 
-    def test_upload_that_does_not_outlast_its_turn_leaves_no_part(self, made: Reign, tmp_path: Path) -> None:
+    def test_upload_that_does_not_outlast_its_turn_leaves_no_part(self, made: DurableState, tmp_path: Path) -> None:
         made.upload("a", BODY)
         made.do(DeleteFragment("p", "a"))
         made.commit()
         tidied(made)
         assert (count(tmp_path, "bodies"), count(tmp_path, "body_parts")) == (0, 0)
 
-    def test_upload_is_written_part_by_part(self, made: Reign, tmp_path: Path) -> None:
+    def test_upload_is_written_part_by_part(self, made: DurableState, tmp_path: Path) -> None:
         """While it comes; it is a body when it is complete, and not before."""
         upload = made.offer(BODY, 3 * PART + 5)
         made.commit()
@@ -184,16 +184,16 @@ class TestBodies:
         made.commit()
         assert form(tmp_path, BODY) == "raw in parts"
         with closing(BodyFile(made.store.database)) as file:
-            assert file.read(digest_of(BODY), made.store.place(digest_of(BODY))) == (False, BODY)
+            assert file.read(digest_of(BODY), made.store.body_number(digest_of(BODY))) == (False, BODY)
 
-    def test_abandoned_upload_is_thrown_away_a_little_at_a_time(self, made: Reign) -> None:
+    def test_abandoned_upload_is_thrown_away_a_little_at_a_time(self, made: DurableState) -> None:
         upload = made.offer(BODY, 10 * PART)
         made.commit()
         made.owner.bodies.abandon(upload)
         made.commit()
         assert tidied(made)[-1] == 0
 
-    def test_upload_of_a_body_that_is_there_is_thrown_away(self, made: Reign, tmp_path: Path) -> None:
+    def test_upload_of_a_body_that_is_there_is_thrown_away(self, made: DurableState, tmp_path: Path) -> None:
         """The one that was there stays, and both names have it."""
         made.upload("a", BODY)
         made.commit()
@@ -202,9 +202,9 @@ class TestBodies:
         tidied(made)
         assert (count(tmp_path, "bodies"), count(tmp_path, "body_parts")) == (1, 11)
         with closing(BodyFile(made.store.database)) as file:
-            assert file.read(digest_of(BODY), made.store.place(digest_of(BODY))) == (False, BODY)
+            assert file.read(digest_of(BODY), made.store.body_number(digest_of(BODY))) == (False, BODY)
 
-    def test_parts_of_a_replaced_body_go_a_few_with_each_turn(self, made: Reign, tmp_path: Path) -> None:
+    def test_parts_of_a_replaced_body_go_a_few_with_each_turn(self, made: DurableState, tmp_path: Path) -> None:
         """Freeing a large body at once would hold up everybody."""
         made.upload("a", BODY)
         made.commit()
@@ -215,7 +215,7 @@ class TestBodies:
         assert max(before - after for before, after in pairwise(counts)) == TRIMMED
 
     def test_body_that_goes_while_it_is_compressed_leaves_no_part(
-        self, made: Reign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, made: DurableState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Some of its parts are written by then."""
         monkeypatch.setattr(limits, "WORK_BYTES_PER_SLICE", PART)
@@ -229,19 +229,21 @@ class TestBodies:
         tidied(made)
         assert (count(tmp_path, "bodies"), count(tmp_path, "body_parts")) == (0, 0)
 
-    def test_interrupted_upload_is_thrown_away_by_the_next_manager(self, tmp_path: Path, made: Reign) -> None:
+    def test_interrupted_upload_is_thrown_away_by_the_next_manager(self, tmp_path: Path, made: DurableState) -> None:
         upload = made.offer(BODY, 5 * PART)
         made.commit()
         copy = tmp_path / "copy"
         copy.mkdir()
         (copy / DATABASE).write_bytes(checkpointed(made))
         made.owner.bodies.abandon(upload)
-        with reign(copy) as found:
+        with durable_state(copy) as found:
             assert count(copy, "body_parts") == 5
             tidied(found)
             assert count(copy, "body_parts") == 0
 
-    def test_body_that_nothing_refers_to_is_dropped_by_the_next_manager(self, tmp_path: Path, made: Reign) -> None:
+    def test_body_that_nothing_refers_to_is_dropped_by_the_next_manager(
+        self, tmp_path: Path, made: DurableState
+    ) -> None:
         """It was uploaded, and then its manager died before anybody had stored it."""
         digest, _ = made.owner.bodies.stage(made.offer(BODY))
         made.commit()
@@ -249,14 +251,14 @@ class TestBodies:
         copy.mkdir()
         (copy / DATABASE).write_bytes(checkpointed(made))
         made.owner.bodies.unstage(digest)
-        with reign(copy) as found:
+        with durable_state(copy) as found:
             assert count(copy, "bodies") == 1
             found.commit()
             tidied(found)
             assert (count(copy, "bodies"), count(copy, "body_parts")) == (0, 0)
 
 
-def checkpointed(made: Reign) -> bytes:
+def checkpointed(made: DurableState) -> bytes:
     """All that is committed, in one file."""
     made.store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return (made.path / DATABASE).read_bytes()
@@ -267,14 +269,14 @@ class TestForms:
     def test_body_that_goes_cold_is_readable_throughout(self, tmp_path: Path, size: int) -> None:
         """Somebody reads it again and again while it is written anew, compressed: it is always the same."""
         body, stop, forms = compressible(size), threading.Event(), []
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             made.store_one("a", body)
             made.commit()
 
             def read() -> None:
                 with closing(BodyFile(made.store.database)) as file:
                     while not stop.is_set():
-                        packed, data = file.read(digest_of(body), made.store.place(digest_of(body)))
+                        packed, data = file.read(digest_of(body), made.store.body_number(digest_of(body)))
                         forms.append((packed, (unpack(data, size) if packed else data) == body))
 
             thread = threading.Thread(target=read)
@@ -297,31 +299,31 @@ class TestForms:
     ) -> None:
         """It is not even written again, now or by the next manager."""
         body = noise(size)
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             made.store_one("a", body, Tier.COLD)
             made.commit()
             before = len(turns)
             made.work()
             assert [turn.bodies for turn in turns[before:] if turn.bodies] == []
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             made.work()
             assert made.owner.bodies.background.waiting == 0
         assert form(tmp_path, body) == "raw"
 
     def test_cold_body_that_was_raw_when_its_manager_died_is_compressed_by_the_next(self, tmp_path: Path) -> None:
         body = compressible(5_000)
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             made.store_one("a", body, Tier.COLD)
             made.commit()
         assert form(tmp_path, body) == "raw"
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             made.work()
         assert form(tmp_path, body) == "packed"
 
     def test_hot_body_is_readable_at_once_and_comes_back_into_memory(self, tmp_path: Path) -> None:
         """A client of the next manager reads it from the database, and then, unasked, from shared memory."""
         body = compressible(50_000)
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             made.store_one("a", body, now_ms=ORIGIN.now_ms)
             made.commit()
         with staged_on(tmp_path) as stage:

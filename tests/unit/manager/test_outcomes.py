@@ -18,12 +18,12 @@ from tests.support.manager.tasks import (
     assigned,
     die,
     done,
-    employed,
     ended,
     ends,
     finish,
     following,
     heard,
+    joined_worker,
     later,
     replied,
     submit,
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.usefixtures("unkillable")
 
 def quarantine(stage: Stage, client: RawPeer, *, evidence: bool) -> None:
     """A task that three workers die of."""
-    employed(stage, "first").close()
+    joined_worker(stage, "first").close()
     stage.turn_until(lambda: not workers(stage))
     submit(stage, client)
     for number in range(limits.TASK_DEATHS_MAX):
@@ -67,7 +67,7 @@ def test_quarantine_without_evidence(stage: Stage, client: RawPeer, follower: Ra
     """It may still come, and is waited for; not for long, and at nobody else's expense."""
     quarantine(stage, client, evidence=False)
     assert heard(stage, follower) == []
-    with employed(stage, "healthy") as worker:
+    with joined_worker(stage, "healthy") as worker:
         done(stage, worker, client, "t2")
         assert ends(heard(stage, follower)) == ["t2"]
     later(stage, EVIDENCE_MS)
@@ -122,7 +122,7 @@ def test_large_result(stage: Stage, worker: RawPeer, client: RawPeer, follower: 
 
 def test_large_result_that_is_late(stage: Stage, client: RawPeer) -> None:
     """It is refused, and its bytes are not kept."""
-    with employed(stage, "w1") as first, joined(stage, "w1") as again:
+    with joined_worker(stage, "w1") as first, joined(stage, "w1") as again:
         submit(stage, client)
         task = assigned(stage, first)
         first.close()

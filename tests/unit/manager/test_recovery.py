@@ -14,10 +14,10 @@ from stepwell.errors import StoreDamaged
 from stepwell.memory.reader.mappings import content
 from stepwell.protocol.handles import IN_STORE
 from tests.support.memory.bodies import compressible, noise
-from tests.support.storage.state import NOON_MS, Reign, fill, kept, reign, tamper
+from tests.support.storage.state import NOON_MS, DurableState, durable_state, fill, kept, tamper
 
 
-def shared(made: Reign, body: bytes) -> bytes | None:
+def shared(made: DurableState, body: bytes) -> bytes | None:
     """A body as it is in shared memory; None if it is not there."""
     handle = made.owner.bodies.find(digest_of(body))
     assert handle is not None
@@ -29,7 +29,7 @@ def shared(made: Reign, body: bytes) -> bytes | None:
 
 def test_clock_is_not_behind_what_was_read(tmp_path: Path) -> None:
     """Reading gives out a moment too: the next manager's clock begins there, whatever the machine's clock says."""
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         made.store_one("a", b"body")
         made.commit()
         made.do(GetFragment("p", "a"), NOON_MS + 1_000)
@@ -40,18 +40,18 @@ def test_clock_is_not_behind_what_was_read(tmp_path: Path) -> None:
 
 def test_use_at_the_clock_of_the_next_manager_keeps_the_order(tmp_path: Path) -> None:
     """The machine's clock was put back meanwhile: what is used then is not used before what was used earlier."""
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         made.store_one("a", b"body of a")
         made.store_one("b", b"body of b")
         made.do(GetFragment("p", "a"), NOON_MS + 1_000)
         made.commit()
         made.journal.write_uses()
         made.commit()
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         made.do(GetFragment("p", "b"), kept(tmp_path).clock_ms)
         made.journal.write_uses()
         made.commit()
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         assert invariants.check(made.owner._state) == []
 
 
@@ -59,11 +59,11 @@ def test_use_at_the_clock_of_the_next_manager_keeps_the_order(tmp_path: Path) ->
 @pytest.mark.parametrize("body", [compressible(5_000), noise(5_000)], ids=["compressible", "noise"])
 def test_body_comes_back_into_shared_memory(tmp_path: Path, tier: Tier, body: bytes) -> None:
     """By itself, in the form of its tier."""
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         made.store_one("a", body, tier)
         made.commit()
         made.work()
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         assert shared(made, body) is None
         made.work()
         assert shared(made, body) == body
@@ -73,19 +73,22 @@ def test_body_comes_back_into_shared_memory(tmp_path: Path, tier: Tier, body: by
 @pytest.mark.parametrize("body", [compressible(5_000), noise(5_000)], ids=["compressible", "noise"])
 def test_rotten_body_does_not_come_into_shared_memory(tmp_path: Path, tier: Tier, body: bytes) -> None:
     """There nobody compares it with its digest any more: it stays in the store, where whoever reads it does."""
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         made.store_one("a", body, tier)
         made.commit()
     tamper(tmp_path, "UPDATE bodies SET data = zeroblob(length(data))")
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         made.work()
         assert shared(made, body) is None
 
 
 def test_what_does_not_hold_together_is_said(tmp_path: Path) -> None:
     """The first few of what is wrong, and how many more."""
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         fill(made)
     tamper(tmp_path, "DELETE FROM bodies")
-    with pytest.raises(StoreDamaged, match=r"(body [0-9a-f]{64} .*is not there; ){4}.*and \d+ more"), reign(tmp_path):
+    with (
+        pytest.raises(StoreDamaged, match=r"(body [0-9a-f]{64} .*is not there; ){4}.*and \d+ more"),
+        durable_state(tmp_path),
+    ):
         pass

@@ -26,17 +26,17 @@ from tests.support.manager.tasks import (
     assigned,
     dispatcher,
     done,
-    employed,
     finish,
     finish_and_die,
     following,
     heard,
-    hurry,
+    joined_worker,
     later,
     replied,
     submit,
     task_of,
-    toil,
+    turn_without_waiting,
+    work_forever,
     worker_of,
     workers,
 )
@@ -65,10 +65,10 @@ def test_from_submission_to_result(stage: Stage, worker: RawPeer, client: RawPee
 
 def test_waits_for_a_worker(stage: Stage, client: RawPeer) -> None:
     """What was submitted before anybody came is the first that they get."""
-    employed(stage, "first").close()
+    joined_worker(stage, "first").close()
     stage.turn_until(lambda: not workers(stage))
     submit(stage, client)
-    with employed(stage, "second") as second:
+    with joined_worker(stage, "second") as second:
         assert assigned(stage, second).task_id == "t"
 
 
@@ -100,11 +100,11 @@ def test_one_ahead_that_is_cancelled(stage: Stage, worker: RawPeer, client: RawP
 
 def test_one_ahead_of_somebody_slow(stage: Stage, client: RawPeer) -> None:
     """Whoever is idle gets it, but not at once: it may be begun at this very moment."""
-    with employed(stage, "w1") as slow:
+    with joined_worker(stage, "w1") as slow:
         submit(stage, client, "t1")
         submit(stage, client, "t2")
         assert [assigned(stage, slow).task_id for _ in range(2)] == ["t1", "t2"]
-        with employed(stage, "w2") as idle:
+        with joined_worker(stage, "w2") as idle:
             assert stage.loop.housekeeping.seconds_to_deadline <= limits.TASK_AHEAD_MS / 1000
             later(stage, limits.TASK_AHEAD_MS)
             again = assigned(stage, idle)
@@ -113,7 +113,7 @@ def test_one_ahead_of_somebody_slow(stage: Stage, client: RawPeer) -> None:
 
 
 def test_each_worker_has_its_own(stage: Stage, client: RawPeer) -> None:
-    with employed(stage, "w1") as one, employed(stage, "w2", "s", "other") as two:
+    with joined_worker(stage, "w1") as one, joined_worker(stage, "w2", "s", "other") as two:
         for task_id, strategy in (("t1", "other"), ("t2", "s")):
             submit(stage, client, task_id, strategy=strategy)
         assert (assigned(stage, one).task_id, assigned(stage, two).task_id) == ("t2", "t1")
@@ -130,7 +130,7 @@ def test_nothing_of_it_is_kept(stage: Stage, client: RawPeer, monkeypatch: pytes
 
     for name in ("record", "record_reply"):
         monkeypatch.setattr(stage.owner.journal, name, unexpected)
-    with employed(stage) as worker:
+    with joined_worker(stage) as worker:
         done(stage, worker, client)
         ask(stage, client, CancelTask("t"), ReportDeath(1, "x"))
     stage.turn_until(lambda: not workers(stage))
@@ -170,12 +170,12 @@ def test_works_once(stage: Stage, worker: RawPeer, *, is_same: bool) -> None:
 
 def test_late_result_is_refused(stage: Stage, client: RawPeer) -> None:
     """Of a worker that lost its connection, and came back while another one was at it."""
-    first = employed(stage, "w1")
+    first = joined_worker(stage, "w1")
     submit(stage, client)
     task = assigned(stage, first)
     first.close()
     stage.turn_until(lambda: not workers(stage))
-    with employed(stage, "w2") as second, joined(stage, "w1") as back:
+    with joined_worker(stage, "w2") as second, joined(stage, "w1") as back:
         again = assigned(stage, second)
         assert (again.task_id, again.attempt) == ("t", 2)
         assert refusals(ask(stage, back, FinishTask("t", task.attempt, b"late"))) == ["LeaseLost"]
@@ -188,12 +188,12 @@ def test_late_result_is_refused(stage: Stage, client: RawPeer) -> None:
 
 def test_worker_whose_connection_closes(stage: Stage, client: RawPeer) -> None:
     """Its task goes to the next one, at the next attempt."""
-    with employed(stage, "w1") as first:
+    with joined_worker(stage, "w1") as first:
         submit(stage, client)
         assert assigned(stage, first).attempt == 1
     stage.turn_until(lambda: not workers(stage))
     assert (task_of(stage).state, len(task_of(stage).deaths)) == (TaskState.QUEUED, 1)
-    with employed(stage, "w2") as second:
+    with joined_worker(stage, "w2") as second:
         assert assigned(stage, second).attempt == 2
 
 
@@ -202,10 +202,10 @@ def test_idle_one_gets_it_at_once(stage: Stage, client: RawPeer) -> None:
 
     It goes back after the tasks of a turn have been given out: the next turn does not wait.
     """
-    with employed(stage, "w1") as first:
+    with joined_worker(stage, "w1") as first:
         submit(stage, client)
         assigned(stage, first)
-        with employed(stage, "w2"):
+        with joined_worker(stage, "w2"):
             first.close()
             stage.turn_until(lambda: workers(stage) == {"w2"})
             assert stage.owner.tasks.by_worker.keys() == {"w2"} or dispatcher(stage).has_more
@@ -246,18 +246,18 @@ def test_result_of_who_dies_of_the_next(stage: Stage, client: RawPeer) -> None:
 
 def test_worker_that_reads_nothing_for_long(stage: Stage, client: RawPeer, clock: Clock) -> None:
     """A busy one does not read what lies ahead of it: it has its deadline, and is not cut off for that."""
-    with employed(stage):
+    with joined_worker(stage):
         for task_id in ("t1", "t2"):  # together more than its socket takes
             ask(stage, client, SubmitTask(task_id, "s", ("p",), b"x" * 150 * limits.KIB))
         stage.turn_until(lambda: connection_of(stage, "w").peer.outbox)
         clock.forward(limits.STALL_SECONDS_MAX + 1)
-        hurry(stage)
+        turn_without_waiting(stage)
         assert workers(stage) == {"w"}
 
 
 def test_worker_whose_process_dies(stage: Stage, client: RawPeer) -> None:
     """The kernel says so, and the number of that process is in the evidence."""
-    with spawned(toil, stage.address, "w") as process:
+    with spawned(work_forever, stage.address, "w") as process:
         stage.turn_until(lambda: workers(stage))
         submit(stage, client)
         stage.turn_until(lambda: stage.owner.tasks.by_worker)
@@ -273,7 +273,7 @@ def test_worker_whose_process_dies(stage: Stage, client: RawPeer) -> None:
 
 def test_cancelling_kills_the_worker(stage: Stage, client: RawPeer) -> None:
     """That very process, although it listens to nobody; its client hears of it, and no death is counted."""
-    with following(stage) as follower, spawned(toil, stage.address, "w") as process:
+    with following(stage) as follower, spawned(work_forever, stage.address, "w") as process:
         stage.turn_until(lambda: workers(stage))
         submit(stage, client)
         stage.turn_until(lambda: stage.owner.tasks.by_worker)
@@ -288,7 +288,7 @@ def test_cancelling_kills_the_worker(stage: Stage, client: RawPeer) -> None:
 
 def test_deadline_kills_the_worker(stage: Stage, client: RawPeer) -> None:
     """The task has failed, and nobody tries it again; the loop wakes up for it."""
-    with following(stage) as follower, spawned(toil, stage.address, "w") as process:
+    with following(stage) as follower, spawned(work_forever, stage.address, "w") as process:
         stage.turn_until(lambda: workers(stage))
         assert stage.loop.housekeeping.seconds_to_deadline > 1_000
         submit(stage, client, deadline_ms=20)
@@ -301,17 +301,21 @@ def test_deadline_kills_the_worker(stage: Stage, client: RawPeer) -> None:
         process.join(10)
         assert process.exitcode == -signal.SIGKILL
         stage.turn_until(lambda: not workers(stage))
-    with employed(stage, "w2") as other:
+    with joined_worker(stage, "w2") as other:
         assert heard(stage, other) == []
 
 
 def test_end_of_a_session_kills_its_workers(stage: Stage) -> None:
     """Nobody will ask for what they find. Whoever works for others goes on."""
-    with spawned(toil, stage.address, "w") as process, joined(stage, "alice") as client, joined(stage, "bob") as bob:
+    with (
+        spawned(work_forever, stage.address, "w") as process,
+        joined(stage, "alice") as client,
+        joined(stage, "bob") as bob,
+    ):
         stage.turn_until(lambda: workers(stage))
         submit(stage, client)
         stage.turn_until(lambda: stage.owner.tasks.by_worker)
-        with employed(stage, "w2") as other:
+        with joined_worker(stage, "w2") as other:
             submit(stage, bob, "hers")
             task = assigned(stage, other)
             assert is_alive(process.pid or 0)
@@ -348,12 +352,12 @@ def test_condemned_worker_is_not_heard(stage: Stage, worker: RawPeer, client: Ra
 def test_session_takes_its_tasks_along(stage: Stage, client: RawPeer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not all in one turn; and the next turns do not wait."""
     monkeypatch.setattr(limits, "TASKS_PER_STEP_MAX", 2)
-    employed(stage).close()
+    joined_worker(stage).close()
     stage.turn_until(lambda: not workers(stage))
     for number in range(5):
         submit(stage, client, f"t{number}")
     client.send(Goodbye())
-    hurry(stage)
+    turn_without_waiting(stage)
     assert len(stage.owner.tasks) == 3
     assert dispatcher(stage).has_more
     stage.turn_until(lambda: not len(stage.owner.tasks))
@@ -362,7 +366,7 @@ def test_session_takes_its_tasks_along(stage: Stage, client: RawPeer, monkeypatc
 
 def test_session_may_come_back(stage: Stage, clock: Clock) -> None:
     """A lost connection is no end: its tasks are there for its grace, and not for longer."""
-    employed(stage).close()
+    joined_worker(stage).close()
     with joined(stage, "alice") as client:
         submit(stage, client)
     stage.turn_until(lambda: not stage.peers)
@@ -379,7 +383,7 @@ def test_session_may_come_back(stage: Stage, clock: Clock) -> None:
 def test_overload_is_answered_at_once(stage: Stage, client: RawPeer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Busy is an answer, and the connection goes on."""
     monkeypatch.setattr(limits, "TASKS_PER_SESSION_MAX", 1)
-    employed(stage).close()
+    joined_worker(stage).close()
     results = ask(stage, client, *(SubmitTask(f"t{number}", "s", ("p",), b"") for number in range(3)))
     assert refusals(results) == ["", "Busy", "Busy"]
 
@@ -389,8 +393,8 @@ def test_deadline_is_by_the_managers_clock(stage: Stage, worker: RawPeer, client
     submit(stage, client, deadline_ms=60_000)
     assigned(stage, worker)
     later(stage, 59_000)
-    hurry(stage)
+    turn_without_waiting(stage)
     assert task_of(stage).state is TaskState.LEASED
     later(stage, 1_000)
-    hurry(stage)
+    turn_without_waiting(stage)
     assert task_of(stage).state is TaskState.FAILED

@@ -24,16 +24,16 @@ from tests.support.manager.tasks import (
     assigned,
     dispatcher,
     done,
-    employed,
     ended,
     ends,
     finish,
     following,
     heard,
-    hurry,
+    joined_worker,
     replied,
     submit,
     task_of,
+    turn_without_waiting,
     workers,
 )
 from tests.support.managers import Stage
@@ -58,7 +58,7 @@ def test_failure(stage: Stage, worker: RawPeer, client: RawPeer, follower: RawPe
 
 def test_cancellation(stage: Stage, client: RawPeer, follower: RawPeer) -> None:
     """Of one that waits, too: it is one outcome like others."""
-    employed(stage).close()
+    joined_worker(stage).close()
     stage.turn_until(lambda: not workers(stage))
     submit(stage, client)
     replied(stage, client, CancelTask("t"))
@@ -73,7 +73,7 @@ def test_only_its_own(stage: Stage, worker: RawPeer, client: RawPeer, follower: 
         assert ends(heard(stage, follower)) == ["mine"]
         assert ends(heard(stage, hers)) == ["hers"]
         follower.send(TasksReceived(("hers", "nobody")))
-        hurry(stage)
+        turn_without_waiting(stage)
         assert task_of(stage, "hers").state is TaskState.DONE
 
 
@@ -186,7 +186,7 @@ def test_progress_is_not_kept_for_who_does_not_read(
     task = assigned(stage, worker)
     for number in range(2_000):
         worker.send(ReportProgress("t", task.attempt, number, 2_000, "x" * 400))
-        hurry(stage)
+        turn_without_waiting(stage)
     assert len(connection_of(stage, "alice").peer.outbox) < 2_000
     finish(stage, worker, task)
     messages = heard(stage, follower, turns=50)
@@ -218,11 +218,11 @@ def test_progress_comes_before_the_end(stage: Stage, worker: RawPeer, client: Ra
 
 def test_progress_of_the_current_attempt_only(stage: Stage, client: RawPeer, follower: RawPeer) -> None:
     """One that is over, or of no task at all, is nobody's; saying so is no offence."""
-    with employed(stage, "w1") as first:
+    with joined_worker(stage, "w1") as first:
         submit(stage, client)
         stale = assigned(stage, first)
     stage.turn_until(lambda: not workers(stage))
-    with employed(stage, "w2") as second:
+    with joined_worker(stage, "w2") as second:
         task = assigned(stage, second)
         assert (stale.attempt, task.attempt) == (1, 2)
         for attempt in (1, 3):
@@ -234,14 +234,14 @@ def test_progress_of_the_current_attempt_only(stage: Stage, client: RawPeer, fol
 
 def test_progress_of_somebody_elses_task(stage: Stage, worker: RawPeer, client: RawPeer, follower: RawPeer) -> None:
     """Only whoever has a task tells of its progress, and only while it has it."""
-    with employed(stage, "w2") as other:
+    with joined_worker(stage, "w2") as other:
         submit(stage, client)
         task = assigned(stage, worker)
         other.send(ReportProgress("t", task.attempt, 7, 7))
-        hurry(stage)
+        turn_without_waiting(stage)
         finish(stage, worker, task)
         worker.send(ReportProgress("t", task.attempt, 8, 8))
-        hurry(stage)
+        turn_without_waiting(stage)
         (only,) = heard(stage, follower)
         assert isinstance(only, TaskEnded)
 
@@ -263,7 +263,7 @@ def test_said_by_somebody_else(stage: Stage, message: ClientMessage, role: str) 
     if role == "neither":
         peer = joined(stage, "carol")
     else:
-        peer = employed(stage, "carol") if isinstance(message, TasksReceived) else following(stage, "carol")
+        peer = joined_worker(stage, "carol") if isinstance(message, TasksReceived) else following(stage, "carol")
     with peer:
         peer.send(message)
         rejected = answered(stage, peer)

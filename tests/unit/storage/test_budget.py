@@ -16,7 +16,7 @@ from stepwell.errors import StartFailed, TierFull
 from stepwell.manager.recovery import recover
 from tests.support.manager.peers import ORIGIN
 from tests.support.memory.bodies import noise
-from tests.support.storage.state import files, kept, open_store, reign, staged_on
+from tests.support.storage.state import durable_state, files, kept, open_store, staged_on
 
 FRAGMENTS = 60
 EACH = 1_000
@@ -28,7 +28,7 @@ SMALL = TierBudget(hot_tokens=FRAGMENTS, arena_bytes=20 * EACH)
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """Everything in it is hot."""
-    with reign(tmp_path, WIDE) as made:
+    with durable_state(tmp_path, WIDE) as made:
         for number in range(FRAGMENTS):
             made.store_one(f"f{number}", noise(EACH, number), now_ms=ORIGIN.now_ms)
         made.commit()
@@ -80,7 +80,7 @@ def test_budget_that_cannot_be_kept_is_refused(directory: Path) -> None:
     """Nothing would be thrown away for it: it says so, and all is as it was."""
     impossible = msgspec.structs.replace(NARROW, cold_entries=3)
     before = kept(directory)
-    with reign(directory) as made, pytest.raises(TierFull):
+    with durable_state(directory) as made, pytest.raises(TierFull):
         made.owner.enforce_budget(impossible, ORIGIN)
     after = kept(directory)
     assert (after.revision, after.rows) == (before.revision, before.rows)
@@ -110,7 +110,7 @@ def test_encoding_of_the_first_manager_is_kept(tmp_path: Path) -> None:
     store = open_store(tmp_path, None)
     first = store.encoding
     store.load()
-    store.begin()
+    store.start_writing()
     store.close()
     assert first != "estimate"
     with pytest.raises(StartFailed, match="counts tokens"):

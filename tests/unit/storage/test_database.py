@@ -21,13 +21,13 @@ from stepwell.manager.process import open_store as open_for
 from stepwell.storage import database, sqlite
 from stepwell.storage.backup import back_up
 from stepwell.storage.body_reader import BodyFile
+from stepwell.storage.database import translated_errors
 from stepwell.storage.directory import DATABASE, LOCK, DataDirectory
-from stepwell.storage.load import damage
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import Durability
 from tests.support.manager.peers import Clock
 from tests.support.memory.bodies import noise
-from tests.support.storage.state import NOON_MS, copy_database, fill, kept, open_store, reign, staged_on
+from tests.support.storage.state import NOON_MS, copy_database, durable_state, fill, kept, open_store, staged_on
 
 WAL = f"{DATABASE}-wal"
 JOURNAL = f"{DATABASE}-journal"
@@ -87,7 +87,7 @@ def interrupted(source: Path, target: Path) -> None:
 class TestLength:
     def test_kill_while_the_log_is_written_back(self, tmp_path: Path) -> None:
         """The file is shorter than it says, and the log has the rest: nothing is missing."""
-        with reign(tmp_path / "data") as made:
+        with durable_state(tmp_path / "data") as made:
             made.commit()
             made.store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             fill(made)
@@ -95,7 +95,7 @@ class TestLength:
             made.commit()
             expected = kept(tmp_path / "data")
             interrupted(tmp_path / "data", tmp_path / "copy")
-        with reign(tmp_path / "copy") as found:
+        with durable_state(tmp_path / "copy") as found:
             assert found.owner.stored is not None
             assert found.owner.stored.revision == expected.revision
             assert found.owner.stored.bodies == expected.bodies
@@ -103,13 +103,13 @@ class TestLength:
     @pytest.mark.parametrize("log", [None, b""], ids=["no log", "an empty log"])
     def test_without_a_log_it_is_damage(self, tmp_path: Path, log: bytes | None) -> None:
         """Then nobody has what is missing."""
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             fill(made)
         with (tmp_path / DATABASE).open("r+b") as file:
             file.truncate(file.seek(0, os.SEEK_END) - PAGE_BYTES)
         if log is not None:
             (tmp_path / WAL).write_bytes(log)
-        with pytest.raises(StoreDamaged, match="lost its end"), reign(tmp_path):
+        with pytest.raises(StoreDamaged, match="lost its end"), durable_state(tmp_path):
             pass
 
 
@@ -119,10 +119,10 @@ class TestHalfMade:
         """The journal of the first page is there, and of the page none, some, or all: it is a new database."""
         (tmp_path / DATABASE).write_bytes(wal_page()[:share])
         (tmp_path / JOURNAL).write_bytes(hot_journal(pages=0))
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             assert made.owner.stored is None
             fill(made)
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             assert made.owner.stored is not None
 
     @pytest.mark.parametrize("statement", ["CREATE TABLE mine (a)", "PRAGMA application_id = 7"])
@@ -133,13 +133,13 @@ class TestHalfMade:
         page_count = (tmp_path / DATABASE).stat().st_size // PAGE_BYTES
         (tmp_path / JOURNAL).write_bytes(hot_journal(page_count))
         before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
-        with pytest.raises(StepwellError), reign(tmp_path):
+        with pytest.raises(StepwellError), durable_state(tmp_path):
             pass
         assert {each.name: each.read_bytes() for each in tmp_path.iterdir() if each.name != LOCK} == before
 
     def test_backup_has_its_log_from_the_start(self, tmp_path: Path) -> None:
         """So that no manager has to make it one that has, and can be killed in that moment."""
-        with reign(tmp_path / "data") as made:
+        with durable_state(tmp_path / "data") as made:
             fill(made)
             back_up(tmp_path / "data", tmp_path / "copy")
         assert (tmp_path / "copy" / DATABASE).read_bytes()[18:20] == HEADER_OF_A_WAL
@@ -151,12 +151,12 @@ class TestAnotherBoot:
     def test_history_begins_anew(self, tmp_path: Path, boot: Boot) -> None:
         """Nobody can take up a session or a reply of before, and leases are over."""
         boot("one")
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             fill(made)
             epoch, before = made.store.epoch, kept(tmp_path)
             assert (len(before.sessions), len(before.replies)) == (1, 1)
         boot("two")
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             assert made.store.epoch != epoch
             assert made.owner.stored is not None
             assert (made.owner.stored.sessions, made.owner.stored.replies) == ([], [])
@@ -166,14 +166,14 @@ class TestAnotherBoot:
             assert plan.lease is not None
             assert plan.lease.expires_at_ms <= NOON_MS
             epoch = made.store.epoch
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             assert made.store.epoch == epoch
 
     @pytest.mark.parametrize("name, state", [("one", PlanState.PROCESSING), ("two", PlanState.QUEUED)])
     def test_plan_is_given_back(self, tmp_path: Path, boot: Boot, name: str, state: PlanState) -> None:
         """The lease of a history that is over is nobody's; one of this history still has its grace."""
         boot("one")
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             fill(made)
         boot(name)
         with staged_on(tmp_path) as stage:
@@ -199,7 +199,7 @@ def epoch_of(directory: Path, durability: Durability) -> str:
     """That of a run which begins and ends there."""
     with closing(SqliteStore(DataDirectory(directory, "test"), durability, "estimate")) as store:
         store.load()
-        store.begin()
+        store.start_writing()
         return store.epoch
 
 
@@ -218,7 +218,7 @@ class TestPlace:
 
     def test_directory_that_is_there(self, tmp_path: Path) -> None:
         """It is opened as ever."""
-        with reign(tmp_path):
+        with durable_state(tmp_path):
             pass
         open_for(Settings(address="test", budget=None, data_dir=str(tmp_path), must_exist=True)).close()
 
@@ -249,10 +249,10 @@ class TestPlace:
 
         monkeypatch.setattr(os, "fsync", note)
         path = tmp_path / "a" / "b" / "data"
-        with reign(path):
+        with durable_state(path):
             assert {*flushed} == {path, path.parent, path.parent.parent, tmp_path}
         flushed.clear()
-        with reign(path):
+        with durable_state(path):
             assert flushed == [path]
 
     def test_directory_that_cannot_be_flushed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,14 +265,14 @@ class TestPlace:
             store.load()
             monkeypatch.setattr(os, "fsync", fail)
             with pytest.raises(StoreFailed, match="Input/output error"):
-                store.begin()
+                store.start_writing()
 
 
 def test_log_that_grew_under_a_reader_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While somebody reads, it cannot be written back; when they have gone, it does not stay as long as it was."""
     monkeypatch.setattr(limits, "WAL_PAGES", 25)
     monkeypatch.setattr(limits, "WAL_BYTES_KEPT", 200_000)
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
 
         def write(times: int) -> int:
             for number in range(times):
@@ -307,13 +307,13 @@ class TestDamage:
     @pytest.mark.parametrize("code", KEPT_FROM_READING)
     def test_who_was_kept_from_reading_has_found_no_damage(self, code: int) -> None:
         """It may be well the next time: nobody should restore a backup for it."""
-        with pytest.raises(StoreFailed, match="cannot be read now: as it is"), damage("it"):
+        with pytest.raises(StoreFailed, match="cannot be read now: as it is"), translated_errors("it"):
             raise failure(code)
 
     @pytest.mark.parametrize("code", [sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CORRUPT_INDEX, sqlite3.SQLITE_NOTADB])
     def test_what_was_read_and_is_wrong_is_damage(self, code: int) -> None:
         """Trying again would not help."""
-        with pytest.raises(StoreDamaged, match="restore a backup"), damage("it"):
+        with pytest.raises(StoreDamaged, match="restore a backup"), translated_errors("it"):
             raise failure(code)
 
     def test_database_that_cannot_be_opened(self, tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ class TestDamage:
 
     def test_first_error_is_the_one_that_is_said(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """After some errors there is no transaction left to end, which is another one."""
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             made.commit()
 
             def find(db: sqlite3.Connection, _digest: bytes, _number: int) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from stepwell.errors import StartFailed
 from stepwell.storage.directory import DATABASE, LOCK, DataDirectory
-from tests.support.storage.state import fill, reign
+from tests.support.storage.state import durable_state, fill
 
 HOLD = """
 import sys
@@ -67,9 +67,9 @@ def test_lock_goes_with_the_process_however_it_ends(tmp_path: Path) -> None:
 
 def test_second_opener_in_the_same_process_is_refused(tmp_path: Path) -> None:
     """Two managers in one program would be two writers, too."""
-    with reign(tmp_path), pytest.raises(StartFailed, match=f"process {os.getpid()}"), reign(tmp_path):
+    with durable_state(tmp_path), pytest.raises(StartFailed, match=f"process {os.getpid()}"), durable_state(tmp_path):
         pass
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         assert made.owner.stored is not None
 
 
@@ -90,7 +90,7 @@ def test_nobody_else_can_read_anything(tmp_path: Path, mask: int) -> None:
     path = tmp_path / "a" / "data"
     before = os.umask(mask)
     try:
-        with reign(path) as made:
+        with durable_state(path) as made:
             fill(made)
             modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.iterdir()}
     finally:
@@ -118,7 +118,7 @@ def test_directory_in_the_place_of_the_database(tmp_path: Path) -> None:
     """The lock is let go of."""
     (tmp_path / DATABASE).mkdir()
     for _ in range(2):
-        with pytest.raises(StartFailed, match=DATABASE), reign(tmp_path):
+        with pytest.raises(StartFailed, match=DATABASE), durable_state(tmp_path):
             pass
 
 

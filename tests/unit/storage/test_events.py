@@ -12,7 +12,7 @@ from stepwell import limits
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.tiers.commands import StoreFragment
 from stepwell.domain.verdict import Origin
-from tests.support.storage.state import NOON_MS, Reign, reign, tamper
+from tests.support.storage.state import NOON_MS, DurableState, durable_state, tamper
 
 KEPT = 20
 SLACK = 5
@@ -27,12 +27,12 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Iterator[Reign]:
-    with reign(tmp_path) as found:
+def made(tmp_path: Path) -> Iterator[DurableState]:
+    with durable_state(tmp_path) as found:
         yield found
 
 
-def happen(made: Reign, size: int) -> None:
+def happen(made: DurableState, size: int) -> None:
     """So many events at one revision."""
     commands = [StoreFragment("p", f"f{number}", b"body", 1) for number in range(size)]
     made.owner.execute_all(commands, Origin("alice", NOON_MS))
@@ -43,7 +43,7 @@ def revisions(events: list[AnyEvent]) -> dict[int, int]:
     return {revision: len(list(group)) for revision, group in groupby(events, lambda event: event.revision)}
 
 
-def test_events_are_kept_up_to_a_bound(made: Reign) -> None:
+def test_events_are_kept_up_to_a_bound(made: DurableState) -> None:
     """Not fewer than promised, not many more; each revision is there entirely or not at all."""
     expected: dict[int, int] = {}
     for size in SIZES * 8:
@@ -60,7 +60,7 @@ def test_events_are_kept_up_to_a_bound(made: Reign) -> None:
     assert made.store.oldest_event() > 0
 
 
-def test_step_that_has_more_than_are_kept_stays_whole(made: Reign) -> None:
+def test_step_that_has_more_than_are_kept_stays_whole(made: DurableState) -> None:
     """It is the latest: whoever is behind it gets all of it."""
     happen(made, 3)
     happen(made, 2 * KEPT)
@@ -70,7 +70,7 @@ def test_step_that_has_more_than_are_kept_stays_whole(made: Reign) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 8, 100])
-def test_whoever_reads_gets_whole_revisions(made: Reign, limit: int) -> None:
+def test_whoever_reads_gets_whole_revisions(made: DurableState, limit: int) -> None:
     """At least as many events as it asked for, if there are as many; nothing twice, and nothing left out."""
     for size in SIZES:
         happen(made, size)
@@ -91,7 +91,7 @@ def test_whoever_reads_gets_whole_revisions(made: Reign, limit: int) -> None:
 def test_next_manager_knows_what_is_missing(tmp_path: Path) -> None:
     """And goes on counting: the bound holds over restarts."""
     for _ in range(4):
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             oldest = made.store.oldest_event()
             for size in SIZES:
                 happen(made, size)
@@ -99,11 +99,11 @@ def test_next_manager_knows_what_is_missing(tmp_path: Path) -> None:
             assert made.store.oldest_event() > oldest or not oldest
             oldest = made.store.oldest_event()
             assert len(made.store.events_after(0, 1_000)) <= KEPT + SLACK + max(SIZES)
-        with reign(tmp_path) as made:
+        with durable_state(tmp_path) as made:
             assert made.store.oldest_event() == oldest
 
 
-def test_file_does_not_grow_with_what_has_happened(made: Reign) -> None:
+def test_file_does_not_grow_with_what_has_happened(made: DurableState) -> None:
     """Pages that events have left are used for the next ones."""
 
     def pages() -> int:
@@ -124,7 +124,7 @@ def test_file_does_not_grow_with_what_has_happened(made: Reign) -> None:
 
 def test_order_is_that_of_the_numbers(tmp_path: Path) -> None:
     """Of the revision and, within it, of what came first: not of how the rows lie in the file."""
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         happen(made, 4)
         happen(made, 3)
         made.commit()
@@ -136,5 +136,5 @@ def test_order_is_that_of_the_numbers(tmp_path: Path) -> None:
         "INSERT INTO events SELECT * FROM aside",
         "DROP TABLE aside",
     )
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         assert made.store.events_after(0, 1_000) == before

@@ -10,7 +10,7 @@ from stepwell.errors import StartFailed, StepwellError, StoreDamaged
 from stepwell.manager.sessions import SessionTable
 from stepwell.storage.directory import DATABASE
 from tests.support.seeds import seeded
-from tests.support.storage.state import Reign, files, fill, kept, reign, tamper
+from tests.support.storage.state import DurableState, durable_state, files, fill, kept, tamper
 
 FLIPS = 400
 SHARES = 4
@@ -20,7 +20,7 @@ SHARES = 4
 def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A database with something in every table."""
     directory = tmp_path_factory.mktemp("sound")
-    with reign(directory) as made:
+    with durable_state(directory) as made:
         fill(made)
     return (directory / DATABASE).read_bytes()
 
@@ -28,9 +28,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def opens(directory: Path) -> bool:
     """Whether a manager comes up on a directory; if not, it says what is wrong, and leaves every byte as it is."""
     before = files(directory)
-    made: Reign | StepwellError
+    made: DurableState | StepwellError
     try:
-        made = Reign(directory)
+        made = DurableState(directory)
     except (StoreDamaged, StartFailed) as error:
         made = error
     if isinstance(made, StepwellError):
@@ -106,7 +106,7 @@ def test_what_nobody_wrote_is_said(tmp_path: Path, sound: bytes, statement: str,
     (tmp_path / DATABASE).write_bytes(sound)
     tamper(tmp_path, statement)
     before = files(tmp_path)
-    with pytest.raises(StoreDamaged, match=told), reign(tmp_path):
+    with pytest.raises(StoreDamaged, match=told), durable_state(tmp_path):
         pass
     assert files(tmp_path) == before
 
@@ -115,15 +115,15 @@ def test_what_nobody_wrote_is_said(tmp_path: Path, sound: bytes, statement: str,
 def test_any_path_will_do(tmp_path: Path, name: str) -> None:
     """A path is no URI: what has a meaning there has none here. Two slashes before it are one."""
     directory = Path(f"/{tmp_path}{name}") if name.startswith("/") else tmp_path / name
-    with reign(directory) as made:
+    with durable_state(directory) as made:
         fill(made)
-    with reign(directory) as made:
+    with durable_state(directory) as made:
         assert made.owner.stored is not None
 
 
 def test_looking_changes_nothing(tmp_path: Path) -> None:
     """Not even the log that a killed manager has left."""
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         fill(made)
         before = files(tmp_path)
         assert f"{DATABASE}-wal" in before

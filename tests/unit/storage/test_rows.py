@@ -45,7 +45,7 @@ from stepwell.errors import InvalidArgument, StoreDamaged
 from stepwell.storage import rows
 from stepwell.storage.directory import DATABASE
 from stepwell.storage.store import CommitBatch, SessionRow
-from tests.support.storage.state import NOON_MS, Reign, kept, reign
+from tests.support.storage.state import NOON_MS, DurableState, durable_state, kept
 
 TEXT = "ein Satz mit 漢字, 'Anführung', \"quotes\" \\ und 🐟\n"
 ARGUMENTS = (
@@ -163,7 +163,7 @@ def turn_of(*written: KeptRow) -> CommitBatch:
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
 def test_row_comes_back(tmp_path: Path, row: KeptRow) -> None:
     """Equal in every field, whether it is set or not."""
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         made.store.commit(turn_of(row))
     assert [each for each in kept(tmp_path).rows if type(each) is type(row)] == [row]
 
@@ -171,7 +171,7 @@ def test_row_comes_back(tmp_path: Path, row: KeptRow) -> None:
 @pytest.mark.parametrize("row", ROWS[2:], ids=IDS[2:])
 def test_row_that_is_deleted_is_gone(tmp_path: Path, row: KeptRow) -> None:
     """With all that belongs to it, and nobody else."""
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         made.store.commit(turn_of(ACTION, FULL_PLAN))
         made.store.commit(turn_of(row))
         gone = CommitBatch()
@@ -187,7 +187,7 @@ def test_row_that_is_deleted_is_gone(tmp_path: Path, row: KeptRow) -> None:
 @pytest.mark.parametrize("table, columns", TABLES, ids=[table for table, _ in TABLES])
 def test_columns_are_the_fields(tmp_path: Path, table: str, columns: tuple[str, ...]) -> None:
     """In the same order: a field that is new to a Struct needs a migration."""
-    with reign(tmp_path), closing(sqlite3.connect(tmp_path / DATABASE)) as db:
+    with durable_state(tmp_path), closing(sqlite3.connect(tmp_path / DATABASE)) as db:
         found = tuple(name for _, name, *_ in db.execute(f"PRAGMA table_info({table})"))
     assert found == columns
 
@@ -195,7 +195,7 @@ def test_columns_are_the_fields(tmp_path: Path, table: str, columns: tuple[str, 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_number_that_json_does_not_know_is_refused_or_comes_back(tmp_path: Path, value: float) -> None:
     """What is accepted must not make the directory unreadable."""
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         made.do(CreateAction("act", "", "", "p", "c", arguments=(Argument(name="x", type=ArgumentType.NUMBER),)))
         _try(made, UseAction("plan", "act", (ProjectLink("p"),), {"x": value}))
         before = made.owner._state.plans.get("plan")
@@ -206,7 +206,7 @@ def test_number_that_json_does_not_know_is_refused_or_comes_back(tmp_path: Path,
 @pytest.mark.parametrize("bounds", [{"maximum": math.inf}, {"minimum": -math.inf}, {"default": math.inf}])
 def test_bound_that_json_does_not_know_is_refused_or_comes_back(tmp_path: Path, bounds: dict[str, float]) -> None:
     """So it is with what an action says of its arguments."""
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         try:
             argument = Argument(
                 name="x",
@@ -223,7 +223,7 @@ def test_bound_that_json_does_not_know_is_refused_or_comes_back(tmp_path: Path, 
     assert after == ([before] if before else [])
 
 
-def _try(made: Reign, command: CreateAction | UseAction) -> None:
+def _try(made: DurableState, command: CreateAction | UseAction) -> None:
     with suppress(InvalidArgument):
         made.do(command)
     made.commit()

@@ -13,7 +13,7 @@ from stepwell.errors import StartFailed, StepwellError, StoreDamaged
 from stepwell.storage import rows, schema
 from stepwell.storage.directory import DATABASE
 from stepwell.storage.schema import APPLICATION_ID, MIGRATIONS, VERSION
-from tests.support.storage.state import files, fill, kept, reign, tamper
+from tests.support.storage.state import durable_state, files, fill, kept, tamper
 
 ADDED = "CREATE TABLE added (x INTEGER);\nINSERT INTO added VALUES (7);\n"
 
@@ -21,7 +21,7 @@ ADDED = "CREATE TABLE added (x INTEGER);\nINSERT INTO added VALUES (7);\n"
 def refused(directory: Path, kind: type[StepwellError], message: str) -> None:
     """It does not open, says why, and every byte is as it was."""
     before = files(directory)
-    with pytest.raises(StepwellError, match=message) as caught, reign(directory):
+    with pytest.raises(StepwellError, match=message) as caught, durable_state(directory):
         pass
     assert type(caught.value) is kind
     assert files(directory) == before
@@ -30,7 +30,7 @@ def refused(directory: Path, kind: type[StepwellError], message: str) -> None:
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """One with something in every table."""
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         fill(made)
     return tmp_path
 
@@ -48,7 +48,7 @@ def value(directory: Path, query: str) -> object:
 
 def test_fresh_database_says_whose_it_is(tmp_path: Path) -> None:
     """To any tool, by SQLite's own means."""
-    with reign(tmp_path):
+    with durable_state(tmp_path):
         pass
     assert value(tmp_path, "PRAGMA application_id") == APPLICATION_ID
     assert value(tmp_path, "PRAGMA user_version") == VERSION
@@ -89,7 +89,7 @@ def test_older_version_is_brought_up_to_date(directory: Path, monkeypatch: pytes
     """With all that was in it."""
     before = kept(directory)
     next_version(monkeypatch, ADDED)
-    with reign(directory):
+    with durable_state(directory):
         pass
     assert value(directory, "SELECT x FROM added") == 7
     assert value(directory, "PRAGMA user_version") == VERSION + 1
@@ -100,7 +100,7 @@ def test_older_version_is_read_as_the_tables_are_afterwards(directory: Path, mon
     """What reads them knows the tables of this version, and no others."""
     next_version(monkeypatch, "ALTER TABLE decisions RENAME COLUMN choice TO chosen;\n")
     monkeypatch.setattr(rows.DECISIONS, "select", rows.DECISIONS.select.replace("choice", "chosen"))
-    with reign(directory) as made:
+    with durable_state(directory) as made:
         assert len(made.owner._state.decisions) == 1
 
 
@@ -112,8 +112,8 @@ def test_migration_that_fails_leaves_everything_as_it_was(
     before = files(directory)
     with monkeypatch.context() as patch:
         next_version(patch, script)
-        with pytest.raises(StepwellError), reign(directory):
+        with pytest.raises(StepwellError), durable_state(directory):
             pass
     assert files(directory) == before
-    with reign(directory) as made:
+    with durable_state(directory) as made:
         assert len(made.owner._state.plans) == 1

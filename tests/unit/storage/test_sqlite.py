@@ -12,7 +12,7 @@ from stepwell.domain.verdict import Origin
 from stepwell.storage.store import SessionRow
 from tests.support.memory.bodies import compressible
 from tests.support.memory.bodies import fill as send
-from tests.support.storage.state import NOON_MS, kept, reign
+from tests.support.storage.state import NOON_MS, durable_state, kept
 
 SESSION = SessionRow("session", None, 1, "")
 LARGE = 10_000_000
@@ -20,7 +20,7 @@ LARGE = 10_000_000
 
 def test_session_that_begins_anew_has_no_replies(tmp_path: Path) -> None:
     """It ended and began in one turn: what the earlier one was answered is no answer to the later one's requests."""
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         made.journal.record_session(SESSION)
         made.journal.record_reply("session", 1, b"of the earlier one")
         made.commit()
@@ -32,7 +32,7 @@ def test_session_that_begins_anew_has_no_replies(tmp_path: Path) -> None:
 
 def test_session_that_ends_leaves_no_reply(tmp_path: Path) -> None:
     """Not even that of its last turn."""
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         made.journal.record_session(SESSION)
         made.commit()
         made.journal.record_reply("session", 1, b"frame")
@@ -43,7 +43,7 @@ def test_session_that_ends_leaves_no_reply(tmp_path: Path) -> None:
 
 def test_fragment_that_moves_in_the_turn_that_writes_its_use(tmp_path: Path) -> None:
     """It is written as it is in the end, not as it was when its use was noted."""
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         made.store_one("a", b"body")
         made.commit()
         made.do(GetFragment("p", "a"), NOON_MS + 1)
@@ -60,7 +60,7 @@ def test_fragment_that_moves_in_the_turn_that_writes_its_use(tmp_path: Path) -> 
 def test_packed_size_of_a_large_body_is_known_after_a_restart(tmp_path: Path) -> None:
     """Also when writing it compressed took several turns: what it takes of the arena, once warm, follows from it."""
     body = compressible(LARGE)
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         upload = made.owner.reserve(len(body), 0, Origin("alice", NOON_MS))
         assert upload is not None
         while not upload.prepare():
@@ -74,7 +74,7 @@ def test_packed_size_of_a_large_body_is_known_after_a_restart(tmp_path: Path) ->
         made.work()
         packed = made.owner._state.bodies.counts[held[0]].packed
         assert packed < len(body) // 10
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         assert made.owner._state.bodies.counts[held[0]].packed == packed
 
 
@@ -85,7 +85,7 @@ def test_turn_leaves_the_store_as_it_was_told(tmp_path: Path) -> None:
         SessionRow("scoped", ("p", "q/r"), 2**22, "boot/17", 9),
         SessionRow("nothing", (), 0, "", 2**62),
     ]
-    with reign(tmp_path) as made:
+    with durable_state(tmp_path) as made:
         for row in rows:
             made.journal.record_session(row)
         made.journal.tidy({"scoped": 12}, 0.0)

@@ -19,7 +19,7 @@ from stepwell.storage.schema import VERSION
 from stepwell.storage.store import Durability
 from tests.support.storage import kept_database
 from tests.support.storage.kept_database import SUFFIX, VERSIONS
-from tests.support.storage.state import NOON_MS, Reign, reign
+from tests.support.storage.state import NOON_MS, DurableState, durable_state
 
 FILES = sorted(VERSIONS.glob(f"*{SUFFIX}"))
 BYTES_MAX = 100_000
@@ -45,7 +45,7 @@ def test_everything_in_it_is_found(file: Path, tmp_path: Path) -> None:
     """By the manager that brings it up to date, and by the next."""
     shutil.copyfile(file, tmp_path / DATABASE)
     for _ in range(2):
-        with reign(tmp_path, durability=Durability.DISK) as made:
+        with durable_state(tmp_path, durability=Durability.DISK) as made:
             assert invariants.check(made.owner._state) == []
             fragments_are_there(made)
             plan_is_there(made, knows_modes=int(file.stem) >= kept_database.MODES_SINCE)
@@ -58,7 +58,7 @@ def test_everything_in_it_is_found(file: Path, tmp_path: Path) -> None:
             made.work()
 
 
-def fragments_are_there(made: Reign) -> None:
+def fragments_are_there(made: DurableState) -> None:
     table = made.owner._state.fragments
     for tier in Tier:
         names = [entry.row.fragment_id for entry in table.oldest(tier)]
@@ -72,7 +72,7 @@ def fragments_are_there(made: Reign) -> None:
     assert (used.access_count, used.touched_at_ms, used.last_accessed_ms) == (2, NOON_MS + 5, NOON_MS + 5)
 
 
-def plan_is_there(made: Reign, *, knows_modes: bool) -> None:
+def plan_is_there(made: DurableState, *, knows_modes: bool) -> None:
     state = made.owner._state
     assert [action.name for action in state.actions] == ["local/act"]
     (plan,) = state.plans
@@ -89,7 +89,7 @@ def plan_is_there(made: Reign, *, knows_modes: bool) -> None:
         assert body_of(made, side.digest, len(body)) == body
 
 
-def receipts_are_there(made: Reign, wanted: dict[str, bytes]) -> None:
+def receipts_are_there(made: DurableState, wanted: dict[str, bytes]) -> None:
     rows = [*made.owner._state.receipts.before(None)][::-1]
     assert [row.receipt_id for row in rows] == [*wanted]
     for row in rows:
@@ -98,7 +98,7 @@ def receipts_are_there(made: Reign, wanted: dict[str, bytes]) -> None:
         assert body_of(made, row.digest, row.size) == wanted[row.receipt_id]
 
 
-def body_of(made: Reign, digest: bytes, size: int) -> bytes:
+def body_of(made: DurableState, digest: bytes, size: int) -> bytes:
     with closing(BodyFile(made.store.database)) as file:
-        packed, data = file.read(digest, made.store.place(digest))
+        packed, data = file.read(digest, made.store.body_number(digest))
     return unpack(data, size) if packed else data

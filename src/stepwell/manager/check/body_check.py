@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from stepwell.domain.state import State
 from stepwell.errors import StoreDamaged
 from stepwell.memory.compression import unpack_slices
-from stepwell.storage.inventory import UNREADABLE, StoredBody
+from stepwell.storage.database import UNREADABLE
+from stepwell.storage.load import StoredBody
 
 
 class BodyCheck:
@@ -34,7 +35,12 @@ class BodyCheck:
         self.differing = 0
 
     def examine(self, bodies: Sequence[StoredBody], report: Callable[[str], None]) -> None:
-        """Report everything that is wrong with the bodies, each problem with one of the rows that refer to the body."""
+        """Report everything that is wrong with the bodies, each problem with one of the rows that refer to the body.
+
+        The checks go from cheap to expensive: references without a body, wrong sizes, duplicates and shared parts come
+        from the rows alone; then each body is read. A body has one problem at most, because the first one usually
+        explains the others.
+        """
         wrong: dict[bytes, str] = {}
         counts = self._state.bodies.counts
         stored = {body.digest: body for body in bodies}
@@ -59,7 +65,11 @@ class BodyCheck:
             report(f"body {digest.hex()} {problem} ({owners.get(digest, 'nothing refers to it')})")
 
     def orphans(self, bodies: Iterable[StoredBody]) -> Iterator[str]:
-        """Yield notes about bodies and parts without a reference. They are no damage: the next manager deletes them."""
+        """Yield notes about bodies and parts without a reference. They are no damage.
+
+        An upload that no request has used, or a manager that died during one, leaves them. The manager deletes them, a
+        little at a time, or the next manager does when it starts.
+        """
         if count := sum(1 for body in bodies if body.digest not in self._state.bodies):
             yield f"{count} bodies that nothing refers to: the manager removes them, or the next one does"
         parts, taken = self._db.execute(
@@ -73,7 +83,11 @@ class BodyCheck:
             )
 
     def _check_body(self, body: StoredBody) -> None:
-        """Read and hash a body. Raise `StoreDamaged` if it cannot be read or is not the one that its digest names."""
+        """Read and hash a body. Raise `StoreDamaged` if it cannot be read or is not the one that its digest names.
+
+        The size is checked while the body is read, so that a damaged frame that expands without end is noticed early.
+        The text is kept in memory only if its tokens have to be counted.
+        """
         tokens = self._tokens.get(body.digest, []) if self._count else []
         digest, size, pieces = hashlib.sha256(), 0, list[bytes]()
         for piece in self._unpacked(body):
@@ -120,7 +134,10 @@ class BodyCheck:
             yield data
 
     def _compare(self, text: bytes, tokens: list[int]) -> None:
-        """Count the tokens of a body of text, and compare the count with that of each fragment that refers to it."""
+        """Count the tokens of a body of text, and compare the count with that of each fragment that refers to it.
+
+        A body that is not UTF-8 has no token count by the encoding, and is skipped.
+        """
         assert self._count is not None
         try:
             str(text, "utf-8")

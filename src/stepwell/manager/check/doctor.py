@@ -31,7 +31,8 @@ from stepwell.errors import ProtocolError, StoreDamaged
 from stepwell.manager.check.body_check import BodyCheck
 from stepwell.protocol.codec import decode_from_manager
 from stepwell.protocol.framing import HEADER
-from stepwell.storage.inventory import TABLES, UNREADABLE, Inventory, StoreRow, take_stock
+from stepwell.storage.database import UNREADABLE
+from stepwell.storage.load import TABLES, StoreContents, StoreRow, read_all
 from stepwell.storage.readonly import find_database, inspect, number_of, schema_of
 from stepwell.storage.schema import VERSION
 
@@ -129,7 +130,11 @@ class _Examination:
         self._counting = counting
 
     def examine(self) -> CheckReport:
-        """Run all checks in one read transaction, so that commits of a manager in the meantime are not seen."""
+        """Run all checks in one read transaction, so that commits of a manager in the meantime are not seen.
+
+        A file that is no database ends the examination, and so does another version of the tables: nothing further
+        could be read. All other problems are listed, and the next check runs on what was readable.
+        """
         report = self._report
         with self._check(Check.FILE) as findings:
             self._db.execute("BEGIN")
@@ -144,25 +149,29 @@ class _Examination:
         if report.schema != VERSION:
             return report
         with self._check(Check.ROWS) as findings:
-            stock = take_stock(self._db, findings.add)
+            contents = read_all(self._db, findings.add)
         with self._check(Check.ROWS):
             report.counts = {table: number_of(self._db, f"SELECT count(*) FROM {table}") for table in TABLES}  # noqa: S608
-        if stock.store is not None:
-            report.epoch, report.revision = stock.store.epoch, stock.store.revision
-        state = self._check_state(stock)
-        self._check_bodies(stock, state)
+        if contents.store is not None:
+            report.epoch, report.revision = contents.store.epoch, contents.store.revision
+        state = self._check_state(contents)
+        self._check_bodies(contents, state)
         with self._check(Check.SESSIONS) as findings:
-            self._check_sessions(stock, state, findings)
+            self._check_sessions(contents, state, findings)
         with self._check(Check.EVENTS) as findings:
-            if stock.store is not None:
-                self._check_events(stock.store, findings)
+            if contents.store is not None:
+                self._check_events(contents.store, findings)
         return report
 
     def _check(self, check: Check) -> AbstractContextManager[CheckFindings]:
         return _check(self._report, check)
 
     def _check_schema(self, findings: CheckFindings) -> None:
-        """Check the version of the tables. Rows of another version are not examined, because their columns differ."""
+        """Check the version of the tables. Rows of another version are not examined, because their columns differ.
+
+        An older version is no damage: the next manager migrates it. A later one is a finding, since this version cannot
+        serve it.
+        """
         schema = self._report.schema
         if schema is None:
             self._report.notes.append("there is nothing in it yet: the next manager begins there")
@@ -175,22 +184,22 @@ class _Examination:
         if schema != VERSION:
             self._report.notes.append("rows and bodies were not looked at")
 
-    def _check_state(self, stock: Inventory) -> State:
+    def _check_state(self, contents: StoreContents) -> State:
         """Restore a state from the rows, as a manager would, and check its invariants. Return an empty state if that
         fails.
 
         Each invariant is checked by itself, because one may rely on another: an invariant that raises is reported as
         unchecked, and the remaining ones still run.
         """
-        state, store = State(), stock.store
+        state, store = State(), contents.store
         with self._check(Check.INVARIANTS) as findings:
             try:
                 if store is not None:
-                    state.restore(store.revision, stock.rows, stock.fragments, store.next_serial, store.tick)
+                    state.restore(store.revision, contents.rows, contents.fragments, store.next_serial, store.tick)
             except Exception as error:  # noqa: BLE001 - unchecked rows may cause any error
                 findings.add(f"rows: they do not make a state: {error!r}")
                 return State()
-            for body in stock.bodies:
+            for body in contents.bodies:
                 if body.takes is not None:
                     note_packed_bytes(state.bodies, body.digest, body.takes)
             for name in invariants.INVARIANTS:
@@ -199,40 +208,43 @@ class _Examination:
                         findings.add(problem)
                 except Exception as error:  # noqa: BLE001 - an invariant may rely on another one that is violated
                     findings.add(f"{name}: it could not be checked: {error!r}")
-            for entry in stock.fragments:
+            for entry in contents.fragments:
                 if store is not None and state.fragments.entries[entry.row.key] is not entry:
                     findings.add(f"fragment {entry.row.key} is there twice")
                 if store is not None and entry.row.revision > store.revision:
                     findings.add(f"revisions: fragment {entry.row.key} is of {entry.row.revision}, from the future")
         return state
 
-    def _check_bodies(self, stock: Inventory, state: State) -> None:
+    def _check_bodies(self, contents: StoreContents, state: State) -> None:
         """Check the bodies' bytes, and compare the stored token counts with those of the encoding.
 
         A difference of token counts is a note and no finding, because a client may count for itself.
         """
-        count = self._counting(stock.store.encoding) if stock.store is not None else None
+        count = self._counting(contents.store.encoding) if contents.store is not None else None
         body_check = BodyCheck(self._db, state, count)
         with self._check(Check.BODIES) as findings:
-            body_check.examine(stock.bodies, findings.add)
-            self._report.notes += body_check.orphans(stock.bodies)
+            body_check.examine(contents.bodies, findings.add)
+            self._report.notes += body_check.orphans(contents.bodies)
         with self._check(Check.TOKENS) as findings:
-            self._check_tokens(stock, state, findings)
-        if stock.store is None:
+            self._check_tokens(contents, state, findings)
+        if contents.store is None:
             return
         if count is None:
             self._report.notes.append(
-                f"tokens were not counted: encoding {stock.store.encoding!r} is not to be had here"
+                f"tokens were not counted: encoding {contents.store.encoding!r} is not to be had here"
             )
         elif body_check.differing:
             self._report.notes.append(
                 f"{body_check.differing} of {body_check.counted} fragments have another number of tokens than "
-                f"{stock.store.encoding} gives: the clients that stored them counted"
+                f"{contents.store.encoding} gives: the clients that stored them counted"
             )
 
-    def _check_tokens(self, stock: Inventory, state: State, findings: CheckFindings) -> None:
-        """Compare the totals of each tier with the sums that SQLite computes from the table."""
-        for entry in stock.fragments:
+    def _check_tokens(self, contents: StoreContents, state: State, findings: CheckFindings) -> None:
+        """Compare the totals of each tier with the sums that SQLite computes from the table.
+
+        The two differ if rows could not be read, or if a row is in a tier that does not exist.
+        """
+        for entry in contents.fragments:
             if entry.row.tokens < 1:
                 findings.add(f"fragment {entry.row.key} has {entry.row.tokens}")
         query = "SELECT tier, count(*), sum(tokens), sum(size) FROM fragments GROUP BY tier"
@@ -244,24 +256,24 @@ class _Examination:
         for tier, summed in sums.items():
             findings.add(f"there is no tier {tier!r}, and {summed.entries} fragments are in it")
 
-    def _check_sessions(self, stock: Inventory, state: State, findings: CheckFindings) -> None:
+    def _check_sessions(self, contents: StoreContents, state: State, findings: CheckFindings) -> None:
         """Check that leases have a plan and replies a session, and that replies can be decoded.
 
         A lease without a session is a note: the manager expires it. A reply that cannot be decoded is a finding,
         because it would be sent as it is to a client that repeats its request.
         """
         sessionless = 0
-        for plan_id, lease in stock.leases.items():
+        for plan_id, lease in contents.leases.items():
             if state.plans.get(plan_id) is None:
                 findings.add(f"lease {lease.token} is of plan {plan_id!r}, and there is no such plan")
-            sessionless += lease.session_id not in stock.sessions
+            sessionless += lease.session_id not in contents.sessions
         if sessionless:
             self._report.notes.append(
                 f"{sessionless} leases are of sessions that are gone: they end when their time is over"
             )
         for session_id, request_id, frame in self._db.execute("SELECT * FROM replies"):
             where = f"reply to request {request_id!r} of session {session_id!r}"
-            if session_id not in stock.sessions:
+            if session_id not in contents.sessions:
                 findings.add(f"{where}: there is no such session")
             try:
                 decode_from_manager(frame[HEADER.size :] if isinstance(frame, bytes) else b"")

@@ -48,7 +48,11 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
         return self._base[key]
 
     def changed(self, changes: Mapping[K, V | None]) -> PersistentMap[K, V]:
-        """Return a map with these changes. None removes a key."""
+        """Return a map with these changes. None removes a key.
+
+        The cost is in proportion to all changes since the base was made, not to the size of the map. A map that was
+        empty takes the changes as its base.
+        """
         stored = {key: value for key, value in changes.items() if value is not None}
         if not self._base and not self._stored:
             return PersistentMap(stored)

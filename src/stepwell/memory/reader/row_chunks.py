@@ -40,7 +40,10 @@ class RowChunks:
         return self._rows
 
     def changed(self, replaced: Mapping[int, FragmentRow | None], created: Iterable[FragmentRow]) -> RowChunks:
-        """Return a sequence with some rows replaced, by serial, or removed (None), and the created ones appended."""
+        """Return a sequence with some rows replaced, by serial, or removed (None), and the created ones appended.
+
+        Created rows fill up the last chunk first, so that many small changes do not leave many small chunks.
+        """
         chunks = [*self._chunks]
         for at in {bisect_right(chunks, serial, key=_first_serial) - 1 for serial in replaced}:
             after = (replaced.get(row.serial, row) for row in chunks[at])

@@ -56,7 +56,11 @@ class _RecordLog:
             self.flush(revision)
 
     def flush(self, revision: int) -> None:
-        """Write the pending records as one block. Raise `OutOfRoom` if there is no space."""
+        """Write the pending records as one block. Raise `OutOfRoom` if there is no space.
+
+        The first segment is small, because most projects are; each further one is twice as large, up to a bound. A
+        block never spans two segments.
+        """
         if not self._pending:
             return
         payload = _encoder.encode(self._pending)
@@ -127,7 +131,11 @@ class Catalogues:
         return len(self._by_project)
 
     def note(self, changes: Iterable[AnyChange], revision: int) -> None:
-        """Append the changed rows to the catalogues of their projects."""
+        """Append the changed rows to the catalogues of their projects.
+
+        Projects without a catalogue cost one lookup. A row that was replaced or deleted again in the same transaction
+        may have no body any more, and is left out.
+        """
         self._revision = revision
         for change in changes:
             row = change.after or change.before
@@ -177,7 +185,11 @@ class Catalogues:
         return catalogue.log.end(project)
 
     def work(self) -> bool:
-        """List one slice of a project that needs it. Return True if there may be more."""
+        """List one slice of a project that needs it. Return True if there may be more.
+
+        A complete successor replaces its log at once; views of the old log stay readable in the segments that clients
+        have mapped. If there is no space, the catalogue is dropped and the reason is kept for the next `open`.
+        """
         for project in self._unlisted:
             catalogue = self._by_project[project]
             log = catalogue.successor or catalogue.log
@@ -258,7 +270,11 @@ class Catalogues:
         self._owners.pop(digest, None)
 
     def _on_move(self, digest: bytes, handle: Handle) -> None:
-        """Append the new handle of a body to the catalogues that refer to it."""
+        """Append the new handle of a body to the catalogues that refer to it.
+
+        Without it readers would hold a handle into a retired segment, and would have to ask the manager for the new
+        place.
+        """
         for project in self._owners.get(digest, ()):
             if catalogue := self._by_project.get(project):
                 self._add(project, catalogue, Moved(digest, handle))

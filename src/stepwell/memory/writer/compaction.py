@@ -119,7 +119,10 @@ class BackgroundWork:
             self.on_failure(error)
 
     def _steps(self) -> Iterator[None]:
-        """Convert and compact until nothing is left to do, yielding after each short step."""
+        """Convert and compact until nothing is left to do, yielding after each short step.
+
+        Conversions come first: they free raw copies, so that segments to compact are fewer afterwards.
+        """
         arena, files = self._bodies.arena, self._bodies.files
         while True:
             if self._waiting:
@@ -142,7 +145,12 @@ class BackgroundWork:
         """Give a body the form of its tier. Readers find it in the old form until the new one is complete.
 
         The checks before the work are cheap, because most queued bodies need none of it: the body is gone, has the
-        right form already, is not committed to the durable store yet, or is known to be corrupt.
+        right form already, is not committed to the durable store yet, or is known to be corrupt. After every step the
+        handle is compared with the one at the beginning. If it is another one, the body was deleted or moved, and the
+        conversion is given up.
+
+        A body that turns out to be incompressible is rechecked, since its raw form may now be right. A cold body goes
+        to the durable store if there is one, or to a file; a warm or hot one goes to the arena.
         """
         bodies = self._bodies
         handle, tier = bodies.handles.get(digest), bodies.refs.tier_of(digest)
@@ -178,7 +186,10 @@ class BackgroundWork:
             self._blocked[digest] = None
 
     def _is_worth_packing(self, digest: bytes, handle: Handle, stored: int) -> bool:
-        """Return True if packing made a body small enough, and record its packed size for the budget."""
+        """Return True if packing made a body small enough, and record its packed size for the budget.
+
+        A body that shrinks by less than a tenth stays raw, because readers would expand it for nothing.
+        """
         refs, durable = self._bodies.refs, self._bodies.durable
         is_worth = stored * 100 <= handle.size * limits.PACKED_PERCENT_MAX
         if not is_worth:
@@ -294,7 +305,11 @@ class BackgroundWork:
     def _move_to_durable(
         self, digest: bytes, old: Handle, durable: DurableBodies, pieces: list[bytes], *, packed: bool
     ) -> Generator[None, None, None]:
-        """Leave a body to the durable store, which has it already. It is rewritten there only if it is packed now."""
+        """Leave a body to the durable store, which has it already. It is rewritten there only if it is packed now.
+
+        A packed body of one piece is one row. A larger one is written in parts, some per turn, and replaces the raw
+        form when the last part is written. The copy in shared memory is freed at the end.
+        """
         if packed and len(pieces) == 1:
             durable.put(digest, old.size, pieces[0], packed=True)
         elif packed:

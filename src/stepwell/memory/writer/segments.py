@@ -73,7 +73,11 @@ def _allocate(descriptor: int, start: int, end: int, size: int, at_most: int | N
 
 
 class MemorySegment:
-    """A sealed memfd, and the only writable mapping of it."""
+    """A sealed memfd, and the only writable mapping of it.
+
+    The mapping is made before the seals: F_SEAL_FUTURE_WRITE then denies writing to every later mapping and descriptor,
+    in this process too. Clients get `descriptor`, through which they can map the memory for reading only.
+    """
 
     __slots__ = ("_map", "allocated", "descriptor", "live", "number", "pins", "size", "used", "view")
 

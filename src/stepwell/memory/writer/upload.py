@@ -62,7 +62,11 @@ class Upload:
         return self._written == self.place.length
 
     def finish(self, *, is_new: Callable[[bytes], bool]) -> bytes:
-        """Return the digest of the body. A body that is stored already is not written to the durable store again."""
+        """Return the digest of the body. A body that is stored already is not written to the durable store again.
+
+        The digest is known only now, after all bytes were hashed, so that the parts of a duplicate have been written
+        for nothing and are abandoned.
+        """
         self._view.release()
         digest = self._hash.digest()
         if self._durable is not None:

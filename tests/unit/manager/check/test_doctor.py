@@ -15,13 +15,13 @@ from stepwell.manager.check.doctor import Check, CheckReport, examine
 from stepwell.storage import readonly
 from stepwell.storage.directory import DATABASE, LOCK
 from stepwell.storage.schema import VERSION
-from tests.support.data_directories import alter, everything_in, left_by_the_dead, serving
+from tests.support.data_directories import alter, everything_in, killed_manager_directory, serving
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("doctor") / "data"
-    left_by_the_dead(directory)
+    killed_manager_directory(directory)
     return directory
 
 

@@ -13,7 +13,7 @@ from stepwell.domain.tiers.commands import DeleteFragment, PromoteFragment
 from stepwell.domain.tiers.model import Tier
 from stepwell.protocol.handles import IN_STORE
 from tests.support.memory.bodies import noise
-from tests.support.storage.state import Reign, mixed, reign
+from tests.support.storage.state import DurableState, durable_state, mixed
 
 PART = 50_000
 PARTS = 6
@@ -21,16 +21,16 @@ BODIES = {"raw": noise(PARTS * PART), "packed": mixed(2 * PARTS * PART)}  # zstd
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reign]:
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DurableState]:
     """Bodies have small parts, which are read one at a time."""
     monkeypatch.setattr(limits, "BODY_PART_BYTES", PART)
     monkeypatch.setattr(limits, "WORK_BYTES_PER_SLICE", PART)
-    with reign(tmp_path) as found:
+    with durable_state(tmp_path) as found:
         found.commit()
         yield found
 
 
-def shelve(made: Reign, body: bytes) -> None:
+def shelve(made: DurableState, body: bytes) -> None:
     """Store a body that is in the vault alone."""
     made.upload("a", body, Tier.COLD)
     made.commit()
@@ -38,25 +38,25 @@ def shelve(made: Reign, body: bytes) -> None:
     assert made.owner.bodies.handles[digest_of(body)].segment == IN_STORE
 
 
-def promote(made: Reign, steps: int) -> bool:
+def promote(made: DurableState, steps: int) -> bool:
     """Have it come back, so far; whether it is not there yet."""
     made.do(PromoteFragment("p", "a"))
     made.commit()
     return all(made.owner.bodies.background.work(0) for _ in range(steps))
 
 
-def delete(made: Reign) -> None:
+def delete(made: DurableState) -> None:
     """And with it all that there was of it."""
     made.do(DeleteFragment("p", "a"))
     made.commit()
-    while made.store.is_untidy:
+    while made.store.has_garbage:
         made.journal.tidy({}, 0.0)
         made.commit()
 
 
 @pytest.mark.parametrize("then", ["it stays gone", "it is stored again at once"])
 @pytest.mark.parametrize("name", BODIES)
-def test_body_that_is_deleted_while_it_comes_back(made: Reign, name: str, then: str) -> None:
+def test_body_that_is_deleted_while_it_comes_back(made: DurableState, name: str, then: str) -> None:
     """At whichever step: nothing failed, and the same content is as good as any when it is stored again."""
     body, failures = BODIES[name], list[Exception]()
     made.owner.bodies.background.on_failure = failures.append
