@@ -15,8 +15,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from stepwell.assembly.components import ALONE
-from stepwell.assembly.evaluation import Data, Document, EvaluationQuestion, Recall, mean, parse, recall
+from stepwell.assembly.components import SINGLE_STRATEGY
+from stepwell.assembly.evaluation import Document, EvaluationData, EvaluationQuestion, Recall, mean, parse, recall
 from stepwell.cli.common import progress_bar
 from stepwell.cli.common.output import print_error, results
 from stepwell.cli.workers import count
@@ -90,7 +90,7 @@ def _budgets(text: str) -> tuple[int, ...]:
     return budgets
 
 
-def _read(path: Path) -> Data:
+def _read(path: Path) -> EvaluationData:
     try:
         with path.open("rb") as lines:
             return parse(lines)
@@ -108,7 +108,7 @@ def _names(client: Client, given: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(given or offered))
 
 
-def _documents(data: Data) -> Iterator[tuple[int, Document]]:
+def _documents(data: EvaluationData) -> Iterator[tuple[int, Document]]:
     for documents in data.documents.values():
         yield from enumerate(documents)
 
@@ -126,7 +126,7 @@ def _fragment(placed: tuple[int, Document]) -> Fragment:
     )
 
 
-def _measured(client: Client, data: Data, names: Sequence[str], budgets: Sequence[int]) -> _Measured:
+def _measured(client: Client, data: EvaluationData, names: Sequence[str], budgets: Sequence[int]) -> _Measured:
     """Several questions are under way at once, so that no worker waits for us."""
     found: dict[str, dict[int, list[Recall]]] = {name: {each: [] for each in budgets} for name in (*names, FUSION)}
     failures: dict[str, str] = {}
@@ -154,7 +154,7 @@ class _Asking:
 
     def __init__(self, client: Client, names: Sequence[str], budgets: Sequence[int]) -> None:
         self._client: Final = client
-        self._ways: Final = [*(_Way(name, (name,), ALONE) for name in names), _Way(FUSION, tuple(names), {})]
+        self._ways: Final = [*(_Way(name, (name,), SINGLE_STRATEGY) for name in names), _Way(FUSION, tuple(names), {})]
         self._budgets: Final = budgets
 
     def ask(self, question: EvaluationQuestion) -> dict[tuple[str, int], tuple[Recall, dict[str, str]]]:
@@ -178,7 +178,7 @@ def _tokens(view: View, question: EvaluationQuestion) -> dict[str, int]:
     return {each: fragment.row.tokens for each, fragment in found.items() if fragment is not None}
 
 
-def _facts(data: Data, measured: _Measured) -> dict[str, object]:
+def _facts(data: EvaluationData, measured: _Measured) -> dict[str, object]:
     return {
         "projects": len(data.documents),
         "documents": sum(map(len, data.documents.values())),
@@ -191,7 +191,7 @@ def _facts(data: Data, measured: _Measured) -> dict[str, object]:
     }
 
 
-def _table(data: Data, measured: _Measured) -> Table:
+def _table(data: EvaluationData, measured: _Measured) -> Table:
     documents = sum(map(len, data.documents.values()))
     table = Table(
         title=f"% of evidence found, by tokens (by count): {len(data.questions):,} questions, {documents:,} documents",
