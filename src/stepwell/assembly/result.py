@@ -111,8 +111,8 @@ def _entries(result: AssemblyResult) -> tuple[ReceiptEntry, ...]:
     positions = {piece.key: position for position, piece in enumerate(result.pieces)}
     packed, deduped = result.packed, result.deduped
     entries: list[ReceiptEntry] = []
-    # A candidate is kept if it is among the rendered pieces. `packed` alone does not say so: where not even the
-    # sections fit, the text is empty although pieces were packed.
+    # A candidate is kept if it is among the rendered pieces, because the receipt describes the text. A replaced order
+    # stage may leave out pieces that were packed.
     for scored in result.scored:
         key = scored.candidate.key
         is_kept = key in positions

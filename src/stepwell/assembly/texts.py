@@ -1,7 +1,7 @@
 """The texts of fragments, read through the view when a stage needs them and not before.
 
-A body is in shared memory or on disk, and reading it is the only expensive operation of an assembly. Stages therefore
-go by the sizes and tokens that the rows have, and read only what they are about to show or to judge.
+A body is in shared memory or on disk, and reading and counting it are the expensive operations of an assembly. Stages
+therefore go by the sizes and tokens that the rows have, and read only what they are about to show or to judge.
 """
 
 from __future__ import annotations

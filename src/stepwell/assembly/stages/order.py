@@ -25,9 +25,7 @@ def coherent(placed: Iterable[PlacedPiece]) -> tuple[AnswerPiece, ...]:
 
 
 def by_source(placed: Iterable[PlacedPiece]) -> tuple[AnswerPiece, ...]:
-    """Return the sources by name: the same pieces stand in the same order for every query, which
-    helps prompt caches.
-    """
+    """Return the sources by name: the same pieces stand in the same order for every query."""
     ordered = sorted(placed, key=lambda each: (_source(each.piece), *_place(each.piece)))
     return tuple(each.piece for each in ordered)
 

@@ -33,9 +33,9 @@ from stepwell.domain.tiers.tier import Tier
 from stepwell.errors import Busy, Conflict, NotFound, TransactionAborted
 from stepwell.ingest import changes
 from stepwell.ingest.changes import FileChange, FragmentPlace
-from stepwell.ingest.discovery import Tree, discover
+from stepwell.ingest.discovery import DiscoveredTree, discover
 from stepwell.ingest.files import FileRequest, FileSame, FileSkipped, FileSplit, Outcome
-from stepwell.ingest.inventory import Inventory, KnownFile, plan, project_name, root_name, take_inventory
+from stepwell.ingest.inventory import Inventory, KnownFile, build_inventory, plan, project_name, root_name
 
 _Call = Call[FragmentPlaced] | Call[FragmentRemoved]
 
@@ -143,13 +143,13 @@ class _Item(Struct, frozen=True):
 class _Run:
     """One pass over a directory."""
 
-    def __init__(self, owner: ProjectIngest, tree: Tree, view: View, project: str) -> None:
+    def __init__(self, owner: ProjectIngest, tree: DiscoveredTree, view: View, project: str) -> None:
         self._owner = owner
         self._tree = tree
         self._project = project
         self._root = root_name(tree.root)
         rows = view.rows(project)
-        self._inventory = take_inventory(rows)
+        self._inventory = build_inventory(rows)
         self._warm_left = self._room(rows)
         self._splitter = FileSplitter(owner.strategies, project, tree.root, owner.session.channel.welcome.encoding)
         self._tally = _Tally()
@@ -230,7 +230,7 @@ class _Run:
 
     def _anew(self, items: Sequence[_Item]) -> list[FileChange]:
         view = self._owner.views.open((self._project,), None)
-        inventory = take_inventory(view.rows(self._project), frozenset(item.source for item in items))
+        inventory = build_inventory(view.rows(self._project), frozenset(item.source for item in items))
         found: list[FileChange] = []
         for item in items:
             known = inventory.get(item.source) or KnownFile()
@@ -255,8 +255,8 @@ class _Run:
     def _commit_in_parts(self, change: FileChange) -> None:
         """The file's own row says first that it is unfinished, and last what it is."""
         revision = change.expected_revision
-        if (unfinished := change.unfinished()) is not None:
-            revision = self._send(self._calls(FileChange(change.source, (), (), unfinished, revision)))
+        if (unfinished_file := change.unfinished_file()) is not None:
+            revision = self._send(self._calls(FileChange(change.source, (), (), unfinished_file, revision)))
         for part in change.in_parts(limits.INGEST_COMMANDS, revision):
             self._send(self._calls(part))
 

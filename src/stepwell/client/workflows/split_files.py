@@ -17,7 +17,7 @@ from stepwell.client.api.strategies import StrategyService
 from stepwell.client.session.tokens import counter
 from stepwell.errors import BodyGone, Busy, DeadlineExceeded, MemoryExceeded, NotFound, TaskFailed, TaskQuarantined
 from stepwell.ingest import files
-from stepwell.ingest.files import FileRequest, FileSkipped, FileSplit, Looked, Outcome, SplitJob
+from stepwell.ingest.files import FileRequest, FileSkipped, FileSplit, Outcome, OutcomeWithBytes, SplitJob
 
 _PATIENCE_SECONDS: Final = limits.TASK_DEADLINE_MS / 1000 + limits.EXECUTOR_GRACE_SECONDS
 """Longer than the first of many chores can take, if anybody does it."""
@@ -35,7 +35,7 @@ class FileSplitter:
         self._encoding = encoding
         self._count = counter(encoding).count
 
-    def looks(self, asked: Iterable[tuple[FileRequest, int]]) -> Iterator[Looked]:
+    def looks(self, asked: Iterable[tuple[FileRequest, int]]) -> Iterator[OutcomeWithBytes]:
         """What has become of files of known sizes, in their order. Leaving it before the end cancels the rest."""
         chunks = _chunks(asked)
         waiting: deque[tuple[_Chunk, Future[bytes] | None]] = deque()
@@ -51,10 +51,10 @@ class FileSplitter:
                 if future is not None:
                     future.cancel()
 
-    def look_at(self, asked: FileRequest) -> Looked:
+    def look_at(self, asked: FileRequest) -> OutcomeWithBytes:
         """One file, here. A text that defeats us is reported like one that cannot be read."""
         try:
-            return files.look_at(self._root, asked, self._count)
+            return files.split_file(self._root, asked, self._count)
         except Exception as error:  # noqa: BLE001 - one file of many
             return FileSkipped(asked.source, f"splitting it failed: {type(error).__name__}: {error}"), b""
 
@@ -63,13 +63,13 @@ class FileSplitter:
         payloads = [files.encoder.encode(SplitJob(self._root, self._encoding, chunk)) for chunk in chunks]
         try:
             futures: Sequence[Future[bytes] | None] = self._strategies.submit_chores(
-                files.CHORE, self._project, payloads
+                files.SPLIT_JOB, self._project, payloads
             )
         except (NotFound, Busy):
             futures = [None] * len(chunks)
         return zip(chunks, futures, strict=True)
 
-    def _settled(self, chunk: _Chunk, future: Future[bytes] | None) -> Iterator[Looked]:
+    def _settled(self, chunk: _Chunk, future: Future[bytes] | None) -> Iterator[OutcomeWithBytes]:
         outcomes = None if future is None else self._result(chunk, future)
         if outcomes is None:
             yield from map(self.look_at, chunk)
@@ -77,11 +77,11 @@ class FileSplitter:
         for asked, outcome in zip(chunk, outcomes, strict=True):
             yield self._completed(asked, outcome)
 
-    def _completed(self, asked: FileRequest, outcome: Outcome) -> Looked:
+    def _completed(self, asked: FileRequest, outcome: Outcome) -> OutcomeWithBytes:
         """What a worker found, with the bytes; what it could not read, perhaps we can: it may live elsewhere."""
         match outcome:
             case FileSplit():
-                return files.read_again(self._root, outcome, self._count)
+                return files.reread_split(self._root, outcome, self._count)
             case FileSkipped() if not outcome.digest and not outcome.is_feared:
                 return self.look_at(asked)
             case _:
