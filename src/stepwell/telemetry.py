@@ -24,7 +24,7 @@ class LogLevel(StrEnum):
 
 
 _RANKS: Final = {level: rank for rank, level in enumerate(LogLevel)}
-_PIECE_CHARS: Final = select.PIPE_BUF // 4
+_WRITE_CHARS_MAX: Final = select.PIPE_BUF // 4
 """What a pipe that is ready takes whole, however many bytes a character has."""
 
 
@@ -34,10 +34,10 @@ class _Stderr:
     def write(self, text: str) -> None:
         """Write what can be written without waiting, and drop the rest."""
         with contextlib.suppress(AttributeError, OSError, ValueError):  # none, a broken pipe, closed
-            for start in range(0, len(text), _PIECE_CHARS):
+            for start in range(0, len(text), _WRITE_CHARS_MAX):
                 if not _is_ready(sys.stderr):
                     return
-                sys.stderr.write(text[start : start + _PIECE_CHARS])
+                sys.stderr.write(text[start : start + _WRITE_CHARS_MAX])
                 sys.stderr.flush()
 
     def flush(self) -> None:
@@ -64,34 +64,34 @@ class Logger:
         self._level: Final = level
         self._as_json: Final = as_json
         self._fields: Final = fields
-        self._loaded: structlog.typing.FilteringBoundLogger | None = None
+        self._structlog: structlog.typing.FilteringBoundLogger | None = None
 
     def debug(self, event: str, **fields: object) -> None:
         """For whoever looks into it."""
-        self._tell(LogLevel.DEBUG, event, fields)
+        self._log(LogLevel.DEBUG, event, fields)
 
     def info(self, event: str, **fields: object) -> None:
         """As it should be."""
-        self._tell(LogLevel.INFO, event, fields)
+        self._log(LogLevel.INFO, event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
         """As it should not be, and taken care of."""
-        self._tell(LogLevel.WARNING, event, fields)
+        self._log(LogLevel.WARNING, event, fields)
 
     def error(self, event: str, **fields: object) -> None:
         """Somebody has to do something."""
-        self._tell(LogLevel.ERROR, event, fields)
+        self._log(LogLevel.ERROR, event, fields)
 
     def exception(self, event: str, **fields: object) -> None:
         """An error that is being handled, with its traceback."""
-        self._tell(LogLevel.ERROR, event, {**fields, "exc_info": True})
+        self._log(LogLevel.ERROR, event, {**fields, "exc_info": True})
 
-    def _tell(self, level: LogLevel, event: str, fields: Mapping[str, object]) -> None:
+    def _log(self, level: LogLevel, event: str, fields: Mapping[str, object]) -> None:
         if _RANKS[level] < _RANKS[self._level]:
             return
-        if self._loaded is None:
-            self._loaded = self._load()
-        getattr(self._loaded, level)(event, **fields)
+        if self._structlog is None:
+            self._structlog = self._load()
+        getattr(self._structlog, level)(event, **fields)
 
     def _load(self) -> structlog.typing.FilteringBoundLogger:
         import structlog  # noqa: PLC0415 - see above

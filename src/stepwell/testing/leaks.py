@@ -125,12 +125,12 @@ def _is_descendant(pid: str) -> bool:
     try:
         # The name, in parentheses, may hold anything; state and parent follow it.
         parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
-        return parent == str(os.getpid()) or f"{_TAG}={os.environ[_TAG]}".encode() in _words(pid, "environ")
+        return parent == str(os.getpid()) or f"{_TAG}={os.environ[_TAG]}".encode() in _null_separated(pid, "environ")
     except OSError:
         return False
 
 
-def _words(pid: str, file: str) -> list[bytes]:
+def _null_separated(pid: str, file: str) -> list[bytes]:
     return Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0")
 
 
@@ -173,7 +173,7 @@ def _describe(resource: Resource) -> str:
 
 def _process_detail(pid: str) -> str:
     with suppress(OSError):
-        command = b" ".join(_words(pid, "cmdline")).decode(errors="replace").strip()
+        command = b" ".join(_null_separated(pid, "cmdline")).decode(errors="replace").strip()
         return f": {command or 'ended, and nobody waited for it'}"
     return ""
 

@@ -24,7 +24,7 @@ from stepwell.testing.mailbox import Mailbox
 _NO_PROCESS: Final = 0  # the kernel has none of that number
 
 
-class Killed(BaseException):
+class ManagerKilled(BaseException):
     """The manager is dead. Nothing in it may catch this."""
 
 
@@ -34,58 +34,60 @@ class FaultyReplyCache(ReplyCache):
     def __init__(self, requests: RequestHandler, sharing: SegmentSharing, journal: Journal, faults: Faults) -> None:
         super().__init__(requests, sharing, journal)
         self._faults = faults
-        self.hire: Callable[[], bool] = lambda: True  # whether there is a worker, or will be none
-        self.hold: Callable[[ClientConnection, Fault], None] = lambda _guest, _fault: None
+        self.ensure_worker: Callable[[], bool] = lambda: True  # whether there is a worker, or will be none
+        self.hold: Callable[[ClientConnection, Fault], None] = lambda _connection, _fault: None
         self.is_dying = False  # as soon as what was done is committed
         self._waiting: list[
             tuple[ClientConnection, SessionRecord, Asked, Fault | None]
         ] = []  # for a worker, who is on the way
 
-    def respond(self, guest: ClientConnection, session: SessionRecord, message: Asked) -> None:
+    def respond(self, connection: ClientConnection, session: SessionRecord, message: Asked) -> None:
         """Do what a request asks, or what is to become of it instead."""
-        if not guest.peer.is_open:  # it came behind one that was lost
+        if not connection.peer.is_open:  # it came behind one that was lost
             return
         fault = self._faults.due(session, message)
         match fault.kind if fault is not None else None:
             case FaultKind.DROP_REQUEST:
-                guest.peer.is_open = False
+                connection.peer.is_open = False
             case FaultKind.KILL_AT_REQUEST:
-                raise Killed
+                raise ManagerKilled
             case FaultKind.REFUSE:
-                self._refuse(guest, message)
+                self._refuse(connection, message)
             case _:
-                if _needs_worker(message) and not self.hire():
-                    self._waiting.append((guest, session, message, fault))
+                if _needs_worker(message) and not self.ensure_worker():
+                    self._waiting.append((connection, session, message, fault))
                 else:
-                    self._respond(guest, session, message, fault)
+                    self._respond(connection, session, message, fault)
 
-    def _respond(self, guest: ClientConnection, session: SessionRecord, message: Asked, fault: Fault | None) -> None:
-        size = len(guest.peer.outbox)
-        super().respond(guest, session, message)
+    def _respond(
+        self, connection: ClientConnection, session: SessionRecord, message: Asked, fault: Fault | None
+    ) -> None:
+        size = len(connection.peer.outbox)
+        super().respond(connection, session, message)
         match fault.kind if fault is not None else None:
             case FaultKind.DROP_REPLY:
-                del guest.peer.outbox[size:]
-                guest.peer.is_open = False
+                del connection.peer.outbox[size:]
+                connection.peer.is_open = False
             case FaultKind.KILL_AT_REPLY:
                 self.is_dying = True
             case FaultKind.HOLD_REPLY:
                 assert fault is not None
-                self.hold(guest, fault)
+                self.hold(connection, fault)
             case _:
                 pass
 
-    def _refuse(self, guest: ClientConnection, message: Asked) -> None:
+    def _refuse(self, connection: ClientConnection, message: Asked) -> None:
         refusal = Refusal.of(Busy("the manager has too much to do: try again later"), self._requests.revision)
         count = len(message.commands) if isinstance(message, Request) else 1
-        guest.peer.send(Response(message.request_id, (refusal,) * count))
+        connection.peer.send(Response(message.request_id, (refusal,) * count))
 
-    def resume(self) -> list[ClientConnection]:
+    def answer_waiting(self) -> list[ClientConnection]:
         """There is a worker now, or there will be none: answer what has waited for it."""
         waiting, self._waiting = self._waiting, []
         found = [each for each in waiting if each[0].peer.is_open]
-        for guest, session, message, fault in found:
-            self._respond(guest, session, message, fault)
-        return [guest for guest, _, _, _ in found]
+        for connection, session, message, fault in found:
+            self._respond(connection, session, message, fault)
+        return [connection for connection, _, _, _ in found]
 
 
 class LocalLoop(Loop):
@@ -95,9 +97,9 @@ class LocalLoop(Loop):
         self, listener: socket.socket, requests: RequestHandler, mailbox: Mailbox, faults: Faults, log: Logger
     ) -> None:
         super().__init__(listener, requests, log=log, spin_s=0)
-        self.faulty = FaultyReplyCache(requests, self._sharing, self._journal, faults)
-        self.faulty.hold = self._hold
-        self._answering = self.faulty
+        self.faulty_replies = FaultyReplyCache(requests, self._sharing, self._journal, faults)
+        self.faulty_replies.hold = self._hold
+        self._answering = self.faulty_replies
         self._mailbox = mailbox
         self._held: dict[ClientConnection, Fault] = {}
         self._epoll.register(mailbox.fileno(), READ)
@@ -105,7 +107,7 @@ class LocalLoop(Loop):
     def turn(self) -> None:
         """One turn, and what others want of it."""
         super().turn()
-        self._mailbox.work()
+        self._mailbox.run_posted()
 
     def catch_up(self) -> None:
         """Do what is due by now, all of it: a fragment that nobody used for months goes down tier by tier."""
@@ -116,46 +118,46 @@ class LocalLoop(Loop):
             super().turn()
             is_done = self._requests.revision == revision and self._sweep_at_s > now_s
 
-    def let_in(self) -> None:
+    def serve_waiting(self) -> None:
         """A worker is there, or there will be none: whoever has waited for it is served."""
-        for guest in self.faulty.resume():
-            self._backlog[guest.peer.fileno()] = guest
+        for connection in self.faulty_replies.answer_waiting():
+            self._backlog[connection.peer.fileno()] = connection
 
     @property
     def has_queued_tasks(self) -> bool:
         """Whether there is something to do that no worker has."""
         return bool(self._requests.owner.tasks.queued)
 
-    def _welcome(self, guest: ClientConnection, hello: Hello) -> None:
+    def _welcome(self, connection: ClientConnection, hello: Hello) -> None:
         """Of the test's own process nobody watches the death, and nobody kills it for what its worker does."""
-        who = guest.credentials
-        if who.pid == os.getpid():
-            guest.credentials = who._replace(pid=_NO_PROCESS)
-        super()._welcome(guest, hello)
-        guest.credentials = who
+        credentials = connection.credentials
+        if credentials.pid == os.getpid():
+            connection.credentials = credentials._replace(pid=_NO_PROCESS)
+        super()._welcome(connection, hello)
+        connection.credentials = credentials
 
-    def _reply(self, guests: Collection[ClientConnection]) -> None:
-        if self.faulty.is_dying:
-            raise Killed
-        super()._reply(guests)
+    def _reply(self, connections: Collection[ClientConnection]) -> None:
+        if self.faulty_replies.is_dying:
+            raise ManagerKilled
+        super()._reply(connections)
 
-    def _hold(self, guest: ClientConnection, fault: Fault) -> None:
-        self._held[guest] = fault
-        fault.on_release(lambda: self._mailbox.post(lambda: self._let_go(guest)))
+    def _hold(self, connection: ClientConnection, fault: Fault) -> None:
+        self._held[connection] = fault
+        fault.on_release(lambda: self._mailbox.post(lambda: self._release_reply(connection)))
 
-    def _let_go(self, guest: ClientConnection) -> None:
-        if self._held.pop(guest, None) is not None and guest.peer.is_open:
-            self._backlog[guest.peer.fileno()] = guest
+    def _release_reply(self, connection: ClientConnection) -> None:
+        if self._held.pop(connection, None) is not None and connection.peer.is_open:
+            self._backlog[connection.peer.fileno()] = connection
 
-    def _flush(self, guest: ClientConnection) -> None:
-        if guest in self._held and guest.peer.is_open:
+    def _flush(self, connection: ClientConnection) -> None:
+        if connection in self._held and connection.peer.is_open:
             return
-        super()._flush(guest)
+        super()._flush(connection)
 
     def _housekeep(self) -> None:
         """Whose reply is held is not slow itself."""
-        for guest in self._held:
-            guest.peer.progressed_at_s = self._now_s
+        for connection in self._held:
+            connection.peer.progressed_at_s = self._now_s
         super()._housekeep()
 
 

@@ -21,28 +21,28 @@ class Mailbox:
     def fileno(self) -> int:
         return self._wake
 
-    def post(self, deed: Callable[[], None]) -> Future[None]:
+    def post(self, action: Callable[[], None]) -> Future[None]:
         """Have something done; cancelled, if nobody does it any more."""
         done: Future[None] = Future()
         with self._lock:
             if self._is_closed:
                 done.cancel()
             else:
-                self._posted.append((deed, done))
+                self._posted.append((action, done))
                 os.eventfd_write(self._wake, 1)
         return done
 
-    def work(self) -> None:
+    def run_posted(self) -> None:
         """Do what was posted. What comes behind a deed that ends the manager is for the next one."""
         while True:
             with self._lock:
                 if not self._posted:
                     return
-                deed, done = self._posted.popleft()
+                action, done = self._posted.popleft()
                 if not self._posted:
                     os.eventfd_read(self._wake)
             try:
-                deed()
+                action()
             finally:
                 done.set_result(None)
 

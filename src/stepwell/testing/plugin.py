@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator
+from types import ModuleType
 from typing import TYPE_CHECKING, Final, cast
 
 import pytest
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _OPTION: Final = "stepwell_leak_check"
 _SECONDS: Final = "stepwell_leak_seconds"
-_LEAVES_NOTHING: Final = pytest.StashKey[contextlib.ExitStack]()
+_LEAK_CHECK: Final = pytest.StashKey[contextlib.ExitStack]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,9 +42,30 @@ def pytest_configure(config: pytest.Config) -> None:
     ):
         config.addinivalue_line("markers", marker)
     if config.getini(_OPTION):
-        from stepwell.testing import whole_run  # noqa: PLC0415
+        config.pluginmanager.register(_whole_run_plugin(), "stepwell-whole-run")
 
-        config.pluginmanager.register(whole_run, "stepwell-whole-run")
+
+def _whole_run_plugin() -> ModuleType:
+    """Return a pytest plugin that has the fixture for the whole run, and nothing else.
+
+    A fixture of this module itself would be active in every test run on the machine, because pytest loads this module
+    wherever stepwell is installed. pytest takes a session's fixtures from modules only, so the plugin is a module.
+    """
+    plugin = ModuleType("stepwell_whole_run")
+    vars(plugin)["stepwell_whole_run"] = pytest.fixture(scope="session", autouse=True)(_whole_run)
+    return plugin
+
+
+def _whole_run(pytestconfig: pytest.Config) -> Generator[None]:
+    """Fail if the whole run leaves anything behind. Its sockets are in a directory of their own.
+
+    The check of a test begins with its first fixture of function scope. Fixtures of a wider scope exist before that,
+    so only this check finds what they leave behind.
+    """
+    from stepwell.testing.leaks import no_leaks, private_runtime_directory  # noqa: PLC0415
+
+    with private_runtime_directory(), no_leaks(float(pytestconfig.getini(_SECONDS))):
+        yield
 
 
 @pytest.fixture
@@ -75,38 +97,38 @@ def stepwell_runtime(request: pytest.FixtureRequest, stepwell_clock: Clock) -> G
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> None:
     """What a test is held to begins with the first fixture that is its own."""
     if fixturedef.scope == "function":
-        _begin(request.node)
+        _begin_leak_check(request.node)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     """It may have none. A test that fails is not also accused of what its failure has left."""
-    _begin(item)
-    with _forgiven(item):
+    _begin_leak_check(item)
+    with _no_leak_check_after_error(item):
         yield
 
 
-def _begin(item: pytest.Item) -> None:
-    if _LEAVES_NOTHING in item.stash or not _is_asked_for(item):
+def _begin_leak_check(item: pytest.Item) -> None:
+    if _LEAK_CHECK in item.stash or not _is_leak_check_requested(item):
         return
     from stepwell.testing import leaks  # noqa: PLC0415
 
-    item.stash[_LEAVES_NOTHING] = stack = contextlib.ExitStack()
+    item.stash[_LEAK_CHECK] = stack = contextlib.ExitStack()
     stack.enter_context(leaks.no_leaks(float(item.config.getini(_SECONDS))))
 
 
-def _is_asked_for(item: pytest.Item) -> bool:
+def _is_leak_check_requested(item: pytest.Item) -> bool:
     names: tuple[str, ...] | list[str] = getattr(item, "fixturenames", ())
     return bool(item.config.getini(_OPTION)) or item.get_closest_marker("no_leaks") is not None or "no_leaks" in names
 
 
 @contextlib.contextmanager
-def _forgiven(item: pytest.Item) -> Generator[None]:
+def _no_leak_check_after_error(item: pytest.Item) -> Generator[None]:
     """An error comes first, and what it leaves is not looked for."""
     try:
         yield
     except BaseException:
-        if (stack := item.stash.get(_LEAVES_NOTHING, None)) is not None:
+        if (stack := item.stash.get(_LEAK_CHECK, None)) is not None:
             stack.pop_all()
         raise
 
@@ -114,8 +136,8 @@ def _forgiven(item: pytest.Item) -> Generator[None]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     """It ends when all fixtures that are not wanted any more are gone."""
-    with _forgiven(item):
+    with _no_leak_check_after_error(item):
         yield
-    if (stack := item.stash.get(_LEAVES_NOTHING, None)) is not None:
-        del item.stash[_LEAVES_NOTHING]
+    if (stack := item.stash.get(_LEAK_CHECK, None)) is not None:
+        del item.stash[_LEAK_CHECK]
         stack.close()

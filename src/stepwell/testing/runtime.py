@@ -34,7 +34,7 @@ from stepwell.storage.store import Durability
 from stepwell.telemetry import LogLevel
 from stepwell.testing.clock import Clock, ManagerClock
 from stepwell.testing.faults import Faults
-from stepwell.testing.local_loop import Killed, LocalLoop
+from stepwell.testing.local_loop import LocalLoop, ManagerKilled
 from stepwell.testing.mailbox import Mailbox
 from stepwell.transport.address import listen, private_directory
 
@@ -73,10 +73,10 @@ class LocalRuntime:
         self.restarts = 0
         self._owner = os.getpid()
         self._clock = clock
-        self._given = [*strategies]
+        self._extra_strategies = [*strategies]
         self._registry: Registry | None = None
-        if self._given:
-            self._made_registry()  # or say now what is no strategy
+        if self._extra_strategies:
+            self._loaded_registry()  # or say now what is no strategy
         self._has_worker = bool(workers)
         self._workers: list[LocalWorker] = []
         self._clients: list[Client] = []
@@ -85,9 +85,9 @@ class LocalRuntime:
         self._is_closed = False
         self._changed = threading.Condition()
         self._mailbox = Mailbox()
-        self._listener, self._door = _nameless()
+        self._listener, self._socket_fd = _unnamed_listener()
         self._settings = Settings(
-            address=f"/proc/{self._owner}/fd/{self._door}",
+            address=f"/proc/{self._owner}/fd/{self._socket_fd}",
             budget=budget,
             encoding=encoding,
             log_level=log_level,
@@ -105,7 +105,7 @@ class LocalRuntime:
             self._changed.wait_for(lambda: self._loop is not None or self._problem is not None)
         if self._problem is not None:
             self._is_closed = True
-            self._end()
+            self._end_manager()
 
     @property
     def address(self) -> str:
@@ -115,7 +115,7 @@ class LocalRuntime:
     def client(self, projects: Iterable[str] | None = None) -> Client:
         """A client like any other. It is closed with this runtime, if not before."""
         client = connect(self.address, projects)
-        client.belongs_to(self, self._is_keeping)
+        client.belongs_to(self, self._is_durable)
         self._clients.append(client)
         return client
 
@@ -128,10 +128,10 @@ class LocalRuntime:
 
         With a data directory another one has taken its place when this returns; without one there is none any more.
         """
-        lives = self.restarts
-        self._mailbox.post(_die)
+        restarts = self.restarts
+        self._mailbox.post(_raise_killed)
         with self._changed:
-            self._changed.wait_for(lambda: self._loop is None or self.restarts > lives)
+            self._changed.wait_for(lambda: self._loop is None or self.restarts > restarts)
 
     def close(self) -> None:
         """End the manager, its clients and its worker; and fail if a fault that was armed did not happen."""
@@ -146,23 +146,23 @@ class LocalRuntime:
             self._clock.unfollow(self._catch_up)
         self.faults.release()
         with contextlib.ExitStack() as stack:
-            stack.callback(self._end)
+            stack.callback(self._end_manager)
             for worker in self._workers:
                 stack.callback(worker.close)
             for client in self._clients:
                 stack.callback(client.close)
         return True
 
-    def _end(self) -> None:
+    def _end_manager(self) -> None:
         self._mailbox.post(lambda: self._loop.stop("closed") if self._loop is not None else None)
         self._thread.join(limits.LOCAL_RUNTIME_END_SECONDS_MAX)
-        os.close(self._door)
+        os.close(self._socket_fd)
         if self._thread.is_alive():
             raise RuntimeFault("the manager did not end: it meets no end of what it has to do")
         if self._problem is not None:
             raise self._problem
 
-    def _is_keeping(self) -> bool:
+    def _is_durable(self) -> bool:
         return self._settings.data_dir is not None and not self._is_closed
 
     def _catch_up(self) -> None:
@@ -176,8 +176,8 @@ class LocalRuntime:
         try:
             while True:
                 try:
-                    self._live(settings)
-                except Killed:
+                    self._run_manager(settings)
+                except ManagerKilled:
                     if settings.data_dir is None:
                         return
                     settings = replace(settings, budget=None, must_exist=True)  # what was chosen since then is kept
@@ -192,7 +192,7 @@ class LocalRuntime:
                 self._loop = None
                 self._changed.notify_all()
 
-    def _live(self, settings: Settings) -> None:
+    def _run_manager(self, settings: Settings) -> None:
         """One manager, until it is closed or killed."""
         log = logger(settings)
         clock = state_owner.StateClock if self._clock is None else partial(ManagerClock, self._clock)
@@ -200,7 +200,7 @@ class LocalRuntime:
             requests = stack.enter_context(opened(settings, log, clock))
             loop = LocalLoop(self._listener, requests, self._mailbox, self.faults, log)
             stack.callback(loop.close)
-            loop.faulty.hire = self._hire
+            loop.faulty_replies.ensure_worker = self._ensure_worker
             resume(settings, loop, requests)
             with self._changed:
                 self.restarts += self._loop is not None
@@ -208,7 +208,7 @@ class LocalRuntime:
                 self._changed.notify_all()
             loop.run()
 
-    def _hire(self) -> bool:
+    def _ensure_worker(self) -> bool:
         """Whether there is a worker, or will be none; from the manager's own thread."""
         if not self._has_worker or self._is_closed:
             return True
@@ -218,25 +218,27 @@ class LocalRuntime:
         if last is None or last.is_over:
             from stepwell.testing.worker import LocalWorker  # noqa: PLC0415 - see above
 
-            worker = LocalWorker(self.address, self._made_registry, lambda: self._mailbox.post(self._let_in))
+            worker = LocalWorker(
+                self.address, self._loaded_registry, lambda: self._mailbox.post(self._on_worker_change)
+            )
             self.faults.ignored.update(worker.session_ids)
             self._workers.append(worker)
         return False
 
-    def _let_in(self) -> None:
+    def _on_worker_change(self) -> None:
         """A worker can be given work, or cannot any more."""
         if self._loop is not None:
-            self._loop.let_in()
+            self._loop.serve_waiting()
             if self._loop.has_queued_tasks:
-                self._hire()
+                self._ensure_worker()
 
-    def _made_registry(self) -> Registry:
+    def _loaded_registry(self) -> Registry:
         if self._registry is None:
             from stepwell.strategies.registry import Registry  # noqa: PLC0415 - see above
 
             self._registry = Registry()
             self._registry.load_entry_points()
-            for each in self._given:
+            for each in self._extra_strategies:
                 self._registry.add(each)
         return self._registry
 
@@ -258,11 +260,11 @@ class LocalRuntime:
         return f"<stepwell.testing.LocalRuntime at {self.address!r}>"
 
 
-def _die() -> None:
-    raise Killed
+def _raise_killed() -> None:
+    raise ManagerKilled
 
 
-def _nameless() -> tuple[socket.socket, int]:
+def _unnamed_listener() -> tuple[socket.socket, int]:
     """A listener, and the descriptor through which it is found: its name is gone."""
     directory = private_directory()
     path = directory / "s"

@@ -14,7 +14,7 @@ from stepwell.pool.worker import Worker
 from stepwell.strategies.registry import Registry
 
 
-class _Hand(Worker):
+class _NotifyingWorker(Worker):
     """Says that it can be given work."""
 
     on_ready: Callable[[], None] = staticmethod(lambda: None)
@@ -30,7 +30,7 @@ class LocalWorker:
     def __init__(self, address: str, registry: Callable[[], Registry], on_change: Callable[[], object]) -> None:
         self._registry = registry
         self._on_change = on_change  # called when it can be given work, and when it cannot any more
-        self._lifeline, self._theirs = socket.socketpair()
+        self._lifeline, self._worker_end = socket.socketpair()
         # What it says as a worker and what it asks for as a client are numbered apart, and so they are two sessions.
         self._channels = (Channel(address, None), Channel(address, None))
         self.is_ready = False
@@ -51,19 +51,19 @@ class LocalWorker:
     def _run(self) -> None:
         try:
             with contextlib.suppress(RuntimeLost, OutcomeUnknown):  # the manager is gone, or does not want it any more
-                hand = _Hand(*self._channels, self._registry(), self._theirs)
-                hand.on_ready = self._be_ready
-                hand.run()
+                worker = _NotifyingWorker(*self._channels, self._registry(), self._worker_end)
+                worker.on_ready = self._note_ready
+                worker.run()
         except BaseException as error:  # noqa: BLE001 - raised where the runtime is closed
             self.problem = error
         finally:
             self.is_ready = False
             for channel in self._channels:
                 channel.close()
-            self._theirs.close()
+            self._worker_end.close()
             self._on_change()
 
-    def _be_ready(self) -> None:
+    def _note_ready(self) -> None:
         self.is_ready = True
         self._on_change()
 
