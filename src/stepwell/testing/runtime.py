@@ -1,11 +1,11 @@
-"""`LocalRuntime`: a manager inside the test's own process, which takes a few milliseconds to start.
+"""`LocalRuntime`: a manager inside the test's own process, which starts in a few milliseconds.
 
-It is the manager: the loop, the state, the store and the shared memory of every other, behind a real socket, so that a
-client cannot tell the difference. Only its place is another. It runs in a thread, and not on the caller's own, because
-a call waits in the kernel for its answer: so threads, `asyncio` and other processes can be its clients like anybody
-else's, and nothing in a client knows of it.
+It is the real manager: loop, state, store and shared memory are those of a manager process, behind a real socket, so a
+client cannot tell the difference. It runs in a thread of its own, because a blocking call waits in the kernel for its
+answer. So threads, `asyncio` programs and other processes can be its clients.
 
-Its socket has no name: it is made in a private directory that is gone a moment later, and reached through a descriptor.
+The socket has no name in the file system: it is made in a private directory that is removed at once, and is reached
+through a descriptor in `/proc`. A test that is killed therefore leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -38,18 +38,23 @@ from stepwell.testing.local_loop import LocalLoop, ManagerKilled
 from stepwell.testing.mailbox import Mailbox
 from stepwell.transport.address import listen, private_directory
 
-if TYPE_CHECKING:  # most tests need no strategy, and they take as long to import as all else together
+if TYPE_CHECKING:  # most tests need no strategy, and importing strategies doubles the time of a start
     from stepwell.strategies.registry import Registry
     from stepwell.testing.worker import LocalWorker
 
 
 class LocalRuntime:
-    """A manager for one test, and its clients. Safe from any number of threads.
+    """A manager for one test, with its clients. Any thread may use it.
 
-    `clock` is its time, by default that of the machine. `data_dir` keeps its state, so that it comes back from a
-    `kill()`; the kernel has then what was acknowledged, and the disk need not. `strategies` are, besides those that are
-    built in or installed, what its worker offers: a thread of this process that begins with the first task, and does
-    one at a time; with `workers=0` there is none. `faults` has what can go wrong.
+    - `clock`: the time of the manager; by default that of the machine.
+    - `data_dir`: where the state is stored, so that it survives `kill()`. An acknowledged write is in the kernel, but
+      need not be on disk.
+    - `strategies`: offered besides the built-in and installed ones.
+    - `workers`: 1, or 0 for none. The worker is a thread of this process that starts with the first task, and runs one
+      task at a time.
+    - `faults`: the faults that a test can arm.
+
+    The process that made it owns it: a forked child cannot close it, and it cannot be pickled.
     """
 
     def __init__(
@@ -101,6 +106,7 @@ class LocalRuntime:
             clock.follow(self._catch_up)
 
     def _await_start(self) -> None:
+        """Wait until the manager serves; raise its error if it does not start."""
         with self._changed:
             self._changed.wait_for(lambda: self._loop is not None or self._problem is not None)
         if self._problem is not None:
@@ -109,24 +115,25 @@ class LocalRuntime:
 
     @property
     def address(self) -> str:
-        """Where the manager listens, for `stepwell.connect`; also in other processes of the same user."""
+        """The address of the manager for `stepwell.connect`, also in other processes of the same user."""
         return self._settings.address
 
     def client(self, projects: Iterable[str] | None = None) -> Client:
-        """A client like any other. It is closed with this runtime, if not before."""
+        """Return a new client. It is closed with this runtime, if not before."""
         client = connect(self.address, projects)
         client.belongs_to(self, self._is_durable)
         self._clients.append(client)
         return client
 
     def is_alive(self) -> bool:
-        """Whether there is a manager: it may have been killed."""
+        """Return True if there is a manager; it may have been killed."""
         return self._thread.is_alive()
 
     def kill(self) -> None:
-        """Let the manager die as at `kill -9`: connections break, and what was not acknowledged is lost.
+        """Kill the manager as `kill -9` would: connections break, and unacknowledged requests are lost.
 
-        With a data directory another one has taken its place when this returns; without one there is none any more.
+        With a data directory, another manager has taken its place when this returns; without one, there is none any
+        more.
         """
         restarts = self.restarts
         self._mailbox.post(_raise_killed)
@@ -134,12 +141,13 @@ class LocalRuntime:
             self._changed.wait_for(lambda: self._loop is None or self.restarts > restarts)
 
     def close(self) -> None:
-        """End the manager, its clients and its worker; and fail if a fault that was armed did not happen."""
+        """End the manager, its clients and its worker. Raise `AssertionError` if an armed fault did not happen."""
         if self._close():
             self.faults.check()
 
     def _close(self) -> bool:
-        if self._is_closed or self._owner != os.getpid():  # a forked child has no say in it
+        """Close everything, and return True the first time. A forked child does not close its parent's runtime."""
+        if self._is_closed or self._owner != os.getpid():
             return False
         self._is_closed = True
         if self._clock is not None:
@@ -154,24 +162,29 @@ class LocalRuntime:
         return True
 
     def _end_manager(self) -> None:
+        """Stop the loop, wait for its thread, and raise the error with which it ended, if any."""
         self._mailbox.post(lambda: self._loop.stop("closed") if self._loop is not None else None)
         self._thread.join(limits.LOCAL_RUNTIME_END_SECONDS_MAX)
         os.close(self._socket_fd)
         if self._thread.is_alive():
-            raise RuntimeFault("the manager did not end: it meets no end of what it has to do")
+            raise RuntimeFault("the manager did not end: its thread is still busy")
         if self._problem is not None:
             raise self._problem
 
     def _is_durable(self) -> bool:
+        """Return True if clients may wait for another manager after this one died."""
         return self._settings.data_dir is not None and not self._is_closed
 
     def _catch_up(self) -> None:
-        """Time has passed."""
+        """Let the manager do all that is due, because the clock has advanced."""
         done = self._mailbox.post(lambda: self._loop.catch_up() if self._loop is not None else None)
         if not done.cancelled():
             done.result()
 
     def _run(self) -> None:
+        """Run managers in this thread, one after the other, until the runtime is closed or one dies without a data
+        directory.
+        """
         settings = self._settings
         try:
             while True:
@@ -180,7 +193,9 @@ class LocalRuntime:
                 except ManagerKilled:
                     if settings.data_dir is None:
                         return
-                    settings = replace(settings, budget=None, must_exist=True)  # what was chosen since then is kept
+                    settings = replace(
+                        settings, budget=None, must_exist=True
+                    )  # the stored budget counts: a client may have changed it
                     continue
                 return
         except BaseException as error:  # noqa: BLE001 - raised in the test's own thread
@@ -193,7 +208,7 @@ class LocalRuntime:
                 self._changed.notify_all()
 
     def _run_manager(self, settings: Settings) -> None:
-        """One manager, until it is closed or killed."""
+        """Run one manager until it is closed or killed."""
         log = logger(settings)
         clock = state_owner.StateClock if self._clock is None else partial(ManagerClock, self._clock)
         with contextlib.ExitStack() as stack:
@@ -201,6 +216,10 @@ class LocalRuntime:
             loop = LocalLoop(self._listener, requests, self._mailbox, self.faults, log)
             stack.callback(loop.close)
             loop.faulty_replies.ensure_worker = self._ensure_worker
+            for (
+                worker
+            ) in self._workers:  # they have joined an earlier manager, even if they do not know yet that it died
+                worker.is_ready = False
             resume(settings, loop, requests)
             with self._changed:
                 self.restarts += self._loop is not None
@@ -209,30 +228,41 @@ class LocalRuntime:
             loop.run()
 
     def _ensure_worker(self) -> bool:
-        """Whether there is a worker, or will be none; from the manager's own thread."""
+        """Return True if there is a worker, or if there will be none; otherwise start one, unless one is starting.
+
+        Only the manager's thread calls it. Several workers in a row that ended before they were ready are the last:
+        then requests are answered as without workers.
+        """
         if not self._has_worker or self._is_closed:
             return True
         last = self._workers[-1] if self._workers else None
         if last is not None and (last.is_ready or last.problem is not None):
             return True
         if last is None or last.is_over:
-            from stepwell.testing.worker import LocalWorker  # noqa: PLC0415 - see above
-
-            worker = LocalWorker(
-                self.address, self._loaded_registry, lambda: self._mailbox.post(self._on_worker_change)
-            )
-            self.faults.ignored.update(worker.session_ids)
-            self._workers.append(worker)
+            recent = self._workers[-limits.WORKER_STARTS_FAILED_MAX :]
+            if len(recent) == limits.WORKER_STARTS_FAILED_MAX and not any(each.was_ready for each in recent):
+                return True
+            self._start_worker()
         return False
 
+    def _start_worker(self) -> None:
+        """Start a worker. Its requests do not count for faults."""
+        from stepwell.testing.worker import LocalWorker  # noqa: PLC0415 - see above
+
+        worker = LocalWorker(self.address, self._loaded_registry, lambda: self._mailbox.post(self._on_worker_change))
+        self.faults.ignored.update(worker.session_ids)
+        self._workers.append(worker)
+
     def _on_worker_change(self) -> None:
-        """A worker can be given work, or cannot any more."""
-        if self._loop is not None:
-            self._loop.serve_waiting()
-            if self._loop.has_queued_tasks:
-                self._ensure_worker()
+        """Serve the requests that wait for a worker, because one has started or ended; if one has
+        ended, start another.
+        """
+        loop = self._loop
+        if loop is not None and (loop.has_waiting or loop.has_queued_tasks) and self._ensure_worker():
+            loop.serve_waiting()
 
     def _loaded_registry(self) -> Registry:
+        """Return the strategies of the worker: built in, installed, and given by the test."""
         if self._registry is None:
             from stepwell.strategies.registry import Registry  # noqa: PLC0415 - see above
 
@@ -265,7 +295,7 @@ def _raise_killed() -> None:
 
 
 def _unnamed_listener() -> tuple[socket.socket, int]:
-    """A listener, and the descriptor through which it is found: its name is gone."""
+    """Return a listening socket, and a descriptor of its path, which does not exist any more."""
     directory = private_directory()
     path = directory / "s"
     try:
