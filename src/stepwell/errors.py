@@ -1,13 +1,13 @@
-"""Every error that stepwell raises. The name says whose fault it is; `retry`, whether trying again can help.
+"""Every error that stepwell raises. The name says whose fault it is; `retry` says whether trying again can help.
 
     StepwellError
     ├── Refused                  understood and refused: nothing changed
     │   ├── InvalidArgument      an argument is outside its bounds (also a ValueError)
-    │   │   └── EscapesRoot      a path that leads out of its root, or to what is not part of a tree
+    │   │   └── EscapesRoot      a path leads out of its root, or to something that is not part of a tree
     │   ├── OutOfScope           names a project that the session may not touch
     │   ├── NotFound             nothing has that name (also a LookupError)
     │   ├── AlreadyExists        something already has that name
-    │   ├── Conflict             somebody changed it first: read again, then decide
+    │   ├── Conflict             another client changed it first: read again, then decide
     │   │   ├── BrokenChain      changes of one path that do not follow from each other; `details["paths"]`
     │   │   └── TreeConflict     files are not what a change expects; `details["paths"]` has each
     │   ├── TierFull             there is no room left: delete, or raise the budget
@@ -17,7 +17,7 @@
     │   └── PlanError            the plan's state does not allow it
     │       ├── PlanNotReady     not from this phase and state
     │       ├── ActionUnavailable  archived, or already spent
-    │       ├── LeaseLost        somebody else may be working on it now
+    │       ├── LeaseLost        another session may be working on it now
     │       ├── NotProven        an entry has no proof that it was applied, or rolled back
     │       ├── NotValidated     a required validation has not passed
     │       ├── MergeConflicts   children changed the same lines; `details["paths"]` are to be resolved
@@ -28,11 +28,11 @@
     │   ├── StartFailed          the manager did not come up
     │   ├── RuntimeLost          there is no manager at that address
     │   ├── StoreFailed          the data directory could not be written: the manager stopped
-    │   ├── StoreDamaged         what is in the data directory is not what was written there
+    │   ├── StoreDamaged         the data directory does not hold what was written there
     │   ├── OutcomeUnknown       the answer was lost: it may or may not have happened
     │   │   └── SessionExpired   so it was, and the manager has forgotten the session: its leases are over
     │   ├── EventsMissed         a watcher was too slow; `details["resume"]` is where it goes on
-    │   ├── TaskFailed           a strategy did not come to an end that is a result
+    │   ├── TaskFailed           a strategy did not end with a result
     │   │   ├── DeadlineExceeded   it took longer than it may, and was stopped
     │   │   ├── MemoryExceeded   it wanted more memory than it may have
     │   │   ├── TaskQuarantined  workers died of it, again and again; `details["evidence"]` has what they left
@@ -45,7 +45,7 @@
     │   └── ManagerFault         a defect inside the manager; nothing changed
     └── NotOwner                 state was used outside the process and thread that own it
 
-Each travels over the wire as itself (`kind`, `message`, `details`) and is raised as itself on the client.
+Each error travels over the wire as itself (`kind`, `message`, `details`) and is raised as itself on the client.
 """
 
 from __future__ import annotations
@@ -57,7 +57,11 @@ Detail = str | int | bool | list[str] | None
 
 
 class StepwellError(Exception):
-    """The root. `message` is a sentence that says what to do; `details` are the facts in it, by name."""
+    """The root of all errors.
+
+    `message` is a sentence that says what to do. `details` are the facts in it, by name, so that a program need not
+    parse the message. `retry` is True if the same call can succeed later without a change.
+    """
 
     retry: ClassVar[bool] = False
     kinds: ClassVar[dict[str, type[StepwellError]]] = {}
@@ -68,9 +72,11 @@ class StepwellError(Exception):
         self.details = details
 
     def __init_subclass__(cls) -> None:
+        """Register the class under its name, by which a peer's error is revived."""
         StepwellError.kinds[cls.__name__] = cls
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the error by its kind, so that it survives a process boundary with its details."""
         return revive, (self.kind, self.message, self.details)
 
     @property
@@ -80,108 +86,179 @@ class StepwellError(Exception):
 
 
 def revive(kind: str, message: str, details: dict[str, Detail]) -> StepwellError:
-    """The error that a peer raised. A kind that we do not know yet is still a `StepwellError`."""
+    """Return the error that a peer raised. A kind that this version does not know is a plain `StepwellError`."""
     return StepwellError.kinds.get(kind, StepwellError)(message, **details)
 
 
 class Refused(StepwellError):
-    """The request was understood and refused. Nothing changed."""
+    """The manager or the client understood the request and refused it. Nothing changed.
+
+    The cause is the request or the present state, not a failure. The caller changes the request, or waits for another
+    state.
+    """
 
 
 class InvalidArgument(Refused, ValueError):
-    """An argument is outside its bounds; the message says which bounds."""
+    """An argument is outside its bounds, or of the wrong type. The message names the bounds.
+
+    It is the caller's mistake: change the argument. Most are raised in the client, before anything is sent.
+    """
 
 
 class EscapesRoot(InvalidArgument):
-    """A path leads out of its root, through a symbolic link, or to what is not part of a tree. Nothing was touched."""
+    """A path leads out of its root, through a symbolic link, or to something that is not part of a tree.
+
+    Nothing was touched. It is a mistake, or an attack, of the author of the path: change the path.
+    """
 
 
 class OutOfScope(Refused):
-    """The request names a project that its session was not opened for."""
+    """The request names a project that its session was not opened for.
+
+    It is the caller's mistake: open a client with `projects=` that includes the project.
+    """
 
 
 class NotFound(Refused, LookupError):
-    """Nothing has that name."""
+    """Nothing has that name: it never existed, was deleted, or has expired.
+
+    The caller checks the name, or treats the thing as gone. Trying again does not help.
+    """
 
 
 class AlreadyExists(Refused):
-    """Something already has that name; it was left as it is."""
+    """Something already has that name; it was left as it is.
+
+    The caller uses the existing one, or chooses another name.
+    """
 
 
 class Conflict(Refused):
-    """What the caller expected to find has changed since. Read again, then decide."""
+    """The state has changed since the caller read it, so the expected revision or value does not match.
+
+    No caller made a mistake: another client was faster. Read again, decide again, and then try again.
+    """
 
     retry = True
 
 
 class TreeConflict(Conflict):
-    """Files are not what a change expects. `details` has `paths` and, in the same order, `expected` and `found`."""
+    """Files are not what a change expects. `details` has `paths` and, in the same order, `expected` and `found`.
 
-    retry = False  # they do not become so by themselves
+    Another program has changed the tree since the change was recorded. No file was touched. Trying again does not help
+    until the files are restored, or the change is recorded anew.
+    """
+
+    retry = False  # the files do not return to the expected state by themselves
 
 
 class BrokenChain(Conflict):
-    """A change found something else at its path than the change before it left there. `details["paths"]` says where."""
+    """A change of a path does not begin with what the change before it left there. `details["paths"]` names the paths.
+
+    The caller recorded changes out of order, or left one out. Record the missing change, or start again from the files.
+    """
 
     retry = False
 
 
 class TierFull(Refused):
-    """There is no room left, not even in cold."""
+    """There is no room left, not even in the cold tier.
+
+    The caller deletes fragments, or an operator raises the budget.
+    """
 
 
 class StepTooLarge(Refused):
-    """One step would have to move more fragments than one step may."""
+    """One step would have to move more fragments than one step may, because the loop would stop for too long.
+
+    The caller divides the request, for instance into several smaller changes of the budget.
+    """
 
 
 class Busy(Refused):
-    """A named limit is reached. Nothing happened; try again later."""
+    """A named limit of the manager is reached now. Nothing happened.
+
+    It is a matter of load: try again later, after a pause.
+    """
 
     retry = True
 
 
 class TransactionAborted(Refused):
-    """The command at `details["index"]` was refused, so that none of the transaction happened."""
+    """The command at `details["index"]` was refused, so none of the transaction happened.
+
+    The message and the details have the reason. Change that command, and send the whole transaction again.
+    """
 
 
 class PlanError(Refused):
-    """The plan's state does not allow it."""
+    """The state of a plan does not allow the request. The subclass says which rule it is.
+
+    The caller reads the plan again. Trying the same again does not help until the plan changes.
+    """
 
 
 class PlanNotReady(PlanError):
-    """The event is not legal in the plan's phase and state."""
+    """The transition is not legal in the plan's phase and state.
+
+    The caller reads the plan, and takes the steps that come before.
+    """
 
 
 class ActionUnavailable(PlanError):
-    """The action is archived, or was not reusable and has been used."""
+    """The action is archived, or it is not reusable and has been used.
+
+    The caller chooses another action, or creates one.
+    """
 
 
 class LeaseLost(PlanError):
-    """The lease is not, or no longer, the plan's current one. Stop working on it."""
+    """The lease is not, or no longer, the plan's current one: it expired, or another session has taken the plan over.
+
+    The caller stops working on the plan at once, because another session may be working on it.
+    """
 
 
 class NotProven(PlanError):
-    """Not every entry of the plan is proven to be applied, or to be rolled back."""
+    """Not every entry of the plan is proven to be applied, or to be rolled back.
+
+    The caller applies or rolls back the tree first; that records the proofs.
+    """
 
 
 class NotValidated(PlanError):
-    """A required validation of the plan has no passing result: `details["validations"]` says which."""
+    """A required validation of the plan has no passing result. `details["validations"]` names them.
+
+    The caller runs the validations, and repairs what fails.
+    """
 
 
 class MergeConflicts(PlanError):
-    """Children changed the same lines of a file: resolve the conflicts at `details["paths"]` first."""
+    """Children of the plan changed the same lines of a file.
+
+    The caller resolves the conflicts at `details["paths"]` first, and then merges again.
+    """
 
 
 class NoActiveChangeset(PlanError):
-    """The execution context has no open changeset. Call `start_changeset()` first."""
+    """The execution context has no open changeset.
+
+    It is the caller's mistake: call `start_changeset()` first.
+    """
 
 
 class ChangesetClosed(PlanError):
-    """The changeset is closed, or belongs to an earlier attempt."""
+    """The changeset is closed, or belongs to an earlier attempt. A closed changeset never changes.
+
+    The caller starts another changeset.
+    """
 
 
 class PartlyRefused(StepwellError):
-    """Some of many were refused. `.outcomes` has, in order, each result or its error."""
+    """Some of many requests were refused. `.outcomes` has, in order, each result or its error.
+
+    The others took effect. The caller handles each refused one by its own error.
+    """
 
     def __init__(self, message: str, outcomes: Sequence[object] = (), **details: Detail) -> None:
         super().__init__(message, **details)
@@ -192,85 +269,142 @@ class PartlyRefused(StepwellError):
 
 
 class RuntimeFault(StepwellError):
-    """Something broke, through no fault of the request."""
+    """Something broke, through no fault of the request. The subclass says what, and whether the request took effect."""
 
 
 class StartFailed(RuntimeFault):
-    """The manager did not come up."""
+    """The manager, or a worker, did not come up. The message has the reason, as far as the process could tell it.
+
+    The operator removes the cause, such as a full disk or a wrong setting. Nothing is running.
+    """
 
 
 class RuntimeLost(RuntimeFault):
-    """There is no manager at that address, or it ended."""
+    """There is no manager at that address, or it has ended, or it has refused the connection.
+
+    The request had no effect. The caller starts a runtime, or connects to another address.
+    """
 
 
 class OutcomeUnknown(RuntimeFault):
-    """The connection broke before the answer came: the request may or may not have taken effect."""
+    """The connection broke before the answer came: the request may or may not have taken effect.
+
+    The client has tried to find out and could not. The caller reads the state before it sends the request again.
+    """
 
 
 class SessionExpired(OutcomeUnknown):
-    """The manager has forgotten the session: whether its last requests took effect cannot be told any more."""
+    """The manager has forgotten the session, because it was disconnected for longer than the grace.
+
+    Its leases are lost, and it cannot be found out any more whether its last requests took effect. The caller opens a
+    new client, and reads the state.
+    """
 
 
 class EventsMissed(RuntimeFault):
-    """Events were forgotten before the watcher came to them. It goes on behind the revision `details["resume"]`."""
+    """Events were dropped before the watcher read them. The watch goes on behind the revision `details["resume"]`.
+
+    The watcher was too slow, or came too late. It reads the state anew, and then watches from that revision.
+    """
 
 
 class StoreFailed(RuntimeFault):
-    """The data directory could not be written. Nothing that was not written has been acknowledged."""
+    """The data directory could not be written, for instance because the disk is full. The manager stopped.
+
+    Nothing that was not written has been acknowledged. The operator makes room, and starts the manager again.
+    """
 
 
 class StoreDamaged(RuntimeFault):
-    """The data directory holds something that stepwell did not write. It was left as it is."""
+    """The data directory holds something that stepwell did not write. It was left as it is.
+
+    The disk or another program has changed it. The operator runs `stepwell doctor`, or restores a backup.
+    """
 
 
 class TaskFailed(RuntimeFault):
-    """A strategy raised, or could not be run; the message says what it said."""
+    """A strategy raised an error, or could not be run. The message has the strategy's own message.
+
+    It is the fault of the strategy. Trying again helps only if the strategy or its input changes.
+    """
 
 
 class DeadlineExceeded(TaskFailed):
-    """A task took longer than its deadline, and its worker was stopped. It is not tried again."""
+    """A task took longer than its deadline, and its worker was stopped. It is not tried again.
+
+    The caller gives it more time, or less to do.
+    """
 
 
 class MemoryExceeded(TaskFailed):
-    """A strategy wanted more memory than its worker may have."""
+    """A strategy wanted more memory than its worker may have.
+
+    The operator raises the limit, or the request is made smaller.
+    """
 
 
 class TaskQuarantined(TaskFailed):
-    """Several workers died while they had the task. `details["evidence"]` says of each what it has left."""
+    """Several workers died while they had the task, so it is not given to another one.
+
+    `details["evidence"]` has what each of them left. The author of the strategy finds the crash there; the caller gives
+    up.
+    """
 
 
 class CircuitOpen(TaskFailed):
-    """A strategy has failed several times in a row, and was not asked; after `details["retry_s"]` seconds it is."""
+    """A strategy has failed several times in a row, so it was not asked.
+
+    After `details["retry_s"]` seconds it is asked again. The caller goes on without it, or tries again then.
+    """
 
     retry = True
 
 
 class BodyGone(RuntimeFault, LookupError):
-    """A body that a view names was deleted since, and its memory is gone."""
+    """A body that a view or a receipt names was deleted since, and its memory is gone.
+
+    The caller opens a new view, or goes on without that fragment.
+    """
 
 
 class ProtocolError(RuntimeFault):
-    """The other side sent something that is not our protocol, or not our version of it."""
+    """The other side sent a message that is not our protocol, or of another version.
+
+    Both sides have to be of the same version. The connection is closed; trying again does not help.
+    """
 
 
 class WorkerDied(RuntimeFault):
-    """The worker process ended while it ran the function: how far that came is not known, and it is not run again."""
+    """The worker process ended while it ran a function. It is not known how far the function came.
+
+    The function is not run again by itself, because it may have had effects. The caller decides.
+    """
 
 
 class TreeFailed(RuntimeFault):
-    """The file system refused a step. The tree is as it was, or the message says what is left to be done."""
+    """The file system refused a step of a change, for instance because the disk is full.
+
+    The tree is as it was, or the message says what is left to be done. Remove the cause, and try again.
+    """
 
 
 class ToolMissing(RuntimeFault):
-    """A program that is needed is not installed, or does not run."""
+    """A program that is needed, such as git, is not installed, or does not run. The message names it.
+
+    The operator installs the program.
+    """
 
 
 class ManagerFault(RuntimeFault):
-    """A defect inside the manager. The request changed nothing."""
+    """A defect inside the manager. The request changed nothing.
+
+    It is our mistake: report it, with the manager's log. Other requests are served as before.
+    """
 
 
 class NotOwner(StepwellError):
-    """State was used outside the process and thread that own it.
+    """State was used outside the process and thread that own it, for instance after a fork, or by unpickling.
 
-    The manager's state has one owner. Everybody else sends requests: `stepwell.connect(address)`.
+    It is the caller's mistake. The manager's state has one owner; all other processes send requests:
+    `stepwell.connect(address)`.
     """

@@ -1,4 +1,8 @@
-"""Logs, as events with fields. A user's program, and what it logs itself, is left alone."""
+"""Logging: events with fields, on standard error.
+
+A manager and its workers log with `Logger`. The configuration of logging in a user's program is never touched: only
+processes that stepwell itself started are configured. structlog is imported with the first line that is logged.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LogLevel(StrEnum):
-    """What is worth a line."""
+    """The lowest level of events that are logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -24,76 +28,86 @@ class LogLevel(StrEnum):
 
 
 _RANKS: Final = {level: rank for rank, level in enumerate(LogLevel)}
-_PIECE_CHARS: Final = select.PIPE_BUF // 4
-"""What a pipe that is ready takes whole, however many bytes a character has."""
+_WRITE_CHARS_MAX: Final = select.PIPE_BUF // 4
+"""The number of characters that a pipe takes in one write without blocking, if it is ready.
+
+The kernel promises that for `PIPE_BUF` bytes, and a character has up to four.
+"""
 
 
 class _Stderr:
-    """Standard error for as long as somebody reads it: that nobody does is no reason to stop serving."""
+    """Standard error that never blocks and never raises.
+
+    A manager whose log is a pipe must go on serving when the reader of the pipe stops reading or ends. Lines that
+    cannot be written are lost.
+    """
 
     def write(self, text: str) -> None:
-        """Write what can be written without waiting, and drop the rest."""
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # none, a broken pipe, closed
-            for start in range(0, len(text), _PIECE_CHARS):
+        """Write as much as can be written without waiting, and drop the rest."""
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # no stderr, a broken pipe, a closed one
+            for start in range(0, len(text), _WRITE_CHARS_MAX):
                 if not _is_ready(sys.stderr):
                     return
-                sys.stderr.write(text[start : start + _PIECE_CHARS])
+                sys.stderr.write(text[start : start + _WRITE_CHARS_MAX])
                 sys.stderr.flush()
 
     def flush(self) -> None:
-        """Every write is flushed."""
+        """Do nothing: every write is flushed."""
 
 
 def _is_ready(stream: TextIO) -> bool:
+    """Return True if a write does not block."""
     ready = select.poll()
     try:
         ready.register(stream.fileno(), select.POLLOUT)
-    except (OSError, ValueError):  # not a descriptor at all: a test's capture, say
+    except (OSError, ValueError):  # no descriptor: the capture of a test, for instance
         return True
     return bool(ready.poll(0))
 
 
 class Logger:
-    """Events with fields, on standard error: readable, or one JSON object a line.
+    """A logger of events with fields, readable or as one JSON object a line.
 
-    What is not worth a line costs a comparison. The first that is loads structlog, which takes as long as loading all
-    the rest of a manager, and which most managers never need.
+    An event below the level costs one comparison. The first event above it imports structlog, which takes as long as
+    the import of the rest of a manager, and which most managers never need. Any thread may use a logger; `fields` are
+    part of every event.
     """
 
     def __init__(self, level: LogLevel, *, as_json: bool = False, **fields: object) -> None:
         self._level: Final = level
         self._as_json: Final = as_json
         self._fields: Final = fields
-        self._loaded: structlog.typing.FilteringBoundLogger | None = None
+        self._structlog: structlog.typing.FilteringBoundLogger | None = None
 
     def debug(self, event: str, **fields: object) -> None:
-        """For whoever looks into it."""
-        self._tell(LogLevel.DEBUG, event, fields)
+        """Log a detail for a developer."""
+        self._log(LogLevel.DEBUG, event, fields)
 
     def info(self, event: str, **fields: object) -> None:
-        """As it should be."""
-        self._tell(LogLevel.INFO, event, fields)
+        """Log a normal event."""
+        self._log(LogLevel.INFO, event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """As it should not be, and taken care of."""
-        self._tell(LogLevel.WARNING, event, fields)
+        """Log a problem that stepwell has handled."""
+        self._log(LogLevel.WARNING, event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        """Somebody has to do something."""
-        self._tell(LogLevel.ERROR, event, fields)
+        """Log a problem that an operator has to solve."""
+        self._log(LogLevel.ERROR, event, fields)
 
     def exception(self, event: str, **fields: object) -> None:
-        """An error that is being handled, with its traceback."""
-        self._tell(LogLevel.ERROR, event, {**fields, "exc_info": True})
+        """Log an error that is being handled, with its traceback."""
+        self._log(LogLevel.ERROR, event, {**fields, "exc_info": True})
 
-    def _tell(self, level: LogLevel, event: str, fields: Mapping[str, object]) -> None:
+    def _log(self, level: LogLevel, event: str, fields: Mapping[str, object]) -> None:
         if _RANKS[level] < _RANKS[self._level]:
             return
-        if self._loaded is None:
-            self._loaded = self._load()
-        getattr(self._loaded, level)(event, **fields)
+        if self._structlog is None:
+            self._structlog = self._load()
+        getattr(self._structlog, level)(event, **fields)
 
     def _load(self) -> structlog.typing.FilteringBoundLogger:
+        """Return the structlog logger. It is wrapped, not configured, so a program's own structlog is not affected."""
         import structlog  # noqa: PLC0415 - see above
 
         logger: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
@@ -106,7 +120,10 @@ class Logger:
 
 
 def configure(level: LogLevel) -> None:
-    """Have everybody's events in this process, which is ours, look like our own and go where they go."""
+    """Configure structlog for this process, so that events of strategies look like those of stepwell.
+
+    Only for processes that stepwell started: in a user's program this would replace the program's configuration.
+    """
     import structlog  # noqa: PLC0415 - see `Logger`
 
     structlog.configure(
@@ -121,7 +138,7 @@ def _processors(*, as_json: bool) -> list[structlog.typing.Processor]:
     import structlog  # noqa: PLC0415 - see `Logger`
 
     is_terminal = False
-    with contextlib.suppress(AttributeError, OSError, ValueError):  # none, or not ours and closed
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # no stderr, or a closed one
         is_terminal = sys.stderr.isatty()
     return [
         structlog.processors.add_log_level,

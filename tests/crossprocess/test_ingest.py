@@ -79,17 +79,17 @@ def test_workers_find_what_a_client_finds(client: sw.Client, tmp_path: Path) -> 
 def test_the_workers_do_it(client: sw.Client, tmp_path: Path) -> None:
     """It is a chore, which they offer, and no strategy, which would be asked for context."""
     found = client.strategies.list()
-    assert files.CHORE not in {each.name for each in found.offers}
-    assert all(files.CHORE in {each.name for each in worker.offers} for worker in found.workers)
+    assert files.SPLIT_JOB not in {each.name for each in found.offers}
+    assert all(files.SPLIT_JOB in {each.name for each in worker.offers} for worker in found.workers)
     (project,) = client.projects or ()
     client.ingest(tree(tmp_path, 1))
     execution = sw.DefaultStrategyExecutor(client).execute(ContextRequest(projects=[project], query="words"))
-    assert files.CHORE not in execution.results | execution.failures
+    assert files.SPLIT_JOB not in execution.results | execution.failures
     chore = files.SplitJob(os.fsencode(tmp_path), client.status().encoding, (files.FileRequest("0.md"),))
-    (future,) = client.strategies.submit_chores(files.CHORE, project, [files.encoder.encode(chore)])
+    (future,) = client.strategies.submit_chores(files.SPLIT_JOB, project, [files.encoder.encode(chore)])
     (outcome,) = files.outcomes_decoder.decode(future.result(SECONDS))
     assert isinstance(outcome, files.FileSplit)
-    (refused,) = client.strategies.submit_chores(files.CHORE, project, [b"rubbish"])
+    (refused,) = client.strategies.submit_chores(files.SPLIT_JOB, project, [b"rubbish"])
     assert isinstance(refused.exception(SECONDS), sw.TaskFailed)
 
 

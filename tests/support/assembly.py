@@ -58,8 +58,8 @@ def answer(
     failures: Sequence[Failure] = (),
     components: Mapping[str, str] | None = None,
 ) -> Answer:
-    question = AssemblyInputs(asked or request(), view, results, count, tuple(failures))
-    found = assemble(question, named(components or {}))
+    inputs = AssemblyInputs(asked or request(), view, results, count, tuple(failures))
+    found = assemble(inputs, named(components or {}))
     assert count(found.render()) == found.total_tokens <= found.budget_tokens
     return found
 

@@ -1,4 +1,7 @@
-"""An answer: the text that a model reads, and for each fragment in it where it comes from and why it is there."""
+"""The answer to a request: the text that a model reads, and the provenance of each fragment in it.
+
+These are public values. They are made in one place (`result.build_answer`) from the delivered text, and never changed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,12 @@ from stepwell.domain.tiers.model import Tier
 
 
 class AnswerFragment(Struct, frozen=True):
-    """A fragment as it is shown."""
+    """A fragment as it is shown, with the reasons for showing it.
+
+    `text` is what is shown, which is shorter than the body if `depth` is not "full"; `tokens` counts it. `revision` is
+    that of the body. `votes` has the rank that each strategy gave; a fragment that no strategy named has none, and
+    `near` is the id of the hit beside which it stands.
+    """
 
     project: str
     fragment_id: str
@@ -20,12 +28,12 @@ class AnswerFragment(Struct, frozen=True):
     lines: tuple[int, int] | None
     depth: DepthName
     text: str
-    tokens: int  # of what is shown
+    tokens: int
     tier: Tier
-    revision: int  # of its body
+    revision: int
     scores: Scores
-    votes: tuple[Vote, ...]  # where each strategy has put it
-    near: str = ""  # of one that no strategy has named: the hit that it stands next to
+    votes: tuple[Vote, ...]
+    near: str = ""
 
     @property
     def score(self) -> float:
@@ -33,12 +41,15 @@ class AnswerFragment(Struct, frozen=True):
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """Those that have named it."""
+        """The names of the strategies that named the fragment."""
         return tuple(vote.strategy for vote in self.votes)
 
 
 class StrategyReport(Struct, frozen=True):
-    """What a strategy has contributed, and how long it took."""
+    """The contribution of one strategy to an answer, its running time, and its failure, if there is one.
+
+    `candidates` is how many fragments it named, and `kept` how many of these are in the text.
+    """
 
     strategy: str
     confidence: float = 0.0
@@ -51,7 +62,12 @@ class StrategyReport(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """What to show under a budget. `total_tokens` is the exact count of `text`, and never more than the budget."""
+    """The fragments to show under a budget, their text, and the receipt.
+
+    `total_tokens` is the exact count of `text`, and never more than the budget. `epoch` and `revision` name the state
+    that all strategies looked at. `receipt_id` is the id under which the manager keeps the receipt; it is empty if the
+    manager does not.
+    """
 
     fragments: tuple[AnswerFragment, ...]
     total_tokens: int
@@ -61,13 +77,13 @@ class Answer(Struct, frozen=True):
     revision: int
     text: str
     receipt: Receipt
-    receipt_id: str = ""  # under which it is kept; empty if it is not
+    receipt_id: str = ""
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """The strategies that gave nothing, and why."""
+        """The strategies that gave no usable result, and why."""
         return tuple(each.failure for each in self.strategies if each.failure is not None)
 
     def render(self) -> str:
-        """Markdown, with sources and line ranges."""
+        """Return the text: Markdown, with sources and line ranges."""
         return self.text

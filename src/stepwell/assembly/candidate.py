@@ -1,6 +1,9 @@
-"""A fragment on its way into an answer: who named it, what it is worth, and what it would look like.
+"""The values that the stages pass on: a fragment on its way into an answer.
 
-There are thousands of each for a question, none of which can be part of a cycle: the collector need not look.
+  StrategyResult → SelectedResult → Allotment → FusedFragment → Candidate → ScoredCandidate → AnswerPiece
+
+A question has thousands of each, and none can be part of a reference cycle. So they are invisible to the garbage
+collector (`gc=False`), which saves time.
 """
 
 from __future__ import annotations
@@ -15,56 +18,66 @@ from stepwell.strategies.payload import StrategyResult
 
 DepthName = Literal["full", "summary", "signature", "listing"]
 DEPTHS: Final[tuple[DepthName, ...]] = ("full", "summary", "signature", "listing")
-"""The deepest first."""
+"""All depths, the deepest first."""
 
 
-class Chosen(Struct, frozen=True):
-    """A result that is used, and how sure its strategy is, preferences counted in."""
+class SelectedResult(Struct, frozen=True):
+    """A result that is used, with the confidence of its strategy. A preference of the request raises the confidence."""
 
     result: StrategyResult
     confidence: float
 
 
 class Allotment(Struct, frozen=True):
-    """What a strategy counts, and how many tokens it may bring in before the others have had their turn."""
+    """The weight of a strategy (all weights add up to 1), and its allotment of tokens.
+
+    The tokens are those that the strategy may bring in alone before the other strategies have had their turn.
+    """
 
     result: StrategyResult
     confidence: float
-    weight: float  # of all strategies together: 1
+    weight: float
     tokens: int
 
 
 class Vote(Struct, frozen=True, array_like=True, gc=False):
-    """Where a strategy has put a fragment."""
+    """The rank (from 1) and the score that a strategy gave a fragment. The score is on the strategy's own scale."""
 
     strategy: str
-    rank: int  # from 1
-    score: float  # the strategy's own
+    rank: int
+    score: float
 
 
-class Fused(Struct, frozen=True, gc=False):
-    """A fragment, and what all strategies together think of it: 1 is the best of them."""
+class FusedFragment(Struct, frozen=True, gc=False):
+    """A fragment with the relevance that all strategies together give it: 1 for the best.
+
+    Votes are by strategy name.
+    """
 
     key: Key
     row: FragmentRow
     relevance: float
-    votes: tuple[Vote, ...]  # by name of the strategy
+    votes: tuple[Vote, ...]
 
 
 class Candidate(Struct, frozen=True, gc=False):
-    """A fragment among those around it."""
+    """A fragment in its surroundings.
+
+    `hierarchy` is the relevance of the parts around it. `place` is its position among the parts of its source. A
+    fragment that no strategy named has no votes, and `near` is the id of the hit beside which it stands.
+    """
 
     key: Key
     row: FragmentRow
     relevance: float
-    hierarchy: float  # how relevant what stands around it is
-    place: int  # among the parts of its source
+    hierarchy: float
+    place: int
     votes: tuple[Vote, ...] = ()
-    near: str = ""  # of one that no strategy has named: the id of the hit that it stands next to
+    near: str = ""
 
 
 class Scores(Struct, frozen=True, array_like=True, gc=False):
-    """What a fragment is worth, and for what. Each part is from 0 to 1; hierarchy may be more, among many hits."""
+    """The score of a fragment, and its four parts, from 0 to 1. Hierarchy may be more than 1 among many hits."""
 
     total: float
     relevance: float
@@ -73,22 +86,25 @@ class Scores(Struct, frozen=True, array_like=True, gc=False):
     recency: float
 
 
-class Scored(Struct, frozen=True, gc=False):
+class ScoredCandidate(Struct, frozen=True, gc=False):
     """A candidate with its scores."""
 
     candidate: Candidate
     scores: Scores
 
 
-class Form(Struct, frozen=True, gc=False):
-    """What a fragment looks like at a depth."""
+class DepthForm(Struct, frozen=True, gc=False):
+    """The text of a fragment at one depth: the body, or a shorter form of it."""
 
     depth: DepthName
     text: str
 
 
 class AnswerPiece(Struct, frozen=True, gc=False):
-    """A fragment as it stands in an answer: all that the text is made of, so that it can be made again."""
+    """A fragment as it stands in an answer.
+
+    It has all that the text is made of, and nothing else. So the text can be rendered again from a receipt.
+    """
 
     project: str
     fragment_id: str

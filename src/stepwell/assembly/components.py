@@ -1,4 +1,8 @@
-"""The stages of the pipeline, each of which can be replaced: by another one of this table, or by a function."""
+"""The table of the pipeline's stages. Each stage can be replaced by another function, or by one of its named variants.
+
+A stage is a function without state; its module has the type, the variants, and `COMPONENTS`, which names them. A new
+variant needs one function and one entry there.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,11 @@ from stepwell.errors import InvalidArgument
 
 
 class Components(Struct, frozen=True, kw_only=True):
-    """A pipeline, in the order in which its stages have their turn."""
+    """A pipeline: one function for each stage, in the order in which they run.
+
+    `depth` is called by `pack`, and `skeleton` only for a request that has a plan. A caller may pass any function of
+    the right type, which makes the assembly as deterministic as that function.
+    """
 
     select: select.Select = select.by_confidence
     allocate: allocate.Allocate = allocate.proportional
@@ -41,6 +49,7 @@ class Components(Struct, frozen=True, kw_only=True):
 
 
 DEFAULT: Final = Components()
+"""The pipeline that is used unless a caller asks for another one."""
 
 NAMED: Final[Mapping[str, Mapping[str, object]]] = {
     "select": select.COMPONENTS,
@@ -55,14 +64,22 @@ NAMED: Final[Mapping[str, Mapping[str, object]]] = {
     "preamble": preamble.COMPONENTS,
     "skeleton": skeleton.COMPONENTS,
 }
-"""For each stage, what there is by name; the first is the default."""
+"""The variants of each stage by name; the first is the default."""
 
-ALONE: Final[Mapping[str, str]] = {"expand": "alone", "score": "relevance", "pack": "full", "preamble": "silent"}
-"""The names of a pipeline that shows what a strategy ranks highest, and adds nothing of its own."""
+SINGLE_STRATEGY: Final[Mapping[str, str]] = {
+    "expand": "alone",
+    "score": "relevance",
+    "pack": "full",
+    "preamble": "silent",
+}
+"""The variants of a pipeline that shows the best fragments of one strategy and adds nothing; evaluations use it."""
 
 
 def named(names: Mapping[str, str]) -> Components:
-    """The usual pipeline with some stages replaced: `{"fuse": "reciprocal"}`."""
+    """Return the default pipeline with some stages replaced by named variants: `{"fuse": "reciprocal"}`.
+
+    Raise `InvalidArgument` for an unknown stage or name; the message lists the known ones.
+    """
     replaced: dict[str, object] = {}
     for stage, name in names.items():
         if stage not in NAMED:

@@ -1,4 +1,4 @@
-"""Evaluation: how much of the evidence for a question is in an answer, without asking any model.
+"""Evaluation of answers: how much of the known evidence for a question an answer contains, without asking a model.
 
 The data is JSONL, an object to a line:
 - `{"type": "document", "project", "id", "text"}`, and optionally `speaker`, `order`, `source` and `kind`;
@@ -21,7 +21,10 @@ FORMAT: Final = "see `stepwell eval --help` for what a line has"
 
 
 class Document(Struct, frozen=True, tag_field="type", tag="document", kw_only=True):
-    """What is stored. Where it does not say otherwise, it is a turn of the conversation that is its project."""
+    """A document to store. By default it is a turn of the conversation that its project is.
+
+    `order` is its place in its source; documents without one keep the order of the file.
+    """
 
     project: ProjectName
     id: FragmentId
@@ -33,7 +36,7 @@ class Document(Struct, frozen=True, tag_field="type", tag="document", kw_only=Tr
 
 
 class EvaluationQuestion(Struct, frozen=True, tag_field="type", tag="question", kw_only=True):
-    """What is asked, and which documents answer it."""
+    """A query, and the ids of the documents that answer it."""
 
     project: ProjectName
     id: str
@@ -41,15 +44,18 @@ class EvaluationQuestion(Struct, frozen=True, tag_field="type", tag="question", 
     evidence: Annotated[tuple[FragmentId, ...], Meta(min_length=1)]
 
 
-class Data(Struct, frozen=True):
-    """Documents and questions, each project's documents in their order."""
+class EvaluationData(Struct, frozen=True):
+    """The documents by project, in their order, and all questions."""
 
     documents: Mapping[str, Sequence[Document]]
     questions: Sequence[EvaluationQuestion]
 
 
 class Recall(Struct, frozen=True):
-    """The part of the evidence that was found, from 0 to 1, over some questions."""
+    """The share of the evidence that an answer has, from 0 to 1: by tokens, and by number of documents.
+
+    The share by tokens says how much of the text is there; the share by count does not favour long documents.
+    """
 
     by_tokens: float
     by_count: float
@@ -60,8 +66,11 @@ _decoder: Final[msgspec.json.Decoder[Document | EvaluationQuestion]] = msgspec.j
 )
 
 
-def parse(lines: Iterable[bytes]) -> Data:
-    """What a file has. What is malformed is refused, with the number of its line."""
+def parse(lines: Iterable[bytes]) -> EvaluationData:
+    """Return the data of a file. Raise `InvalidArgument`, with the number of the line, if a line is malformed.
+
+    Evidence is checked after all lines are read, because a question may come before its documents.
+    """
     documents: dict[str, dict[str, Document]] = {}
     questions: list[tuple[int, EvaluationQuestion]] = []
     for number, line in enumerate(lines, 1):
@@ -80,10 +89,11 @@ def parse(lines: Iterable[bytes]) -> Data:
     if not questions:
         raise InvalidArgument(f"there is no question in it: {FORMAT}")
     ordered = {project: _in_order(found.values()) for project, found in documents.items()}
-    return Data(ordered, [question for _, question in questions])
+    return EvaluationData(ordered, [question for _, question in questions])
 
 
 def _decoded(number: int, line: bytes) -> Document | EvaluationQuestion | None:
+    """Return the object of a line; None for a blank line."""
     if not line.strip():
         return None
     try:
@@ -93,6 +103,9 @@ def _decoded(number: int, line: bytes) -> Document | EvaluationQuestion | None:
 
 
 def _check_evidence(number: int, question: EvaluationQuestion, documents: Mapping[str, Document]) -> None:
+    """Raise `InvalidArgument` if the evidence of a question names a document that the question's
+    project does not have.
+    """
     missing = [each for each in question.evidence if each not in documents]
     if missing:
         raise InvalidArgument(
@@ -102,12 +115,12 @@ def _check_evidence(number: int, question: EvaluationQuestion, documents: Mappin
 
 
 def _in_order(documents: Iterable[Document]) -> list[Document]:
-    """As they stand in the file, where they have no order."""
+    """Return documents in their declared order; documents without an order come first, as in the file."""
     return sorted(documents, key=lambda each: -1 if each.order is None else each.order)
 
 
 def recall(answer: Answer, evidence: Iterable[str], tokens: Mapping[str, int]) -> Recall:
-    """How much of the evidence is in an answer. What is shortened is not."""
+    """Return how much of the evidence an answer has. A shortened fragment does not count: it may lack the evidence."""
     wanted = frozenset(evidence)
     found = {each.fragment_id for each in answer.fragments if each.depth == "full"} & wanted
     all_tokens = sum(tokens[each] for each in wanted)
@@ -115,6 +128,6 @@ def recall(answer: Answer, evidence: Iterable[str], tokens: Mapping[str, int]) -
 
 
 def mean(recalls: Sequence[Recall]) -> Recall:
-    """Over questions, each counting the same."""
+    """Return the mean of several recalls; each question counts the same."""
     total = len(recalls)
     return Recall(sum(each.by_tokens for each in recalls) / total, sum(each.by_count for each in recalls) / total)

@@ -1,4 +1,7 @@
-"""Explaining: what became of a fragment and why, and what is different between two answers, in words."""
+"""Receipts in words: why a fragment is or is not in an answer, and how two answers differ.
+
+Everything is read from receipts, so an answer can be explained when its fragments have changed or are gone.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from stepwell.assembly.inputs import Key
 from stepwell.assembly.receipt import Decision, Receipt, ReceiptEntry
 from stepwell.errors import NotFound
 
-_FATES: Final[dict[Decision, str]] = {
+# Deduplicated and cut fragments have the same text, because the reason that follows tells them apart.
+_DECISION_TEXTS: Final[dict[Decision, str]] = {
     "kept": "is in the answer",
     "shortened": "is in the answer, shortened",
     "deduplicated": "is not in the answer",
@@ -24,7 +28,7 @@ Change = Literal["came", "went", "moved", "deepened", "shortened", "changed"]
 
 
 class AnswerDifference(Struct, frozen=True):
-    """A fragment that came, went, moved or is shown at another depth, and why."""
+    """A fragment that came, went, moved or changed between two answers, and why."""
 
     project: str
     fragment_id: str
@@ -33,11 +37,15 @@ class AnswerDifference(Struct, frozen=True):
 
 
 class AnswerDifferences(Struct, frozen=True):
-    """What is different between two answers, in the order of the later one; what went comes last."""
+    """The differences between two answers, in the order of the later one; fragments that went come last.
+
+    `unchanged` counts the fragments that both have in the same form and order. `tokens` has the totals of both answers.
+    `str()` gives one line for each difference, and a summary.
+    """
 
     differences: tuple[AnswerDifference, ...]
     unchanged: int
-    tokens: tuple[int, int]  # of both
+    tokens: tuple[int, int]
 
     def __str__(self) -> str:
         lines = [f"{each.change} {each.fragment_id} ({each.project}): {each.reason}" for each in self.differences]
@@ -46,7 +54,7 @@ class AnswerDifferences(Struct, frozen=True):
 
 
 def why(receipt: Receipt, fragment_id: str, project: str | None = None) -> str:
-    """What became of a fragment, and why. One that no strategy has named is `NotFound`."""
+    """Return why a fragment is or is not in an answer. Raise `NotFound` if no strategy has named it."""
     entries = receipt.find(fragment_id, project)
     if not entries:
         failed = [use.strategy for use in receipt.strategies if use.failure]
@@ -58,10 +66,10 @@ def why(receipt: Receipt, fragment_id: str, project: str | None = None) -> str:
 
 
 def diff(before: Receipt, after: Receipt) -> AnswerDifferences:
-    """What came, went and moved from one answer to another, and why."""
-    old, new = _Seen(before), _Seen(after)
+    """Return the fragments that came, went, moved or changed from one answer to another, and why."""
+    old, new = _ReceiptIndex(before), _ReceiptIndex(after)
     keys = [*new.delivered, *(key for key in old.delivered if key not in new.delivered)]
-    in_order = _in_order(old, new)
+    in_order = _unmoved(old, new)
     found = [_difference(key, old, new, is_moved=key not in in_order) for key in keys]
     differences = tuple(each for each in found if each is not None)
     unchanged = len(found) - len(differences)
@@ -69,11 +77,12 @@ def diff(before: Receipt, after: Receipt) -> AnswerDifferences:
 
 
 def _explained(receipt: Receipt, entry: ReceiptEntry) -> str:
+    """Return the explanation of one entry, in several lines."""
     rank = receipt.entries.index(entry) + 1
     where = f"{entry.source}:{entry.lines[0]}-{entry.lines[1]}" if entry.lines else entry.source
     named, scores = (entry.project, where), entry.scores
     lines = [
-        f"{entry.fragment_id} ({', '.join(filter(None, named))}) {_FATES[entry.decision]}: {entry.reason}.",
+        f"{entry.fragment_id} ({', '.join(filter(None, named))}) {_DECISION_TEXTS[entry.decision]}: {entry.reason}.",
         f"  {entry.tokens} tokens, {entry.tier}, revision {entry.revision}",
         *(f"  {vote.strategy}: rank {vote.rank}, score {vote.score:.4g}" for vote in entry.votes),
     ]
@@ -94,12 +103,13 @@ def _explained(receipt: Receipt, entry: ReceiptEntry) -> str:
 
 
 def _last_kept(receipt: Receipt) -> ReceiptEntry | None:
+    """Return the shown entry with the lowest score: the threshold for all that were cut."""
     kept = [entry for entry in receipt.entries if entry.shown is not None]
     return kept[-1] if kept else None
 
 
-class _Seen:
-    """A receipt, as it is compared with another."""
+class _ReceiptIndex:
+    """The entries of a receipt by key, and those that were delivered in their order."""
 
     def __init__(self, receipt: Receipt) -> None:
         self.revision: Final = receipt.revision
@@ -107,10 +117,15 @@ class _Seen:
         self.delivered: Final = {entry.key: entry for entry in receipt.delivered}
 
 
-def _in_order(old: _Seen, new: _Seen) -> set[Key]:
-    """As many as can be said to stand as they did, among those that both have: the others have moved."""
+def _unmoved(old: _ReceiptIndex, new: _ReceiptIndex) -> set[Key]:
+    """Return the largest set of common fragments that stand in the same order in both answers: the others have moved.
+
+    That set is a longest increasing subsequence of the old positions. With it, one fragment that moved to the front is
+    reported as one move, not as a move of all others.
+    """
     places = {key: place for place, key in enumerate(old.delivered)}
-    ends: list[Key] = []  # for each length, the last of that run of this length whose last was the earliest
+    # For each length, the last fragment of the subsequence of that length whose last position is the smallest.
+    ends: list[Key] = []
     before: dict[Key, Key | None] = {}
     for key in (key for key in new.delivered if key in places):
         length = bisect_left(ends, places[key], key=places.__getitem__)
@@ -124,29 +139,32 @@ def _in_order(old: _Seen, new: _Seen) -> set[Key]:
     return found
 
 
-def _difference(key: Key, old: _Seen, new: _Seen, *, is_moved: bool) -> AnswerDifference | None:
+def _difference(key: Key, old: _ReceiptIndex, new: _ReceiptIndex, *, is_moved: bool) -> AnswerDifference | None:
+    """Return how one fragment differs between two answers; None if it does not."""
     was, now = old.delivered.get(key), new.delivered.get(key)
     if was is None:
-        return AnswerDifference(*key, "came", _missing(key, old))
+        return AnswerDifference(*key, "came", _absence_reason(key, old))
     if now is None:
-        return AnswerDifference(*key, "went", _missing(key, new))
+        return AnswerDifference(*key, "went", _absence_reason(key, new))
+    # A fragment has one difference: the first of these, which is also the likely cause of the later ones.
     if was.digest != now.digest:
         return AnswerDifference(*key, "changed", f"its body is of revision {now.revision}, and was of {was.revision}")
     if was.depth != now.depth:
-        return AnswerDifference(*key, _deepened(was, now), f"it is shown as {now.depth}, not {was.depth}")
+        return AnswerDifference(*key, _depth_change(was, now), f"it is shown as {now.depth}, not {was.depth}")
     if is_moved:
         return AnswerDifference(*key, "moved", f"its score was {was.scores.total:.3f}, and is {now.scores.total:.3f}")
     return None
 
 
-def _deepened(was: ReceiptEntry, now: ReceiptEntry) -> Change:
+def _depth_change(was: ReceiptEntry, now: ReceiptEntry) -> Change:
+    """Return whether a fragment that is shown at another depth has become deeper or shorter."""
     ranks = {depth: rank for rank, depth in enumerate(DEPTHS)}
     is_deeper = was.depth and now.depth and ranks[now.depth] < ranks[was.depth]
     return "deepened" if is_deeper else "shortened"
 
 
-def _missing(key: Key, seen: _Seen) -> str:
-    """Why a fragment is not in an answer that another one has it in."""
+def _absence_reason(key: Key, seen: _ReceiptIndex) -> str:
+    """Return why a fragment is not in an answer, although another answer has it."""
     entry = seen.entries.get(key)
     if entry is None:
         return f"at revision {seen.revision}, no strategy has named it"

@@ -1,12 +1,12 @@
-"""The pipeline: from what strategies found to an answer under a budget.
+"""The pipeline: from the results of strategies to an answer under a budget.
 
     select → allocate → fuse → expand → dedupe → score → pack (with depth) → order → preamble, skeleton → render
 
-Tokens do not add up: those of two texts side by side may be more or fewer than those of both. So packing goes by the
-counts of pieces, and then the text is counted as it is; what is too much is taken out again, the least worth first,
-and what is left over is filled once more.
+Tokens do not add up: the tokens of two texts side by side may be more or fewer than the sum of both. So packing goes by
+the counts of single pieces, and then the rendered text is counted. If it is too long, the least valuable pieces are
+removed; if tokens are left over, packing runs again with what is left.
 
-Everything depends on the question alone: results are taken by the name of their strategy, whoever was first, ties are
+The answer depends on the inputs alone. Results are taken in order of the strategies' names, not of arrival, ties are
 broken by project and id, and no clock is read.
 """
 
@@ -20,129 +20,145 @@ from msgspec import Struct
 
 from stepwell import limits
 from stepwell.assembly.answer import Answer
-from stepwell.assembly.candidate import Allotment, AnswerPiece, Scored
+from stepwell.assembly.candidate import Allotment, AnswerPiece, ScoredCandidate
 from stepwell.assembly.components import DEFAULT, Components
 from stepwell.assembly.inputs import AssemblyInputs, Failure, Key
 from stepwell.assembly.render import render
-from stepwell.assembly.result import AssemblyResult, answered
+from stepwell.assembly.result import AssemblyResult, build_answer
 from stepwell.assembly.stages import preamble as preambles
 from stepwell.assembly.stages import skeleton as skeletons
-from stepwell.assembly.stages.pack import NOTHING, PackContext, Packed, without
-from stepwell.assembly.stages.preamble import Summary
-from stepwell.assembly.stages.select import sound
+from stepwell.assembly.stages.pack import NOTHING, PackContext, PackResult, without_least_valuable
+from stepwell.assembly.stages.preamble import AnswerSummary
+from stepwell.assembly.stages.select import validate_results
 
-LEFT_OVER: Final = 0.01  # of the budget: less is not worth another count
-LEFT_OVER_TOKENS: Final = 8
+LEFT_OVER: Final = 0.01  # of the budget: less is not worth another count of the whole text
+LEFT_OVER_TOKENS: Final = 8  # and not less than this
 
 
-class _Laid(Struct, frozen=True):
-    """A text, and what it is made of."""
+class _Layout(Struct, frozen=True):
+    """A rendered text with its exact number of tokens, and the pieces and sections that it is made of."""
 
-    packed: Packed
+    packed: PackResult
     sections: tuple[str, ...]
     pieces: tuple[AnswerPiece, ...]
     text: str
     tokens: int
 
 
-def assemble(question: AssemblyInputs, components: Components = DEFAULT) -> Answer:
-    """The best that fits. The same question gives the same bytes."""
-    request, view = question.request, question.view
-    usable = sound(request, view, question.results)
-    failures = tuple(sorted((*question.failures, *usable.failures), key=lambda each: (each.strategy, each.kind)))
-    chosen = components.select(request, usable.results)
-    allotments = components.allocate(request, chosen, question.offers)
-    candidates = components.expand(request, view, components.fuse(usable.rows, allotments))
+def assemble(inputs: AssemblyInputs, components: Components = DEFAULT) -> Answer:
+    """Return the best answer that fits. The same inputs give the same bytes.
+
+    Raise `InvalidArgument` if two results are of one strategy.
+    """
+    request, view = inputs.request, inputs.view
+    validated = validate_results(request, view, inputs.results)
+    failures = tuple(sorted((*inputs.failures, *validated.failures), key=lambda each: (each.strategy, each.kind)))
+    chosen = components.select(request, validated.results)
+    allotments = components.allocate(request, chosen, inputs.offers)
+    candidates = components.expand(request, view, components.fuse(validated.rows, allotments))
     deduped = components.dedupe(candidates)
     scored = components.score(request, deduped.kept)
-    laid = _Layout(question, components, allotments, failures, len(deduped.candidates)).best(scored)
-    delivery = AssemblyResult(
-        results=usable.results,
+    layout = _LayoutSearch(inputs, components, allotments, failures, len(deduped.candidates)).best(scored)
+    result = AssemblyResult(
+        results=validated.results,
         allotments=allotments,
         failures=failures,
         scored=scored,
         deduped=deduped,
-        packed=laid.packed,
-        sections=laid.sections,
-        pieces=laid.pieces,
-        text=laid.text,
-        tokens=laid.tokens,
+        packed=layout.packed,
+        sections=layout.sections,
+        pieces=layout.pieces,
+        text=layout.text,
+        tokens=layout.tokens,
     )
-    return answered(question, delivery)
+    return build_answer(inputs, result)
 
 
-class _Layout:
-    """Finds what fits, by laying it out."""
+class _LayoutSearch:
+    """The search for a layout that fits into the budget, by rendering and counting. It lives for one assembly."""
 
     def __init__(
         self,
-        question: AssemblyInputs,
+        inputs: AssemblyInputs,
         components: Components,
         allotments: Sequence[Allotment],
         failures: Sequence[Failure],
         candidates: int,
     ) -> None:
-        self._question: Final = question
+        self._inputs: Final = inputs
         self._components: Final = components
         self._failures: Final = failures
         self._candidates: Final = candidates
-        self._budget: Final = question.request.budget_tokens
+        self._budget: Final = inputs.request.budget_tokens
         self._strategies: Final = [each.result.strategy for each in allotments]
         shares: Mapping[str, int] = {each.result.strategy: each.tokens for each in allotments}
-        self._kit: Final = PackContext(question.view, question.count, components.depth, shares)
+        self._context: Final = PackContext(inputs.view, inputs.count, components.depth, shares)
         self._skeleton: Final = self._skeleton_section()
 
-    def best(self, scored: Sequence[Scored]) -> _Laid:
-        """As much as there is room for."""
+    def best(self, scored: Sequence[ScoredCandidate]) -> _Layout:
+        """Return the layout with as many pieces as there is room for.
+
+        Each further fill has to add a piece and tokens, so the search ends also where the counts are not monotonic.
+        """
+        # The sections before the pieces have their place first. The preamble states numbers that are not known yet,
+        # so its length is estimated here; the exact count below corrects the difference.
         by_key = {each.candidate.key: each for each in scored}
-        beside = sum(self._question.count(f"{each}\n\n") for each in self._sections(NOTHING, by_key))
-        packed = self._components.pack(scored, self._budget - beside, self._kit, NOTHING)
-        laid = self._fitted(packed, by_key)
+        beside = sum(self._inputs.count(f"{each}\n\n") for each in self._sections(NOTHING, by_key))
+        packed = self._components.pack(scored, self._budget - beside, self._context, NOTHING)
+        layout = self._lay_out_within_budget(packed, by_key)
         for _ in range(limits.PACK_FILLS_MAX):
-            left = self._budget - laid.tokens
+            left = self._budget - layout.tokens
             if left < max(LEFT_OVER_TOKENS, LEFT_OVER * self._budget):
                 break
-            fuller = self._components.pack(scored, left, self._kit, laid.packed)
-            if len(fuller.placed) == len(laid.packed.placed):
+            fuller = self._components.pack(scored, left, self._context, layout.packed)
+            if len(fuller.placed) == len(layout.packed.placed):
                 break
-            refilled = self._fitted(fuller, by_key)
-            if refilled.tokens <= laid.tokens:
+            refilled = self._lay_out_within_budget(fuller, by_key)
+            if refilled.tokens <= layout.tokens:
                 break
-            laid = refilled
-        return laid
+            layout = refilled
+        return layout
 
-    def _fitted(self, packed: Packed, scored: Mapping[Key, Scored]) -> _Laid:
-        """Laid out within the budget: what is too much goes, twice as much each time, so that it is soon done."""
-        laid = self._laid(packed, scored)
+    def _lay_out_within_budget(self, packed: PackResult, scored: Mapping[Key, ScoredCandidate]) -> _Layout:
+        """Return a layout that fits, without the least valuable pieces.
+
+        Each round removes about twice as much as the round before, so that few rounds are needed.
+        """
+        layout = self._lay_out(packed, scored)
         spare = 0
-        while laid.tokens > self._budget and packed.placed:
-            packed = without(packed, laid.tokens - self._budget + spare)
+        while layout.tokens > self._budget and packed.placed:
+            packed = without_least_valuable(packed, layout.tokens - self._budget + spare)
             spare = 2 * spare + 1
-            laid = self._laid(packed, scored)
-        return laid if laid.tokens <= self._budget else self._without_sections(packed)
+            layout = self._lay_out(packed, scored)
+        return layout if layout.tokens <= self._budget else self._empty_layout(packed)
 
-    def _without_sections(self, packed: Packed) -> _Laid:
-        """Where there is not even room for what comes first."""
-        return _Laid(packed, (), (), "", self._question.count(""))
+    def _empty_layout(self, packed: PackResult) -> _Layout:
+        """Return an empty layout, for a budget that has no room even for the sections before the pieces."""
+        return _Layout(packed, (), (), "", self._inputs.count(""))
 
-    def _laid(self, packed: Packed, scored: Mapping[Key, Scored]) -> _Laid:
+    def _lay_out(self, packed: PackResult, scored: Mapping[Key, ScoredCandidate]) -> _Layout:
+        """Order, render and count."""
         pieces = self._components.order(packed.placed.values())
         sections = self._sections(packed, scored)
         text = render(sections, pieces)
-        return _Laid(packed, sections, pieces, text, self._question.count(text))
+        return _Layout(packed, sections, pieces, text, self._inputs.count(text))
 
-    def _sections(self, packed: Packed, scored: Mapping[Key, Scored]) -> tuple[str, ...]:
-        """What comes before the pieces; before anything is packed, about as long as it will be."""
+    def _sections(self, packed: PackResult, scored: Mapping[Key, ScoredCandidate]) -> tuple[str, ...]:
+        """Return the preamble and the skeleton.
+
+        Before anything is packed, the preamble is about as long as it will be.
+        """
         summary = self._summary(packed, scored)
         tokens_max = preambles.tokens_max(self._budget, summary)
         said = self._components.preamble(summary) if scored and (packed is NOTHING or packed.placed) else ()
-        first = next((each for each in said if self._question.count(f"{each}\n\n") <= tokens_max), "")
+        first = next((each for each in said if self._inputs.count(f"{each}\n\n") <= tokens_max), "")
         return tuple(each for each in (first, self._skeleton) if each)
 
-    def _summary(self, packed: Packed, scored: Mapping[Key, Scored]) -> Summary:
+    def _summary(self, packed: PackResult, scored: Mapping[Key, ScoredCandidate]) -> AnswerSummary:
+        """Return the facts that the preamble may state."""
         shown = [scored[key].candidate for key in packed.placed]
         named = Counter(vote.strategy for candidate in shown for vote in candidate.votes)
-        return Summary(
+        return AnswerSummary(
             shown=len(shown),
             shortened=sum(each.piece.depth != "full" for each in packed.placed.values()),
             candidates=self._candidates,
@@ -152,7 +168,8 @@ class _Layout:
         )
 
     def _skeleton_section(self) -> str:
-        plan = self._question.request.plan
+        """Return the decisions of the request's plan, within their share of the budget; empty without a plan."""
+        plan = self._inputs.request.plan
         if plan is None:
             return ""
-        return self._components.skeleton(plan, int(self._budget * skeletons.SHARE), self._question.count)
+        return self._components.skeleton(plan, int(self._budget * skeletons.SHARE), self._inputs.count)

@@ -1,7 +1,8 @@
-"""A receipt: how an answer came about, computed from what was delivered, by value.
+"""The receipt of an answer: how it came about, by value.
 
-It names every candidate, what each strategy and all together thought of it, and what became of it. With the bodies
-that it names, the answer can be made again; so it holds all that the text depends on besides them.
+It names every candidate, the votes and scores of each, and the decision about it. Together with the bodies that it
+names, the answer can be rendered again; so a receipt holds all that the text depends on besides the bodies. It is
+computed from the delivered text, so it cannot differ from it.
 """
 
 from __future__ import annotations
@@ -19,45 +20,56 @@ Decision = Literal["kept", "shortened", "deduplicated", "cut"]
 
 
 class StrategyUse(Struct, frozen=True):
-    """What a strategy has contributed. One that was not used has no weight."""
+    """The contribution of one strategy: how many fragments it named, and how many of these were kept.
+
+    A strategy that was not used has the weight 0. `failure` is the kind of its error, if it failed.
+    """
 
     strategy: str
     confidence: float = 0.0
     weight: float = 0.0
-    candidates: int = 0  # that it named
-    kept: int = 0  # of these
-    failure: str = ""  # the kind of the error
+    candidates: int = 0
+    kept: int = 0
+    failure: str = ""
 
 
-class Shown(Struct, frozen=True, gc=False):
-    """What the text has of a fragment besides its body."""
+class ShownPiece(Struct, frozen=True, gc=False):
+    """The part of the text that belongs to a fragment, besides its body.
 
-    position: int  # among the pieces, from 0
-    place: int  # among the parts of its source
+    `position` counts the pieces of the answer from 0, `place` the parts of the source. `text` is what is shown if that
+    is not the body.
+    """
+
+    position: int
+    place: int
     kind: str
     speaker: str
     tokens: int
-    text: str = ""  # if it is not the body
+    text: str = ""
 
 
 class ReceiptEntry(Struct, frozen=True, gc=False):
-    """A candidate, and what became of it."""
+    """A candidate, the decision about it, and the reason.
+
+    `digest` is hexadecimal. `tokens` counts the whole body. `near` is the id of the hit beside which a fragment stands
+    that no strategy named. `depth` and `shown` are None for a candidate that is not in the text.
+    """
 
     project: str
     fragment_id: str
     source: str
     lines: tuple[int, int] | None
-    digest: str  # hexadecimal
+    digest: str
     revision: int
     tier: Tier
-    tokens: int  # of all of it
+    tokens: int
     votes: tuple[Vote, ...]
     scores: Scores
     decision: Decision
     reason: str
-    near: str = ""  # of one that no strategy has named: the hit that it stands next to
+    near: str = ""
     depth: DepthName | None = None
-    shown: Shown | None = None
+    shown: ShownPiece | None = None
 
     @property
     def key(self) -> Key:
@@ -65,7 +77,11 @@ class ReceiptEntry(Struct, frozen=True, gc=False):
 
 
 class Receipt(Struct, frozen=True):
-    """How an answer came about. Entries are in the order of their scores, the best first."""
+    """The record of one answer. Entries are in order of their scores, the best first; duplicates come last.
+
+    `sections` are the texts before the pieces. `text_digest` is the hexadecimal digest of the whole text: a replay that
+    gives other bytes is refused.
+    """
 
     request: ContextRequest
     epoch: str
@@ -73,17 +89,17 @@ class Receipt(Struct, frozen=True):
     total_tokens: int
     strategies: tuple[StrategyUse, ...]
     entries: tuple[ReceiptEntry, ...]
-    sections: tuple[str, ...]  # what comes before the pieces
-    text_digest: str  # hexadecimal
+    sections: tuple[str, ...]
+    text_digest: str
 
     @property
     def delivered(self) -> tuple[ReceiptEntry, ...]:
-        """What is in the text, in its order."""
+        """The entries that are in the text, in its order."""
         found = [(entry.shown.position, entry) for entry in self.entries if entry.shown is not None]
         return tuple(entry for _, entry in sorted(found, key=lambda pair: pair[0]))
 
     def find(self, fragment_id: str, project: str | None = None) -> tuple[ReceiptEntry, ...]:
-        """The entries of a fragment; several, if projects have one of that name."""
+        """Return the entries of a fragment; several, if several projects have a fragment of that id."""
         return tuple(
             entry for entry in self.entries if entry.fragment_id == fragment_id and project in {None, entry.project}
         )

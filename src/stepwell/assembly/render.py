@@ -1,7 +1,7 @@
-"""Render: the text of an answer, Markdown with sources and line ranges.
+"""The text of an answer: Markdown with sources and line ranges.
 
-Neighbouring parts of a source stand together under one heading, later runs of the same source begin with an ellipsis,
-and who speaks again is named by initials: what is spent on headings is not there for what they head.
+Adjacent parts of a source stand together under one heading. Later runs of the same source begin with an ellipsis, and a
+speaker who speaks again is named by initials. All this saves tokens: a heading takes room from the fragments.
 """
 
 from __future__ import annotations
@@ -14,54 +14,61 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.assembly.candidate import AnswerPiece
-from stepwell.assembly.fences import FENCE, fenced, text_of
+from stepwell.assembly.fences import FENCE, displayed_text, fenced
 from stepwell.assembly.inputs import Key
 from stepwell.assembly.stages.dedupe import TURN
 from stepwell.assembly.stages.depth import CODE, ELLIPSIS
 
-_UNFIT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # a name may be meant to confuse a terminal
+_CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # in a file name, it could attack a terminal
 
 
 def render(sections: Iterable[str], pieces: Sequence[AnswerPiece]) -> str:
-    """What comes first, and then the pieces in their order."""
+    """Return the text of an answer: the sections, and then the pieces in their order.
+
+    The project is named in headings only if there are several.
+    """
     shows_project = len({piece.project for piece in pieces}) > 1
-    sources = (source(list(group), shows_project=shows_project) for _, group in groupby(pieces, _source_key))
+    sources = (render_source(list(group), shows_project=shows_project) for _, group in groupby(pieces, _source_key))
     return "\n\n".join(section for section in (*sections, *sources) if section)
 
 
-def source(pieces: Sequence[AnswerPiece], *, shows_project: bool) -> str:
-    """Pieces of one source that follow one another."""
-    voices = _Voices(pieces)
-    runs = [_run(run, voices) for run in _runs(pieces)]
+def render_source(pieces: Sequence[AnswerPiece], *, shows_project: bool) -> str:
+    """Return the text of pieces of one source that follow one another, under one heading."""
+    speakers = _SpeakerNames(pieces)
+    runs = [_run(run, speakers) for run in _runs(pieces)]
     return "\n".join([f"### {_title(pieces[0], shows_project=shows_project)}{_range(runs[0][0])}", *_bodies(runs)])
 
 
-def heading(piece: AnswerPiece) -> str:
-    """What the first piece of a source costs besides itself, at the most."""
+def heading_text(piece: AnswerPiece) -> str:
+    """Return the text that the first piece of a source needs besides its own, at most. Packing counts its tokens."""
     return f"### {_title(piece, shows_project=True)}{_range(piece.lines)}\n{_fences(piece)}\n\n"
 
 
-def gap(piece: AnswerPiece) -> str:
-    """What a piece costs that does not stand next to another one."""
-    return f"{_gap(piece.lines)}\n{_fences(piece)}"
+def gap_text(piece: AnswerPiece) -> str:
+    """Return the text that a piece needs if it is not adjacent to another one of its source.
+
+    Packing counts its tokens.
+    """
+    return f"{_ellipsis_line(piece.lines)}\n{_fences(piece)}"
 
 
-def shown(piece: AnswerPiece) -> str:
-    """A piece by itself, with what separates it from the next."""
-    return f"{f'{piece.speaker}: ' if piece.speaker else ''}{text_of(piece)}{_separator(piece)}"
+def render_piece(piece: AnswerPiece) -> str:
+    """Return the text of a piece by itself, with the separator before the next one. Packing counts its tokens."""
+    return f"{f'{piece.speaker}: ' if piece.speaker else ''}{displayed_text(piece)}{_separator(piece)}"
 
 
 def are_adjacent(before: AnswerPiece, after: AnswerPiece) -> bool:
-    """Whether nothing is left out between two pieces of a source, and they look alike."""
+    """Return True if nothing is left out between two pieces of a source, and they are of the same kind."""
     return after.place == before.place + 1 and after.kind == before.kind
 
 
 def _source_key(piece: AnswerPiece) -> Key:
-    """What has no source stands alone."""
+    """Return the key by which pieces are grouped. A piece without a source is a group of its own."""
     return piece.project, piece.source or f"\0{piece.fragment_id}"
 
 
 def _runs(pieces: Sequence[AnswerPiece]) -> Iterator[list[AnswerPiece]]:
+    """Yield the runs of adjacent pieces."""
     run: list[AnswerPiece] = []
     for piece in pieces:
         if run and not are_adjacent(run[-1], piece):
@@ -71,10 +78,12 @@ def _runs(pieces: Sequence[AnswerPiece]) -> Iterator[list[AnswerPiece]]:
     yield run
 
 
-class _Voices:
-    """How the speakers of a source are named: in full the first time, and then, if that is clear, by their initials."""
+class _SpeakerNames:
+    """The names of the speakers of a source: in full the first time, then by initials if these are unambiguous."""
 
     def __init__(self, pieces: Sequence[AnswerPiece]) -> None:
+        # Initials are used only if no other speaker has them, neither as initials nor as a name, and if the speaker
+        # has more than one turn: the first one spells out what they stand for.
         turns = Counter(piece.speaker for piece in pieces)
         self._initials: Final = {name: "".join(word[0] for word in name.split()) for name in turns if " " in name}
         self._meant: Final = Counter([*self._initials.values(), *turns])
@@ -82,6 +91,7 @@ class _Voices:
         self._named: Final[set[str]] = set()
 
     def name(self, speaker: str) -> str:
+        """Return the name to write for the next turn of a speaker."""
         initials = self._initials.get(speaker)
         if initials is None or self._meant[initials] > 1 or self._turns[speaker] == 1:
             return speaker
@@ -91,15 +101,15 @@ class _Voices:
         return f"{speaker} ({initials})"
 
 
-def _run(pieces: Sequence[AnswerPiece], voices: _Voices) -> tuple[tuple[int, int] | None, str]:
-    """The lines that a run covers, and its text. Who goes on speaking is not named again."""
+def _run(pieces: Sequence[AnswerPiece], speakers: _SpeakerNames) -> tuple[tuple[int, int] | None, str]:
+    """Return the lines that a run covers, and its text. A speaker who goes on is not named again."""
     first, last = pieces[0].lines, pieces[-1].lines
     parts: list[str] = []
     speaker = ""
     for piece in pieces:
         is_named = piece.speaker and piece.speaker != speaker
-        text = text_of(piece)
-        parts.append(f"{voices.name(piece.speaker)}: {text}" if is_named else text)
+        text = displayed_text(piece)
+        parts.append(f"{speakers.name(piece.speaker)}: {text}" if is_named else text)
         speaker = piece.speaker
     joined = _separator(pieces[0]).join(parts)
     text = fenced(joined) if pieces[0].kind == CODE else joined
@@ -107,31 +117,36 @@ def _run(pieces: Sequence[AnswerPiece], voices: _Voices) -> tuple[tuple[int, int
 
 
 def _bodies(runs: Sequence[tuple[tuple[int, int] | None, str]]) -> Iterator[str]:
+    """Yield the texts of the runs, with an ellipsis between two of them."""
     for number, (lines, text) in enumerate(runs):
         if number:
-            yield _gap(lines)
+            yield _ellipsis_line(lines)
         yield text
 
 
-def _gap(lines: tuple[int, int] | None) -> str:
+def _ellipsis_line(lines: tuple[int, int] | None) -> str:
+    """Return the line between two runs: an ellipsis, and the lines of the next run."""
     return f"{ELLIPSIS}{_range(lines)}"
 
 
 def _title(piece: AnswerPiece, *, shows_project: bool) -> str:
-    """On one line, whatever it is called."""
-    name = _UNFIT.sub("?", " ".join((piece.source or piece.fragment_id).split()))
+    """Return the title of a source on one line, whatever its name contains."""
+    name = _CONTROL_CHARACTER.sub("?", " ".join((piece.source or piece.fragment_id).split()))
     if len(name) > limits.HEADING_CHARS_MAX:
         name = ELLIPSIS + name[-limits.HEADING_CHARS_MAX :]
     return f"{piece.project} {name}" if shows_project else name
 
 
 def _range(lines: tuple[int, int] | None) -> str:
+    """Return a line range as it follows a source; empty if the lines are not known."""
     return f":{lines[0]}-{lines[1]}" if lines else ""
 
 
 def _separator(piece: AnswerPiece) -> str:
+    """Return the text between two pieces: turns of a conversation stand close to each other."""
     return "\n" if piece.kind == TURN else "\n\n"
 
 
 def _fences(piece: AnswerPiece) -> str:
+    """Return the fences that a piece of code needs, to be counted."""
     return f"{FENCE}\n{FENCE}\n" if piece.kind == CODE else ""

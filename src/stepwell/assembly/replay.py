@@ -1,4 +1,8 @@
-"""Replaying: the same bytes again, from a receipt and the bodies that it names."""
+"""Replay: the text of an answer again, byte for byte, from its receipt and the bodies that the receipt names.
+
+No strategy runs and no stage decides anything: the receipt has the order, the depths and the sections. So a replay
+shows what a model has read, also when the strategies or their indexes have changed since.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,11 @@ from stepwell.strategies.protocol import StrategyView
 
 
 def replay(receipt: Receipt, view: StrategyView, count: Count) -> Answer:
-    """The answer that a receipt is of, byte for byte. Bodies that a view does not have any more are `BodyGone`."""
+    """Return the answer that a receipt is of.
+
+    Raise `BodyGone` if the view does not have a body any more that the text needs. Raise `InvalidArgument` if the text
+    differs from the original, because the receipt was changed or was made by another version.
+    """
     pieces: list[AnswerPiece] = []
     gone: list[str] = []
     for entry in receipt.delivered:
@@ -35,6 +43,7 @@ def replay(receipt: Receipt, view: StrategyView, count: Count) -> Answer:
 
 
 def _answer(receipt: Receipt, pieces: Sequence[AnswerPiece], count: Count) -> Answer:
+    """Return the answer with the rendered text, after its digest is compared with the receipt's."""
     text = render(receipt.sections, pieces)
     if digest_of(text.encode()).hex() != receipt.text_digest:
         raise InvalidArgument(
@@ -63,7 +72,10 @@ def _answer(receipt: Receipt, pieces: Sequence[AnswerPiece], count: Count) -> An
 
 
 def _text(entry: ReceiptEntry, view: StrategyView) -> str | Unreadable:
-    """What was shorter is in the receipt; what was not is what the view has under that name, if it is the same."""
+    """Return the text of a delivered entry.
+
+    A shortened text is in the receipt. A full one is the body of the view, if it still has the same digest.
+    """
     assert entry.shown is not None, "what is delivered is shown"
     if entry.shown.text:
         return entry.shown.text
@@ -74,6 +86,7 @@ def _text(entry: ReceiptEntry, view: StrategyView) -> str | Unreadable:
 
 
 def _piece(entry: ReceiptEntry, text: str) -> AnswerPiece:
+    """Return the piece of a delivered entry with its text."""
     assert entry.shown is not None, "what is delivered is shown"
     assert entry.depth is not None, "what is delivered has a depth"
     return AnswerPiece(

@@ -1,4 +1,8 @@
-"""Delivery: the answer and its receipt, made from what is in the text and from nothing else."""
+"""The answer and its receipt, made from the delivered text.
+
+The pipeline collects the outputs of its stages in an `AssemblyResult`; this module turns it into the public values. It
+decides nothing, so a receipt cannot say anything else than the text.
+"""
 
 from __future__ import annotations
 
@@ -10,61 +14,65 @@ from typing import Final
 from msgspec import Struct
 
 from stepwell.assembly.answer import Answer, AnswerFragment, StrategyReport
-from stepwell.assembly.candidate import Allotment, AnswerPiece, Candidate, DepthName, Scored, Scores
+from stepwell.assembly.candidate import Allotment, AnswerPiece, Candidate, DepthName, ScoredCandidate, Scores
 from stepwell.assembly.inputs import AssemblyInputs, Failure
-from stepwell.assembly.receipt import Decision, Receipt, ReceiptEntry, Shown, StrategyUse
-from stepwell.assembly.stages.dedupe import Deduped
-from stepwell.assembly.stages.pack import NO_ROOM, SHORTENED, Packed, Placed
+from stepwell.assembly.receipt import Decision, Receipt, ReceiptEntry, ShownPiece, StrategyUse
+from stepwell.assembly.stages.dedupe import DedupeResult
+from stepwell.assembly.stages.pack import NO_ROOM, SHORTENED, PackResult, PlacedPiece
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.source_outline import lines_of
 from stepwell.strategies.payload import StrategyResult
 
 KEPT: Final = "it was among the best that fit"
+"""The reason of a fragment that is shown in full."""
 
 
 class AssemblyResult(Struct, frozen=True):
-    """What the stages came to."""
+    """The outputs of all stages of one assembly.
+
+    `scored` and `deduped` have every candidate; `packed` and `pieces` have those that are in the text.
+    """
 
     results: tuple[StrategyResult, ...]
     allotments: tuple[Allotment, ...]
     failures: tuple[Failure, ...]
-    scored: tuple[Scored, ...]
-    deduped: Deduped
-    packed: Packed
+    scored: tuple[ScoredCandidate, ...]
+    deduped: DedupeResult
+    packed: PackResult
     sections: tuple[str, ...]
     pieces: tuple[AnswerPiece, ...]
     text: str
     tokens: int
 
 
-def answered(question: AssemblyInputs, delivery: AssemblyResult) -> Answer:
-    """An answer with its receipt."""
-    entries = _entries(delivery)
-    uses = _uses(delivery)
+def build_answer(inputs: AssemblyInputs, result: AssemblyResult) -> Answer:
+    """Return the answer with its receipt."""
+    entries = _entries(result)
+    uses = _uses(result)
     receipt = Receipt(
-        request=question.request,
-        epoch=question.view.epoch,
-        revision=question.view.revision,
-        total_tokens=delivery.tokens,
+        request=inputs.request,
+        epoch=inputs.view.epoch,
+        revision=inputs.view.revision,
+        total_tokens=result.tokens,
         strategies=uses,
         entries=entries,
-        sections=delivery.sections,
-        text_digest=digest_of(delivery.text.encode()).hex(),
+        sections=result.sections,
+        text_digest=digest_of(result.text.encode()).hex(),
     )
     return Answer(
-        fragments=fragments_of(receipt, delivery.pieces),
-        total_tokens=delivery.tokens,
-        budget_tokens=question.request.budget_tokens,
-        strategies=tuple(_reports(delivery, uses)),
-        epoch=question.view.epoch,
-        revision=question.view.revision,
-        text=delivery.text,
+        fragments=fragments_of(receipt, result.pieces),
+        total_tokens=result.tokens,
+        budget_tokens=inputs.request.budget_tokens,
+        strategies=tuple(_reports(result, uses)),
+        epoch=inputs.view.epoch,
+        revision=inputs.view.revision,
+        text=result.text,
         receipt=receipt,
     )
 
 
 def fragments_of(receipt: Receipt, pieces: Sequence[AnswerPiece]) -> tuple[AnswerFragment, ...]:
-    """What is delivered, with the provenance that its receipt has."""
+    """Return the delivered fragments with the provenance that the receipt has. Replay uses it, too."""
     found: list[AnswerFragment] = []
     for entry, piece in zip(receipt.delivered, pieces, strict=True):
         assert entry.key == piece.key, "a receipt names what was delivered, in its order"
@@ -89,48 +97,62 @@ def fragments_of(receipt: Receipt, pieces: Sequence[AnswerPiece]) -> tuple[Answe
     return tuple(found)
 
 
-class _Fate(Struct, frozen=True):
-    """What became of a candidate."""
+class _Outcome(Struct, frozen=True):
+    """The decision about a candidate, its reason and, if it is shown, how."""
 
     decision: Decision
     reason: str
     depth: DepthName | None = None
-    shown: Shown | None = None
+    shown: ShownPiece | None = None
 
 
-def _entries(delivery: AssemblyResult) -> tuple[ReceiptEntry, ...]:
-    """Of every candidate, the best first; those that another one stands for come last."""
-    positions = {piece.key: position for position, piece in enumerate(delivery.pieces)}
-    packed, deduped = delivery.packed, delivery.deduped
+def _entries(result: AssemblyResult) -> tuple[ReceiptEntry, ...]:
+    """Return the entries of all candidates, the best first; duplicates of others come last."""
+    positions = {piece.key: position for position, piece in enumerate(result.pieces)}
+    packed, deduped = result.packed, result.deduped
     entries: list[ReceiptEntry] = []
-    for scored in delivery.scored:
+    # A candidate is kept if it is among the rendered pieces, because the receipt describes the text. A replaced order
+    # stage may leave out pieces that were packed.
+    for scored in result.scored:
         key = scored.candidate.key
         is_kept = key in positions
-        fate = _kept(packed.placed[key], positions[key]) if is_kept else _cut(packed.unreadable.get(key, NO_ROOM))
-        entries.append(_entry(scored.candidate, scored.scores, fate))
+        outcome = (
+            _kept_outcome(packed.placed[key], positions[key])
+            if is_kept
+            else _cut_outcome(packed.unreadable.get(key, NO_ROOM))
+        )
+        entries.append(_entry(scored.candidate, scored.scores, outcome))
     for candidate in deduped.candidates:
+        # A duplicate was never scored: only the parts of a score that are known before the score stage are recorded.
         if first := deduped.dropped.get(candidate.key):
             scores = Scores(0.0, candidate.relevance, candidate.hierarchy, 0.0, 0.0)
-            fate = _Fate("deduplicated", f"it has the body of {first[1]} in {first[0]}")
-            entries.append(_entry(candidate, scores, fate))
+            outcome = _Outcome("deduplicated", f"it has the body of {first[1]} in {first[0]}")
+            entries.append(_entry(candidate, scores, outcome))
     return tuple(entries)
 
 
-def _kept(placed: Placed, position: int) -> _Fate:
+def _kept_outcome(placed: PlacedPiece, position: int) -> _Outcome:
+    """Return the outcome of a fragment in the text.
+
+    A shortened text is stored, because it cannot be read from the body.
+    """
     piece = placed.piece
     is_full = piece.depth == "full"
     text = "" if is_full else piece.text
-    shown = Shown(position, piece.place, piece.kind, piece.speaker, placed.tokens, text)
-    return _Fate("kept", KEPT, piece.depth, shown) if is_full else _Fate("shortened", SHORTENED, piece.depth, shown)
+    shown = ShownPiece(position, piece.place, piece.kind, piece.speaker, placed.tokens, text)
+    return (
+        _Outcome("kept", KEPT, piece.depth, shown) if is_full else _Outcome("shortened", SHORTENED, piece.depth, shown)
+    )
 
 
 @lru_cache(maxsize=16)
-def _cut(reason: str) -> _Fate:
-    """Most candidates share it."""
-    return _Fate("cut", reason)
+def _cut_outcome(reason: str) -> _Outcome:
+    """Return the outcome of a fragment that is not in the text. It is cached, because thousands share it."""
+    return _Outcome("cut", reason)
 
 
-def _entry(candidate: Candidate, scores: Scores, fate: _Fate) -> ReceiptEntry:
+def _entry(candidate: Candidate, scores: Scores, outcome: _Outcome) -> ReceiptEntry:
+    """Return the entry of one candidate. It copies what the row says now, because the row may change or go."""
     row = candidate.row
     return ReceiptEntry(
         project=row.project,
@@ -143,47 +165,48 @@ def _entry(candidate: Candidate, scores: Scores, fate: _Fate) -> ReceiptEntry:
         tokens=row.tokens,
         votes=candidate.votes,
         scores=scores,
-        decision=fate.decision,
-        reason=fate.reason,
+        decision=outcome.decision,
+        reason=outcome.reason,
         near=candidate.near,
-        depth=fate.depth,
-        shown=fate.shown,
+        depth=outcome.depth,
+        shown=outcome.shown,
     )
 
 
-def _uses(delivery: AssemblyResult) -> tuple[StrategyUse, ...]:
-    """By name: those that were used, those that had nothing to say, and those that failed."""
-    shown = {piece.key for piece in delivery.pieces}
+def _uses(result: AssemblyResult) -> tuple[StrategyUse, ...]:
+    """Return the use of each strategy, by name: used ones, ones without a result, and failed ones."""
+    shown = {piece.key for piece in result.pieces}
     kept = Counter(
-        vote.strategy for each in delivery.scored if each.candidate.key in shown for vote in each.candidate.votes
+        vote.strategy for each in result.scored if each.candidate.key in shown for vote in each.candidate.votes
     )
-    weights = {each.result.strategy: each for each in delivery.allotments}
+    weights = {each.result.strategy: each for each in result.allotments}
     uses = [
         StrategyUse(
-            strategy=result.strategy,
-            confidence=used.confidence if (used := weights.get(result.strategy)) else result.confidence,
+            strategy=each.strategy,
+            confidence=used.confidence if (used := weights.get(each.strategy)) else each.confidence,
             weight=used.weight if used else 0.0,
-            candidates=len(result.fragments),
-            kept=kept[result.strategy],
+            candidates=len(each.fragments),
+            kept=kept[each.strategy],
         )
-        for result in delivery.results
+        for each in result.results
     ]
-    failed = [StrategyUse(strategy=each.strategy, failure=each.kind) for each in delivery.failures]
+    failed = [StrategyUse(strategy=each.strategy, failure=each.kind) for each in result.failures]
     return tuple(sorted(uses + failed, key=lambda use: use.strategy))
 
 
-def _reports(delivery: AssemblyResult, uses: Sequence[StrategyUse]) -> Iterator[StrategyReport]:
-    results = {result.strategy: result for result in delivery.results}
-    failures = {failure.strategy: failure for failure in delivery.failures}
+def _reports(result: AssemblyResult, uses: Sequence[StrategyUse]) -> Iterator[StrategyReport]:
+    """Yield the public reports of the strategies: the uses, with times, explanations and errors."""
+    results = {each.strategy: each for each in result.results}
+    failures = {failure.strategy: failure for failure in result.failures}
     for use in uses:
-        result = results.get(use.strategy)
+        found = results.get(use.strategy)
         yield StrategyReport(
             strategy=use.strategy,
             confidence=use.confidence,
             weight=use.weight,
             candidates=use.candidates,
             kept=use.kept,
-            seconds=result.seconds if result else 0.0,
-            explanation=result.explanation if result else "",
+            seconds=found.seconds if found else 0.0,
+            explanation=found.explanation if found else "",
             failure=failures.get(use.strategy) if use.failure else None,
         )

@@ -1,4 +1,8 @@
-"""Bodies: the texts of those fragments that may be shown, read when they are wanted and not before."""
+"""The texts of fragments, read through the view when a stage needs them and not before.
+
+A body is in shared memory or on disk, and reading and counting it are the expensive operations of an assembly. Stages
+therefore go by the sizes and tokens that the rows have, and read only what they are about to show or to judge.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,17 @@ EMPTY: Final = "its body is empty"
 
 
 class Unreadable(Struct, frozen=True):
-    """Why there is nothing to show."""
+    """The reason why a fragment has no text to show."""
 
     reason: str
 
 
 def read(view: StrategyView, row: FragmentRow, bytes_max: int | None = None) -> str | Unreadable:
-    """The text of a fragment, or its beginning, without empty lines around it."""
+    """Return the text of a fragment, or its first `bytes_max` bytes, without blank lines around it.
+
+    A body that was deleted or replaced after the strategies ran, that is not UTF-8 or that is empty is `Unreadable`.
+    That is no error: other fragments take its place.
+    """
     try:
         seen = view.get(row.fragment_id, project=row.project)
         if seen is None or seen.row.digest != row.digest:

@@ -24,8 +24,8 @@ from rich.table import Table
 from rich.text import Text
 
 from stepwell import limits
-from stepwell.assembly.components import ALONE
-from stepwell.assembly.evaluation import Data, Document, EvaluationQuestion, Recall, mean, parse, recall
+from stepwell.assembly.components import SINGLE_STRATEGY
+from stepwell.assembly.evaluation import Document, EvaluationData, EvaluationQuestion, Recall, mean, parse, recall
 from stepwell.cli.common import progress_bar
 from stepwell.cli.common.output import print_error, result_console
 from stepwell.cli.workers import worker_count
@@ -104,7 +104,7 @@ def _budgets(text: str) -> tuple[int, ...]:
     return budgets
 
 
-def _read(path: Path) -> Data:
+def _read(path: Path) -> EvaluationData:
     """Return the data of the file. Errors name the file, and where possible the line."""
     try:
         with path.open("rb") as lines:
@@ -126,7 +126,7 @@ def _strategy_names(client: Client, given: Sequence[str] | None) -> tuple[str, .
     return tuple(dict.fromkeys(given or offered))
 
 
-def _documents(data: Data) -> Iterator[tuple[int, Document]]:
+def _documents(data: EvaluationData) -> Iterator[tuple[int, Document]]:
     """Iterate over all documents, each with its position among the documents of its project."""
     for documents in data.documents.values():
         yield from enumerate(documents)
@@ -148,7 +148,7 @@ def _fragment(placed: tuple[int, Document]) -> Fragment:
     )
 
 
-def _measure(client: Client, data: Data, names: Sequence[str], budgets: Sequence[int]) -> _Measurement:
+def _measure(client: Client, data: EvaluationData, names: Sequence[str], budgets: Sequence[int]) -> _Measurement:
     """Ask every question in every mode and return the mean recalls.
 
     Several questions are asked at once, in threads, so that no worker waits for the next one. The results come in
@@ -185,7 +185,7 @@ class _Evaluator:
     def __init__(self, client: Client, names: Sequence[str], budgets: Sequence[int]) -> None:
         self._client: Final = client
         self._modes: Final = [
-            *(_QueryMode(name, (name,), ALONE) for name in names),
+            *(_QueryMode(name, (name,), SINGLE_STRATEGY) for name in names),
             _QueryMode(FUSION, tuple(names), {}),
         ]
         self._budgets: Final = budgets
@@ -215,7 +215,7 @@ def _tokens(view: View, question: EvaluationQuestion) -> dict[str, int]:
     return {each: fragment.row.tokens for each, fragment in found.items() if fragment is not None}
 
 
-def _json_object(data: Data, measured: _Measurement) -> dict[str, object]:
+def _json_object(data: EvaluationData, measured: _Measurement) -> dict[str, object]:
     """Return the object for `--json`. Budgets are strings there, because JSON has no other keys."""
     return {
         "projects": len(data.documents),
@@ -229,7 +229,7 @@ def _json_object(data: Data, measured: _Measurement) -> dict[str, object]:
     }
 
 
-def _table(data: Data, measured: _Measurement) -> Table:
+def _table(data: EvaluationData, measured: _Measurement) -> Table:
     """Return a table with a row for each mode and a column for each budget; the combined row is bold."""
     documents = sum(map(len, data.documents.values()))
     table = Table(

@@ -1,7 +1,8 @@
-"""What has to be stored and deleted so that a project has what a file has become.
+"""The rows to store and to delete, so that a project has what a file has become.
 
-The row that stands for the file is written last, and only if it is what it was when we looked: whoever else stores the
-same file at the same time is noticed, and what was interrupted is seen to be incomplete.
+The row that stands for the file is written last, with the revision that it had when the client looked at it. If another
+client stores the same file at the same time, that write is refused and the loser starts again. If the ingest is
+interrupted, the missing or outdated row shows that the file is incomplete.
 """
 
 from __future__ import annotations
@@ -19,33 +20,41 @@ from stepwell.ingest.split import VERSION
 
 
 class FragmentPlace(Struct, frozen=True):
-    """Where a file's rows go."""
+    """The destination of a file's rows. `tier` is for new rows; a row that exists stays in its tier."""
 
     project: str
     root: str
-    tier: Tier  # of what is new; what is there stays in its tier
+    tier: Tier
 
 
 class FileChange(Struct, frozen=True):
-    """The rows of one file that come and go; without a row for the file, it goes as well."""
+    """The rows of one file that are stored and deleted.
+
+    `file` is the row that stands for the file; None deletes it. `expected_revision` is the revision that this row must
+    have for the change to be applied; 0 means that there is no such row.
+    """
 
     source: str
     deleted: tuple[str, ...]
     stored: tuple[tuple[Fragment, Tier], ...]
     file: tuple[Fragment, Tier] | None
-    expected_revision: int  # of the row that stands for the file; 0 if there is none
+    expected_revision: int
 
     @property
     def commands(self) -> int:
+        """The number of commands that the change takes."""
         return len(self.deleted) + len(self.stored) + 1
 
     @property
     def weight(self) -> int:
-        """The bytes of its bodies, more or less."""
+        """The approximate number of bytes of its bodies."""
         return sum(len(fragment.body) for fragment, _ in self.stored)
 
-    def unfinished(self) -> tuple[Fragment, Tier] | None:
-        """The row that stands for the file while its parts are being stored."""
+    def unfinished_file(self) -> tuple[Fragment, Tier] | None:
+        """Return the row that stands for the file while its parts are being stored, or None if the file goes.
+
+        It has no digest, so that an inventory takes it for a file that has to be read again.
+        """
         if self.file is None:
             return None
         fragment, tier = self.file
@@ -53,7 +62,10 @@ class FileChange(Struct, frozen=True):
         return replace(fragment, metadata=metadata), tier
 
     def in_parts(self, commands: int, revision: int) -> Iterator[FileChange]:
-        """The same, so many rows at a time, and the row that stands for the file, which is at a revision, last."""
+        """Yield the change in parts of so many commands; the row that stands for the file comes last.
+
+        `revision` is that of the unfinished row, which the caller has stored before.
+        """
         for start in range(0, len(self.deleted), commands):
             yield FileChange(self.source, self.deleted[start : start + commands], (), None, 0)
         for start in range(0, len(self.stored), commands):
@@ -62,7 +74,7 @@ class FileChange(Struct, frozen=True):
 
 
 def of_split(split: FileSplit, data: bytes, known: KnownFile, place: FragmentPlace) -> FileChange:
-    """A file that is new, or has other bytes than before. Parts that are as they were are left alone."""
+    """Return the change for a file that is new or has other bytes. Unchanged parts are left alone."""
     stored = [
         (_fragment(part, split.source, data, place.project), row.tier if row else place.tier)
         for part in split.parts
@@ -83,7 +95,10 @@ def of_split(split: FileSplit, data: bytes, known: KnownFile, place: FragmentPla
 
 
 def of_same(same: FileSame, known: KnownFile, place: FragmentPlace) -> FileChange | None:
-    """A file that was written, or moved with its root, but has the same bytes; None if it is as young as before."""
+    """Return the change for a file that was touched or moved with its root, but has the same bytes.
+
+    None means that nothing has to be stored, because the file is still too young to be recognised by its time.
+    """
     outline = replace(known.outline, size=same.size, mtime_ns=same.mtime_ns, root=place.root)
     if outline == known.outline:
         return None
@@ -93,7 +108,10 @@ def of_same(same: FileSame, known: KnownFile, place: FragmentPlace) -> FileChang
 
 
 def of_skipped(skipped: FileSkipped, known: KnownFile, place: FragmentPlace) -> FileChange:
-    """A file that was read in vain: it is remembered, so that it is not read again before it changes."""
+    """Return the change for a file that cannot be split.
+
+    It is remembered, so that it is not read again before it changes.
+    """
     outline = FileOutline(
         size=skipped.size,
         mtime_ns=skipped.mtime_ns,
@@ -108,7 +126,7 @@ def of_skipped(skipped: FileSkipped, known: KnownFile, place: FragmentPlace) -> 
 
 
 def of_gone(source: str, known: KnownFile) -> FileChange:
-    """A file that is not there any more, or cannot be read any more."""
+    """Return the change for a file that does not exist any more, or cannot be read any more."""
     return FileChange(source, tuple(known.parts), (), None, _revision(known))
 
 
@@ -125,6 +143,7 @@ def _fragment(part: PartFound, source: str, data: bytes, project: str) -> Fragme
 
 
 def _is_stored(part: PartFound, row: FragmentRow | None) -> bool:
+    """Return True if a row is exactly what a part would be stored as."""
     return row is not None and (part.digest, part.kind, part.tokens, part.metadata) == (
         row.digest,
         row.kind,
@@ -136,6 +155,9 @@ def _is_stored(part: PartFound, row: FragmentRow | None) -> bool:
 def _file(
     source: str, outline: FileOutline, body: str, known: KnownFile, place: FragmentPlace
 ) -> tuple[Fragment, Tier]:
+    """Return the row that stands for a file: its body lists the parts, and its metadata say how the file was
+    recognised.
+    """
     fragment = Fragment(
         fragment_id=file_id(source),
         body=body,
@@ -148,7 +170,7 @@ def _file(
 
 
 def _listing(parts: Iterable[Mapping[str, str]]) -> str:
-    """The parts of a file, one to a line: its lines, and what it is called or who says it."""
+    """Return the parts of a file, one to a line: the lines, and the name or the speaker."""
     listed = (f"{each.get('lines', '')} {each.get('name') or each.get('speaker', '')}".rstrip() for each in parts)
     return "\n".join(listed)
 

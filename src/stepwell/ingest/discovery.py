@@ -1,6 +1,7 @@
-"""Which files a directory has: what git knows of and does not ignore, or what a walk finds where there is no git.
+"""The files of a directory: those that git knows and does not ignore, or those that a walk finds where there is no git.
 
-Symbolic links are never followed, neither to files nor through directories, so that nothing outside the root is read.
+Symbolic links are never followed, neither to files nor through directories, so that nothing outside the root is read. A
+file that exists but is not read is reported with the reason.
 """
 
 from __future__ import annotations
@@ -31,33 +32,40 @@ _IGNORED: Final = frozenset(
         "coverage",
     }
 )
-"""Directories of what was made from other files, or came from elsewhere. So are hidden ones, and hidden files."""
+"""Directories whose files are generated or come from elsewhere. Hidden directories and files are ignored as well."""
 
 _MARKERS: Final = ("pyvenv.cfg", "CACHEDIR.TAG")
-"""Files that say the same of the directory they are in."""
+"""Files that mark the directory that they are in as generated."""
 
-_LEFTOVERS: Final = (".pyc", ".pyo", ".o", ".a", ".so", ".dylib", ".dll", ".exe", ".class", ".swp", "~")
+_BUILT_SUFFIXES: Final = (".pyc", ".pyo", ".o", ".a", ".so", ".dylib", ".dll", ".exe", ".class", ".swp", "~")
+"""Endings of files that compilers and editors leave behind."""
 
 
-class DiscoveredFiles(Struct, frozen=True):
-    """A regular file, as it was when it was looked at."""
+class DiscoveredFile(Struct, frozen=True):
+    """A regular file, as it was when it was examined. `source` is its path from the root, with slashes."""
 
-    source: str  # relative to the root, with '/'
+    source: str
     size: int
     mtime_ns: int
 
 
-class Tree(Struct, frozen=True):
-    """What there is under a root, in order of name; and what there is, but is not read, with the reason."""
+class DiscoveredTree(Struct, frozen=True):
+    """The files under a root, in order of name, and the files that are not read, with the reasons.
+
+    `is_whole` is False if only one file of the root was named: then missing files are not taken for deleted ones.
+    """
 
     root: Path
-    files: tuple[DiscoveredFiles, ...]
+    files: tuple[DiscoveredFile, ...]
     skipped: dict[str, str]
-    is_whole: bool  # or one file of the root only
+    is_whole: bool
 
 
-def discover(path: str | os.PathLike[str]) -> Tree:
-    """The files of a directory, or the one file that the path names."""
+def discover(path: str | os.PathLike[str]) -> DiscoveredTree:
+    """Return the files of a directory, or the one file that the path names.
+
+    Raise `InvalidArgument` if the path cannot be read.
+    """
     given = Path(path)
     try:
         resolved = given.resolve(strict=True)
@@ -65,13 +73,17 @@ def discover(path: str | os.PathLike[str]) -> Tree:
     except (OSError, ValueError, RuntimeError) as error:
         raise InvalidArgument(f"{os.fspath(given)!r} cannot be read: {_reason(error)}") from None
     if not is_directory:
-        return _look(resolved.parent, [resolved.name], is_whole=False)
+        return _examine_all(resolved.parent, [resolved.name], is_whole=False)
     names = _tracked(resolved)
-    return _look(resolved, [*_walk(resolved)] if names is None else names, is_whole=True)
+    return _examine_all(resolved, [*_walk(resolved)] if names is None else names, is_whole=True)
 
 
 def _tracked(root: Path) -> list[str] | None:
-    """What git lists; None where there is no git, or it has nothing to say: a tree may lie in what another ignores."""
+    """Return the names that git lists, or None if there is no git, or if it lists nothing.
+
+    A directory may lie in a repository that ignores it; then git lists nothing, and the directory is walked. Variables
+    of the environment that point git elsewhere are removed.
+    """
     command = ["git", "-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     environment = {key: text for key, text in os.environ.items() if not key.startswith("GIT_")}
     try:
@@ -91,6 +103,10 @@ def _tracked(root: Path) -> list[str] | None:
 
 
 def _walk(root: Path) -> Iterator[str]:
+    """Yield the names of all files that are neither hidden nor generated.
+
+    A directory that cannot be read is yielded itself.
+    """
     waiting = [""]
     while waiting:
         prefix = waiting.pop()
@@ -98,7 +114,7 @@ def _walk(root: Path) -> Iterator[str]:
             with os.scandir(root / prefix) as entries:
                 inside = [*entries]
         except OSError:
-            yield prefix.rstrip("/")  # so that it is reported
+            yield prefix.rstrip("/")  # `_examine` then reports the reason
             continue
         if prefix and any(entry.name in _MARKERS for entry in inside):
             continue
@@ -108,25 +124,29 @@ def _walk(root: Path) -> Iterator[str]:
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in _IGNORED:
                     waiting.append(f"{prefix}{entry.name}/")
-            elif not entry.name.endswith(_LEFTOVERS):
+            elif not entry.name.endswith(_BUILT_SUFFIXES):
                 yield prefix + entry.name
 
 
-def _look(root: Path, names: list[str], *, is_whole: bool) -> Tree:
-    files: list[DiscoveredFiles] = []
+def _examine_all(root: Path, names: list[str], *, is_whole: bool) -> DiscoveredTree:
+    """Return the tree of the named files, each examined."""
+    files: list[DiscoveredFile] = []
     skipped: dict[str, str] = {}
-    inside = _Inside(root)
+    inside = _LinkFreeDirectories(root)
     for name in sorted(names):
-        outcome = _found(root, name, inside)
-        if isinstance(outcome, DiscoveredFiles):
+        outcome = _examine(root, name, inside)
+        if isinstance(outcome, DiscoveredFile):
             files.append(outcome)
         elif outcome:
             skipped[os.fsencode(name).decode(errors="backslashreplace")] = outcome
-    return Tree(root, tuple(files), skipped, is_whole)
+    return DiscoveredTree(root, tuple(files), skipped, is_whole)
 
 
-def _found(root: Path, name: str, inside: _Inside) -> DiscoveredFiles | str:
-    """A file, or why it is not read; an empty reason for what is not there at all, as a file that git will miss."""
+def _examine(root: Path, name: str, inside: _LinkFreeDirectories) -> DiscoveredFile | str:
+    """Return a file, or the reason why it is not read.
+
+    The reason is empty for a file that does not exist: git also lists tracked files that were deleted.
+    """
     if not name.isascii():
         try:
             name.encode()
@@ -142,24 +162,26 @@ def _found(root: Path, name: str, inside: _Inside) -> DiscoveredFiles | str:
         return _reason(error)
     if stat.S_ISREG(seen.st_mode):
         is_huge = seen.st_size > limits.INGEST_FILE_BYTES_MAX
-        return f"it has {seen.st_size:,} bytes" if is_huge else DiscoveredFiles(name, seen.st_size, seen.st_mtime_ns)
-    return _OTHERS.get(stat.S_IFMT(seen.st_mode), "it is no regular file")
+        return f"it has {seen.st_size:,} bytes" if is_huge else DiscoveredFile(name, seen.st_size, seen.st_mtime_ns)
+    return _NOT_REGULAR.get(stat.S_IFMT(seen.st_mode), "it is no regular file")
 
 
-_OTHERS: Final = {
+_NOT_REGULAR: Final = {
     stat.S_IFLNK: "it is a symbolic link",
     stat.S_IFDIR: "it is a directory that cannot be read, or a repository of its own",
 }
+"""The reasons for entries that are no regular files, by type."""
 
 
-class _Inside:
-    """Which directories are under the root without a symbolic link on the way; each is looked at once."""
+class _LinkFreeDirectories:
+    """The directories that are reached from the root without a symbolic link. Each is examined once."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._known = {"": True}
 
     def holds(self, directory: str) -> bool:
+        """Return True if neither a directory nor any directory above it, below the root, is a symbolic link."""
         known = self._known.get(directory)
         if known is None:
             known = self.holds(directory.rpartition("/")[0]) and self._is_directory(directory)
@@ -170,7 +192,7 @@ class _Inside:
         try:
             return not stat.S_ISLNK(os.lstat(f"{self._root}/{directory}").st_mode)
         except OSError:
-            return True  # whatever is wrong with it is said of what is in it
+            return True  # the error is reported for the files in it
 
 
 def _reason(error: BaseException) -> str:

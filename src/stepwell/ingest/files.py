@@ -1,7 +1,7 @@
-"""Reading and splitting files: the work that a client gives to workers, or does itself.
+"""Reading and splitting of files: the job that a client gives to workers, or does itself.
 
-What comes back is where the parts begin and end, not the parts: whoever stores them reads the file again, and finds by
-its digest whether it is still the same.
+The outcome has the positions of the parts, not their bytes, because it travels through the manager. The client that
+stores the parts reads the file again, and the digest tells whether it is still the same.
 """
 
 from __future__ import annotations
@@ -20,26 +20,29 @@ from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.source_outline import PART_KEY, fingerprint, part_ids
 from stepwell.ingest.split import VERSION, Part, split
 
-CHORE: Final = "split-files"
-"""The name under which workers offer it."""
+SPLIT_JOB: Final = "split-files"
+"""The name of the job under which workers offer it."""
 
 BINARY: Final = "it is binary"
 NOT_UTF8: Final = "it is not UTF-8"
 
 
 Count = Callable[[bytes], int]
-"""The tokens of a body."""
+"""A function that returns the number of tokens of a body."""
 
 
 class FileRequest(Struct, frozen=True, array_like=True):
-    """A file to look at, and what it was when it was stored."""
+    """A file to read, and the digest that it had when it was stored; empty for a new file."""
 
     source: str
     digest: str = ""
 
 
 class SplitJob(Struct, frozen=True, array_like=True):
-    """Some files of a root, to be read and split."""
+    """Files of one root that one worker reads and splits.
+
+    `root` is a path in bytes, because a path need not be UTF-8.
+    """
 
     root: bytes
     encoding: str
@@ -47,7 +50,7 @@ class SplitJob(Struct, frozen=True, array_like=True):
 
 
 class PartFound(Struct, frozen=True, array_like=True, gc=False):
-    """A part as it is to be stored, without its body."""
+    """A part of a file as it is to be stored, without its body: that is `data[start:end]`."""
 
     part_id: str
     start: int
@@ -59,7 +62,7 @@ class PartFound(Struct, frozen=True, array_like=True, gc=False):
 
 
 class FileSplit(Struct, frozen=True, array_like=True, tag=True):
-    """A file, and what it comes to. `mtime_ns` is 0 if the file is too young to be recognised by it."""
+    """A file that was read and split. `mtime_ns` is 0 if the file is too young to be recognised by its time later."""
 
     source: str
     size: int
@@ -70,7 +73,7 @@ class FileSplit(Struct, frozen=True, array_like=True, tag=True):
 
 
 class FileSame(Struct, frozen=True, array_like=True, tag=True):
-    """A file whose bytes are what they were, though it was written since."""
+    """A file whose bytes have the requested digest, although it was written since."""
 
     source: str
     size: int
@@ -78,64 +81,68 @@ class FileSame(Struct, frozen=True, array_like=True, tag=True):
 
 
 class FileSkipped(Struct, frozen=True, array_like=True, tag=True):
-    """A file that is not to be split, and why. One that could be read is known by its size and time from now on."""
+    """A file that is not split, and why.
+
+    A file that could be read has a digest, size and time, by which it is recognised and not read again. `is_feared`
+    says that workers died, or nearly died, of the file: then the client does not read it, either.
+    """
 
     source: str
     reason: str
     size: int = 0
     mtime_ns: int = 0
-    digest: str = ""  # if it could be read
-    is_feared: bool = False  # workers died of it, or nearly: nobody else tries
+    digest: str = ""
+    is_feared: bool = False
 
 
 Outcome = FileSplit | FileSame | FileSkipped
 
 encoder = Encoder()
-chore_decoder: Decoder[SplitJob] = Decoder(SplitJob)
+job_decoder: Decoder[SplitJob] = Decoder(SplitJob)
 outcomes_decoder: Decoder[tuple[Outcome, ...]] = Decoder(tuple[Outcome, ...])
 
 
 class FileRead(Struct, frozen=True):
-    """The bytes of a file, and how it was known when they were read."""
+    """The bytes of a file, and its time as far as it can be trusted (see `read_file`)."""
 
     data: bytes
     mtime_ns: int
 
 
-Looked = tuple[Outcome, bytes]
-"""What has become of a file, and its bytes if it was split."""
+OutcomeWithBytes = tuple[Outcome, bytes]
+"""The outcome of a file, and its bytes if it was split."""
 
 
-def look_at(root: bytes, asked: FileRequest, count: Count) -> Looked:
-    """Read one file, and split it if it has changed."""
+def split_file(root: bytes, request: FileRequest, count: Count) -> OutcomeWithBytes:
+    """Read one file, and split it if it has changed. An error of the file system becomes a `FileSkipped`."""
     try:
-        read = read_file(root, asked.source)
+        read = read_file(root, request.source)
     except OSError as error:
-        return FileSkipped(asked.source, (error.strerror or str(error)).lower()), b""
+        return FileSkipped(request.source, (error.strerror or str(error)).lower()), b""
     if read is None:
-        return FileSkipped(asked.source, f"it has more than {limits.INGEST_FILE_BYTES_MAX:,} bytes"), b""
-    outcome = _outcome(read, asked, count)
+        return FileSkipped(request.source, f"it has more than {limits.INGEST_FILE_BYTES_MAX:,} bytes"), b""
+    outcome = _outcome(read, request, count)
     return outcome, read.data if isinstance(outcome, FileSplit) else b""
 
 
-def read_again(root: bytes, split: FileSplit, count: Count) -> Looked:
-    """The bytes of a file that somebody else has split; if it has changed since, what it has become."""
+def reread_split(root: bytes, split: FileSplit, count: Count) -> OutcomeWithBytes:
+    """Return the bytes of a file that a worker has split; if the file has changed since, split it again."""
     try:
         read = read_file(root, split.source)
     except OSError:
         read = None
     if read is not None and digest_of(read.data).hex() == split.digest:
         return split, read.data
-    return look_at(root, FileRequest(split.source), count)
+    return split_file(root, FileRequest(split.source), count)
 
 
-def _outcome(read: FileRead, asked: FileRequest, count: Count) -> Outcome:
-    """What a file comes to whose bytes are there."""
-    data, source = read.data, asked.source
+def _outcome(read: FileRead, request: FileRequest, count: Count) -> Outcome:
+    """Return the outcome of a file from its bytes."""
+    data, source = read.data, request.source
     digest = digest_of(data).hex()
-    if digest == asked.digest:
+    if digest == request.digest:
         return FileSame(source, len(data), read.mtime_ns)
-    if reason := _unfit(data):
+    if reason := _not_text_reason(data):
         return FileSkipped(source, reason, len(data), read.mtime_ns, digest)
     found = split(source, data)
     ids = part_ids(source, (part.label for part in found))
@@ -151,7 +158,11 @@ def _part(part: Part, data: bytes, part_id: str, count: Count) -> PartFound:
 
 
 def read_file(root: bytes, source: str) -> FileRead | None:
-    """All of a regular file; None if it is huge. What has become a link, a pipe or a directory raises."""
+    """Return all of a regular file; None if it is too large.
+
+    Raise `OSError` for a link, a pipe or a directory. The time is 0 if the file changed while it was read, or was
+    written so recently that it may change again within one tick of its clock.
+    """
     with open(root + b"/" + source.encode(), "rb", opener=_open) as file:
         before = os.fstat(file.fileno())
         if not stat.S_ISREG(before.st_mode):
@@ -169,12 +180,12 @@ def read_file(root: bytes, source: str) -> FileRead | None:
 
 
 def _open(path: str, flags: int) -> int:
-    """Neither through a link, nor waiting for whoever writes into a pipe."""
+    """Open a file without following a link, and without waiting for the writer of a pipe."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
-def _unfit(data: bytes) -> str:
-    """Why it is no text."""
+def _not_text_reason(data: bytes) -> str:
+    """Return why some bytes are no text; empty if they are."""
     if b"\0" in data[: limits.INGEST_SNIFFED_BYTES]:
         return BINARY
     try:

@@ -1,7 +1,7 @@
-"""What a project has of a directory's files, and which of them have to be looked at again.
+"""The files that a project has rows of, and which of them have to be read again.
 
-There is no list beside the rows: whoever deletes a part, or lets it expire, has thereby said that its file is to be
-stored again.
+There is no list of files beside the rows. If a part is deleted, or expires, the rows show that the file is incomplete,
+and the next ingest stores it again.
 """
 
 from __future__ import annotations
@@ -16,44 +16,46 @@ from msgspec import Struct, field
 from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import FILE_KIND, FileOutline, file_id, fingerprint, is_part
-from stepwell.ingest.discovery import DiscoveredFiles, Tree
+from stepwell.ingest.discovery import DiscoveredFile, DiscoveredTree
 from stepwell.ingest.files import FileRequest
 from stepwell.ingest.split import VERSION
 
-_UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
+# Characters that a project's name cannot have.
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class KnownFile(Struct):
-    """The rows that a project has of one file."""
+    """The rows that a project has of one file: the one that stands for the file, if it exists, and its parts by id."""
 
-    row: FragmentRow | None = None  # the one that stands for the file
+    row: FragmentRow | None = None
     parts: dict[str, FragmentRow] = field(default_factory=dict[str, FragmentRow])
 
     @property
     def outline(self) -> FileOutline:
+        """The facts by which the file is recognised; empty ones if no row stands for it."""
         return FileOutline.of(self.row.metadata if self.row else {})
 
     def is_intact(self, outline: FileOutline) -> bool:
-        """Whether its parts are what was stored, all of them and no others, split as we would split them."""
+        """Return True if exactly the stored parts are there, split by the present rules."""
         if self.row is None or outline.version != VERSION:
             return False
         return outline.parts == fingerprint((row.fragment_id, row.digest) for row in self.parts.values())
 
 
 Inventory = Mapping[str, KnownFile]
-"""By source."""
+"""The known files, by source."""
 
 
 class IngestPlan(Struct, frozen=True):
-    """What is to be done about a directory."""
+    """The files of a directory that are unchanged, that have to be read (with their sizes), and that are gone."""
 
     unchanged: tuple[str, ...]
-    asked: tuple[tuple[FileRequest, int], ...]  # to be read, with their sizes
+    asked: tuple[tuple[FileRequest, int], ...]
     gone: tuple[str, ...]
 
 
-def take_inventory(rows: Iterable[FragmentRow], of: frozenset[str] | None = None) -> Inventory:
-    """The files that rows belong to, of all sources or of some; rows that belong to none are left out."""
+def build_inventory(rows: Iterable[FragmentRow], of: frozenset[str] | None = None) -> Inventory:
+    """Return the files that rows belong to, of all sources or of some. Rows that belong to no file are left out."""
     found: dict[str, KnownFile] = {}
     for row in rows:
         source = row.source
@@ -67,8 +69,12 @@ def take_inventory(rows: Iterable[FragmentRow], of: frozenset[str] | None = None
     return found
 
 
-def plan(tree: Tree, inventory: Inventory) -> IngestPlan:
-    """Which files are as they were, which have to be read, and which are stored but not there any more."""
+def plan(tree: DiscoveredTree, inventory: Inventory) -> IngestPlan:
+    """Compare a tree with the rows of a project, and return what has to be done.
+
+    A file is unchanged if size, time and root are the same and its parts are intact. If only its parts are intact, it
+    is read, but split only if its digest differs.
+    """
     root = root_name(tree.root)
     unchanged: list[str] = []
     asked: list[tuple[FileRequest, int]] = []
@@ -84,15 +90,16 @@ def plan(tree: Tree, inventory: Inventory) -> IngestPlan:
     return IngestPlan(tuple(unchanged), tuple(asked), tuple(gone))
 
 
-def _is_same(found: DiscoveredFiles, outline: FileOutline, root: str) -> bool:
-    """By what a look at the directory says."""
+def _is_same(found: DiscoveredFile, outline: FileOutline, root: str) -> bool:
+    """Return True if size, time and root are the ones that were stored."""
     return (outline.size, outline.mtime_ns, outline.root) == (found.size, found.mtime_ns, root)
 
 
-def _gone(tree: Tree, inventory: Inventory, root: str) -> Iterable[str]:
-    """What was stored from this root, or from one that is not there any more: a directory may have been moved.
+def _gone(tree: DiscoveredTree, inventory: Inventory, root: str) -> Iterable[str]:
+    """Yield the stored sources that do not exist any more.
 
-    Parts of a file that has no row, because somebody has deleted that, are of nobody's, and go as well.
+    They were stored from this root, or from a root that does not exist any more, because a directory may have been
+    moved. Parts without a row for their file belong to no root, and go as well.
     """
     there = {found.source for found in tree.files}
     is_ours = {root: True, "": True}
@@ -107,11 +114,11 @@ def _gone(tree: Tree, inventory: Inventory, root: str) -> Iterable[str]:
 
 
 def root_name(root: Path) -> str:
-    """A root as a text: a path need not be one."""
+    """Return a root as a text: a path need not be UTF-8, and metadata are."""
     return bytes(root).decode(errors="backslashreplace")[: limits.PATH_CHARS_MAX]
 
 
 def project_name(root: Path) -> str:
-    """The project that a directory is, if nobody gives it another name."""
-    name = _UNFIT.sub("-", root.name).strip("-._")[: limits.PROJECT_CHARS_MAX]
+    """Return the default name of the project of a directory."""
+    name = _NOT_IN_NAMES.sub("-", root.name).strip("-._")[: limits.PROJECT_CHARS_MAX]
     return name or "project"

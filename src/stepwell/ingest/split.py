@@ -1,4 +1,9 @@
-"""A file's text, split into parts: where each begins and ends, on which lines, what it is called and refers to."""
+"""Splitting of one file into parts: their bytes, lines, names and references.
+
+The name of the file chooses the splitter: conversations, prose with headings, Python by its syntax tree, other
+languages by patterns, and plain text by size alone. A splitter returns borders; `windows` then merges tiny parts and
+cuts large ones.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +16,38 @@ from stepwell.domain.tiers.source_outline import Outline
 from stepwell.ingest.splitters import definitions, headings, python, references, turns
 from stepwell.ingest.splitters.languages import ending, language_of
 from stepwell.ingest.splitters.lines import Border, Lines, stretches
-from stepwell.ingest.splitters.windows import Window, pieces
+from stepwell.ingest.splitters.windows import Window, windows
 
 VERSION: Final = "1"
-"""To be raised when the same file comes to other parts than before: then all files are split anew."""
+"""The version of the rules.
+
+It is raised when the same file comes to other parts than before; then all files are split anew.
+"""
 
 
 class Part(Struct, frozen=True):
-    """A piece of a file, in bytes from its beginning."""
+    """A part of a file: its bytes from `start` to before `end`, and its description.
+
+    `label` is the end of its id: the first name that is defined in it, or empty.
+    """
 
     start: int
     end: int
     kind: str
-    label: str  # what its id ends with; empty for one without a name
+    label: str
     outline: Outline
 
 
 def split(source: str, data: bytes) -> list[Part]:
-    """The parts of a text in UTF-8, in order, without gaps and overlaps."""
+    """Return the parts of a text in UTF-8, in order, without gaps and overlaps."""
     lines = Lines(data)
     kind, borders = _borders(source, lines)
-    found = pieces(lines, stretches(lines, borders))
+    found = windows(lines, stretches(lines, borders))
     return [_part(each, place, source, data[each.start : each.end].decode(), kind) for place, each in enumerate(found)]
 
 
 def _borders(source: str, lines: Lines) -> tuple[str, list[Border]]:
-    """What is known of such a file; of none, where it begins."""
+    """Return the kind of the parts, and the borders that the splitter of the file finds; none for plain text."""
     suffix = ending(source)
     if suffix in turns.ENDINGS and (found := turns.borders(lines)) is not None:
         return "turn", found
@@ -50,6 +61,7 @@ def _borders(source: str, lines: Lines) -> tuple[str, list[Border]]:
 
 
 def _part(piece: Window, place: int, source: str, text: str, kind: str) -> Part:
+    """Return the part of a window, with its outline."""
     outline = Outline(
         lines=(piece.first + 1, piece.last + 1),
         name=_joined(piece.names),
@@ -61,6 +73,7 @@ def _part(piece: Window, place: int, source: str, text: str, kind: str) -> Part:
 
 
 def _refs(piece: Window, source: str, text: str, kind: str) -> tuple[str, ...]:
+    """Return the references of a part, by the rules for its kind."""
     if kind == "markdown":
         return references.of_prose(text, source)
     language = language_of(source) if kind == "code" else None
@@ -68,7 +81,7 @@ def _refs(piece: Window, source: str, text: str, kind: str) -> tuple[str, ...]:
 
 
 def _joined(names: tuple[str, ...]) -> str:
-    """All that are defined in a part, as many as fit; of headings, those that are under none of the others."""
+    """Return all names of a part in one text, as many as fit; of nested headings, only the outer ones."""
     shown = [name for name in names if not any(name.startswith(each + headings.SEPARATOR) for each in names)]
     text = ", ".join(shown)
     if len(text) <= limits.OUTLINE_NAME_CHARS_MAX:

@@ -12,12 +12,12 @@ from stepwell.ingest import files
 
 def split_files(payload: bytes) -> bytes:
     """Read files and say where their parts begin and end. One that cannot be read, or split, costs only itself."""
-    chore = files.chore_decoder.decode(payload)
+    chore = files.job_decoder.decode(payload)
     count = counter(chore.encoding).count
-    return files.encoder.encode([files.look_at(chore.root, each, count)[0] for each in chore.files])
+    return files.encoder.encode([files.split_file(chore.root, each, count)[0] for each in chore.files])
 
 
-CHORES: Final[Mapping[str, Callable[[bytes], bytes]]] = {files.CHORE: split_files}
+CHORES: Final[Mapping[str, Callable[[bytes], bytes]]] = {files.SPLIT_JOB: split_files}
 """By the name under which they are asked for; a strategy of the same name would never be."""
 
 OFFERS: Final = tuple(StrategyOffer(name, (JOB,)) for name in CHORES)

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to go on."""
+"""A clock that stands still until a test advances it, and the view that a manager has of it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from stepwell import limits
 from stepwell.errors import InvalidArgument
 from stepwell.manager import state_owner
 
+# A fixed date, so that a test gives the same times on every day.
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Clock:
-    """The time of any number of `LocalRuntime`s. Safe from any number of threads.
+    """The time of any number of `LocalRuntime`s.
 
-    Whatever a manager measures goes by it: leases, the TTLs of tiers, how long plans and cold fragments are kept, the
-    deadlines of tasks, the grace of a session that has lost its connection. How long a client waits does not.
+    A manager measures with it: leases, the TTLs of tiers, the retention of plans and cold fragments, the deadlines of
+    tasks, and the grace of a session that has lost its connection. A client's own timeouts are in real time.
+
+    Any thread may read it. One thread at a time may advance it.
     """
 
     def __init__(self, start: datetime = _START) -> None:
@@ -30,25 +33,28 @@ class Clock:
         self._followers: list[Callable[[], None]] = []
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, as in `created_at_ms` and its like."""
+        """Return milliseconds since 1970, as in `created_at_ms` and other fields."""
         return self._start_ms + self._passed_ms
 
     def now_s(self) -> float:
-        """Seconds since some moment, for how long something takes."""
+        """Return seconds since an arbitrary moment, for durations."""
         return self._start_s + self._passed_ms / 1000
 
     def advance(self, seconds: float | timedelta) -> None:
-        """Let time pass. When this returns, whatever is due by then has happened.
+        """Advance the time.
 
-        It passes in steps of a minute, as a manager sweeps its tiers, or in a thousand steps if those are longer: what
-        goes to warm in the first hour of three months is gone at their end, and has not just arrived in cold.
+        When this returns, all that is due by then has happened in every runtime that follows the clock.
+
+        The time passes in steps of a minute, as a manager sweeps its tiers, or in a thousand steps if those are longer.
+        So a fragment that is demoted in the first hour of three months is deleted at their end, and has not just
+        arrived in cold.
         """
         passed = seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
         if passed < timedelta(0):
             raise InvalidArgument(f"a clock does not go back: {passed.total_seconds():g} s is less than nothing")
         end_ms = self._passed_ms + round(passed.total_seconds() * 1000)
         step_ms = max(int(limits.SWEEP_SECONDS * 1000), (end_ms - self._passed_ms) // limits.CLOCK_STEPS_MAX)
-        self._catch_up()  # what has arrived before has happened before
+        self._catch_up()  # requests that have arrived before belong to the time before
         while True:
             self._passed_ms = min(self._passed_ms + step_ms, end_ms)
             self._catch_up()
@@ -60,16 +66,20 @@ class Clock:
             catch_up()
 
     def follow(self, catch_up: Callable[[], None]) -> None:
-        """Have something called whenever time has passed."""
+        """Call a function whenever the time has advanced, until `unfollow`."""
         self._followers.append(catch_up)
 
     def unfollow(self, catch_up: Callable[[], None]) -> None:
-        """It is not to be called any more."""
+        """Do not call a function any more."""
         self._followers.remove(catch_up)
 
 
 class ManagerClock(state_owner.StateClock):
-    """A manager's view of it: not behind what was kept by an earlier manager, whose clock may have been another."""
+    """The clock as one manager sees it.
+
+    It is never behind the times that an earlier manager of the same data directory has stored, because that one may
+    have used another clock.
+    """
 
     def __init__(self, clock: Clock, latest_ms: int) -> None:
         super().__init__(latest_ms)

@@ -1,10 +1,12 @@
-"""Faults, on purpose: what can become of a request between a client and its manager.
+"""Faults on purpose: what can happen to a request between a client and its manager.
 
-A fault is armed with which request it is to happen at, counted from then on: `drop_reply(nth=3)` loses the reply to
-the third, `times=2` also that to the fourth. Counted is what reaches the manager from clients with a command in it: one
-that is sent again counts again. With `of`, only requests with a command of that name; with `by`, only one client's.
+A fault is armed with the number of the request at which it happens, counted from then on: `drop_reply(nth=3)` loses the
+reply to the third request, `times=2` also the one to the fourth. Only requests with commands are counted, when they
+reach the manager; one that is sent again counts again. With `of`, only requests with a command of that name count; with
+`by`, only the requests of one client.
 
-Whatever was armed has to happen: the runtime, or the fault's own `with` block, fails at its end if it did not.
+An armed fault has to happen: the end of the runtime, or of the fault's own `with` block, raises if it did not. So a
+test cannot pass because its fault was never reached.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ from stepwell.protocol.codec import PartlyDecodedRequest
 from stepwell.protocol.messages import Request, TransactionRequest
 
 Asked = Request | TransactionRequest | PartlyDecodedRequest
-"""A message with commands in it."""
+"""A message that has commands."""
 
 _COMMANDS: Final = frozenset(each.__name__ for each in get_args(AnyCommand))
 
 
 class FaultKind(enum.Enum):
-    """What happens."""
+    """The kind of a fault: see the methods of `Faults`."""
 
     DROP_REQUEST = "drop_request"
     DROP_REPLY = "drop_reply"
@@ -41,11 +43,15 @@ class FaultKind(enum.Enum):
 
 
 class Fault:
-    """One that is armed. As a context manager it is disarmed at the end of the block, and has to have happened."""
+    """One armed fault. As a context manager it is disarmed at the end of the block, and has to have happened.
+
+    The manager's thread counts requests and lets it happen; the test's threads wait for it and release it.
+    """
 
     def __init__(self, faults: Faults, kind: FaultKind, window: range, of: str | None, by: str | None) -> None:
         self.kind = kind
         self.hits = 0
+        """The number of times that it has happened."""
         self.is_released = False
         self._faults = faults
         self._window = window
@@ -56,7 +62,7 @@ class Fault:
         self._on_release: list[Callable[[], object]] = []
 
     def is_due(self, session: SessionRecord, message: Asked) -> bool:
-        """Whether it happens at this request, which is counted if it is one of those that are meant."""
+        """Return True if the fault happens at this request. A request that the fault is meant for is counted."""
         if self._by is not None and session.session_id != self._by:
             return False
         if self._of is not None and all(type(each).__name__ != self._of for each in message.commands):
@@ -65,7 +71,7 @@ class Fault:
         return self._seen in self._window
 
     def happen(self) -> None:
-        """It does, now."""
+        """Record that the fault happens now; after the last time it is disarmed."""
         self.hits += 1
         if self.is_over:
             self._faults.disarm(self)
@@ -73,28 +79,28 @@ class Fault:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has happened as often as it should."""
+        """True if the fault has happened as often as it should."""
         return self.hits == len(self._window)
 
     def wait(self, timeout_s: float = limits.FAULT_WAIT_SECONDS) -> None:
-        """Wait until it has happened once, in another thread."""
+        """Wait until the fault has happened once. Raise `AssertionError` after the timeout."""
         if not self._hit.wait(timeout_s):
             raise AssertionError(f"{self} did not happen within {timeout_s:g} s")
 
     def release(self) -> None:
-        """Let go of a reply that is held, and of every further one that would be."""
+        """Release a held reply, and all further replies that the fault would hold."""
         self.is_released = True
         while self._on_release:
             self._on_release.pop()()
 
     def on_release(self, callback: Callable[[], object]) -> None:
-        """What lets a reply go that is held."""
+        """Call a function on release; at once, if the fault is released already."""
         self._on_release.append(callback)
         if self.is_released:
             self.release()
 
     def check(self) -> None:
-        """Fail if it has not happened as often as it should."""
+        """Raise `AssertionError` if the fault has not happened as often as it should."""
         if not self.is_over:
             raise AssertionError(f"{self} happened {self.hits} times: the requests that it was meant for did not come")
 
@@ -115,47 +121,50 @@ class Fault:
 
 
 class Faults:
-    """Those of one runtime. Safe from any number of threads."""
+    """The faults of one runtime. Any thread may arm and release them; a lock protects the lists."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._armed: list[Fault] = []
         self._held: list[Fault] = []
-        self.ignored: set[str] = set()  # sessions that are no clients of the test
+        self.ignored: set[str] = set()
+        """The sessions whose requests are not counted: those of the runtime's own worker."""
 
     def drop_request(self, nth: int = 1, *, times: int = 1, of: str | None = None, by: Client | None = None) -> Fault:
-        """The connection breaks before the manager has seen the request. The client sends it again, once.
+        """Break the connection before the manager has seen the request. The client sends the request again, once.
 
-        Twice in a row is `OutcomeUnknown`, and nothing has happened; with a data directory the client goes on trying.
+        Twice in a row is `OutcomeUnknown`, and nothing has happened. With a data directory the client goes on trying.
         """
         return self._arm(FaultKind.DROP_REQUEST, nth, times, of, by)
 
     def drop_reply(self, nth: int = 1, *, times: int = 1, of: str | None = None, by: Client | None = None) -> Fault:
-        """The connection breaks when the request has taken effect, and before the client knows. It sends it again.
+        """Break the connection when the request has taken effect, and before the client knows.
 
-        It takes effect once all the same. Twice in a row is `OutcomeUnknown`, and it has happened.
+        The client sends it again.
+
+        It takes effect once all the same. Twice in a row is `OutcomeUnknown`, and the request has taken effect.
         """
         return self._arm(FaultKind.DROP_REPLY, nth, times, of, by)
 
     def hold_reply(self, nth: int = 1, *, times: int = 1, of: str | None = None, by: Client | None = None) -> Fault:
-        """The reply does not come before the fault's `release()`; others are served meanwhile."""
+        """Hold the reply until the fault's `release()`. Other requests are served meanwhile."""
         return self._arm(FaultKind.HOLD_REPLY, nth, times, of, by)
 
     def refuse(self, nth: int = 1, *, times: int = 1, of: str | None = None, by: Client | None = None) -> Fault:
-        """`Busy`, and nothing has happened."""
+        """Answer `Busy`; the request has no effect."""
         return self._arm(FaultKind.REFUSE, nth, times, of, by)
 
     def kill_at_request(
         self, nth: int = 1, *, times: int = 1, of: str | None = None, by: Client | None = None
     ) -> Fault:
-        """The manager dies before it has applied the request, as at `kill -9`.
+        """Kill the manager before it has applied the request, as `kill -9` would.
 
-        With a data directory another one takes its place, and clients go on; without one there is `RuntimeLost`.
+        With a data directory another manager takes its place, and clients go on; without one there is `RuntimeLost`.
         """
         return self._arm(FaultKind.KILL_AT_REQUEST, nth, times, of, by)
 
     def kill_at_reply(self, nth: int = 1, *, times: int = 1, of: str | None = None, by: Client | None = None) -> Fault:
-        """The manager dies when the request has taken effect and is committed, and before it is answered."""
+        """Kill the manager when the request has taken effect and is committed, and before it is answered."""
         return self._arm(FaultKind.KILL_AT_REPLY, nth, times, of, by)
 
     def _arm(self, kind: FaultKind, nth: int, times: int, of: str | None, by: Client | None) -> Fault:
@@ -171,13 +180,13 @@ class Faults:
         return fault
 
     def disarm(self, fault: Fault) -> None:
-        """It does not happen any more."""
+        """Remove a fault: it does not happen any more."""
         with self._lock:
             if fault in self._armed:
                 self._armed.remove(fault)
 
     def due(self, session: SessionRecord, message: Asked) -> Fault | None:
-        """What happens at this request: one thing, even if several were meant to."""
+        """Return the fault that happens at this request, or None; one only, even if several are due."""
         if not self._armed or session.session_id in self.ignored:
             return None
         with self._lock:
@@ -188,13 +197,13 @@ class Faults:
         return found[0]
 
     def release(self) -> None:
-        """Let go of every reply that is held."""
+        """Release every held reply."""
         with self._lock:
             held, self._held = self._held, []
         for fault in held:
             fault.release()
 
     def check(self) -> None:
-        """Fail if anything that was armed has not happened."""
+        """Raise `AssertionError` if an armed fault has not happened."""
         for fault in [*self._armed]:
             fault.check()

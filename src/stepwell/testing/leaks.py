@@ -1,8 +1,8 @@
-"""What a piece of code leaves behind in the process, on the machine and among its descendants.
+"""The leak check: processes, threads, descriptors, sockets and shared memory that a block of code leaves behind.
 
-Everything is read from the kernel, because what has leaked is by definition no longer in anybody's hands.
-A descendant is a child, or a process that inherited our tag in its environment: a worker whose manager was
-killed has another parent, but still the tag.
+Everything is read from the kernel, because a leaked resource has no owner left that could be asked. A descendant is a
+child of this process, or a process that has our tag in its environment: a worker whose manager was killed has another
+parent, but still the tag.
 """
 
 from __future__ import annotations
@@ -31,18 +31,22 @@ _STANDARD_STREAMS = 2
 
 
 class Resource(NamedTuple):
-    """Something that can be left behind."""
+    """A resource that can be left behind: its kind, and a name that is unique while it exists."""
 
     kind: str
     name: str
 
 
 Snapshot = frozenset[Resource]
+"""The resources that exist at one moment."""
 
 
 @contextmanager
 def no_leaks(settle_seconds: float = limits.LEAK_SETTLE_SECONDS) -> Generator[None]:
-    """Fail if the block leaves behind what was not there before; an error of the block itself comes first."""
+    """Raise `AssertionError` if the block leaves behind a resource that was not there before.
+
+    Resources that are ending have `settle_seconds` to end. An error of the block itself is raised without a check.
+    """
     _start_helpers()
     before = _snapshot()
     yield
@@ -52,9 +56,9 @@ def no_leaks(settle_seconds: float = limits.LEAK_SETTLE_SECONDS) -> Generator[No
 
 @contextmanager
 def private_runtime_directory() -> Generator[Path]:
-    """Give this process and its children a place for sockets in which no other test run makes any.
+    """Give this process and its children a directory for sockets that no other test run uses.
 
-    The name is short, because a socket's path is bounded at 107 bytes.
+    The name is short, because the kernel bounds a socket's path at 107 bytes.
     """
     outer = os.environ.get("XDG_RUNTIME_DIR")
     with tempfile.TemporaryDirectory(prefix="sw-") as directory:
@@ -69,16 +73,17 @@ def private_runtime_directory() -> Generator[Path]:
 
 
 def _start_helpers() -> None:
-    """Start, before anything is counted, what lives as long as the process once something needs it."""
+    """Start the helper processes that live as long as this process, before the first snapshot is taken."""
     os.environ.setdefault(_TAG, secrets.token_hex(8))
     multiprocess.resource_tracker.ensure_running()
     multiprocessing.resource_tracker.ensure_running()
 
 
 def _left_behind(before: Snapshot, settle_seconds: float) -> list[Resource]:
+    """Return the new resources that are still there after the time to settle."""
     if not _new_since(before):
         return []
-    # What only a reference cycle holds is not held.
+    # An object that only a reference cycle holds is no leak.
     gc.collect()
     deadline = time.monotonic() + settle_seconds
     never = threading.Event()
@@ -92,12 +97,18 @@ def _snapshot() -> Snapshot:
 
 
 def _new_since(before: Snapshot) -> set[Resource]:
-    """Ask whose something is only where it is new: there is much, and seldom anything new."""
+    """Return the resources that are new and ours.
+
+    Ownership is checked for new resources only, because the check is slow and there is seldom a new one.
+    """
     return {resource for resource in _snapshot() - before if _is_ours(resource)}
 
 
 def _is_ours(resource: Resource) -> bool:
-    """What may be of any process on the machine is not ours for being new."""
+    """Return True if a new resource belongs to this process or a descendant.
+
+    Processes and shared memory are listed for the whole machine, and other programs make some at any time.
+    """
     match resource.kind:
         case "process":
             return _is_descendant(resource.name)
@@ -112,6 +123,7 @@ def _is_of_this_tree(pid: str) -> bool:
 
 
 def _maps(pid: str, path: str) -> bool:
+    """Return True if a process has mapped a file."""
     with suppress(OSError):
         return path.encode() in Path(f"/proc/{pid}/maps").read_bytes()
     return False
@@ -122,15 +134,16 @@ def _processes() -> Iterator[Resource]:
 
 
 def _is_descendant(pid: str) -> bool:
+    """Return True if a process is a child of this one, or has inherited its tag."""
     try:
         # The name, in parentheses, may hold anything; state and parent follow it.
         parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
-        return parent == str(os.getpid()) or f"{_TAG}={os.environ[_TAG]}".encode() in _words(pid, "environ")
+        return parent == str(os.getpid()) or f"{_TAG}={os.environ[_TAG]}".encode() in _null_separated(pid, "environ")
     except OSError:
         return False
 
 
-def _words(pid: str, file: str) -> list[bytes]:
+def _null_separated(pid: str, file: str) -> list[bytes]:
     return Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0")
 
 
@@ -139,7 +152,7 @@ def _threads() -> Iterator[Resource]:
 
 
 def _descriptors() -> Iterator[Resource]:
-    """Mapped memory is among them: a `mmap` keeps a descriptor of its own for as long as it is mapped."""
+    """Yield the open descriptors. Mapped memory is among them, because an `mmap` keeps a descriptor of its own."""
     for entry in os.listdir("/proc/self/fd"):
         # The descriptor that lists the directory is itself listed, and gone.
         with suppress(FileNotFoundError):
@@ -148,6 +161,7 @@ def _descriptors() -> Iterator[Resource]:
 
 
 def _socket_directories() -> Iterator[Resource]:
+    """Yield the directories in which managers listen."""
     for parent in {tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", tempfile.gettempdir())}:
         with suppress(FileNotFoundError):  # a runtime directory that is only named
             for name in os.listdir(parent):
@@ -160,7 +174,7 @@ def _shared_memory() -> Iterator[Resource]:
 
 
 def _describe(resource: Resource) -> str:
-    """Name the resource so that whoever reads it finds who made it."""
+    """Return a resource with details that help to find the code that made it."""
     match resource.kind:
         case "process":
             detail = _process_detail(resource.name)
@@ -172,13 +186,15 @@ def _describe(resource: Resource) -> str:
 
 
 def _process_detail(pid: str) -> str:
+    """Return the command line of a process."""
     with suppress(OSError):
-        command = b" ".join(_words(pid, "cmdline")).decode(errors="replace").strip()
-        return f": {command or 'ended, and nobody waited for it'}"
+        command = b" ".join(_null_separated(pid, "cmdline")).decode(errors="replace").strip()
+        return f": {command or 'ended, and its parent did not wait for it'}"
     return ""
 
 
 def _directory_detail(directory: Path) -> str:
+    """Return the names of the sockets in a directory."""
     with suppress(OSError):
         sockets = [path.name for path in directory.iterdir() if stat.S_ISSOCK(path.lstat().st_mode)]
         return f" with the sockets {', '.join(sockets)}" if sockets else ""

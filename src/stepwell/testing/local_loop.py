@@ -1,4 +1,9 @@
-"""The manager's own loop, with a mailbox, with faults, and without power over the test's own process."""
+"""The manager's loop as `LocalRuntime` runs it: with a mailbox, with faults, and without power over the test's process.
+
+`LocalLoop` is the real loop. It differs in three ways. Between two turns it runs the functions of a mailbox. Replies
+pass through `FaultyReplyCache`, which makes armed faults happen. The loop does not watch the test's process, because it
+must never kill it.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +26,24 @@ from stepwell.telemetry import Logger
 from stepwell.testing.faults import Asked, Fault, FaultKind, Faults
 from stepwell.testing.mailbox import Mailbox
 
-_NO_PROCESS: Final = 0  # the kernel has none of that number
+_NO_PROCESS: Final = 0  # a process id that no process has
 
 
-class Killed(BaseException):
-    """The manager is dead. Nothing in it may catch this."""
+class ManagerKilled(BaseException):
+    """The manager dies now. It is a `BaseException`, so that no handler inside the manager catches it."""
 
 
 class FaultyReplyCache(ReplyCache):
-    """Answers as a manager does, unless something is to go wrong."""
+    """Answers requests as the manager does, unless a fault is due.
+
+    It also holds back requests that need a worker until the runtime's worker has started. Only the manager's thread
+    uses it. `ensure_worker` and `hold` are set by their owners after construction.
+    """
 
     def __init__(self, requests: RequestHandler, sharing: SegmentSharing, journal: Journal, faults: Faults) -> None:
         super().__init__(requests, sharing, journal)
         self._faults = faults
-        self.hire: Callable[[], bool] = lambda: True  # whether there is a worker, or will be none
+        self.ensure_worker: Callable[[], bool] = lambda: True  # starts one; False: it is still starting
         self.hold: Callable[[ClientConnection, Fault], None] = lambda _connection, _fault: None
         self.is_dying = False  # as soon as what was done is committed
         self._waiting: list[
@@ -42,19 +51,19 @@ class FaultyReplyCache(ReplyCache):
         ] = []  # for a worker, who is on the way
 
     def respond(self, connection: ClientConnection, session: SessionRecord, message: Asked) -> None:
-        """Do what a request asks, or what is to become of it instead."""
-        if not connection.peer.is_open:  # it came behind one that was lost
+        """Answer a request, or let the fault that is due happen."""
+        if not connection.peer.is_open:  # a fault has closed the connection after an earlier request
             return
         fault = self._faults.due(session, message)
         match fault.kind if fault is not None else None:
             case FaultKind.DROP_REQUEST:
                 connection.peer.is_open = False
             case FaultKind.KILL_AT_REQUEST:
-                raise Killed
+                raise ManagerKilled
             case FaultKind.REFUSE:
                 self._refuse(connection, message)
             case _:
-                if _needs_worker(message) and not self.hire():
+                if _needs_worker(message) and not self.ensure_worker():
                     self._waiting.append((connection, session, message, fault))
                 else:
                     self._respond(connection, session, message, fault)
@@ -62,6 +71,7 @@ class FaultyReplyCache(ReplyCache):
     def _respond(
         self, connection: ClientConnection, session: SessionRecord, message: Asked, fault: Fault | None
     ) -> None:
+        """Answer a request, and then lose, hold or outlive the reply, if a fault says so."""
         size = len(connection.peer.outbox)
         super().respond(connection, session, message)
         match fault.kind if fault is not None else None:
@@ -77,12 +87,18 @@ class FaultyReplyCache(ReplyCache):
                 pass
 
     def _refuse(self, connection: ClientConnection, message: Asked) -> None:
+        """Answer `Busy`, once for each command."""
         refusal = Refusal.of(Busy("the manager has too much to do: try again later"), self._requests.revision)
         count = len(message.commands) if isinstance(message, Request) else 1
         connection.peer.send(Response(message.request_id, (refusal,) * count))
 
-    def resume(self) -> list[ClientConnection]:
-        """There is a worker now, or there will be none: answer what has waited for it."""
+    @property
+    def has_waiting(self) -> bool:
+        """True if a request waits for a worker."""
+        return bool(self._waiting)
+
+    def answer_waiting(self) -> list[ClientConnection]:
+        """Answer the requests that have waited for a worker, and return their connections."""
         waiting, self._waiting = self._waiting, []
         found = [each for each in waiting if each[0].peer.is_open]
         for connection, session, message, fault in found:
@@ -91,26 +107,29 @@ class FaultyReplyCache(ReplyCache):
 
 
 class LocalLoop(Loop):
-    """Runs in a thread of the process whose requests it serves."""
+    """The manager's loop in a thread of the process whose requests it serves.
+
+    Only that thread may call its methods. Other threads post functions to the mailbox.
+    """
 
     def __init__(
         self, listener: socket.socket, requests: RequestHandler, mailbox: Mailbox, faults: Faults, log: Logger
     ) -> None:
         super().__init__(listener, requests, log=log, spin_s=0)
-        self.faulty = FaultyReplyCache(requests, self._sharing, self._journal, faults)
-        self.faulty.hold = self._hold
-        self._reply_cache = self.faulty
+        self.faulty_replies = FaultyReplyCache(requests, self._sharing, self._journal, faults)
+        self.faulty_replies.hold = self._hold
+        self._reply_cache = self.faulty_replies
         self._mailbox = mailbox
         self._held: dict[ClientConnection, Fault] = {}
         self._epoll.register(mailbox.fileno(), READ)
 
     def turn(self) -> None:
-        """One turn, and what others want of it."""
+        """Run one turn, and then the functions in the mailbox."""
         super().turn()
-        self._mailbox.work()
+        self._mailbox.run_posted()
 
     def catch_up(self) -> None:
-        """Do what is due by now, all of it: a fragment that nobody used for months goes down tier by tier."""
+        """Do all that is due by now: a fragment that was unused for months is demoted tier by tier."""
         is_done = False
         while not is_done:
             now_s, revision = self._requests.now_s(), self._requests.revision
@@ -118,34 +137,45 @@ class LocalLoop(Loop):
             super().turn()
             is_done = self._requests.revision == revision and self.housekeeping.sweep_due_at_s > now_s
 
-    def let_in(self) -> None:
-        """A worker is there, or there will be none: whoever has waited for it is served."""
-        for connection in self.faulty.resume():
+    def serve_waiting(self) -> None:
+        """Answer the requests that have waited, because a worker has started, or none will."""
+        for connection in self.faulty_replies.answer_waiting():
             self._backlog[connection.peer.fileno()] = connection
 
     @property
+    def has_waiting(self) -> bool:
+        """True if a request waits for a worker."""
+        return self.faulty_replies.has_waiting
+
+    @property
     def has_queued_tasks(self) -> bool:
-        """Whether there is something to do that no worker has."""
+        """True if there is a task that no worker has."""
         return bool(self._requests.owner.tasks.queued)
 
     def _welcome(self, connection: ClientConnection, hello: Hello) -> None:
-        """Of the test's own process nobody watches the death, and nobody kills it for what its worker does."""
-        who = connection.credentials
-        if who.pid == os.getpid():
-            connection.credentials = who._replace(pid=_NO_PROCESS)
+        """Accept a client of this process without its process id.
+
+        The manager watches for the death of its clients' processes, and kills the process of a worker that exceeds a
+        deadline. Both would be the test itself.
+        """
+        credentials = connection.credentials
+        if credentials.pid == os.getpid():
+            connection.credentials = credentials._replace(pid=_NO_PROCESS)
         super()._welcome(connection, hello)
-        connection.credentials = who
+        connection.credentials = credentials
 
     def _reply(self, connections: Collection[ClientConnection]) -> None:
-        if self.faulty.is_dying:
-            raise Killed
+        if self.faulty_replies.is_dying:
+            raise ManagerKilled
         super()._reply(connections)
 
     def _hold(self, connection: ClientConnection, fault: Fault) -> None:
+        """Hold back all output to a connection until the fault is released."""
         self._held[connection] = fault
-        fault.on_release(lambda: self._mailbox.post(lambda: self._let_go(connection)))
+        fault.on_release(lambda: self._mailbox.post(lambda: self._release_reply(connection)))
 
-    def _let_go(self, connection: ClientConnection) -> None:
+    def _release_reply(self, connection: ClientConnection) -> None:
+        """Let the next turn flush a connection whose reply was held."""
         if self._held.pop(connection, None) is not None and connection.peer.is_open:
             self._backlog[connection.peer.fileno()] = connection
 
@@ -155,7 +185,7 @@ class LocalLoop(Loop):
         super()._flush(connection)
 
     def _housekeep(self) -> None:
-        """Whose reply is held is not slow itself."""
+        """Keep connections with held replies: their clients are not slow."""
         for connection in self._held:
             connection.peer.progressed_at_s = self._now_s
         super()._housekeep()

@@ -1,18 +1,20 @@
-"""What pytest gets from stepwell, wherever that is installed: fixtures, a marker and an option.
+"""The pytest plugin of stepwell: fixtures, a marker and options.
 
     stepwell_runtime    a `LocalRuntime`; `@pytest.mark.stepwell_runtime(budget=…)` gives it options
-    stepwell_clock      its `Clock`, which stands still until the test lets it go on
+    stepwell_clock      its `Clock`, which stands still until the test advances it
     no_leaks            as a marker or as a fixture: the test must leave nothing behind
     stepwell_leak_check = true      in the configuration of pytest: no test may, and neither may the whole run
-    stepwell_leak_seconds = 3       how long what is ending by itself may take to end
+    stepwell_leak_seconds = 3       how long ending resources may take to end
 
-Nothing happens to tests that ask for none of it, and nothing else of stepwell is imported for them.
+pytest loads it wherever stepwell is installed. A test that uses none of it is not affected, and nothing else of
+stepwell is imported for it.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator
+from types import ModuleType
 from typing import TYPE_CHECKING, Final, cast
 
 import pytest
@@ -23,37 +25,59 @@ if TYPE_CHECKING:
 
 _OPTION: Final = "stepwell_leak_check"
 _SECONDS: Final = "stepwell_leak_seconds"
-_LEAVES_NOTHING: Final = pytest.StashKey[contextlib.ExitStack]()
+_LEAK_CHECK: Final = pytest.StashKey[contextlib.ExitStack]()
+"""The open leak check of a test, from its first fixture to its teardown."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options. By default there is no check."""
+    """Add the options. By default there is no check."""
     checks = "fail tests that leave processes, threads, descriptors or the like behind"
     parser.addini(_OPTION, checks, "bool", default=False)
     parser.addini(_SECONDS, "how long what a test has left may take to end by itself", default="3")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The markers; and, if it was asked for, the check of all that outlives a test."""
+    """Add the markers and, if the option is on, the check of the whole run."""
     for marker in (
         "no_leaks: fail if the test leaves processes, threads, descriptors, sockets or shared memory behind",
         "stepwell_runtime(**options): with what the fixture of that name makes its LocalRuntime",
     ):
         config.addinivalue_line("markers", marker)
     if config.getini(_OPTION):
-        from stepwell.testing import whole_run  # noqa: PLC0415
+        config.pluginmanager.register(_whole_run_plugin(), "stepwell-whole-run")
 
-        config.pluginmanager.register(whole_run, "stepwell-whole-run")
+
+def _whole_run_plugin() -> ModuleType:
+    """Return a pytest plugin that has the fixture for the whole run, and nothing else.
+
+    A fixture of this module itself would be active in every test run on the machine, because pytest loads this module
+    wherever stepwell is installed. pytest takes a session's fixtures from modules only, so the plugin is a module.
+    """
+    plugin = ModuleType("stepwell_whole_run")
+    vars(plugin)["stepwell_whole_run"] = pytest.fixture(scope="session", autouse=True)(_whole_run)
+    return plugin
+
+
+def _whole_run(pytestconfig: pytest.Config) -> Generator[None]:
+    """Fail if the whole run leaves anything behind. Its sockets are in a directory of their own.
+
+    The check of a test begins with its first fixture of function scope. Fixtures of a wider scope exist before that,
+    so only this check finds what they leave behind.
+    """
+    from stepwell.testing.leaks import no_leaks, private_runtime_directory  # noqa: PLC0415
+
+    with private_runtime_directory(), no_leaks(float(pytestconfig.getini(_SECONDS))):
+        yield
 
 
 @pytest.fixture
 def no_leaks() -> None:
-    """The test must leave nothing behind, whatever the order of its fixtures: see the hooks below."""
+    """Request the leak check of a test, whatever the order of its fixtures. The hooks below do the work."""
 
 
 @pytest.fixture
 def stepwell_clock() -> Clock:
-    """The time of `stepwell_runtime`."""
+    """Return the clock of `stepwell_runtime`."""
     from stepwell.testing.clock import Clock  # noqa: PLC0415
 
     return Clock()
@@ -61,7 +85,7 @@ def stepwell_clock() -> Clock:
 
 @pytest.fixture
 def stepwell_runtime(request: pytest.FixtureRequest, stepwell_clock: Clock) -> Generator[LocalRuntime]:
-    """A manager of the test's own. Its clients are closed with it, and a fault that did not happen is an error."""
+    """Yield a runtime for one test. Its clients are closed with it, and a fault that did not happen is an error."""
     from stepwell.testing.runtime import LocalRuntime  # noqa: PLC0415
 
     options: dict[str, object] = {"clock": stepwell_clock}
@@ -73,49 +97,51 @@ def stepwell_runtime(request: pytest.FixtureRequest, stepwell_clock: Clock) -> G
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> None:
-    """What a test is held to begins with the first fixture that is its own."""
+    """Begin the leak check of a test before its first fixture of function scope."""
     if fixturedef.scope == "function":
-        _begin(request.node)
+        _begin_leak_check(request.node)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """It may have none. A test that fails is not also accused of what its failure has left."""
-    _begin(item)
-    with _forgiven(item):
+    """Begin the leak check of a test that has no such fixture. A failing test is not checked."""
+    _begin_leak_check(item)
+    with _no_leak_check_after_error(item):
         yield
 
 
-def _begin(item: pytest.Item) -> None:
-    if _LEAVES_NOTHING in item.stash or not _is_asked_for(item):
+def _begin_leak_check(item: pytest.Item) -> None:
+    """Take the first snapshot of a test, unless that was done before or the test is not to be checked."""
+    if _LEAK_CHECK in item.stash or not _is_leak_check_requested(item):
         return
     from stepwell.testing import leaks  # noqa: PLC0415
 
-    item.stash[_LEAVES_NOTHING] = stack = contextlib.ExitStack()
+    item.stash[_LEAK_CHECK] = stack = contextlib.ExitStack()
     stack.enter_context(leaks.no_leaks(float(item.config.getini(_SECONDS))))
 
 
-def _is_asked_for(item: pytest.Item) -> bool:
+def _is_leak_check_requested(item: pytest.Item) -> bool:
+    """Return True if the option, a marker or a fixture requests the check."""
     names: tuple[str, ...] | list[str] = getattr(item, "fixturenames", ())
     return bool(item.config.getini(_OPTION)) or item.get_closest_marker("no_leaks") is not None or "no_leaks" in names
 
 
 @contextlib.contextmanager
-def _forgiven(item: pytest.Item) -> Generator[None]:
-    """An error comes first, and what it leaves is not looked for."""
+def _no_leak_check_after_error(item: pytest.Item) -> Generator[None]:
+    """Drop the leak check if the block raises: the error comes first, and it explains the leak."""
     try:
         yield
     except BaseException:
-        if (stack := item.stash.get(_LEAVES_NOTHING, None)) is not None:
+        if (stack := item.stash.get(_LEAK_CHECK, None)) is not None:
             stack.pop_all()
         raise
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """It ends when all fixtures that are not wanted any more are gone."""
-    with _forgiven(item):
+    """End the leak check of a test after all fixtures that are not needed any more are gone."""
+    with _no_leak_check_after_error(item):
         yield
-    if (stack := item.stash.get(_LEAVES_NOTHING, None)) is not None:
-        del item.stash[_LEAVES_NOTHING]
+    if (stack := item.stash.get(_LEAK_CHECK, None)) is not None:
+        del item.stash[_LEAK_CHECK]
         stack.close()

@@ -1,11 +1,11 @@
-"""`LocalRuntime`: a manager inside the test's own process, which takes a few milliseconds to start.
+"""`LocalRuntime`: a manager inside the test's own process, which starts in a few milliseconds.
 
-It is the manager: the loop, the state, the store and the shared memory of every other, behind a real socket, so that a
-client cannot tell the difference. Only its place is another. It runs in a thread, and not on the caller's own, because
-a call waits in the kernel for its answer: so threads, `asyncio` and other processes can be its clients like anybody
-else's, and nothing in a client knows of it.
+It is the real manager: loop, state, store and shared memory are those of a manager process, behind a real socket, so a
+client cannot tell the difference. It runs in a thread of its own, because a blocking call waits in the kernel for its
+answer. So threads, `asyncio` programs and other processes can be its clients.
 
-Its socket has no name: it is made in a private directory that is gone a moment later, and reached through a descriptor.
+The socket has no name in the file system: it is made in a private directory that is removed at once, and is reached
+through a descriptor in `/proc`. A test that is killed therefore leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -34,22 +34,27 @@ from stepwell.storage.store import Durability
 from stepwell.telemetry import LogLevel
 from stepwell.testing.clock import Clock, ManagerClock
 from stepwell.testing.faults import Faults
-from stepwell.testing.local_loop import Killed, LocalLoop
+from stepwell.testing.local_loop import LocalLoop, ManagerKilled
 from stepwell.testing.mailbox import Mailbox
 from stepwell.transport.address import listen, private_directory
 
-if TYPE_CHECKING:  # most tests need no strategy, and they take as long to import as all else together
+if TYPE_CHECKING:  # most tests need no strategy, and importing strategies doubles the time of a start
     from stepwell.strategies.registry import Registry
     from stepwell.testing.worker import LocalWorker
 
 
 class LocalRuntime:
-    """A manager for one test, and its clients. Safe from any number of threads.
+    """A manager for one test, with its clients. Any thread may use it.
 
-    `clock` is its time, by default that of the machine. `data_dir` keeps its state, so that it comes back from a
-    `kill()`; the kernel has then what was acknowledged, and the disk need not. `strategies` are, besides those that are
-    built in or installed, what its worker offers: a thread of this process that begins with the first task, and does
-    one at a time; with `workers=0` there is none. `faults` has what can go wrong.
+    - `clock`: the time of the manager; by default that of the machine.
+    - `data_dir`: where the state is stored, so that it survives `kill()`. An acknowledged write is in the kernel, but
+      need not be on disk.
+    - `strategies`: offered besides the built-in and installed ones.
+    - `workers`: 1, or 0 for none. The worker is a thread of this process that starts with the first task, and runs one
+      task at a time.
+    - `faults`: the faults that a test can arm.
+
+    The process that made it owns it: a forked child cannot close it, and it cannot be pickled.
     """
 
     def __init__(
@@ -73,10 +78,10 @@ class LocalRuntime:
         self.restarts = 0
         self._owner = os.getpid()
         self._clock = clock
-        self._given = [*strategies]
+        self._extra_strategies = [*strategies]
         self._registry: Registry | None = None
-        if self._given:
-            self._made_registry()  # or say now what is no strategy
+        if self._extra_strategies:
+            self._loaded_registry()  # or say now what is no strategy
         self._has_worker = bool(workers)
         self._workers: list[LocalWorker] = []
         self._clients: list[Client] = []
@@ -85,9 +90,9 @@ class LocalRuntime:
         self._is_closed = False
         self._changed = threading.Condition()
         self._mailbox = Mailbox()
-        self._listener, self._door = _nameless()
+        self._listener, self._socket_fd = _unnamed_listener()
         self._settings = Settings(
-            address=f"/proc/{self._owner}/fd/{self._door}",
+            address=f"/proc/{self._owner}/fd/{self._socket_fd}",
             budget=budget,
             encoding=encoding,
             log_level=log_level,
@@ -101,86 +106,96 @@ class LocalRuntime:
             clock.follow(self._catch_up)
 
     def _await_start(self) -> None:
+        """Wait until the manager serves; raise its error if it does not start."""
         with self._changed:
             self._changed.wait_for(lambda: self._loop is not None or self._problem is not None)
         if self._problem is not None:
             self._is_closed = True
-            self._end()
+            self._end_manager()
 
     @property
     def address(self) -> str:
-        """Where the manager listens, for `stepwell.connect`; also in other processes of the same user."""
+        """The address of the manager for `stepwell.connect`, also in other processes of the same user."""
         return self._settings.address
 
     def client(self, projects: Iterable[str] | None = None) -> Client:
-        """A client like any other. It is closed with this runtime, if not before."""
+        """Return a new client. It is closed with this runtime, if not before."""
         client = connect(self.address, projects)
-        client.belongs_to(self, self._is_keeping)
+        client.belongs_to(self, self._is_durable)
         self._clients.append(client)
         return client
 
     def is_alive(self) -> bool:
-        """Whether there is a manager: it may have been killed."""
+        """Return True if there is a manager; it may have been killed."""
         return self._thread.is_alive()
 
     def kill(self) -> None:
-        """Let the manager die as at `kill -9`: connections break, and what was not acknowledged is lost.
+        """Kill the manager as `kill -9` would: connections break, and unacknowledged requests are lost.
 
-        With a data directory another one has taken its place when this returns; without one there is none any more.
+        With a data directory, another manager has taken its place when this returns; without one, there is none any
+        more.
         """
-        lives = self.restarts
-        self._mailbox.post(_die)
+        restarts = self.restarts
+        self._mailbox.post(_raise_killed)
         with self._changed:
-            self._changed.wait_for(lambda: self._loop is None or self.restarts > lives)
+            self._changed.wait_for(lambda: self._loop is None or self.restarts > restarts)
 
     def close(self) -> None:
-        """End the manager, its clients and its worker; and fail if a fault that was armed did not happen."""
+        """End the manager, its clients and its worker. Raise `AssertionError` if an armed fault did not happen."""
         if self._close():
             self.faults.check()
 
     def _close(self) -> bool:
-        if self._is_closed or self._owner != os.getpid():  # a forked child has no say in it
+        """Close everything, and return True the first time. A forked child does not close its parent's runtime."""
+        if self._is_closed or self._owner != os.getpid():
             return False
         self._is_closed = True
         if self._clock is not None:
             self._clock.unfollow(self._catch_up)
         self.faults.release()
         with contextlib.ExitStack() as stack:
-            stack.callback(self._end)
+            stack.callback(self._end_manager)
             for worker in self._workers:
                 stack.callback(worker.close)
             for client in self._clients:
                 stack.callback(client.close)
         return True
 
-    def _end(self) -> None:
+    def _end_manager(self) -> None:
+        """Stop the loop, wait for its thread, and raise the error with which it ended, if any."""
         self._mailbox.post(lambda: self._loop.stop("closed") if self._loop is not None else None)
         self._thread.join(limits.LOCAL_RUNTIME_END_SECONDS_MAX)
-        os.close(self._door)
+        os.close(self._socket_fd)
         if self._thread.is_alive():
-            raise RuntimeFault("the manager did not end: it meets no end of what it has to do")
+            raise RuntimeFault("the manager did not end: its thread is still busy")
         if self._problem is not None:
             raise self._problem
 
-    def _is_keeping(self) -> bool:
+    def _is_durable(self) -> bool:
+        """Return True if clients may wait for another manager after this one died."""
         return self._settings.data_dir is not None and not self._is_closed
 
     def _catch_up(self) -> None:
-        """Time has passed."""
+        """Let the manager do all that is due, because the clock has advanced."""
         done = self._mailbox.post(lambda: self._loop.catch_up() if self._loop is not None else None)
         if not done.cancelled():
             done.result()
 
     def _run(self) -> None:
+        """Run managers in this thread, one after the other, until the runtime is closed or one dies without a data
+        directory.
+        """
         settings = self._settings
         try:
             while True:
                 try:
-                    self._live(settings)
-                except Killed:
+                    self._run_manager(settings)
+                except ManagerKilled:
                     if settings.data_dir is None:
                         return
-                    settings = replace(settings, budget=None, must_exist=True)  # what was chosen since then is kept
+                    settings = replace(
+                        settings, budget=None, must_exist=True
+                    )  # the stored budget counts: a client may have changed it
                     continue
                 return
         except BaseException as error:  # noqa: BLE001 - raised in the test's own thread
@@ -192,15 +207,19 @@ class LocalRuntime:
                 self._loop = None
                 self._changed.notify_all()
 
-    def _live(self, settings: Settings) -> None:
-        """One manager, until it is closed or killed."""
+    def _run_manager(self, settings: Settings) -> None:
+        """Run one manager until it is closed or killed."""
         log = logger(settings)
         clock = state_owner.StateClock if self._clock is None else partial(ManagerClock, self._clock)
         with contextlib.ExitStack() as stack:
             requests = stack.enter_context(opened(settings, log, clock))
             loop = LocalLoop(self._listener, requests, self._mailbox, self.faults, log)
             stack.callback(loop.close)
-            loop.faulty.hire = self._hire
+            loop.faulty_replies.ensure_worker = self._ensure_worker
+            for (
+                worker
+            ) in self._workers:  # they have joined an earlier manager, even if they do not know yet that it died
+                worker.is_ready = False
             resume(settings, loop, requests)
             with self._changed:
                 self.restarts += self._loop is not None
@@ -208,35 +227,48 @@ class LocalRuntime:
                 self._changed.notify_all()
             loop.run()
 
-    def _hire(self) -> bool:
-        """Whether there is a worker, or will be none; from the manager's own thread."""
+    def _ensure_worker(self) -> bool:
+        """Return True if there is a worker, or if there will be none; otherwise start one, unless one is starting.
+
+        Only the manager's thread calls it. Several workers in a row that ended before they were ready are the last:
+        then requests are answered as without workers.
+        """
         if not self._has_worker or self._is_closed:
             return True
         last = self._workers[-1] if self._workers else None
         if last is not None and (last.is_ready or last.problem is not None):
             return True
         if last is None or last.is_over:
-            from stepwell.testing.worker import LocalWorker  # noqa: PLC0415 - see above
-
-            worker = LocalWorker(self.address, self._made_registry, lambda: self._mailbox.post(self._let_in))
-            self.faults.ignored.update(worker.session_ids)
-            self._workers.append(worker)
+            recent = self._workers[-limits.WORKER_STARTS_FAILED_MAX :]
+            if len(recent) == limits.WORKER_STARTS_FAILED_MAX and not any(each.was_ready for each in recent):
+                return True
+            self._start_worker()
         return False
 
-    def _let_in(self) -> None:
-        """A worker can be given work, or cannot any more."""
-        if self._loop is not None:
-            self._loop.let_in()
-            if self._loop.has_queued_tasks:
-                self._hire()
+    def _start_worker(self) -> None:
+        """Start a worker. Its requests do not count for faults."""
+        from stepwell.testing.worker import LocalWorker  # noqa: PLC0415 - see above
 
-    def _made_registry(self) -> Registry:
+        worker = LocalWorker(self.address, self._loaded_registry, lambda: self._mailbox.post(self._on_worker_change))
+        self.faults.ignored.update(worker.session_ids)
+        self._workers.append(worker)
+
+    def _on_worker_change(self) -> None:
+        """Serve the requests that wait for a worker, because one has started or ended; if one has
+        ended, start another.
+        """
+        loop = self._loop
+        if loop is not None and (loop.has_waiting or loop.has_queued_tasks) and self._ensure_worker():
+            loop.serve_waiting()
+
+    def _loaded_registry(self) -> Registry:
+        """Return the strategies of the worker: built in, installed, and given by the test."""
         if self._registry is None:
             from stepwell.strategies.registry import Registry  # noqa: PLC0415 - see above
 
             self._registry = Registry()
             self._registry.load_entry_points()
-            for each in self._given:
+            for each in self._extra_strategies:
                 self._registry.add(each)
         return self._registry
 
@@ -258,12 +290,12 @@ class LocalRuntime:
         return f"<stepwell.testing.LocalRuntime at {self.address!r}>"
 
 
-def _die() -> None:
-    raise Killed
+def _raise_killed() -> None:
+    raise ManagerKilled
 
 
-def _nameless() -> tuple[socket.socket, int]:
-    """A listener, and the descriptor through which it is found: its name is gone."""
+def _unnamed_listener() -> tuple[socket.socket, int]:
+    """Return a listening socket, and a descriptor of its path, which does not exist any more."""
     directory = private_directory()
     path = directory / "s"
     try:

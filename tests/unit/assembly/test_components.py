@@ -3,7 +3,7 @@
 import pytest
 
 import stepwell as sw
-from stepwell.assembly.components import ALONE, DEFAULT, NAMED, Components, named
+from stepwell.assembly.components import DEFAULT, NAMED, SINGLE_STRATEGY, Components, named
 from tests.support.assembly import answer, meeting, result
 
 
@@ -32,6 +32,8 @@ def test_unknown_names() -> None:
 
 def test_alone() -> None:
     """What a strategy ranks highest, in its order, and nothing else."""
-    found = answer(meeting().view(), result("keyword", {"t9": 2.0, "t1": 1.0}), components={**ALONE, "order": "worth"})
+    found = answer(
+        meeting().view(), result("keyword", {"t9": 2.0, "t1": 1.0}), components={**SINGLE_STRATEGY, "order": "worth"}
+    )
     assert [each.fragment_id for each in found.fragments] == ["t9", "t1"]
     assert found.text.startswith("### s\n")

@@ -3,7 +3,7 @@
 import pytest
 
 from stepwell.assembly.candidate import AnswerPiece
-from stepwell.assembly.fences import closed
+from stepwell.assembly.fences import with_closed_fence
 from stepwell.assembly.render import render
 from tests.support.assembly import count
 
@@ -73,7 +73,7 @@ def test_little_besides() -> None:
 )
 def test_blocks_end(text: str, end: str) -> None:
     """What a fragment begins does not go on in the next one."""
-    assert closed(text) == text + end
+    assert with_closed_fence(text) == text + end
     both = [piece(0, text, source="a.md", kind="markdown"), piece(0, "next", source="b.md", kind="markdown")]
     assert render([], both) == f"### a.md\n{text}{end}\n\n### b.md\nnext"
 

@@ -25,13 +25,13 @@ def aged(path: Path, data: bytes = TEXT) -> Path:
 
 
 def look(path: Path, digest: str = "") -> Outcome:
-    return files.look_at(bytes(path.parent), FileRequest(path.name, digest), COUNT)[0]
+    return files.split_file(bytes(path.parent), FileRequest(path.name, digest), COUNT)[0]
 
 
 def test_a_file_is_split(tmp_path: Path) -> None:
     """Into parts that know their digest, tokens and lines; together with its bytes."""
     path = aged(tmp_path / "a.py")
-    outcome, data = files.look_at(bytes(tmp_path), FileRequest("a.py"), COUNT)
+    outcome, data = files.split_file(bytes(tmp_path), FileRequest("a.py"), COUNT)
     assert isinstance(outcome, FileSplit)
     assert data == TEXT
     (part,) = outcome.parts
@@ -91,18 +91,18 @@ def test_bytes_that_somebody_else_has_split(tmp_path: Path) -> None:
     path = aged(tmp_path / "a.py")
     split = look(path)
     assert isinstance(split, FileSplit)
-    assert files.read_again(bytes(tmp_path), split, COUNT) == (split, TEXT)
+    assert files.reread_split(bytes(tmp_path), split, COUNT) == (split, TEXT)
     aged(path, b"def g():\n    return 2\n")
-    changed, data = files.read_again(bytes(tmp_path), split, COUNT)
+    changed, data = files.reread_split(bytes(tmp_path), split, COUNT)
     assert isinstance(changed, FileSplit)
     assert (changed.parts[0].part_id, data) == ("a.py#g", path.read_bytes())
     path.unlink()
-    assert isinstance(files.read_again(bytes(tmp_path), split, COUNT)[0], FileSkipped)
+    assert isinstance(files.reread_split(bytes(tmp_path), split, COUNT)[0], FileSkipped)
 
 
 def test_the_chore(tmp_path: Path) -> None:
     """What a worker is given and gives back is what a call in this process gives."""
     aged(tmp_path / "a.py")
     chore = SplitJob(bytes(tmp_path), "estimate", (FileRequest("a.py"), FileRequest("nothing")))
-    answer = CHORES[files.CHORE](files.encoder.encode(chore))
+    answer = CHORES[files.SPLIT_JOB](files.encoder.encode(chore))
     assert files.outcomes_decoder.decode(answer) == (look(tmp_path / "a.py"), look(tmp_path / "nothing"))

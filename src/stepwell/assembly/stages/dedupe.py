@@ -1,4 +1,4 @@
-"""Dedupe: nothing is shown twice."""
+"""The dedupe stage: of fragments with the same body, only the best is shown."""
 
 from __future__ import annotations
 
@@ -11,21 +11,29 @@ from stepwell.assembly.candidate import Candidate
 from stepwell.assembly.inputs import Key
 
 TURN: Final = "turn"
+"""The kind of a turn of a conversation."""
 
 
-class Deduped(Struct, frozen=True):
-    """What is left, and for each that is not, which one stands for it."""
+class DedupeResult(Struct, frozen=True):
+    """The candidates that stay, and for each that was dropped the key of the one that stands for it.
+
+    `candidates` has all of them, kept and dropped, in order of their worth.
+    """
 
     kept: tuple[Candidate, ...]
     dropped: Mapping[Key, Key]
-    candidates: tuple[Candidate, ...]  # all of them, each once
+    candidates: tuple[Candidate, ...]
 
 
-Dedupe = Callable[[Sequence[Candidate]], Deduped]
+Dedupe = Callable[[Sequence[Candidate]], DedupeResult]
+"""A function of candidates to those that stay and those that are dropped."""
 
 
-def by_content(candidates: Sequence[Candidate]) -> Deduped:
-    """Of those with the same body, the best. A turn that says what was said before is another turn all the same."""
+def by_content(candidates: Sequence[Candidate]) -> DedupeResult:
+    """Keep the best of all candidates with the same body.
+
+    Turns are never dropped: a repeated sentence is said again.
+    """
     best: dict[bytes, Key] = {}
     dropped: dict[Key, Key] = {}
     kept: list[Candidate] = []
@@ -36,16 +44,17 @@ def by_content(candidates: Sequence[Candidate]) -> Deduped:
             kept.append(candidate)
         else:
             dropped[candidate.key] = first
-    return Deduped(tuple(kept), dropped, tuple(ordered))
+    return DedupeResult(tuple(kept), dropped, tuple(ordered))
 
 
-def by_id(candidates: Sequence[Candidate]) -> Deduped:
-    """Whatever has an id of its own."""
+def by_id(candidates: Sequence[Candidate]) -> DedupeResult:
+    """Keep every candidate."""
     ordered = tuple(sorted(candidates, key=_by_worth))
-    return Deduped(ordered, {}, ordered)
+    return DedupeResult(ordered, {}, ordered)
 
 
 def _by_worth(candidate: Candidate) -> tuple[float, Key]:
+    """Return the sort key of candidates: the most valuable first. The final score is not known yet."""
     return -(candidate.relevance + candidate.hierarchy), candidate.key
 
 

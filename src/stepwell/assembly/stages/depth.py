@@ -1,11 +1,11 @@
-"""Depth: the same fragment at several lengths, so that what does not fit can be named instead of dropped.
+"""The depth stage: shorter forms of a fragment, so that one that does not fit can be named instead of dropped.
 
 - full: the body;
-- summary: the beginning of each of its members, which are definitions in code, headings and paragraphs in prose;
-- signature: how it begins: a signature with the first line of its documentation, or a heading with its first line;
-- listing: its name, if it has one, its lines and how long it is.
+- summary: the first line of each member: definitions in code, headings and paragraphs in prose;
+- signature: a signature with the first line of its documentation, or the first line of a text;
+- listing: the name of the fragment, its lines and its size.
 
-Each is shorter than the one before, or is left out. An ellipsis says that something was.
+Each form is shorter than the one before, or is left out. An ellipsis marks what is missing.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from itertools import islice
 from typing import Final
 
 from stepwell import limits
-from stepwell.assembly.candidate import DepthName, Form
+from stepwell.assembly.candidate import DepthForm, DepthName
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import Outline
 
 CODE: Final = "code"
 ELLIPSIS: Final = "…"
 
+# A line that begins a definition, in any of the usual languages. It is found by its words alone, because a shortened
+# body may end in the middle of a definition, which no parser accepts.
 _DEFINITION: Final = re.compile(
     r"^[ \t]*(?:(?:async|export|default|public|private|protected|internal|static|final|abstract|pub(?:\([a-z]+\))?"
     r"|unsafe|const|override|virtual|inline)[ \t]+)*(?:def|class|fn|func|function|struct|enum|trait|impl|interface|type"
@@ -32,26 +34,27 @@ _DEFINITION: Final = re.compile(
 _DOCUMENTATION: Final = re.compile(r"[rRuUbB]{0,2}(?:\"\"\"|'''|///?|/\*\*?|#|--|\")")
 _PARAGRAPH: Final = re.compile(r"(?:\A|\n[ \t]*\n)\s*([^\n]+)")
 
-Depth = Callable[[FragmentRow, str], Iterator[Form]]
-"""Of a fragment and its text, or the beginning of it."""
+Depth = Callable[[FragmentRow, str], Iterator[DepthForm]]
+"""A function of a row and its text (or the beginning of the text) to shorter forms, the deepest first."""
 
 
-def deepest(row: FragmentRow, text: str) -> Iterator[Form]:
-    """What is shorter than the text, the deepest first; each is made when it is asked for."""
+def deepest(row: FragmentRow, text: str) -> Iterator[DepthForm]:
+    """Yield the forms that are shorter than the text, the deepest first. Each is made when the caller asks for it."""
     shortest = len(text)
     for depth, make in _SHORTENED:
         shortened = make(row, text)
         if shortened and len(shortened) < shortest:
             shortest = len(shortened)
-            yield Form(depth, shortened)
+            yield DepthForm(depth, shortened)
 
 
-def full(row: FragmentRow, text: str) -> Iterator[Form]:  # noqa: ARG001 - the others' signature
-    """Nothing else than all of it."""
+def full(row: FragmentRow, text: str) -> Iterator[DepthForm]:  # noqa: ARG001 - the others' signature
+    """Yield nothing: the fragment is shown whole, or not at all."""
     return iter(())
 
 
 def _summary(row: FragmentRow, text: str) -> str:
+    """Return the first lines of all members; empty if there is only one, which the signature shows as well."""
     pattern = _DEFINITION if row.kind == CODE else _PARAGRAPH
     members = [found[found.lastindex or 0] for found in islice(pattern.finditer(text), limits.SUMMARY_MEMBERS_MAX)]
     if len(members) < 2:  # noqa: PLR2004 - one member is no more than the signature
@@ -60,6 +63,7 @@ def _summary(row: FragmentRow, text: str) -> str:
 
 
 def _signature(row: FragmentRow, text: str) -> str:
+    """Return the signature of code, or the first line of a text; empty for a blank text."""
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         return ""
@@ -68,7 +72,7 @@ def _signature(row: FragmentRow, text: str) -> str:
 
 
 def _code_signature(lines: list[str]) -> list[str]:
-    """Up to where the brackets of the definition are closed, and the first line of what documents it."""
+    """Return the lines of a definition up to the end of its brackets, and the first line of its documentation."""
     start = next((number for number, line in enumerate(lines) if _DEFINITION.match(line)), 0)
     end, depth = start, 0
     for end, line in enumerate(lines[start : start + limits.SIGNATURE_LINES_MAX], start):  # noqa: B007 - where it ended counts
@@ -80,6 +84,7 @@ def _code_signature(lines: list[str]) -> list[str]:
 
 
 def _listing(row: FragmentRow, text: str) -> str:  # noqa: ARG001 - the others' signature
+    """Return the name, lines and size of a fragment; empty if it has no name."""
     outline = Outline.of(row.metadata)
     name = " ".join(outline.name.split())
     if not name:
@@ -89,10 +94,12 @@ def _listing(row: FragmentRow, text: str) -> str:  # noqa: ARG001 - the others' 
 
 
 def _cut(lines: Iterable[str]) -> list[str]:
+    """Return lines that are cut to a readable length."""
     chars_max = limits.SHORTENED_LINE_CHARS_MAX
     return [line.rstrip() if len(line) <= chars_max else line[:chars_max].rstrip() + ELLIPSIS for line in lines]
 
 
+# In order of depth: `deepest` compares each form with the one before it.
 _SHORTENED: Final[tuple[tuple[DepthName, Callable[[FragmentRow, str], str]], ...]] = (
     ("summary", _summary),
     ("signature", _signature),

@@ -1,4 +1,4 @@
-"""Preamble: what came from where, and what is missing, in a line that costs little beside what it introduces."""
+"""The preamble stage: one line about where the pieces come from, and which strategies failed."""
 
 from __future__ import annotations
 
@@ -9,27 +9,31 @@ from msgspec import Struct
 
 from stepwell.assembly.inputs import Failure
 
-SHARE: Final = 0.04  # of the budget
-SHARE_MISSING: Final = 0.1  # if something is missing: then it matters more that it is said
+SHARE: Final = 0.04  # of the budget, at most
+SHARE_MISSING: Final = 0.1  # of the budget if a strategy failed: the model has to know that something is missing
 
 
-class Summary(Struct, frozen=True):
-    """What there is to say of an answer."""
+class AnswerSummary(Struct, frozen=True):
+    """The facts of an answer that a preamble may state.
+
+    `strategies` has, by name, how many of the shown fragments each has named. `neighbours` counts the fragments that
+    are shown because they stand beside a hit.
+    """
 
     shown: int
     shortened: int
     candidates: int
-    strategies: Mapping[str, int]  # how many of those that are shown it has named
-    neighbours: int  # that are shown because they stand next to a hit
+    strategies: Mapping[str, int]
+    neighbours: int
     failures: Sequence[Failure]
 
 
-Preamble = Callable[[Summary], tuple[str, ...]]
-"""The same at several lengths, the longest first. The first that is short enough is taken."""
+Preamble = Callable[[AnswerSummary], tuple[str, ...]]
+"""A function to texts of decreasing length. The first that is short enough is used."""
 
 
-def brief(summary: Summary) -> tuple[str, ...]:
-    """In one line."""
+def brief(summary: AnswerSummary) -> tuple[str, ...]:
+    """Return one line, in three lengths."""
     missing = [f"{each.strategy} ({each.kind})" for each in summary.failures]
     names = [f"{name} {count}" for name, count in summary.strategies.items()]
     if summary.neighbours:
@@ -42,13 +46,13 @@ def brief(summary: Summary) -> tuple[str, ...]:
     return (f"{said}: {', '.join(names)}.{ending}", f"{said}.{plain}", f">{plain}" if missing else "")
 
 
-def silent(summary: Summary) -> tuple[str, ...]:  # noqa: ARG001 - the others' signature
-    """Nothing."""
+def silent(summary: AnswerSummary) -> tuple[str, ...]:  # noqa: ARG001 - the others' signature
+    """Return no preamble."""
     return ()
 
 
-def tokens_max(budget_tokens: int, summary: Summary) -> int:
-    """What a preamble may cost."""
+def tokens_max(budget_tokens: int, summary: AnswerSummary) -> int:
+    """Return how many tokens a preamble may cost."""
     return int(budget_tokens * (SHARE_MISSING if summary.failures else SHARE))
 
 

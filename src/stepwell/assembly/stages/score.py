@@ -1,8 +1,8 @@
-"""Score: what a candidate is worth, and for what.
+"""The score stage: the value of a candidate, as a weighted sum.
 
-0.4 for its relevance, 0.3 for its hierarchy (what it stands among), 0.2 for its quality and 0.1 for its recency.
-Quality is how much of it is to the point: who takes a short one has room for another. A test says much the same as
-what it tests, in more words, and of that one there are several: unless tests are asked for, it counts less.
+Relevance counts 0.4, hierarchy (the parts around it) 0.3, quality 0.2 and recency 0.1. Quality is density: a short
+fragment leaves room for another one. A test says much the same as the code that it tests, in more words, and a function
+has several tests; unless the query asks for tests, they count less.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import exp, exp2
 from typing import Final
 
-from stepwell.assembly.candidate import Candidate, Scored, Scores
+from stepwell.assembly.candidate import Candidate, ScoredCandidate, Scores
 from stepwell.assembly.inputs import Key
 from stepwell.domain.tiers.model import HOT, FragmentRow
 from stepwell.strategies.protocol import ContextRequest
@@ -23,8 +23,8 @@ HIERARCHY: Final = 0.3
 QUALITY: Final = 0.2
 RECENCY: Final = 0.1
 
-LONG_TOKENS: Final = 600.0  # what is as long as this has 1/e of the quality
-TEST_QUALITY: Final = 0.4  # of what it would have
+LONG_TOKENS: Final = 600.0  # a fragment of this length has 1/e of the quality
+TEST_QUALITY: Final = 0.4  # times the quality of other code
 HALF_LIFE_MS: Final = 24 * 60 * 60 * 1000
 
 _TEST: Final = re.compile(
@@ -33,45 +33,55 @@ _TEST: Final = re.compile(
 )
 _ASKS_FOR_TESTS: Final = re.compile(r"\b(?:tests?|tested|testing|specs?|scenarios?|fixtures?)\b", re.IGNORECASE)
 
-Score = Callable[[ContextRequest, Sequence[Candidate]], tuple[Scored, ...]]
+Score = Callable[[ContextRequest, Sequence[Candidate]], tuple[ScoredCandidate, ...]]
+"""A function of the request and the candidates to scored candidates, the best first."""
 
 
-def balanced(request: ContextRequest, candidates: Sequence[Candidate]) -> tuple[Scored, ...]:
-    """All four. The best first; ties by project and id. Now is, if it is not given, when the newest was written."""
+def balanced(request: ContextRequest, candidates: Sequence[Candidate]) -> tuple[ScoredCandidate, ...]:
+    """Return all candidates with all four parts, the best first; ties by project and id.
+
+    Without `as_of_ms`, now is the latest write of all candidates.
+    """
     written_ms = [_written_ms(each.row) for each in candidates]
     now_ms = max(written_ms, default=0) if request.as_of_ms is None else request.as_of_ms
     test_quality = 1.0 if _ASKS_FOR_TESTS.search(request.query) else TEST_QUALITY
-    scored: list[Scored] = []
+    scored: list[ScoredCandidate] = []
     for each, at_ms in zip(candidates, written_ms, strict=True):
         quality = exp(-each.row.tokens / LONG_TOKENS)
         if _is_test(each.row.source):
             quality *= test_quality
         recency = exp2(-max(0, now_ms - at_ms) / HALF_LIFE_MS)
         total = RELEVANCE * each.relevance + HIERARCHY * each.hierarchy + QUALITY * quality + RECENCY * recency
-        scored.append(Scored(each, Scores(total, each.relevance, each.hierarchy, quality, recency)))
+        scored.append(ScoredCandidate(each, Scores(total, each.relevance, each.hierarchy, quality, recency)))
     return _ranked(scored)
 
 
-def relevance(request: ContextRequest, candidates: Sequence[Candidate]) -> tuple[Scored, ...]:  # noqa: ARG001 - the others' signature
-    """What strategies think of it, and nothing else."""
-    return _ranked([Scored(each, Scores(each.relevance, each.relevance, 0.0, 0.0, 0.0)) for each in candidates])
+def relevance(request: ContextRequest, candidates: Sequence[Candidate]) -> tuple[ScoredCandidate, ...]:  # noqa: ARG001 - the others' signature
+    """Return all candidates with their relevance as the only part."""
+    return _ranked(
+        [ScoredCandidate(each, Scores(each.relevance, each.relevance, 0.0, 0.0, 0.0)) for each in candidates]
+    )
 
 
-def _ranked(scored: list[Scored]) -> tuple[Scored, ...]:
+def _ranked(scored: list[ScoredCandidate]) -> tuple[ScoredCandidate, ...]:
     return tuple(sorted(scored, key=_rank))
 
 
-def _rank(scored: Scored) -> tuple[float, float, Key]:
+def _rank(scored: ScoredCandidate) -> tuple[float, float, Key]:
     return -scored.scores.total, -scored.scores.relevance, scored.candidate.key
 
 
-@lru_cache(maxsize=1_024)  # many have the same source
+@lru_cache(maxsize=1_024)
 def _is_test(source: str) -> bool:
+    """Return True if a source is a test, by its path. The cache helps because many fragments have the same source."""
     return _TEST.search(source) is not None
 
 
 def _written_ms(row: FragmentRow) -> int:
-    """As well as a row can tell: what is hot was written or used when it came there; any other move is no news."""
+    """Return the time of the last write, as exactly as one row can tell.
+
+    A hot fragment was written or used when it arrived in its tier; any other arrival is a demotion, which is no write.
+    """
     return row.placed_at_ms if row.tier is HOT else row.created_at_ms
 
 

@@ -1,4 +1,8 @@
-"""Select: which strategies are asked, and which of their answers are used."""
+"""The select stage: which strategies are asked, and which of their results are used.
+
+Before selection, `validate_results` checks what the strategies returned: they run in other processes, and some are
+written by users.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from stepwell.assembly.candidate import Chosen
+from stepwell.assembly.candidate import SelectedResult
 from stepwell.assembly.inputs import Failure, Key, Rows
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.errors import InvalidArgument
@@ -17,50 +21,58 @@ from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyInfo, StrategyView
 from stepwell.strategies.ranking import has_requested_kind
 
-FALLBACK: Final = "keyword"  # needs nothing but words, and is always there
+FALLBACK: Final = "keyword"  # it needs nothing but words, and is always installed
 PREFERENCE: Final = 0.25  # added to the confidence of a strategy that the request prefers
-INVALID: Final = "InvalidResult"
+INVALID: Final = "InvalidResult"  # the kind of a failure that `validate_results` found
 
-Select = Callable[[ContextRequest, Sequence[StrategyResult]], tuple[Chosen, ...]]
+Select = Callable[[ContextRequest, Sequence[StrategyResult]], tuple[SelectedResult, ...]]
+"""A function of the request and the validated results to the results that are used."""
 
 
 def names_to_ask(request: ContextRequest, offers: Iterable[StrategyInfo]) -> tuple[str, ...]:
-    """Those that a request prefers, or else all that are offered, by name; without any, the fallback."""
+    """Return the strategies that a request prefers, or else all that are offered, by name; without
+    any, the fallback.
+    """
     return tuple(request.strategies or sorted(each.name for each in offers)) or (FALLBACK,)
 
 
-def by_confidence(request: ContextRequest, results: Sequence[StrategyResult]) -> tuple[Chosen, ...]:
-    """Those that are sure of anything, a preference counted in; if none is, the fallback; without it, all."""
-    chosen = [Chosen(result, _confidence(request, result)) for result in results]
+def by_confidence(request: ContextRequest, results: Sequence[StrategyResult]) -> tuple[SelectedResult, ...]:
+    """Return the results with any confidence; if there are none, that of the fallback; without it, all results."""
+    chosen = [SelectedResult(result, _confidence(request, result)) for result in results]
     sure = tuple(each for each in chosen if each.confidence > 0 and each.result.fragments)
     if sure:
         return sure
-    found = [Chosen(each.result, 1.0) for each in chosen if each.result.fragments]
+    found = [SelectedResult(each.result, 1.0) for each in chosen if each.result.fragments]
     return tuple(each for each in found if each.result.strategy == FALLBACK) or tuple(found)
 
 
-def everything(request: ContextRequest, results: Sequence[StrategyResult]) -> tuple[Chosen, ...]:  # noqa: ARG001 - the others' signature
-    """All of them, each as sure as any other."""
-    return tuple(Chosen(result, 1.0) for result in results if result.fragments)
+def everything(request: ContextRequest, results: Sequence[StrategyResult]) -> tuple[SelectedResult, ...]:  # noqa: ARG001 - the others' signature
+    """Return all results that have fragments, with equal confidence."""
+    return tuple(SelectedResult(result, 1.0) for result in results if result.fragments)
 
 
 def _confidence(request: ContextRequest, result: StrategyResult) -> float:
+    """Return the confidence of a strategy, raised if the request prefers the strategy."""
     boost = PREFERENCE if result.strategy in request.strategies else 0.0
     return min(1.0, result.confidence + boost)
 
 
-class Sound(Struct, frozen=True):
-    """Results that can be used, by name; the rows that they name; and who gave what cannot be true."""
+class ValidatedResults(Struct, frozen=True):
+    """The usable results in order of name, the rows of their fragments, and a failure for each unusable result."""
 
     results: tuple[StrategyResult, ...]
     rows: Rows
     failures: tuple[Failure, ...]
 
 
-def sound(request: ContextRequest, view: StrategyView, results: Sequence[StrategyResult]) -> Sound:
-    """What can be used of some results. A strategy that gave what cannot be true costs only itself.
+def validate_results(
+    request: ContextRequest, view: StrategyView, results: Sequence[StrategyResult]
+) -> ValidatedResults:
+    """Check results against the view, and return the usable ones.
 
-    What is not of a kind that was asked for is left out, whoever named it.
+    A result is unusable if it names a fragment that does not exist, another project, or an impossible number; that
+    costs its own strategy only. Fragments of other kinds than the request asks for are left out. Raise
+    `InvalidArgument` if two results are of one strategy, because that is a mistake of the caller.
     """
     ordered = sorted(results, key=lambda result: result.strategy)
     names = [result.strategy for result in ordered]
@@ -70,24 +82,27 @@ def sound(request: ContextRequest, view: StrategyView, results: Sequence[Strateg
     usable: list[StrategyResult] = []
     failures: list[Failure] = []
     for result in ordered:
-        checked = _checked(request, view, result, rows)
-        if isinstance(checked, str):
-            failures.append(Failure(result.strategy, INVALID, f"strategy {result.strategy!r} {checked}"))
+        fragments = _requested_fragments(request, view, result, rows)
+        if isinstance(fragments, str):
+            failures.append(Failure(result.strategy, INVALID, f"strategy {result.strategy!r} {fragments}"))
         else:
-            usable.append(replace(result, fragments=checked))
-    return Sound(tuple(usable), rows, tuple(failures))
+            usable.append(replace(result, fragments=fragments))
+    return ValidatedResults(tuple(usable), rows, tuple(failures))
 
 
-def _checked(
+def _requested_fragments(
     request: ContextRequest, view: StrategyView, result: StrategyResult, rows: dict[Key, FragmentRow]
 ) -> tuple[ScoredFragment, ...] | str:
-    """What is wanted of a result; or what is wrong with it, in a few words. The rows that it names are added."""
+    """Return the fragments of a result that are of a requested kind, and add their rows to `rows`.
+
+    Return a text instead if the result is unusable: the reason, to be read after the strategy's name.
+    """
     if not 0 <= result.confidence <= 1:
         return f"is confident {result.confidence!r}, which is not from 0 to 1"
     wanted: list[ScoredFragment] = []
     projects = {*request.projects} & {*view.projects}
     for fragment in result.fragments:
-        if reason := _falsehood(fragment, projects):
+        if reason := _invalid_reason(fragment, projects):
             return f"returned {fragment.fragment_id!r:.200} {reason}"
         key = fragment.project, fragment.fragment_id
         if key not in rows:
@@ -100,7 +115,8 @@ def _checked(
     return tuple(wanted)
 
 
-def _falsehood(fragment: ScoredFragment, projects: Container[str]) -> str:
+def _invalid_reason(fragment: ScoredFragment, projects: Container[str]) -> str:
+    """Return why a scored fragment cannot be true; empty if it can."""
     if not math.isfinite(fragment.score):
         return f"with a score of {fragment.score!r}"
     if fragment.tokens < 0:

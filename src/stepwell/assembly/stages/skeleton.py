@@ -1,7 +1,7 @@
-"""Skeleton: what a plan's parent knew, small enough to be carried along.
+"""The skeleton stage: the decisions of a plan and the context of its parent, in few tokens.
 
-A child plan sees what was decided above it, and of what its parent has read the sources and first lines: enough to
-know that it is there, and to ask for it.
+A child plan sees what was decided above it, and the sources and first lines of what its parent has read: enough to know
+that they exist, and to ask for them.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ from typing import Final
 from stepwell.assembly.inputs import Count
 from stepwell.strategies.protocol import DecisionSeen, PlanSeen
 
-SHARE: Final = 0.15  # of the budget
+SHARE: Final = 0.15  # of the budget, at most
 
 _HEADING: Final = "### Plan"
 
 Skeleton = Callable[[PlanSeen, int, Count], str]
+"""A function of a plan and a number of tokens to a section of the answer; empty if there is nothing to say."""
 
 
 def decisions_first(plan: PlanSeen, tokens_max: int, count: Count) -> str:
-    """What was decided, the plan's own decisions first, and then what the parent has seen; as much as fits."""
+    """Return the decisions, the plan's own first, and then the parent's context, as much as fits."""
     decisions = sorted(plan.decisions, key=lambda each: each.depth)
     lines = [*map(_decided, decisions), *plan.skeleton.splitlines()]
     return _fitting(lines, tokens_max, count)
 
 
 def none(plan: PlanSeen, tokens_max: int, count: Count) -> str:  # noqa: ARG001 - the others' signature
-    """Nothing."""
+    """Return no skeleton."""
     return ""
 
 
@@ -37,7 +38,7 @@ def _decided(decision: DecisionSeen) -> str:
 
 
 def _fitting(lines: Iterable[str], tokens_max: int, count: Count) -> str:
-    """As many lines as there is room for, in their order; nothing if there is room for none."""
+    """Return the heading and as many lines as there is room for, in their order; empty if there is room for none."""
     kept: list[str] = []
     left = tokens_max - count(f"{_HEADING}\n")
     for line in lines:

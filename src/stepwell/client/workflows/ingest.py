@@ -32,9 +32,9 @@ from stepwell.domain.tiers.source_outline import file_id
 from stepwell.errors import Busy, Conflict, NotFound, TransactionAborted
 from stepwell.ingest import changes
 from stepwell.ingest.changes import FileChange, FragmentPlace
-from stepwell.ingest.discovery import Tree, discover
+from stepwell.ingest.discovery import DiscoveredTree, discover
 from stepwell.ingest.files import FileRequest, FileSame, FileSkipped, FileSplit, Outcome
-from stepwell.ingest.inventory import Inventory, KnownFile, plan, project_name, root_name, take_inventory
+from stepwell.ingest.inventory import Inventory, KnownFile, build_inventory, plan, project_name, root_name
 
 _Call = Call[FragmentPlaced] | Call[FragmentRemoved]
 
@@ -156,13 +156,13 @@ class _IngestPass:
     The inventory, what the project has stored of each file, is taken from the view when the pass is made.
     """
 
-    def __init__(self, owner: ProjectIngest, tree: Tree, view: View, project: str) -> None:
+    def __init__(self, owner: ProjectIngest, tree: DiscoveredTree, view: View, project: str) -> None:
         self._owner = owner
         self._tree = tree
         self._project = project
         self._root = root_name(tree.root)
         rows = view.rows(project)
-        self._inventory = take_inventory(rows)
+        self._inventory = build_inventory(rows)
         self._warm_left = self._warm_room(rows)
         self._splitter = FileSplitter(owner.strategies, project, tree.root, owner.session.channel.welcome.encoding)
         self._counts = _IngestCounts()
@@ -250,7 +250,7 @@ class _IngestPass:
     def _changes_now(self, items: Sequence[_FileItem]) -> list[FileChange]:
         """Compute the changes of some files again, from a new view and from the files as they are now."""
         view = self._owner.views.open((self._project,), None)
-        inventory = take_inventory(view.rows(self._project), frozenset(item.source for item in items))
+        inventory = build_inventory(view.rows(self._project), frozenset(item.source for item in items))
         found: list[FileChange] = []
         for item in items:
             known = inventory.get(item.source) or KnownFile()
@@ -279,8 +279,8 @@ class _IngestPass:
         The first one marks the file's own row as unfinished, and the last one makes it final.
         """
         revision = change.expected_revision
-        if (unfinished := change.unfinished()) is not None:
-            revision = self._send(self._calls(FileChange(change.source, (), (), unfinished, revision)))
+        if (unfinished_file := change.unfinished_file()) is not None:
+            revision = self._send(self._calls(FileChange(change.source, (), (), unfinished_file, revision)))
         for part in change.in_parts(limits.INGEST_COMMANDS, revision):
             self._send(self._calls(part))
 

@@ -22,7 +22,7 @@ from stepwell.client.api.strategies import StrategyService
 from stepwell.client.session.tokens import counter
 from stepwell.errors import BodyGone, Busy, DeadlineExceeded, MemoryExceeded, NotFound, TaskFailed, TaskQuarantined
 from stepwell.ingest import files
-from stepwell.ingest.files import FileRequest, FileSkipped, FileSplit, Looked, Outcome, SplitJob
+from stepwell.ingest.files import FileRequest, FileSkipped, FileSplit, Outcome, OutcomeWithBytes, SplitJob
 
 _JOB_SECONDS_MAX: Final = limits.TASK_DEADLINE_MS / 1000 + limits.EXECUTOR_GRACE_SECONDS
 """The time after which a submitted job counts as not taken by any worker: longer than a job may take."""
@@ -40,7 +40,7 @@ class FileSplitter:
         self._encoding = encoding
         self._count = counter(encoding).count
 
-    def split_all(self, asked: Iterable[tuple[FileRequest, int]]) -> Iterator[Looked]:
+    def split_all(self, asked: Iterable[tuple[FileRequest, int]]) -> Iterator[OutcomeWithBytes]:
         """Yield the outcome, with the bytes, of each file, in the given order; the sizes balance the jobs.
 
         Closing the generator before its end cancels the jobs that are left.
@@ -59,10 +59,10 @@ class FileSplitter:
                 if future is not None:
                     future.cancel()
 
-    def split_here(self, asked: FileRequest) -> Looked:
+    def split_here(self, asked: FileRequest) -> OutcomeWithBytes:
         """Split one file in this process. A file that a splitter fails on is skipped, like an unreadable one."""
         try:
-            return files.look_at(self._root, asked, self._count)
+            return files.split_file(self._root, asked, self._count)
         except Exception as error:  # noqa: BLE001 - one file of many
             return FileSkipped(asked.source, f"splitting it failed: {type(error).__name__}: {error}"), b""
 
@@ -71,13 +71,13 @@ class FileSplitter:
         payloads = [files.encoder.encode(SplitJob(self._root, self._encoding, chunk)) for chunk in chunks]
         try:
             futures: Sequence[Future[bytes] | None] = self._strategies.submit_chores(
-                files.CHORE, self._project, payloads
+                files.SPLIT_JOB, self._project, payloads
             )
         except (NotFound, Busy):
             futures = [None] * len(chunks)
         return zip(chunks, futures, strict=True)
 
-    def _chunk_outcomes(self, chunk: _Chunk, future: Future[bytes] | None) -> Iterator[Looked]:
+    def _chunk_outcomes(self, chunk: _Chunk, future: Future[bytes] | None) -> Iterator[OutcomeWithBytes]:
         """Yield the outcomes of a chunk, from its job or, without a usable result, from this process."""
         outcomes = None if future is None else self._result(chunk, future)
         if outcomes is None:
@@ -86,14 +86,14 @@ class FileSplitter:
         for asked, outcome in zip(chunk, outcomes, strict=True):
             yield self._with_body(asked, outcome)
 
-    def _with_body(self, asked: FileRequest, outcome: Outcome) -> Looked:
+    def _with_body(self, asked: FileRequest, outcome: Outcome) -> OutcomeWithBytes:
         """Return a worker's outcome with the file's bytes.
 
         A file that the worker could not read is tried here, because the worker may run in another file system.
         """
         match outcome:
             case FileSplit():
-                return files.read_again(self._root, outcome, self._count)
+                return files.reread_split(self._root, outcome, self._count)
             case FileSkipped() if not outcome.digest and not outcome.is_feared:
                 return self.split_here(asked)
             case _:

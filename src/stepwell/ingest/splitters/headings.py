@@ -1,4 +1,4 @@
-"""Where the parts of prose begin: at its headings, each named by those above it."""
+"""Borders of prose: at its headings. A part is named by its heading and those above it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from stepwell import limits
 from stepwell.ingest.splitters.lines import Border, Lines
 
 SEPARATOR: Final = " > "
+"""The text between a heading and the one above it, in the name of a part."""
 
+# The patterns of headings, in the order of the functions below. ATX is Markdown's `# Title`.
 _ATX: Final = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _UNDERLINE: Final = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
@@ -23,13 +25,15 @@ _STARS: Final = re.compile(r"(\*{1,8})[ \t]+(\S.*?)[ \t]*$")
 
 
 class _Heading(Struct, frozen=True):
+    """A heading: its line, its level (a smaller one is higher), and its title."""
+
     line: int
     level: int
     title: str
 
 
 def borders(lines: Lines, headings: Callable[[Lines], Iterator[_Heading]]) -> list[Border]:
-    """One for each heading; its scope is the heading that it is under."""
+    """Return a border for each heading; its scope is the heading above it."""
     found: list[Border] = []
     path: list[_Heading] = []
     for heading in headings(lines):
@@ -42,11 +46,11 @@ def borders(lines: Lines, headings: Callable[[Lines], Iterator[_Heading]]) -> li
 
 
 def markdown(lines: Lines) -> Iterator[_Heading]:
-    """`# Title`, or a title with a line of = or - below it; not in a block of code, nor in what comes before."""
+    """Yield `# Title`, and a title with a line of = or - below it; not in a block of code, nor in the front matter."""
     fence = ""
     start = _front_matter(lines)
     for number in range(start, len(lines)):
-        line = _shown(lines, number)
+        line = _short_line(lines, number)
         marker = _FENCE.match(line)
         if fence:
             if marker and marker[1].startswith(fence) and not line.strip().strip(fence[0]):
@@ -60,10 +64,13 @@ def markdown(lines: Lines) -> Iterator[_Heading]:
 
 
 def restructured(lines: Lines) -> Iterator[_Heading]:
-    """A title with a line of ornaments below, perhaps one above; which ornament is which level shows as one reads."""
+    """Yield titles with a line of ornaments below, and perhaps one above.
+
+    The levels are those of the order in which ornaments first occur, as reStructuredText defines it.
+    """
     levels: list[str] = []
     for number in range(1, len(lines)):
-        under = _ORNAMENT.match(_shown(lines, number))
+        under = _ORNAMENT.match(_short_line(lines, number))
         title = lines.texts[number - 1].rstrip()
         if not under or not title or len(under[0].rstrip()) < len(title.strip()) or _ORNAMENT.match(title):
             continue
@@ -77,12 +84,12 @@ def restructured(lines: Lines) -> Iterator[_Heading]:
 
 
 def asciidoc(lines: Lines) -> Iterator[_Heading]:
-    """`== Title`."""
+    """Yield `== Title`."""
     return _marked(lines, _EQUALS)
 
 
 def org(lines: Lines) -> Iterator[_Heading]:
-    """`** Title`."""
+    """Yield `** Title`."""
     return _marked(lines, _STARS)
 
 
@@ -97,23 +104,24 @@ HEADINGS: Final[Mapping[str, Callable[[Lines], Iterator[_Heading]]]] = {
     ".asciidoc": asciidoc,
     ".org": org,
 }
-"""By the end of a file's name."""
+"""The function for each ending of a file name."""
 
 
 def _marked(lines: Lines, pattern: re.Pattern[str]) -> Iterator[_Heading]:
+    """Yield the headings of a format in which repeated marks before the title are the level."""
     for number in range(len(lines)):
-        if found := pattern.match(_shown(lines, number)):
+        if found := pattern.match(_short_line(lines, number)):
             yield _Heading(number, len(found[1]), found[2])
 
 
-def _shown(lines: Lines, number: int) -> str:
-    """A line without its end, or nothing if it is too long to be a heading."""
+def _short_line(lines: Lines, number: int) -> str:
+    """Return a line without its end; empty if it is too long to be a heading."""
     line = lines.texts[number]
     return line.rstrip("\r\n") if len(line) <= limits.INGEST_LINE_CHARS_MAX else ""
 
 
 def _front_matter(lines: Lines) -> int:
-    """The line after the metadata that a Markdown file may begin with."""
+    """Return the number of the first line after the metadata that a Markdown file may begin with."""
     if len(lines) and lines.texts[0].rstrip() == "---":
         for number in range(1, len(lines)):
             if lines.texts[number].rstrip() in {"---", "..."}:
@@ -122,6 +130,6 @@ def _front_matter(lines: Lines) -> int:
 
 
 def _is_title(lines: Lines, number: int, start: int) -> bool:
-    """Whether a line is a paragraph of its own, and no list, quotation, table or code."""
+    """Return True if a line is a paragraph of its own, and no list, quotation, table or code."""
     is_first = number == start or lines.is_blank(number - 1)
     return is_first and not lines.is_blank(number) and not _BLOCK.match(lines.texts[number])

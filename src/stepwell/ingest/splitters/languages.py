@@ -1,7 +1,10 @@
-"""The table of languages: by the end of a file's name, how its definitions and its imports look.
+"""The table of languages: by the ending of a file name, the patterns of definitions and imports.
 
-A definition is found by its line alone, so that half a file, a dialect, or a mistake in it costs a border at most. A
-pattern's `name` is what is defined; one that also matches `holds` has members of its own.
+A definition is found by its line alone, so that half a file, a dialect, or a syntax error costs a border at most. In a
+pattern, the group `name` (or `name1`, `name2`, …) is what is defined. A match of the group `holds` says that the
+definition has members of its own, and `owner` names the type of a method that stands outside of it.
+
+Patterns must be linear: a line of any file must be matched quickly.
 """
 
 from __future__ import annotations
@@ -11,10 +14,14 @@ from typing import Final
 
 from msgspec import Struct
 
-_C_TYPE: Final = r"(?:[A-Za-z_][\w:<>,.?\[\]]*+[\s*&]++){1,8}?"  # no word can be read in two ways, or it takes ages
+# One to eight words of a C type. Possessive quantifiers make sure that no word can be read in two ways; otherwise a
+# long line would take exponential time.
+_C_TYPE: Final = r"(?:[A-Za-z_][\w:<>,.?\[\]]*+[\s*&]++){1,8}?"
+# A statement such as `return f(x)` looks like a function definition in C.
 _NO_CONTROL: Final = (
     r"(?!(?:return|if|else|for|while|switch|do|case|goto|throw|new|delete|using|typedef|await|yield|assert|echo)\b)"
 )
+# Modifiers of the languages that look like Java.
 _JAVA_WORDS: Final = (
     r"(?:public|private|protected|internal|static|final|abstract|sealed|partial|readonly|open|data|override|suspend"
     r"|inline|async|virtual|default|synchronized|native|export|companion|case|implicit|lazy)\s+"
@@ -22,22 +29,33 @@ _JAVA_WORDS: Final = (
 
 
 class Language(Struct, frozen=True):
-    """How a language is recognised, split, and read for what it refers to."""
+    """The rules of one language.
+
+    - `suffixes`: endings of file names, or whole names such as `makefile`.
+    - `definition`: a pattern of a definition's first line. It is a text, and compiled when the first such file comes,
+      because most runs need few languages.
+    - `imports`: patterns of lines that name other modules.
+    - `comments`: prefixes of lines that belong to the definition right below them.
+    - `separator`: stands between a thing and its member in a name.
+    - `is_relative`: an import that begins with a dot, or is quoted, names a file relative to the importing one.
+    """
 
     name: str
     suffixes: tuple[str, ...]
     kind: str = "code"
-    definition: str = ""  # a pattern of its first line, which is compiled when the first such file comes
-    imports: tuple[str, ...] = ()  # patterns of lines
-    comments: tuple[str, ...] = ("//", "/*", "*", "@")  # such lines belong to the definition right below them
-    separator: str = "."  # between a thing and its member
-    is_relative: bool = False  # an import that begins with a dot, or is quoted, names a file from where it stands
+    definition: str = ""
+    imports: tuple[str, ...] = ()
+    comments: tuple[str, ...] = ("//", "/*", "*", "@")
+    separator: str = "."
+    is_relative: bool = False
 
 
 def _pattern(*choices: str) -> str:
+    """Return a pattern that matches any of the choices."""
     return "|".join(f"(?:{choice})" for choice in choices)
 
 
+# In order: types, functions with a result type, macros, and functions of old C that have none.
 _C_LIKE: Final = _pattern(
     r"^\s*(?:typedef\s+|template\s*<[^>]*>\s*|export\s+)*(?P<holds>class|struct|union|namespace|enum(?:\s+class)?)\s+"
     r"(?:\w+\([^)]*\)\s+|__\w+\s+|\[\[[^\]]*\]\]\s*)*(?P<name>[A-Za-z_][\w:]*)[^;=()]*$",
@@ -45,6 +63,7 @@ _C_LIKE: Final = _pattern(
     r"^#\s*define\s+(?P<name2>[A-Za-z_]\w*)",
     r"^(?P<name3>[A-Za-z_]\w*)\s*\([^;]*\)\s*\{?\s*$",
 )
+# In order: types, functions with a keyword (Kotlin, Scala, Swift), methods, and constructors.
 _JAVA_LIKE: Final = _pattern(
     rf"^\s*(?:{_JAVA_WORDS})*(?P<holds>class|interface|enum|record|struct|namespace|object|trait|@interface)\s+"
     r"(?P<name>[A-Za-z_][\w.]*)",
@@ -52,6 +71,7 @@ _JAVA_LIKE: Final = _pattern(
     rf"^\s+(?:{_JAVA_WORDS})*{_NO_CONTROL}(?:<[^>]*>\s*)?{_C_TYPE}(?P<name2>[A-Za-z_]\w*)\s*\([^;]*$",
     rf"^\s+(?:{_JAVA_WORDS})+(?P<name3>[A-Z]\w*)\s*\([^;]*$",
 )
+# JavaScript and TypeScript, in order: types, functions, constants at the top level, and methods.
 _SCRIPT: Final = _pattern(
     r"^\s*(?:export\s+|default\s+|declare\s+|abstract\s+)*(?P<holds>class|interface|namespace|module|enum)\s+"
     r"(?P<name>[A-Za-z_$][\w$.]*)",
@@ -239,11 +259,11 @@ _BY_SUFFIX: Final[Mapping[str, Language]] = {suffix: each for each in LANGUAGES 
 
 
 def ending(source: str) -> str:
-    """The end of a file's name that says what it is: from its last dot, or the whole name."""
+    """Return the ending of a file name that says what it is: from its last dot, or the whole name. In lower case."""
     name = source.rpartition("/")[2].lower()
     return name if name in _BY_SUFFIX or "." not in name else name[name.rindex(".") :]
 
 
 def language_of(source: str) -> Language | None:
-    """The language of a file, by its name."""
+    """Return the language of a file by its name, or None."""
     return _BY_SUFFIX.get(ending(source))

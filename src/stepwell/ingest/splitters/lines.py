@@ -1,7 +1,7 @@
 """A text as lines, and the borders between its parts.
 
-Whoever knows a kind of text says where its parts begin, and no more: a part reaches to the next border. Whatever they
-say, every byte of the text is in exactly one part.
+A splitter says where parts begin, and no more: a part reaches to the next border. Whatever borders it returns, every
+byte of the text is in exactly one part.
 """
 
 from __future__ import annotations
@@ -16,48 +16,52 @@ _TAB_COLUMNS: Final = 4
 
 
 class Lines:
-    r"""A text in UTF-8, by lines. They end as Python ends them: with \n, \r\n or \r."""
+    r"""A text in UTF-8 as lines, which end with \n, \r\n or \r, as Python's `bytes.splitlines` has it."""
 
     def __init__(self, data: bytes) -> None:
         self.data: Final = data
         raw = data.splitlines(keepends=True)
         self.texts: Final = [line.decode() for line in raw]
         self.starts: Final = [*accumulate(map(len, raw), initial=0)]
-        """In bytes, one more than there are lines."""
+        """The position of each line in bytes, and the length of the text at the end."""
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def size(self, first: int, last: int) -> int:
-        """Bytes from one line to before another."""
+        """Return the number of bytes from one line to before another."""
         return self.starts[last] - self.starts[first]
 
     def is_blank(self, number: int) -> bool:
         return not self.texts[number].strip()
 
     def indent(self, number: int) -> int:
-        """Columns before the text of a line."""
+        """Return the number of columns before the text of a line."""
         return indent(self.texts[number])
 
 
 def indent(line: str) -> int:
-    """Columns before the text of a line."""
+    """Return the number of columns before the text of a line."""
     white = line[: len(line) - len(line.lstrip(" \t"))]
     return len(white) + (_TAB_COLUMNS - 1) * white.count("\t")
 
 
 class Border(Struct, frozen=True):
-    """A part begins at a line, counted from 0."""
+    """The beginning of a part: at a line, counted from 0.
+
+    `scope` is the name of what the part is a member of: tiny members of one thing may share a fragment. A part that
+    `is_alone` shares a fragment with no other.
+    """
 
     line: int
     name: str = ""
-    scope: str = ""  # the name of what it is a member of: members of one thing may share a fragment
+    scope: str = ""
     speaker: str = ""
-    is_alone: bool = False  # shares a fragment with nobody
+    is_alone: bool = False
 
 
 class Stretch(Struct):
-    """Lines that belong together, from the first to before the last, and what is defined there."""
+    """The lines from one border to the next (`last` is not included), and the names that are defined there."""
 
     first: int
     last: int
@@ -68,7 +72,11 @@ class Stretch(Struct):
 
 
 def stretches(lines: Lines, borders: Iterable[Border]) -> Iterator[Stretch]:
-    """What lies between borders, all of the text. Of two at one line, or in the wrong order, the later is dropped."""
+    """Yield the stretches between borders; together they are all of the text.
+
+    A border behind the text, at the line of another one, or in the wrong order is dropped. A text that does not begin
+    with a border gets one.
+    """
     kept: list[Border] = []
     for border in borders:
         if border.line < len(lines) and (not kept or border.line > kept[-1].line):

@@ -1,4 +1,7 @@
-"""Where the parts of a Python file begin: by its syntax tree, comments and decorators with what they belong to."""
+"""Borders of a Python file, by its syntax tree. Comments and decorators belong to what is below them.
+
+A file that this Python cannot parse (a syntax error, a newer or older syntax) is left to `definitions`.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,22 @@ from typing import Final
 
 from stepwell.ingest.splitters.lines import Border, Lines
 
-_WHOLE_BYTES_MAX: Final = 1_000  # of a class that is one part, methods and all
-_FILENAME: Final = "<being split by stepwell>"
+_WHOLE_BYTES_MAX: Final = 1_000  # of a class that stays one part with its methods
+_FILENAME: Final = "<being split by stepwell>"  # by which the warnings of the parser are recognised
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def borders(lines: Lines) -> list[Border] | None:
-    """Definitions, methods of large classes, and what stands between them; None if it is no Python of ours."""
+    """Return borders of statements, and of methods of large classes; None if the file cannot be parsed."""
     tree = _parsed(lines.data)
     return None if tree is None else [*_statements(lines, tree.body, "", 0)]
 
 
 def _parsed(data: bytes) -> ast.Module | None:
-    # Of this name only, and again each time, because whoever runs us may set all filters anew. What Python has to say
-    # about somebody's escape sequences is no business of whoever reads the file.
+    """Return the syntax tree of a file; None if it cannot be parsed."""
+    # The parser warns about invalid escape sequences, which are no concern of a program that only reads the file. The
+    # filter is for this file name only. It is set each time, because the program may have replaced all filters since.
     warnings.filterwarnings("ignore", module=re.escape(_FILENAME))
     try:
         return ast.parse(data, _FILENAME)
@@ -33,7 +37,11 @@ def _parsed(data: bytes) -> ast.Module | None:
 
 
 def _statements(lines: Lines, body: Sequence[ast.stmt], scope: str, above: int) -> Iterator[Border]:
-    """A border for each statement; `above` is the line before which none of their comments begins."""
+    """Yield a border for each statement.
+
+    `above` is the line before which no comment of theirs begins. A string that stands alone documents the statement
+    above it, so it has no border, unless it is the first statement.
+    """
     for node in body:
         begin = _begin(lines, node, above)
         name = _name(node)
@@ -47,7 +55,7 @@ def _statements(lines: Lines, body: Sequence[ast.stmt], scope: str, above: int) 
 
 
 def _members(lines: Lines, node: ast.ClassDef, qualified: str) -> Iterator[Border]:
-    """What comes before the first method stays with the header."""
+    """Yield the borders from the first method of a class on. The statements before it stay with the header."""
     is_method = [isinstance(each, _Definition) for each in node.body]
     if True not in is_method:
         return
@@ -57,7 +65,7 @@ def _members(lines: Lines, node: ast.ClassDef, qualified: str) -> Iterator[Borde
 
 
 def _begin(lines: Lines, node: ast.stmt, above: int) -> int:
-    """The line, from 0, at which a statement begins: with its decorators, and the comments right above it."""
+    """Return the first line of a statement, from 0: with its decorators, and the comments right above it."""
     first = node.lineno
     if isinstance(node, _Definition) and node.decorator_list:
         first = min(first, node.decorator_list[0].lineno)
@@ -68,11 +76,12 @@ def _begin(lines: Lines, node: ast.stmt, above: int) -> int:
 
 
 def _is_docstring(node: ast.stmt) -> bool:
-    """What a string that stands alone says, it says of what is above it."""
+    """Return True if a statement is a string that stands alone."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _name(node: ast.stmt) -> str:
+    """Return the name that a statement defines; empty if it defines none."""
     match node:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             return name

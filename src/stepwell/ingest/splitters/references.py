@@ -1,7 +1,7 @@
-"""What a piece of a file refers to: modules and names that it imports, names that it calls, files that it links to.
+"""The references of a part: modules and names that it imports, names that it calls, files that it links to.
 
-A reference that names a file relative to where it stands is given relative to the root, as sources are. Nothing is
-looked up: whether there is such a thing is for whoever follows it.
+A relative path is resolved to a path from the root, as sources are written. Nothing is looked up: whether the target
+exists is found out at query time (`stepwell.strategies.index.references`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CALL: Final = re.compile(
 _BASES: Final = re.compile(r"^\s*class\s+\w+\s*\(([^)]*)\)", re.MULTILINE)
 _LINK: Final = re.compile(r"\]\(\s*<?([^\s)>]+)|^\s*\[[^\]]+\]:\s*<?(\S+?)>?\s*$|`[^`<]*<([^>`\s]+)>`_", re.MULTILINE)
 _MENTION: Final = re.compile(r"(?<!`)`{1,2}([A-Za-z_./][\w./:-]*)(?:\(\))?`{1,2}(?!`)")
-_ELSEWHERE: Final = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)
+_EXTERNAL: Final = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)
 _PYTHON_NAME: Final = re.compile(r"[A-Za-z_*][\w.]*")
 
 _COMMON: Final = """
@@ -29,41 +29,46 @@ _COMMON: Final = """
     min new not open or panic print printf println range repr require return self set setattr sizeof sorted static str
     sum super switch test then this tuple type typeof uint unless until void when while with yield zip
 """
-_EVERYWHERE: Final = frozenset(_COMMON.split())
-"""What every program calls, and what only looks like a call."""
+_COMMON_CALLS: Final = frozenset(_COMMON.split())
+"""Names that every program calls, and keywords that only look like calls."""
 
 
 def of_code(text: str, source: str, language: Language, own: Iterable[str]) -> tuple[str, ...]:
-    """Imports first, because they say the most; what is defined here is no reference."""
+    """Return the references of code.
+
+    Imports come first, because they say most; names that are defined here are left out.
+    """
     own_names = {name.rpartition(language.separator)[2] for name in own}
     found = dict.fromkeys(_imported(text, source, language))
     for bases in _BASES.finditer(text):
         found.update((name[0], None) for name in _PYTHON_NAME.finditer(bases[1]))
     for called in _CALL.finditer(text):
         name = called[1].removeprefix("self.").removeprefix("this.")
-        if name not in _EVERYWHERE and name not in own_names and len(name) > 1:
+        if name not in _COMMON_CALLS and name not in own_names and len(name) > 1:
             found.setdefault(name)
     return _bounded(found)
 
 
 def of_prose(text: str, source: str) -> tuple[str, ...]:
-    """Links to other files, and names in backticks."""
+    """Return the references of prose: links to other files, and names in backticks."""
     found: dict[str, None] = {}
     for match in _LINK.finditer(text):
         target = match[match.lastindex or 0]
-        if target and not target.startswith("#") and not _ELSEWHERE.match(target):
+        if target and not target.startswith("#") and not _EXTERNAL.match(target):
             found.setdefault(_resolved(target, source))
     found.update((name[1], None) for name in _MENTION.finditer(text))
     return _bounded(found)
 
 
 def _bounded(found: Iterable[str]) -> tuple[str, ...]:
+    """Return the first references that are not too long."""
     return tuple(each for each in found if each and len(each) <= limits.INGEST_REFERENCE_CHARS_MAX)[
         : limits.OUTLINE_REFS_MAX
     ]
 
 
 def _imported(text: str, source: str, language: Language) -> Iterator[str]:
+    """Yield the modules and names that a text imports, by the patterns of its language."""
     for pattern in language.imports:
         for match in re.finditer(pattern, text, re.MULTILINE):
             groups = match.groupdict()
@@ -77,7 +82,7 @@ def _imported(text: str, source: str, language: Language) -> Iterator[str]:
 
 
 def _python(module: str, names: str, source: str) -> Iterator[str]:
-    """`from a.b import c` refers to `a.b` and to `a.b.c`."""
+    """Yield the references of a Python import: `from a.b import c` refers to `a.b` and to `a.b.c`."""
     if module.startswith("."):
         levels = len(module) - len(module.lstrip("."))
         package = source.split("/")[:-levels]
@@ -91,7 +96,7 @@ def _python(module: str, names: str, source: str) -> Iterator[str]:
 
 
 def _resolved(target: str, source: str) -> str:
-    """A path from where a file is, as a path from the root; one that leads out of the root stays as it is."""
+    """Return a path relative to a file as a path from the root. A path that leads out of the root stays as it is."""
     if target.startswith("/"):
         return target.lstrip("/")
     path, mark, fragment = target.partition("#")

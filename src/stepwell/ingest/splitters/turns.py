@@ -1,4 +1,8 @@
-"""Conversations, one JSON object to a line: where each turn begins, who speaks there, and what is said."""
+"""Borders of conversations with one JSON object to a line: each turn is a part, with its speaker.
+
+There is no standard for such files, so the usual names of fields are tried. A file counts as a conversation if at least
+half of its first lines are turns.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from stepwell.ingest.splitters.lines import Border, Lines
 
 ENDINGS: Final = (".jsonl", ".ndjson")
 
+# The names of fields that hold the text and the speaker; the first that is there counts.
 _TEXTS: Final = ("text", "content", "utterance", "message", "body", "value")
 _SPEAKERS: Final = ("speaker", "role", "author", "from", "sender", "user", "name")
 
@@ -19,14 +24,14 @@ _decoder = msgspec.json.Decoder(dict[str, object])
 
 
 class DialogueTurn(Struct, frozen=True):
-    """Who speaks, and what they say: "" if there is more to it than text."""
+    """A speaker, and the text that is said: empty if the turn has more than text."""
 
     speaker: str
     text: str
 
 
 def borders(lines: Lines) -> list[Border] | None:
-    """One for each line that is not blank; None if most of the first lines are no turns."""
+    """Return a border for each line that is not blank; None if the file is no conversation, or is too long."""
     found: list[Border] = []
     turns = 0
     for number, line in enumerate(lines.texts):
@@ -42,7 +47,7 @@ def borders(lines: Lines) -> list[Border] | None:
 
 
 def turn_of(line: str) -> DialogueTurn | None:
-    """What an object says, if it is a turn. The message may be wrapped in an envelope."""
+    """Return the turn of a JSON object, or None if it is no turn. The message may be wrapped in an envelope."""
     try:
         outer = _decoder.decode(line)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -57,7 +62,9 @@ def turn_of(line: str) -> DialogueTurn | None:
 
 
 def _text(said: object) -> str | None:
-    """A text, or the parts of one; "" if one of them is something else, such as a picture."""
+    """Return the text of a field, or of its parts; empty if a part is no text, such as a picture; None if it is
+    neither.
+    """
     if not isinstance(said, list):
         return said if isinstance(said, str) else None
     texts: list[str] = []

@@ -1,6 +1,7 @@
-"""Parts of a readable size: tiny neighbours share one, and what is too large is cut where a reader would pause.
+"""Parts of a readable size: tiny neighbours are merged, and large parts are cut at blank lines.
 
-Sizes are in bytes of UTF-8, three or four to a token, so that where a text is cut depends on the text alone.
+Sizes are in bytes of UTF-8, three or four to a token, so that the cuts depend on the text alone and not on a tokenizer.
+The constants are part of the splitting rules: `split.VERSION` is raised when one changes.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from msgspec import Struct
 
 from stepwell.ingest.splitters.lines import Lines, Stretch
 
-TINY_BYTES: Final = 160  # about 45 tokens: less says little without what stands around it
-_SCRAP_BYTES: Final = 70  # about 20 tokens: not worth a fragment
-_SHARED_BYTES_MAX: Final = 1_000  # of tiny ones that share a part
+TINY_BYTES: Final = 160  # about 45 tokens: a smaller part says little without its neighbours
+_SCRAP_BYTES_MAX: Final = 70  # about 20 tokens: a smaller part is not worth a fragment
+_SHARED_BYTES_MAX: Final = 1_000  # of tiny parts that are merged
 PART_BYTES_MAX: Final = 2_000  # about 550 tokens
-_WINDOW_BYTES_MIN: Final = 600
-_TOP_BITS, _CONTINUED = 0xC0, 0x80  # of a byte of UTF-8 that does not begin a character
+_WINDOW_BYTES_MIN: Final = 600  # of a piece of a large part, so that its end is at a good place
+_TOP_BITS, _CONTINUED = 0xC0, 0x80  # a byte of UTF-8 with these two highest bits does not begin a character
 
 
 class Window(Struct, frozen=True):
-    """What a fragment will be made of: bytes, and the lines (from 0, the last included) that they are in."""
+    """The bytes and lines of a fragment: lines are counted from 0, and the last one is included."""
 
     start: int
     end: int
@@ -31,19 +32,20 @@ class Window(Struct, frozen=True):
     speaker: str = ""
 
 
-def pieces(lines: Lines, found: Iterable[Stretch]) -> Iterator[Window]:
-    """The parts of a text, given where they would begin if size did not matter."""
-    for stretch in _shared(lines, found):
+def windows(lines: Lines, found: Iterable[Stretch]) -> Iterator[Window]:
+    """Yield the final parts of a text, given the stretches between its borders."""
+    for stretch in _merge_tiny(lines, found):
         names = tuple(stretch.names)
         for start, end, first, last in _cut(lines, stretch.first, stretch.last):
             yield Window(start, end, first, last, names, stretch.speaker)
 
 
-def _shared(lines: Lines, found: Iterable[Stretch]) -> Iterator[Stretch]:
+def _merge_tiny(lines: Lines, found: Iterable[Stretch]) -> Iterator[Stretch]:
+    """Yield stretches, with tiny neighbours merged into one."""
     current: Stretch | None = None
     are_tiny = True  # all that share the current one
     for stretch in found:
-        if current is not None and _fit(lines, current, stretch, are_tiny=are_tiny):
+        if current is not None and _can_share_part(lines, current, stretch, are_tiny=are_tiny):
             if not current.names:
                 current.scope = stretch.scope
             current.last = stretch.last
@@ -57,19 +59,22 @@ def _shared(lines: Lines, found: Iterable[Stretch]) -> Iterator[Stretch]:
         yield current
 
 
-def _fit(lines: Lines, before: Stretch, after: Stretch, *, are_tiny: bool) -> bool:
-    """Whether a part takes one more: a scrap always, and a tiny one if all are, and members of the same thing."""
+def _can_share_part(lines: Lines, before: Stretch, after: Stretch, *, are_tiny: bool) -> bool:
+    """Return True if two neighbouring stretches may share a part.
+
+    A scrap joins any neighbour. Otherwise all of them have to be tiny, and members of the same thing.
+    """
     if before.is_alone or after.is_alone:
         return False
     sizes = lines.size(before.first, before.last), lines.size(after.first, after.last)
-    if min(sizes) < _SCRAP_BYTES:
+    if min(sizes) < _SCRAP_BYTES_MAX:
         return sum(sizes) <= PART_BYTES_MAX
     is_related = before.scope == after.scope or after.scope in before.names
     return is_related and are_tiny and sizes[1] < TINY_BYTES and sum(sizes) <= _SHARED_BYTES_MAX
 
 
 def _cut(lines: Lines, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
-    """Lines, in as many parts as it takes: start, end, first line and last line of each."""
+    """Yield the windows of some lines: start, end, first line and last line of each."""
     while first < last:
         if lines.size(first, first + 1) > PART_BYTES_MAX:
             yield from _cut_line(lines, first)
@@ -81,7 +86,11 @@ def _cut(lines: Lines, first: int, last: int) -> Iterator[tuple[int, int, int, i
 
 
 def _window_end(lines: Lines, first: int, last: int) -> int:
-    """Before which line a window ends: at a blank line, at the least indented of them, as late as possible."""
+    """Return the line before which a window ends.
+
+    The best end is after a blank line, then before the least indented line, then as late as possible. Neither the
+    window nor the rest may be too small.
+    """
     if lines.size(first, last) <= PART_BYTES_MAX:
         return last
     best, best_rank = first + 1, (-1, 0, 0)
@@ -99,7 +108,9 @@ def _window_end(lines: Lines, first: int, last: int) -> int:
 
 
 def _cut_line(lines: Lines, number: int) -> Iterator[tuple[int, int, int, int]]:
-    """A line that is too long by itself, between two characters, at a space if there is one."""
+    """Yield the windows of a line that is too long by itself: cut between two characters, at a
+    space if there is one.
+    """
     start, end = lines.starts[number], lines.starts[number + 1]
     data = lines.data
     while start < end:

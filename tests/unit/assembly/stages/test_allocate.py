@@ -1,19 +1,25 @@
 """Allocate: what a strategy's word is worth."""
 
-from stepwell.assembly.candidate import Chosen
-from stepwell.assembly.stages.allocate import BLIND_QUALITY, CANDIDATE_TOKENS_MIN, candidate_tokens, equal, proportional
+from stepwell.assembly.candidate import SelectedResult
+from stepwell.assembly.stages.allocate import (
+    CANDIDATE_TOKENS_MIN,
+    QUERY_BLIND_QUALITY,
+    candidate_tokens,
+    equal,
+    proportional,
+)
 from stepwell.strategies.protocol import ContextRequest, StrategyInfo
 from tests.support.assembly import answer, ids, meeting, request, result
 
 
 def weights(asked: ContextRequest, *names: str, offers: tuple[StrategyInfo, ...] = ()) -> dict[str, float]:
-    chosen = [Chosen(result(name, {"a": 1.0}), 1.0) for name in names]
+    chosen = [SelectedResult(result(name, {"a": 1.0}), 1.0) for name in names]
     return {each.result.strategy: each.weight for each in proportional(asked, chosen, offers)}
 
 
 def test_shares() -> None:
     """In proportion to confidence; all together are one; half of the weight may fill all of the budget."""
-    chosen = [Chosen(result("a", {}), 0.9), Chosen(result("b", {}), 0.3)]
+    chosen = [SelectedResult(result("a", {}), 0.9), SelectedResult(result("b", {}), 0.3)]
     first, second = proportional(request(budget_tokens=100), chosen, ())
     assert (first.weight, second.weight) == (0.75, 0.25)
     assert (first.tokens, second.tokens) == (100, 50)
@@ -23,16 +29,16 @@ def test_shares() -> None:
 
 def test_nobody_is_sure() -> None:
     """Then all count the same, however little that is."""
-    chosen = [Chosen(result("a", {}), 5e-324), Chosen(result("b", {}), 0.0)]
+    chosen = [SelectedResult(result("a", {}), 5e-324), SelectedResult(result("b", {}), 0.0)]
     assert [each.weight for each in proportional(request(), chosen, ())] == [0.5, 0.5]
 
 
 def test_the_blind_beside_the_seeing() -> None:
     """With a question, who does not look at it has next to no weight; without one, as much as anybody."""
-    assert weights(request("what"), "keyword", "recency")["recency"] < 1.1 * BLIND_QUALITY
+    assert weights(request("what"), "keyword", "recency")["recency"] < 1.1 * QUERY_BLIND_QUALITY
     assert weights(request(""), "keyword", "recency")["recency"] == 0.5
     blind, seeing = StrategyInfo("mine", ("sizes",), False), StrategyInfo("mine", ("query",), False)  # noqa: FBT003 - positional
-    assert weights(request(), "keyword", "mine", offers=(blind,))["mine"] < 1.1 * BLIND_QUALITY
+    assert weights(request(), "keyword", "mine", offers=(blind,))["mine"] < 1.1 * QUERY_BLIND_QUALITY
     assert weights(request(), "keyword", "mine", offers=(seeing,))["mine"] == 0.5
     assert weights(request(), "keyword", "mine")["mine"] == 0.5
 

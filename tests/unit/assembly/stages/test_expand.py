@@ -3,7 +3,7 @@
 import pytest
 
 from stepwell import limits
-from stepwell.assembly.candidate import Candidate, Fused, Vote
+from stepwell.assembly.candidate import Candidate, FusedFragment, Vote
 from stepwell.assembly.stages import expand
 from stepwell.assembly.stages.expand import alone, nearby
 from stepwell.domain.tiers.source_outline import Outline
@@ -16,7 +16,7 @@ UNHEARD = "what was never said by anybody"
 
 def around(view: StrategyView, hits: dict[str, float], query: str = UNHEARD) -> dict[str, Candidate]:
     rows = {row.fragment_id: row for project in view.projects for row in view.rows(project)}
-    fused = [Fused(rows[name].key, rows[name], score, (Vote("a", 1, 1.0),)) for name, score in hits.items()]
+    fused = [FusedFragment(rows[name].key, rows[name], score, (Vote("a", 1, 1.0),)) for name, score in hits.items()]
     return {each.key[1]: each for each in nearby(request(query), view, fused)}
 
 

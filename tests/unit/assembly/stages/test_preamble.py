@@ -1,7 +1,7 @@
 """Preamble: what came from where and what is missing, where there is room to say it."""
 
 from stepwell.assembly.inputs import Failure
-from stepwell.assembly.stages.preamble import Summary, brief
+from stepwell.assembly.stages.preamble import AnswerSummary, brief
 from tests.support.assembly import answer, meeting, request, result
 
 BROKEN = Failure("graph", "TaskFailed", "strategy 'graph' raised")
@@ -34,7 +34,7 @@ def test_shortened_ones_are_told() -> None:
         meeting().view(), result("keyword", SCORES), asked=request(budget_tokens=800), components={"preamble": "silent"}
     )
     assert found.text.startswith("### s\n")
-    (longest, *_) = brief(Summary(3, 2, 5, {"keyword": 3}, 0, ()))
+    (longest, *_) = brief(AnswerSummary(3, 2, 5, {"keyword": 3}, 0, ()))
     assert longest == "> 3 of 5 fragments, 2 of them shortened: keyword 3."
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 import stepwell as sw
-from stepwell.assembly.stages.select import FALLBACK, by_confidence, everything, names_to_ask, sound
+from stepwell.assembly.stages.select import FALLBACK, by_confidence, everything, names_to_ask, validate_results
 from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ScoredFragment, StrategyInfo
 from tests.support.assembly import answer, meeting, request, result
@@ -60,14 +60,14 @@ def test_what_cannot_be_true(fragment: ScoredFragment, reason: str) -> None:
 
 @pytest.mark.parametrize("confidence", [math.nan, -0.1, 1.1])
 def test_confidence_is_a_share(confidence: float) -> None:
-    checked = sound(request(), meeting().view(), [result("bad", {"t1": 1.0}, confidence=confidence)])
+    checked = validate_results(request(), meeting().view(), [result("bad", {"t1": 1.0}, confidence=confidence)])
     assert checked.results == ()
     assert "is confident" in checked.failures[0].message
 
 
 def test_one_result_of_each() -> None:
     with pytest.raises(sw.InvalidArgument, match="two results of one strategy"):
-        sound(request(), meeting().view(), [result("a", {}), result("a", {})])
+        validate_results(request(), meeting().view(), [result("a", {}), result("a", {})])
 
 
 def test_kinds_are_honoured() -> None:

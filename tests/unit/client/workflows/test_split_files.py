@@ -28,11 +28,11 @@ class Workers:
         self.chores: list[SplitJob] = []
 
     def submit_chores(self, name: str, project: str, payloads: Iterable[bytes]) -> Sequence[Future[bytes]]:
-        assert (name, project) == (files.CHORE, "p")
+        assert (name, project) == (files.SPLIT_JOB, "p")
         return [self._future(payload) for payload in payloads]
 
     def _future(self, payload: bytes) -> Future[bytes]:
-        chore = files.chore_decoder.decode(payload)
+        chore = files.job_decoder.decode(payload)
         self.chores.append(chore)
         future: Future[bytes] = Future()
         try:
@@ -45,7 +45,7 @@ class Workers:
 
 
 def honest(chore: SplitJob) -> bytes:
-    return CHORES[files.CHORE](files.encoder.encode(chore))
+    return CHORES[files.SPLIT_JOB](files.encoder.encode(chore))
 
 
 def outcomes(root: Path, work: Callable[[SplitJob], bytes], names: Sequence[str]) -> list[Outcome]:
