@@ -48,7 +48,6 @@ class Handshake:
         connection.session = session
         connection.peer.trust()
         # The client reports the segments that it still has mapped, so that their holders are counted again.
-        # The client reports the segments that it still has mapped, so that their holders are counted again.
         live = tuple(self._sharing.live)
         self._sharing.holders.add(session, {*hello.mapped} & {*live})
         store = self._journal.store
