@@ -51,9 +51,9 @@ class ClientConnection:
         "uploads",
     )
 
-    def __init__(self, peer: Peer, who: Credentials, uploads: Uploads, now_s: float) -> None:
+    def __init__(self, peer: Peer, credentials: Credentials, uploads: Uploads, now_s: float) -> None:
         self.peer = peer
-        self.credentials = who
+        self.credentials = credentials
         self.uploads = uploads
         self.joined_at_s = now_s
         self.session: SessionRecord | None = None

@@ -26,8 +26,7 @@ class DeferredRequests:
         self.connections: dict[int, ClientConnection] = {}
 
     def resume(self, connection: ClientConnection, deferred: OfferUpload | AskView, now_s: float) -> bool:
-        """Try to answer the deferred request of a connection. Return True if it is answered and the connection may
-        continue.
+        """Try to answer the deferred request of a connection. Return True if the connection may continue.
 
         A connection is in the table from its first attempt to its answer. While the table is not empty, the loop does
         background work before every turn, because room has to be made for the connections in it.

@@ -251,10 +251,12 @@ class Loop:
             # Without descriptors the listener would be ready again at once: it is polled again after housekeeping.
             self._epoll.modify(self._listener.fileno(), 0)
             return
-        who = credentials(accepted)
-        connection = ClientConnection(Peer(accepted, self._now_s), who, Uploads(self._requests.owner), self._now_s)
-        if who.uid != os.geteuid():
-            self._log.warning("peer.refused", uid=who.uid, pid=who.pid)
+        peer_credentials = credentials(accepted)
+        connection = ClientConnection(
+            Peer(accepted, self._now_s), peer_credentials, Uploads(self._requests.owner), self._now_s
+        )
+        if peer_credentials.uid != os.geteuid():
+            self._log.warning("peer.refused", uid=peer_credentials.uid, pid=peer_credentials.pid)
             accepted.close()
             return
         self._connections[accepted.fileno()] = connection
@@ -465,9 +467,7 @@ class Loop:
         for connection in list(self._connections.values()):
             connection.known &= live
             no_hello = connection.session is None and self._now_s - connection.joined_at_s > limits.HELLO_SECONDS_MAX
-            is_stalled = (
-                connection.peer.is_stalled(self._now_s) and not connection.is_working
-            )  # whose task has a deadline
+            is_stalled = connection.peer.is_stalled(self._now_s) and not connection.is_working
             if no_hello or is_stalled or connection.uploads.is_expired(self._now_s):
                 self._evicted += 1
                 self._log.warning("peer.evicted", pid=connection.credentials.pid, said_hello=not no_hello)

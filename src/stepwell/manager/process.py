@@ -219,11 +219,11 @@ def _wake(_signal: int, _frame: object) -> None:
 
 
 def _parent_pidfd(pid: int | None) -> int | None:
-    """Return a descriptor that becomes readable when the parent process dies, even while its forked children hold the
-    lifeline.
+    """Return a descriptor that becomes readable when the parent process dies.
 
-    Raise `StartFailed` if the parent is gone already. The parent's id is compared after the pidfd was opened, because
-    the pid may have been reused in between.
+    The lifeline alone does not tell, because children that the parent has forked hold it too. Raise `StartFailed` if
+    the parent is gone already. The parent's id is compared after the pidfd was opened, because the pid may have been
+    reused in between.
     """
     if pid is None:
         return None

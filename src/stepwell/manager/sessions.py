@@ -190,10 +190,10 @@ class SessionTable:
 
 
 def process_identity(pid: int) -> str:
-    """Return a text that identifies a process: the boot of the machine and the start time. Empty if the process is not
-    visible.
+    """Return a text that identifies a process: the boot of the machine and the start time.
 
-    A pid alone does not identify a process, because the kernel gives it to another one later.
+    A pid alone does not identify a process, because the kernel gives it to another one later. The text is empty if the
+    process is not visible.
     """
     try:
         # The second field is the program's name in parentheses, which may contain spaces and parentheses itself.

@@ -228,11 +228,10 @@ class StateOwner:
             raise StateBroken(repr(error)) from error
 
     def reserve(self, size: int, own: int, origin: Origin, *, is_modest: bool = False) -> Upload | None:
-        """Reserve memory for an upload, or return None while room is being made. `own` is what the connection has
-        uploaded already.
+        """Reserve memory for an upload, or return None while room is being made.
 
-        Raise `TierFull` when waiting cannot help. A modest upload is refused at once, because no fragment is demoted
-        for it.
+        `own` is the number of bytes that the connection has uploaded already. Raise `TierFull` when waiting cannot
+        help. A modest upload is refused at once, because no fragment is demoted for it.
         """
         self._require_owner()
         try:
@@ -266,8 +265,7 @@ class StateOwner:
         return found if len(found) == len(ends) else None
 
     def catalogue_ends(self, projects: Sequence[str], now_s: float) -> tuple[CatalogueEnd, ...]:
-        """Return the present ends of the projects' catalogues, or nothing if one of them does not exist or is
-        incomplete.
+        """Return the present ends of the projects' catalogues, or nothing if one of them is missing or incomplete.
 
         Unlike `open_view` this starts no listing: a task is given what there is, and its worker asks for a view
         otherwise.

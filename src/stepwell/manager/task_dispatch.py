@@ -91,10 +91,10 @@ class TaskDispatcher:
         connection.peer.send(TasksFollowed(message.request_id, tuple(unknown)))
 
     def handle_report(self, connection: ClientConnection, message: ReportProgress | TasksReceived) -> None:
-        """Handle a worker's progress, or a follower's receipt of outcomes. Raise `ProtocolError` for another
-        connection's.
+        """Handle a worker's report of progress, or a follower's receipt of outcomes.
 
         Progress of an attempt that is not current is dropped, and so is progress that a slow follower has no room for.
+        Raise `ProtocolError` if the connection is neither.
         """
         session = connection.session
         assert session is not None

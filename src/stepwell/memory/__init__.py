@@ -1,5 +1,4 @@
-"""Shared memory: the bytes of bodies and the catalogues of projects, written by the manager and read by clients in
-place.
+"""Shared memory: bodies and catalogues of projects, written by the manager and read in place by clients.
 
 The manager writes segments: sealed memfds, or unnamed files for cold bodies. A client gets the descriptor of a segment
 once, maps it read-only and reads bodies where they lie, without a copy and without a request. Bytes in a segment never

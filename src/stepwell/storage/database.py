@@ -71,9 +71,8 @@ def check_length(database: Path) -> None:
     if not header and has_log:
         raise StoreDamaged(f"{name} is empty, and its log is not: restore a backup")
     if header.startswith(_MAGIC) and len(header) == _HEADER_BYTES and not has_log:
-        page_bytes = {1: 65_536}.get(
-            size := int.from_bytes(header[16:18]), size
-        )  # 1 stands for 65,536, which does not fit
+        # A page size of 65,536 does not fit in the two bytes and is written as 1.
+        page_bytes = {1: 65_536}.get(size := int.from_bytes(header[16:18]), size)
         pages = int.from_bytes(header[28:32])
         if database.stat().st_size < page_bytes * pages:
             raise StoreDamaged(f"{name} has lost its end: it had {pages} pages of {page_bytes} bytes")
@@ -149,10 +148,8 @@ def may_have_lost_commits(db: sqlite3.Connection) -> bool:
 
     Commits that only the kernel had are then lost, and the same revisions would be given out twice.
     """
-    boot, durability = db.execute("SELECT boot, durability FROM store").fetchone() or (
-        "",
-        "",
-    )  # `load` reports a missing row
+    # A missing row is reported by `load`.
+    boot, durability = db.execute("SELECT boot, durability FROM store").fetchone() or ("", "")
     return bool(durability == Durability.PROCESS and boot != boot_id())
 
 

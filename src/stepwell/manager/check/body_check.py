@@ -49,7 +49,7 @@ class BodyCheck:
             if body is None:
                 wrong[digest] = f"of {referred.size} bytes is not there"
             elif body.size != referred.size:
-                wrong[digest] = f"has {body.size} bytes by its row, and {referred.size} by those who refer to it"
+                wrong[digest] = f"has {body.size} bytes by its row, and {referred.size} by the rows that refer to it"
         for body in bodies:
             if stored[body.digest] is not body:
                 report(f"body {body.digest.hex()} is there twice: as number {body.number}, too")

@@ -185,11 +185,10 @@ class _Examination:
             self._report.notes.append("rows and bodies were not looked at")
 
     def _check_state(self, contents: StoreContents) -> State:
-        """Restore a state from the rows, as a manager would, and check its invariants. Return an empty state if that
-        fails.
+        """Restore a state from the rows, as a manager would, and check its invariants.
 
-        Each invariant is checked by itself, because one may rely on another: an invariant that raises is reported as
-        unchecked, and the remaining ones still run.
+        Return an empty state if the rows do not make one. Each invariant is checked by itself, because one may rely on
+        another: an invariant that raises is reported as unchecked, and the remaining ones still run.
         """
         state, store = State(), contents.store
         with self._check(Check.INVARIANTS) as findings:

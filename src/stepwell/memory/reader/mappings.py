@@ -44,10 +44,9 @@ class Mappings:
         return len(self._mapped)
 
     def map_segment(self, number: int, size: int, descriptor: int) -> None:
-        """Map a segment that the manager sent, unless it is known or retired already. The descriptor is closed in any
-        case.
+        """Map a segment that the manager sent, unless it is known or retired already.
 
-        Raise `RuntimeFault` if the process may not map more.
+        The descriptor is closed in any case. Raise `RuntimeFault` if the process may not map more.
         """
         try:
             with self._lock:

@@ -60,10 +60,10 @@ class Arena:
         self._numbers = numbers
         self.segment_bytes = segment_bytes  # the size of segments that bodies share
         self._current: Segment | None = None  # the one that is being filled
-        self.retired: dict[int, Segment] = {}  # out of use, and open until `let_go`
+        self.retired: dict[int, Segment] = {}
         self.segments: dict[int, Segment] = {}
-        self.raw_segments: set[int] = set()  # those of them that hold something else than bodies
-        self.unwalkable: set[int] = set()  # those that could not be walked: they are not emptied
+        self.raw_segments: set[int] = set()
+        self.unwalkable: set[int] = set()
         self.limit = 0  # bytes of all segments
         self.bytes = 0
         self.live = 0
@@ -93,10 +93,9 @@ class Arena:
         return Handle(segment.number, start + _HEADER_BYTES, length, size, packed)
 
     def extend(self, arrived: Mapping[bytes, bytes]) -> dict[bytes, Handle]:
-        """Write raw bodies, by digest, in one step, and return their handles. The caller has checked that `room`
-        suffices.
+        """Write raw bodies, by digest, in one step, and return their handles.
 
-        One joined write for many bodies is what makes a batch of stores fast.
+        The caller has checked that `room` suffices. One joined write for many bodies makes a batch of stores fast.
         """
         segment = self._current
         assert segment is not None

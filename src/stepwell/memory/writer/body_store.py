@@ -167,10 +167,10 @@ class BodyStore:
         return Upload(self.arena, place, segment.view[place.offset : place.offset + size], self.durable)
 
     def stage(self, upload: Upload) -> BodyRef:
-        """Register a complete upload, and return its digest and size. It stays until `unstage`, even without a
-        reference.
+        """Register a complete upload, and return its digest and size.
 
-        A body that is stored already is not stored twice: the uploaded bytes are given up.
+        It stays until `unstage`, even without a reference. A body that is stored already is not stored twice: the
+        uploaded bytes are given up.
         """
         digest, place = upload.finish(is_new=lambda found: found not in self.handles), upload.place
         self._staged[digest] = self._staged.get(digest, 0) + 1

@@ -209,10 +209,10 @@ class Catalogues:
         return False
 
     def shed(self, idle_s: float = limits.CATALOGUE_SHED_SECONDS) -> bool:
-        """Drop the catalogue that was asked for the longest ago, unless that was within `idle_s`. Return True if one
-        was dropped.
+        """Drop the catalogue that was asked for the longest ago. Return True if one was dropped.
 
-        It is built again on demand, so that a catalogue in frequent use stays.
+        A catalogue that was asked for within `idle_s` stays. A dropped one is built again on demand, so that a
+        catalogue in frequent use stays.
         """
         for project, catalogue in self._by_project.items():
             if time.monotonic() - catalogue.asked_at_s < idle_s:

@@ -41,7 +41,7 @@ class Segment(Protocol):
     used: int  # bytes given out, from the start
     live: int  # of these, bytes that still count
     allocated: int  # bytes that can be written, from the start
-    pins: int  # stretches that are being written
+    pins: int  # ranges that are being written
     descriptor: int  # for readers
 
     def allocate(self, end: int, at_most: int | None = None) -> bool:

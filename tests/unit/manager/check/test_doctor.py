@@ -172,7 +172,7 @@ STATE = [
     ("fragments SET tokens = 10000000 WHERE serial = 1", "every_tier_is_within_its_budget: hot tokens: "),
 ]
 BODIES = [
-    ("fragments SET size = 1 WHERE fragment_id = 'f0'", "by those who refer to it (fragment ('p', 'f0'))"),
+    ("fragments SET size = 1 WHERE fragment_id = 'f0'", "by the rows that refer to it (fragment ('p', 'f0'))"),
     ("bodies SET data = zeroblob(length(data)) WHERE digest = $first", "its bytes have the digest "),
     ("bodies SET digest = randomblob(32) WHERE digest = $first", "its bytes have the digest "),
     ("bodies SET data = substr(data, 2) WHERE digest = $first", "has 319 of its 320 bytes"),
