@@ -7,18 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from multiprocess.context import SpawnProcess
-
 import stepwell as sw
 from stepwell.domain import invariants
 from stepwell.manager.process import Settings
 from stepwell.manager.recovery import recover
+from stepwell.process import SpawnedProcess
 from stepwell.storage.directory import DATABASE
 from stepwell.storage.load import load
 from stepwell.telemetry import LogLevel
 from stepwell.transport.address import private_directory
 from tests.support import killable_manager
-from tests.support.processes import CONTEXT
 from tests.support.programs import crash_clients
 from tests.support.programs.crash_clients import SURVIVORS, Progress, project_of
 from tests.support.soak import IS_LONG
@@ -81,8 +79,8 @@ def _plans(address: str) -> list[str]:
 @contextmanager
 def _alive(address: str, plan_ids: list[str], tmp_path: Path) -> Iterator[None]:
     progress, stop = str(tmp_path / "progress"), tmp_path / "stop"
-    processes: list[SpawnProcess] = [
-        CONTEXT.Process(target=crash_clients.survive, args=(address, number, plan_id, progress, str(stop)))
+    processes = [
+        SpawnedProcess(crash_clients.survive, (address, number, plan_id, progress, str(stop)))
         for number, plan_id in enumerate(plan_ids)
     ]
     for process in processes:

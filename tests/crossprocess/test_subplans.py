@@ -10,9 +10,9 @@ from collections import Counter
 from functools import partial
 
 import pytest
-from multiprocess.context import SpawnProcess
 
 import stepwell as sw
+from stepwell.process import SpawnedProcess
 from tests.support.client.subplans import content, declared, tree
 from tests.support.processes import CONTEXT, kill, spawned
 from tests.support.programs import subplan_agents
@@ -30,11 +30,11 @@ class Crew:
 
     def __init__(self, address: str, plan_id: str, script: subplan_agents.Script) -> None:
         self._arguments = (address, plan_id, script)
-        self._all: list[SpawnProcess] = []
+        self._all: list[SpawnedProcess] = []
         self.killed = 0
 
     def hire(self) -> None:
-        process = CONTEXT.Process(target=subplan_agents.agent, args=self._arguments)
+        process = SpawnedProcess(subplan_agents.agent, self._arguments)
         process.start()
         self._all.append(process)
 

@@ -23,8 +23,8 @@ from stepwell.client.session.tokens import ENCODINGS
 from stepwell.errors import InvalidArgument, StoreFailed
 from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.manager.process import serve as serve_until_stopped
-from stepwell.pool.crew import Crew
-from stepwell.pool.supervisor import PoolSettings
+from stepwell.pool.strategy.background_pool import BackgroundPool
+from stepwell.pool.strategy.settings import PoolSettings
 from stepwell.protocol.messages import ENCODING
 from stepwell.storage.store import Durability
 from stepwell.telemetry import LogLevel
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
             _announce(settings)
             # The workers are clients. They connect once the loop runs, so this must not wait for them.
             if pool.workers:
-                stack.callback(Crew(pool, is_awaited=False).close)
+                stack.callback(BackgroundPool(pool, is_awaited=False).close)
 
         try:
             serve_until_stopped(settings, on_ready)

@@ -22,7 +22,8 @@ from typing import Final
 from stepwell import limits
 from stepwell.cli.common.addresses import resolve_address
 from stepwell.cli.common.output import print_error
-from stepwell.pool.supervisor import PoolSettings, PoolStatus, Supervisor
+from stepwell.pool.strategy.settings import PoolSettings, PoolStatus
+from stepwell.pool.strategy.supervisor import Supervisor
 from stepwell.telemetry import LogLevel
 
 SUMMARY: Final = "Add a pool of workers to a running manager"

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable
 from stepwell import limits
 from stepwell.client.session.channel import Channel
 from stepwell.errors import OutcomeUnknown, RuntimeFault, RuntimeLost
-from stepwell.pool.worker import Worker
+from stepwell.pool.strategy.worker import StrategyWorker
 from stepwell.strategies.registry import Registry
 
 
-class _NotifyingWorker(Worker):
+class _NotifyingWorker(StrategyWorker):
     """A worker that calls `on_ready` when the manager has accepted it."""
 
     on_ready: Callable[[], None] = staticmethod(lambda: None)

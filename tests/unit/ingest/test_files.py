@@ -11,7 +11,7 @@ from stepwell.client.session.tokens import counter
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.ingest import files
 from stepwell.ingest.files import BINARY, NOT_UTF8, FileRequest, FileSame, FileSkipped, FileSplit, Outcome, SplitJob
-from stepwell.pool.chores import CHORES
+from stepwell.pool.strategy.jobs import JOBS
 
 COUNT = counter("estimate").count
 TEXT = b"def f():\n    return 1\n"
@@ -104,5 +104,5 @@ def test_the_chore(tmp_path: Path) -> None:
     """What a worker is given and gives back is what a call in this process gives."""
     aged(tmp_path / "a.py")
     chore = SplitJob(bytes(tmp_path), "estimate", (FileRequest("a.py"), FileRequest("nothing")))
-    answer = CHORES[files.SPLIT_JOB](files.encoder.encode(chore))
+    answer = JOBS[files.SPLIT_JOB](files.encoder.encode(chore))
     assert files.outcomes_decoder.decode(answer) == (look(tmp_path / "a.py"), look(tmp_path / "nothing"))

@@ -15,7 +15,7 @@ from stepwell.client.workflows import split_files
 from stepwell.client.workflows.split_files import FileSplitter
 from stepwell.ingest import files
 from stepwell.ingest.files import FileRequest, FileSkipped, FileSplit, Outcome, SplitJob
-from stepwell.pool.chores import CHORES
+from stepwell.pool.strategy.jobs import JOBS
 
 TEXT = "def f():\n    return 1\n"
 
@@ -45,7 +45,7 @@ class Workers:
 
 
 def honest(chore: SplitJob) -> bytes:
-    return CHORES[files.SPLIT_JOB](files.encoder.encode(chore))
+    return JOBS[files.SPLIT_JOB](files.encoder.encode(chore))
 
 
 def outcomes(root: Path, work: Callable[[SplitJob], bytes], names: Sequence[str]) -> list[Outcome]:

@@ -14,8 +14,8 @@ from stepwell import limits
 from stepwell.client.session.task_futures import new_task_id
 from stepwell.domain.tasks.commands import SubmitTask
 from stepwell.pool import pickling
-from stepwell.pool.crew import Crew
-from stepwell.pool.supervisor import PoolSettings
+from stepwell.pool.strategy.background_pool import BackgroundPool
+from stepwell.pool.strategy.settings import PoolSettings
 from stepwell.strategies.payload import StrategyTask, ViewAt, encoder, result_decoder
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
 from tests.support import strategies
@@ -306,15 +306,17 @@ def test_memory_limit() -> None:
     given = pickling.dumps([strategies.greedy, strategies.everything])
     with sw.Runtime.start(workers=0) as runtime, runtime.client(projects=["p"]) as client:
         client.tiers.store(sw.Fragment(fragment_id="a", body="a"))
-        crew = Crew(PoolSettings(address=runtime.address, workers=1, given=given, max_memory_bytes=512 << 20))
+        pool = BackgroundPool(
+            PoolSettings(address=runtime.address, workers=1, pickled_strategies=given, max_memory_bytes=512 << 20)
+        )
         try:
-            (first,) = crew.status.pids
+            (first,) = pool.status.pids
             with pytest.raises(sw.MemoryExceeded, match="MemoryError"):
                 client.strategies.submit("greedy", ASKED).result(SECONDS)
             assert len(client.strategies.submit("everything", ASKED).result(SECONDS).fragments) == 1
             eventually(lambda: not is_alive(first))
         finally:
-            crew.close()
+            pool.close()
 
 
 @pytest.mark.parametrize("before", [1, 10])
