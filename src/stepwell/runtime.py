@@ -35,9 +35,9 @@ from stepwell.domain.fragment import TierBudget
 from stepwell.errors import InvalidArgument, NotOwner, RuntimeLost, StartFailed, StepwellError
 from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.pool import pickling
-from stepwell.pool.crew import Crew
-from stepwell.pool.functions import FunctionExecutor
-from stepwell.pool.supervisor import PoolSettings
+from stepwell.pool.functions.executor import FunctionExecutor
+from stepwell.pool.strategy.background_pool import BackgroundPool
+from stepwell.pool.strategy.supervisor import PoolSettings
 from stepwell.protocol.messages import Refusal
 from stepwell.storage.port import Durability
 from stepwell.telemetry import Logger, LogLevel
@@ -57,7 +57,7 @@ _BOOT: Final = (
 class Runtime:
     """A running manager, owned by this process. Make one with `Runtime.start()`; safe from any number of threads."""
 
-    def __init__(self, keeper: _Keeper, crew: Crew | None = None) -> None:
+    def __init__(self, keeper: _Keeper, crew: BackgroundPool | None = None) -> None:
         self._keeper = keeper
         self._crew = crew
         self._executors: weakref.WeakSet[FunctionExecutor] = weakref.WeakSet()
@@ -113,8 +113,8 @@ class Runtime:
         )
         keeper = _Keeper(settings)
         try:
-            pool = PoolSettings(address=settings.address, workers=count, given=given, log_level=level)
-            return cls(keeper, Crew(pool) if count else None)
+            pool = PoolSettings(address=settings.address, workers=count, pickled_strategies=given, log_level=level)
+            return cls(keeper, BackgroundPool(pool) if count else None)
         except BaseException:
             keeper.close()
             raise

@@ -98,8 +98,14 @@ def test_who_unpickles() -> None:
         if any(name.startswith(named) for _, name in imported_modules(ast.parse(path.read_text())))
     }
     assert PICKLING.is_file()
-    assert users <= {"runtime.py", "pool/worker.py", "pool/functions.py", "pool/hands.py", "pool/answers.py"}, users
-    assert {"runtime.py", "pool/worker.py"} <= users
+    assert users <= {
+        "runtime.py",
+        "pool/strategy/worker.py",
+        "pool/functions/executor.py",
+        "pool/functions/worker_main.py",
+        "pool/functions/results.py",
+    }, users
+    assert {"runtime.py", "pool/strategy/worker.py"} <= users
 
 
 def test_messages_are_where_they_are_looked_for() -> None:

@@ -18,7 +18,7 @@ ORPHAN_SECONDS = 2.0
 
 SNIPPET = """
 import dataclasses, enum, os
-from stepwell.pool.functions import FunctionExecutor
+from stepwell.pool.functions.executor import FunctionExecutor
 
 class Colour(enum.Enum):
     RED = "red"
@@ -96,7 +96,7 @@ def test_functions_that_import_what_lies_beside_them(tmp_path: Path) -> None:
     (tmp_path / "structlog.py").write_text("raise SystemExit(7)\n")
     program = (
         "import sys\nhere = sys.path.pop(0)\nimport stepwell\nsys.path.insert(0, here)\n"
-        "from stepwell.pool.functions import FunctionExecutor\nimport beside\n"
+        "from stepwell.pool.functions.executor import FunctionExecutor\nimport beside\n"
         "def local():\n    import beside\n    return beside.f()\n"
         "with FunctionExecutor(1) as executor:\n"
         "    assert executor.submit(beside.f).result() == executor.submit(local).result() == 3\n"
@@ -111,7 +111,7 @@ def test_functions_that_import_what_lies_beside_them(tmp_path: Path) -> None:
 def test_workers_have_workers() -> None:
     """A function may use an executor of its own; its classes come home through both."""
     program = (
-        "from stepwell.pool.functions import FunctionExecutor\n"
+        "from stepwell.pool.functions.executor import FunctionExecutor\n"
         "class Point: pass\n"
         "def inner(point):\n    assert type(point) is Point\n    return point\n"
         "def outer(point):\n"
@@ -132,7 +132,7 @@ PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 import stepwell
-from stepwell.pool.functions import FunctionExecutor
+from stepwell.pool.functions.executor import FunctionExecutor
 
 def tell(file, pid):
     Path(file + "~").write_text(str(pid))
@@ -237,7 +237,7 @@ except KeyboardInterrupt:
 def test_program_finishes_what_was_submitted() -> None:
     """As with any executor, and however it was dropped; then it ends by itself."""
     program = (
-        "from stepwell.pool.functions import FunctionExecutor\n"
+        "from stepwell.pool.functions.executor import FunctionExecutor\n"
         "executor = FunctionExecutor(1)\n"
         "for word in 'one', 'two':\n    executor.submit(print, word, flush=True)\n"
         "FunctionExecutor(1).submit(str)\n"
@@ -249,7 +249,7 @@ def test_program_finishes_what_was_submitted() -> None:
 def test_program_with_an_error_ends() -> None:
     """With its own traceback and exit code."""
     program = (
-        "from stepwell.pool.functions import FunctionExecutor\n"
+        "from stepwell.pool.functions.executor import FunctionExecutor\n"
         "with FunctionExecutor(1) as executor:\n    executor.submit(str).result()\n    1 / 0\n"
     )
     done = run("-c", program)
@@ -260,7 +260,7 @@ def test_program_with_an_error_ends() -> None:
 def test_forked_child_of_a_program_ends_alone() -> None:
     """Its end is not that of its parent's executor."""
     program = (
-        "import os, sys\nfrom stepwell.pool.functions import FunctionExecutor\n"
+        "import os, sys\nfrom stepwell.pool.functions.executor import FunctionExecutor\n"
         "executor = FunctionExecutor(1)\npid = executor.submit(os.getpid).result()\n"
         "if os.fork() == 0:\n    sys.exit(3)\n"
         "assert os.waitstatus_to_exitcode(os.wait()[1]) == 3\n"

@@ -15,8 +15,8 @@ from stepwell.client.tokens import ENCODINGS
 from stepwell.errors import InvalidArgument, StoreFailed
 from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.manager.process import serve as serve_until_stopped
-from stepwell.pool.crew import Crew
-from stepwell.pool.supervisor import PoolSettings
+from stepwell.pool.strategy.background_pool import BackgroundPool
+from stepwell.pool.strategy.supervisor import PoolSettings
 from stepwell.protocol.messages import ENCODING
 from stepwell.storage.port import Durability
 from stepwell.telemetry import LogLevel
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         def ready() -> None:
             _announce(settings)
             if pool.workers:  # they connect like everybody else, once the loop turns
-                stack.callback(Crew(pool, is_awaited=False).close)
+                stack.callback(BackgroundPool(pool, is_awaited=False).close)
 
         try:
             serve_until_stopped(settings, ready)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from stepwell import limits
 from stepwell.client.channel import Channel
 from stepwell.errors import OutcomeUnknown, RuntimeFault, RuntimeLost
-from stepwell.pool.worker import Worker
+from stepwell.pool.strategy.worker import StrategyWorker
 from stepwell.strategies.registry import Registry
 
 
-class _Hand(Worker):
+class _Hand(StrategyWorker):
     """Says that it can be given work."""
 
     on_ready: Callable[[], None] = staticmethod(lambda: None)

@@ -15,7 +15,7 @@ from stepwell.client.splitting import FileSplitter
 from stepwell.client.strategies import StrategyService
 from stepwell.ingest import files
 from stepwell.ingest.files import Asked, Chore, FileSkipped, FileSplit, Outcome
-from stepwell.pool.chores import CHORES
+from stepwell.pool.strategy.jobs import JOBS
 
 TEXT = "def f():\n    return 1\n"
 
@@ -45,7 +45,7 @@ class Workers:
 
 
 def honest(chore: Chore) -> bytes:
-    return CHORES[files.CHORE](files.encoder.encode(chore))
+    return JOBS[files.CHORE](files.encoder.encode(chore))
 
 
 def outcomes(root: Path, work: Callable[[Chore], bytes], names: Sequence[str]) -> list[Outcome]:

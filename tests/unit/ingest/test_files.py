@@ -11,7 +11,7 @@ from stepwell.client.tokens import counter
 from stepwell.domain.content import digest_of
 from stepwell.ingest import files
 from stepwell.ingest.files import BINARY, NOT_UTF8, Asked, Chore, FileSame, FileSkipped, FileSplit, Outcome
-from stepwell.pool.chores import CHORES
+from stepwell.pool.strategy.jobs import JOBS
 
 COUNT = counter("estimate").count
 TEXT = b"def f():\n    return 1\n"
@@ -104,5 +104,5 @@ def test_the_chore(tmp_path: Path) -> None:
     """What a worker is given and gives back is what a call in this process gives."""
     aged(tmp_path / "a.py")
     chore = Chore(bytes(tmp_path), "estimate", (Asked("a.py"), Asked("nothing")))
-    answer = CHORES[files.CHORE](files.encoder.encode(chore))
+    answer = JOBS[files.CHORE](files.encoder.encode(chore))
     assert files.outcomes_decoder.decode(answer) == (look(tmp_path / "a.py"), look(tmp_path / "nothing"))

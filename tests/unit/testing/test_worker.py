@@ -10,7 +10,7 @@ import pytest
 import stepwell as sw
 from stepwell import limits
 from stepwell.errors import RuntimeFault
-from stepwell.pool.worker import Worker
+from stepwell.pool.strategy.worker import StrategyWorker
 from stepwell.strategies.base import StrategyView
 from stepwell.testing import Clock, LocalRuntime
 from tests.strategies import everything, raising, sayings
@@ -131,9 +131,9 @@ def test_one_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_that_breaks_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for a worker that does not come, and why it does not is said at the end."""
 
-    def break_down(_worker: Worker) -> None:
+    def break_down(_worker: StrategyWorker) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Worker, "_join", break_down)
+    monkeypatch.setattr(StrategyWorker, "_join", break_down)
     with pytest.raises(ZeroDivisionError), LocalRuntime() as runtime:
         assert runtime.client().strategies.list().offers == ()

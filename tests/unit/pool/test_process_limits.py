@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stepwell.pool.guard import ORPHANED, Limits, guard
+from stepwell.pool.process_limits import EXIT_ORPHANED, ProcessLimits, restrict_process
 from tests.processes import is_alive, kill
 from tests.waiting import eventually
 
@@ -21,9 +21,9 @@ MIB = 1024 * 1024
 
 GUARDED = """
 import faulthandler, json, os, resource, signal, sys
-from stepwell.pool.guard import Limits, guard
+from stepwell.pool.process_limits import ProcessLimits, restrict_process
 {before}
-guard(Limits(parent_pid=int(sys.argv[1]), **json.loads(sys.argv[2])))
+restrict_process(ProcessLimits(parent_pid=int(sys.argv[1]), **json.loads(sys.argv[2])))
 {after}
 """
 
@@ -98,7 +98,7 @@ def test_program_without_a_stderr() -> None:
 def test_worker_of_another_parent_ends_at_once() -> None:
     """Its own was gone before it could be bound to it."""
     done = subprocess.run(command(after="print('still here')", parent=1), capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (ORPHANED, "")
+    assert (done.returncode, done.stdout) == (EXIT_ORPHANED, "")
 
 
 def test_worker_dies_with_its_parent() -> None:
@@ -141,4 +141,4 @@ def test_kernel_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: SimpleNamespace(prctl=lambda *_: -1))
     ctypes.set_errno(0)
     with pytest.raises(OSError, match="does not bind"):
-        guard(Limits(parent_pid=os.getppid()))
+        restrict_process(ProcessLimits(parent_pid=os.getppid()))

@@ -14,8 +14,8 @@ from stepwell import limits
 from stepwell.client.tasks import new_task_id
 from stepwell.domain.commands.tasks import SubmitTask
 from stepwell.pool import pickling
-from stepwell.pool.crew import Crew
-from stepwell.pool.supervisor import PoolSettings
+from stepwell.pool.strategy.background_pool import BackgroundPool
+from stepwell.pool.strategy.supervisor import PoolSettings
 from stepwell.strategies.base import ContextRequest, ScoredFragment, StrategyView
 from stepwell.strategies.work import ViewAt, Work, encoder, result_decoder
 from tests import strategies
@@ -306,7 +306,9 @@ def test_memory_limit() -> None:
     given = pickling.dumps([strategies.greedy, strategies.everything])
     with sw.Runtime.start(workers=0) as runtime, runtime.client(projects=["p"]) as client:
         client.tiers.store(sw.Fragment(fragment_id="a", body="a"))
-        crew = Crew(PoolSettings(address=runtime.address, workers=1, given=given, max_memory_bytes=512 << 20))
+        crew = BackgroundPool(
+            PoolSettings(address=runtime.address, workers=1, pickled_strategies=given, max_memory_bytes=512 << 20)
+        )
         try:
             (first,) = crew.status.pids
             with pytest.raises(sw.MemoryExceeded, match="MemoryError"):

@@ -19,11 +19,11 @@ from msgspec import Struct
 from stepwell import limits
 from stepwell.client.client import Client, connect
 from stepwell.errors import RuntimeLost, StartFailed, StepwellError
-from stepwell.pool.contract import RECYCLED, UNEMPLOYED
-from stepwell.pool.employee import Employee
+from stepwell.pool.strategy.settings import EXIT_NO_MANAGER, EXIT_RECYCLED
+from stepwell.pool.strategy.worker_process import StrategyWorkerProcess
 from stepwell.telemetry import Logger, LogLevel
 
-_EXPECTED: Final = (0, RECYCLED, UNEMPLOYED)
+_EXPECTED: Final = (0, EXIT_RECYCLED, EXIT_NO_MANAGER)
 _TICK_SECONDS: Final = 1.0
 _RELEASE_SECONDS: Final = 0.2  # that the manager has to hear of it; Ctrl-C should not take longer than two
 
@@ -34,7 +34,7 @@ class PoolSettings(Struct, frozen=True, kw_only=True):
     address: str
     workers: int
     strategies: tuple[str, ...] = ()  # `module:attr`
-    given: bytes | None = None  # pickled ones, of this program
+    pickled_strategies: bytes | None = None  # pickled ones, of this program
     max_memory_bytes: int | None = None
     nice: int | None = None
     log_level: LogLevel = LogLevel.WARNING
@@ -54,7 +54,7 @@ class _Slot:
     """A place for a worker, and how those fared that had it."""
 
     def __init__(self) -> None:
-        self.employee: Employee | None = None
+        self.worker: StrategyWorkerProcess | None = None
         self.start_at_s = 0.0
         self.short_lives = 0  # in a row
         self.false_starts = 0  # in a row: ended before they were ready
@@ -77,12 +77,12 @@ class Supervisor:
     @property
     def status(self) -> PoolStatus:
         """How it is, at this moment."""
-        employees = [slot.employee for slot in self._slots if slot.employee is not None]
+        workers = [slot.worker for slot in self._slots if slot.worker is not None]
         return PoolStatus(
             wanted=len(self._slots),
-            ready=sum(each.is_ready for each in employees),
+            ready=sum(each.is_ready for each in workers),
             restarts=self._restarts,
-            pids=tuple(each.pid for each in employees),
+            pids=tuple(each.pid for each in workers),
             problem=self._problem,
         )
 
@@ -107,7 +107,7 @@ class Supervisor:
                 self._log.error("pool.given_up", reason=error.message)
         finally:
             self._is_stopping = True
-            self._dismiss_all(at_once=True)
+            self._stop_all(at_once=True)
             with self._waking:  # whoever stops us later must not write to what has its number then
                 wake, self._wake = self._wake, None
             assert wake is not None
@@ -117,7 +117,7 @@ class Supervisor:
     def _is_wanted(self) -> bool:
         return not self._is_stopping
 
-    def _serve(self, manager: _Manager) -> None:
+    def _serve(self, manager: _ManagerLink) -> None:
         """For as long as that manager is there."""
         with selectors.DefaultSelector() as selector:
             assert self._wake is not None
@@ -133,77 +133,77 @@ class Supervisor:
             finally:
                 if self._is_stopping:
                     manager.release(self.status.pids)
-                self._dismiss_all(at_once=not self._is_stopping)
+                self._stop_all(at_once=not self._is_stopping)
 
     def _start_missing(self, selector: selectors.BaseSelector) -> float:
         """Start who may be started by now; how long until the next."""
         now_s = time.monotonic()
         for slot in self._slots:
-            if slot.employee is None and slot.start_at_s <= now_s:
-                slot.employee = Employee(self._settings)
-                for descriptor in slot.employee.descriptors:
+            if slot.worker is None and slot.start_at_s <= now_s:
+                slot.worker = StrategyWorkerProcess(self._settings)
+                for descriptor in slot.worker.descriptors:
                     selector.register(descriptor, selectors.EVENT_READ, slot)
-        waits = [slot.start_at_s - now_s for slot in self._slots if slot.employee is None]
+        waits = [slot.start_at_s - now_s for slot in self._slots if slot.worker is None]
         return max(0.0, min(waits, default=_TICK_SECONDS))
 
-    def _attend(self, selector: selectors.BaseSelector, manager: _Manager, slots: set[_Slot]) -> None:
+    def _attend(self, selector: selectors.BaseSelector, manager: _ManagerLink, slots: set[_Slot]) -> None:
         for slot in slots:
-            employee = slot.employee
-            if employee is None:
+            worker = slot.worker
+            if worker is None:
                 continue
-            employee.listen()
-            for descriptor in employee.take_finished():
+            worker.listen()
+            for descriptor in worker.pop_finished():
                 selector.unregister(descriptor)
-            if (code := employee.exit_code()) is not None:
-                for descriptor in employee.descriptors:
+            if (code := worker.exit_code()) is not None:
+                for descriptor in worker.descriptors:
                     selector.unregister(descriptor)
-                self._bury(slot, employee, code, manager)
+                self._reap(slot, worker, code, manager)
         self._on_change(self.status)
 
-    def _bury(self, slot: _Slot, employee: Employee, code: int, manager: _Manager) -> None:
+    def _reap(self, slot: _Slot, worker: StrategyWorkerProcess, code: int, manager: _ManagerLink) -> None:
         """Say what is left of a worker, and when there will be another one in its place."""
-        slot.employee = None
-        evidence = employee.evidence(code)
-        employee.close()
+        slot.worker = None
+        evidence = worker.evidence(code)
+        worker.close()
         self._restarts += 1
         if code not in _EXPECTED:
-            self._log.warning("worker.died", pid=employee.pid, exit_code=code)
-            manager.report_death(employee.pid, evidence)
-        slot.start_at_s = time.monotonic() + self._pause_s(slot, employee, code)
+            self._log.warning("worker.died", pid=worker.pid, exit_code=code)
+            manager.report_death(worker.pid, evidence)
+        slot.start_at_s = time.monotonic() + self._pause_s(slot, worker, code)
 
-    def _pause_s(self, slot: _Slot, employee: Employee, code: int) -> float:
+    def _pause_s(self, slot: _Slot, worker: StrategyWorkerProcess, code: int) -> float:
         """None after a long life or a good end; else the longer, the more ended early in a row."""
-        if not employee.is_ready and code >= 0:  # by itself: who was killed says nothing about the next
+        if not worker.is_ready and code >= 0:  # by itself: who was killed says nothing about the next
             slot.false_starts += 1
             if slot.false_starts >= limits.WORKER_STARTS_FAILED_MAX:
-                last = employee.last_words or "it said nothing"
+                last = worker.last_output or "it said nothing"
                 raise StartFailed(f"workers end before they are ready (exit code {code}): {last}"[-2000:])
-        elif employee.is_ready:
+        elif worker.is_ready:
             slot.false_starts = 0
-        is_short = not employee.is_ready or employee.age_s < limits.WORKER_SETTLED_SECONDS
-        slot.short_lives = slot.short_lives + 1 if is_short and code != RECYCLED else 0
+        is_short = not worker.is_ready or worker.age_s < limits.WORKER_SETTLED_SECONDS
+        slot.short_lives = slot.short_lives + 1 if is_short and code != EXIT_RECYCLED else 0
         doublings = min(slot.short_lives - 1, 10)
         return (
             min(limits.RESTART_PAUSE_SECONDS * 2**doublings, limits.WORKER_PAUSE_SECONDS_MAX) if doublings > 0 else 0.0
         )
 
-    def _dismiss_all(self, *, at_once: bool) -> None:
+    def _stop_all(self, *, at_once: bool) -> None:
         """Let go of all workers: those that are idle end by themselves, the others are killed after a moment."""
-        employees = [slot.employee for slot in self._slots if slot.employee is not None]
-        for each in employees:
-            each.dismiss()
+        workers = [slot.worker for slot in self._slots if slot.worker is not None]
+        for each in workers:
+            each.stop()
         until_s = time.monotonic() + (0.0 if at_once else limits.WORKER_GOODBYE_SECONDS)
-        for each in employees:
+        for each in workers:
             each.end(until_s)
         for slot in self._slots:
-            slot.employee = None
+            slot.worker = None
 
 
 def _unheard(_status: PoolStatus) -> None:
     """Nobody wants to know."""
 
 
-class _Manager:
+class _ManagerLink:
     """The manager that the workers work for, and a session of our own with it."""
 
     def __init__(self, client: Client) -> None:
@@ -215,7 +215,7 @@ class _Manager:
 
     def report_death(self, pid: int, evidence: str) -> None:
         """What is left of a worker. Nobody waits until it is known."""
-        self._tell(lambda: self.client.strategies.report_death(pid, evidence))
+        self._run_report(lambda: self.client.strategies.report_death(pid, evidence))
 
     def release(self, pids: Sequence[int]) -> None:
         """That these will be stopped, which has to be known before, if it can be."""
@@ -224,9 +224,9 @@ class _Manager:
             for pid in pids:
                 self.client.strategies.release(pid)
 
-        self._tell(release).join(_RELEASE_SECONDS)
+        self._run_report(release).join(_RELEASE_SECONDS)
 
-    def _tell(self, tell: Callable[[], None]) -> threading.Thread:
+    def _run_report(self, tell: Callable[[], None]) -> threading.Thread:
         """In a thread: a manager that is stopped must not stop us."""
 
         def tell_if_there() -> None:
@@ -249,7 +249,7 @@ class _Manager:
             report.join(limits.WORKER_GOODBYE_SECONDS)
 
 
-def _manager(address: str, is_wanted: Callable[[], bool]) -> _Manager:
+def _manager(address: str, is_wanted: Callable[[], bool]) -> _ManagerLink:
     """Wait for one, as long as a client would and somebody wants it."""
     until_s = time.monotonic() + limits.RECONNECT_SECONDS_MAX
     while True:
@@ -261,6 +261,6 @@ def _manager(address: str, is_wanted: Callable[[], bool]) -> _Manager:
             time.sleep(limits.RECONNECT_PAUSE_SECONDS)
             continue
         try:
-            return _Manager(client)
+            return _ManagerLink(client)
         except ProcessLookupError:
             client.close()

@@ -17,7 +17,7 @@ def split_files(payload: bytes) -> bytes:
     return files.encoder.encode([files.look_at(chore.root, each, count)[0] for each in chore.files])
 
 
-CHORES: Final[Mapping[str, Callable[[bytes], bytes]]] = {files.CHORE: split_files}
+JOBS: Final[Mapping[str, Callable[[bytes], bytes]]] = {files.CHORE: split_files}
 """By the name under which they are asked for; a strategy of the same name would never be."""
 
-OFFERS: Final = tuple(Offered(name, (CHORE,)) for name in CHORES)
+OFFERS: Final = tuple(Offered(name, (CHORE,)) for name in JOBS)

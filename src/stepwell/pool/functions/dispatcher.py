@@ -9,57 +9,57 @@ import threading
 import weakref
 from typing import Final
 
-from stepwell.pool.floor import Floor
-from stepwell.pool.staff import Task
+from stepwell.pool.functions.scheduler import CallScheduler
+from stepwell.pool.functions.worker_process import PendingCall
 
 
-class Dispatcher:
+class SchedulerThread:
     """Its thread knows it, and not the executor: one that is dropped finishes what it was given, and ends."""
 
     def __init__(self, max_workers: int) -> None:
         self.owner = os.getpid()
-        self._floor = Floor(max_workers)
+        self._scheduler = CallScheduler(max_workers)
         self._thread: threading.Thread | None = None
 
     @property
     def is_closing(self) -> bool:
-        return self._floor.is_closing
+        return self._scheduler.is_closing
 
-    def submit(self, task: Task) -> None:
-        with self._floor.guard:
+    def submit(self, task: PendingCall) -> None:
+        with self._scheduler.guard:
             if self.is_closing:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             if self._thread is None:
                 self._thread = self._started()
-            self._floor.pending.append(task)
-            self._floor.ring()
+            self._scheduler.pending.append(task)
+            self._scheduler.wake_up()
 
     def _started(self) -> threading.Thread:
         thread = threading.Thread(target=self._run, name="stepwell-functions", daemon=True)
-        self._floor.open()
+        self._scheduler.open()
         try:
             thread.start()
         except BaseException:
-            self._floor.close()
+            self._scheduler.close()
             raise
         _living.add(self)
         return thread
 
     def _run(self) -> None:
-        self._floor.run()
+        self._scheduler.run()
 
     def close(self, *, cancels: bool = False, kills: bool = False) -> None:
         """Take nothing more. What was submitted is finished, or cancelled, or ended with its worker."""
         if self.owner != os.getpid():  # a forked child has no say in its parent's executor
             return
-        dropped: list[Task] = []
-        with self._floor.guard:
-            self._floor.is_closing = True
-            self._floor.is_killing |= kills
+        dropped: list[PendingCall] = []
+        with self._scheduler.guard:
+            self._scheduler.is_closing = True
+            self._scheduler.is_killing |= kills
             if cancels or kills:
-                dropped = [*self._floor.pending]
-                self._floor.pending.clear()
-            self._floor.ring()
+                dropped = [*self._scheduler.pending]
+                self._scheduler.pending.clear()
+            self._scheduler.wake_up()
         for task in dropped:
             if task.future.cancel():
                 task.future.set_running_or_notify_cancel()
@@ -80,7 +80,7 @@ class Dispatcher:
             self.join()
 
 
-_living: Final[weakref.WeakSet[Dispatcher]] = weakref.WeakSet()
+_living: Final[weakref.WeakSet[SchedulerThread]] = weakref.WeakSet()
 
 
 @atexit.register

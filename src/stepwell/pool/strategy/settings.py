@@ -9,8 +9,8 @@ from msgspec import Struct
 from stepwell.telemetry import LogLevel
 
 READY: Final = b"ready"
-RECYCLED: Final = 64  # exit code: it has done its task, and should not do another
-UNEMPLOYED: Final = 69  # exit code: there is no manager, or it has no work for us
+EXIT_RECYCLED: Final = 64  # exit code: it has done its task, and should not do another
+EXIT_NO_MANAGER: Final = 69  # exit code: there is no manager, or it has no work for us
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     parent_pid: int
     lifeline_fd: int
     strategies: tuple[str, ...] = ()  # `module:attr`
-    given_fd: int | None = None  # a file with pickled strategies, from whoever started us and nobody else
+    pickled_strategies_fd: int | None = None  # a file with pickled strategies, from whoever started us and nobody else
     max_memory_bytes: int | None = None
     nice: int | None = None
     log_level: LogLevel = LogLevel.WARNING

@@ -41,9 +41,10 @@ from stepwell.errors import (
     StartFailed,
     StepwellError,
 )
-from stepwell.pool import chores, pickling
-from stepwell.pool.contract import READY, RECYCLED, UNEMPLOYED, WorkerSettings
-from stepwell.pool.guard import Limits, guard
+from stepwell.pool import pickling
+from stepwell.pool.process_limits import ProcessLimits, restrict_process
+from stepwell.pool.strategy import jobs
+from stepwell.pool.strategy.settings import EXIT_NO_MANAGER, EXIT_RECYCLED, READY, WorkerSettings
 from stepwell.protocol import messages
 from stepwell.protocol.messages import Assigned, Employed, Granted, Offer, Recalled, Refusal, Request, Response
 from stepwell.strategies import progress
@@ -61,7 +62,9 @@ _TOO_LARGE: Final = TaskFault("TaskFailed", "its result has more than 64 MiB: re
 def main(encoded: str) -> int:
     """Work until there is no more."""
     settings = msgspec.json.decode(encoded, type=WorkerSettings)
-    guard(Limits(parent_pid=settings.parent_pid, max_memory_bytes=settings.max_memory_bytes, nice=settings.nice))
+    restrict_process(
+        ProcessLimits(parent_pid=settings.parent_pid, max_memory_bytes=settings.max_memory_bytes, nice=settings.nice)
+    )
     registry = _registry(settings)
     if "structlog" in sys.modules:  # a strategy has brought it along, and means to log
         configure(settings.log_level)
@@ -69,9 +72,9 @@ def main(encoded: str) -> int:
     working, looking = Channel(settings.address, None), Channel(settings.address, None)
     try:
         with socket.socket(fileno=settings.lifeline_fd) as lifeline:
-            return Worker(working, looking, registry, lifeline).run()
+            return StrategyWorker(working, looking, registry, lifeline).run()
     except (RuntimeLost, OutcomeUnknown):
-        return UNEMPLOYED
+        return EXIT_NO_MANAGER
     finally:
         working.close()
         looking.close()
@@ -84,8 +87,8 @@ def _registry(settings: WorkerSettings) -> Registry:
     for text in settings.strategies:
         if registry.load(text) is None:
             raise StartFailed(f"there is no strategy {text!r}: {registry.problems[text]}")
-    if settings.given_fd is not None:
-        with os.fdopen(settings.given_fd, "rb") as file:
+    if settings.pickled_strategies_fd is not None:
+        with os.fdopen(settings.pickled_strategies_fd, "rb") as file:
             given = cast("list[object]", pickling.loads(file.read()))
         for each in given:
             registry.add(each)
@@ -96,7 +99,7 @@ class _Recycle(Exception):
     """This worker has done enough."""
 
 
-class Worker:
+class StrategyWorker:
     """Leases one task after the other until it is dismissed."""
 
     def __init__(self, working: Channel, looking: Channel, registry: Registry, lifeline: socket.socket) -> None:
@@ -115,17 +118,17 @@ class Worker:
     def run(self) -> int:
         try:
             self._join()
-            while (task := self._take()) is not None:
-                self._do(task)
+            while (task := self._next_task()) is not None:
+                self._run_task(task)
         except _Recycle:
-            return RECYCLED
+            return EXIT_RECYCLED
         finally:
             self._connection.close()
         return 0
 
     def _join(self) -> None:
         offers = tuple(Offered(each.name, each.capabilities, each.is_partitioned) for each in self._registry.describe())
-        answer = self._connection.exchange(messages.Work(0, (*chores.OFFERS, *offers)))
+        answer = self._connection.exchange(messages.Work(0, (*jobs.OFFERS, *offers)))
         if isinstance(answer, Response) and isinstance(refusal := answer.results[0], Refusal):
             raise RuntimeLost(refusal.message)
         if not isinstance(answer, Employed):
@@ -133,11 +136,11 @@ class Worker:
         with contextlib.suppress(BrokenPipeError):  # nobody wants us any more: `run` finds that out
             self._lifeline.sendall(READY)
 
-    def _take(self) -> Assigned | None:
+    def _next_task(self) -> Assigned | None:
         """What to do now; None when nobody wants us any more."""
         while not self._is_begun:
             self._listen(0.0 if self._inbox else None)
-            if self._is_dismissed():
+            if self._is_stopped():
                 return None
             if self._inbox and not self._inbox[0].is_ahead:
                 break
@@ -149,12 +152,12 @@ class Worker:
     def _beginning(self) -> tuple[BeginTask, ...]:
         """What says that we begin the next task, if there is one that we may begin."""
         self._listen(0.0)
-        if not self._inbox or self._is_dismissed():
+        if not self._inbox or self._is_stopped():
             return ()
         self._is_begun = True
         return (BeginTask(self._inbox[0].task_id, self._inbox[0].attempt),)
 
-    def _is_dismissed(self) -> bool:
+    def _is_stopped(self) -> bool:
         return bool(select.select([self._lifeline], [], [], 0)[0])
 
     def _listen(self, timeout_s: float | None) -> None:
@@ -163,9 +166,9 @@ class Worker:
             message = self._connection.receive_within(timeout_s, self._lifeline.fileno())
             if message is None:
                 break
-            self._hear(message)
+            self._handle(message)
 
-    def _hear(self, message: messages.ManagerMessage) -> None:
+    def _handle(self, message: messages.ManagerMessage) -> None:
         match message:
             case Assigned():
                 self._inbox.append(message)
@@ -177,7 +180,7 @@ class Worker:
             case _:
                 raise ProtocolError(f"the manager told a worker {type(message).__name__}")
 
-    def _do(self, task: Assigned) -> None:
+    def _run_task(self, task: Assigned) -> None:
         """Every exception is the task's, and none is the worker's; but one that ran out of memory ends with it."""
         recycle = self._is_told_all = False
         try:
@@ -194,7 +197,7 @@ class Worker:
             raise _Recycle
 
     def _result(self, task: Assigned) -> bytes:
-        if chore := chores.CHORES.get(task.strategy):
+        if chore := jobs.JOBS.get(task.strategy):
             return chore(task.payload)
         begun_s = time.perf_counter()
         work = work_decoder.decode(task.payload)
@@ -281,13 +284,13 @@ class Worker:
 
     def _await(self, number: int) -> Response:
         while not (isinstance(message := self._connection.receive(), Response) and message.request_id == number):
-            self._hear(message)
+            self._handle(message)
         return message
 
     def _upload(self, result: bytes) -> int | None:
         self._connection.send(Offer(1, len(result)))
         while not isinstance(answer := self._connection.receive(), Granted):
-            self._hear(answer)
+            self._handle(answer)
         if not answer.accepted:
             return None
         self._connection.send_body(result)

@@ -20,11 +20,12 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.pool import dispatcher as dispatcher_module
-from stepwell.pool import floor as floor_module
-from stepwell.pool import spawning, staff
-from stepwell.pool.answers import RemoteTraceback
-from stepwell.pool.functions import FunctionExecutor
+from stepwell.pool import spawning
+from stepwell.pool.functions import dispatcher as dispatcher_module
+from stepwell.pool.functions import scheduler as scheduler_module
+from stepwell.pool.functions import worker_process
+from stepwell.pool.functions.executor import FunctionExecutor
+from stepwell.pool.functions.results import RemoteTraceback
 from stepwell.pool.pickling import PicklingError
 from tests.processes import in_forked_child, is_alive, kill
 from tests.waiting import eventually
@@ -139,11 +140,11 @@ def raise_no_error() -> NoReturn:
     raise NoError("no error")
 
 
-def workers_of(executor: FunctionExecutor) -> list[staff.Worker]:
-    return [*executor._dispatcher._floor._workers]
+def workers_of(executor: FunctionExecutor) -> list[worker_process.FunctionWorkerProcess]:
+    return [*executor._scheduler_thread._scheduler._workers]
 
 
-def two_workers(executor: FunctionExecutor) -> list[staff.Worker]:
+def two_workers(executor: FunctionExecutor) -> list[worker_process.FunctionWorkerProcess]:
     """Both of them, idle."""
     futures = [executor.submit(square, 2) for _ in range(2)]
     wait(futures)
@@ -152,7 +153,7 @@ def two_workers(executor: FunctionExecutor) -> list[staff.Worker]:
 
 
 def is_working(executor: FunctionExecutor) -> bool:
-    thread = executor._dispatcher._thread
+    thread = executor._scheduler_thread._thread
     return thread is not None and thread.is_alive()
 
 
@@ -349,7 +350,7 @@ def test_function_that_forks(shared: FunctionExecutor) -> None:
 
 def test_number_of_workers() -> None:
     """By default as many as there are cores for us; a bad number is refused at once."""
-    assert FunctionExecutor()._dispatcher._floor._max_workers == len(os.sched_getaffinity(0))
+    assert FunctionExecutor()._scheduler_thread._scheduler._max_workers == len(os.sched_getaffinity(0))
     for bad in (0, -1, limits.WORKERS_MAX + 1, True):
         with pytest.raises(ValueError, match="max_workers"):
             FunctionExecutor(bad)
@@ -428,7 +429,7 @@ def test_dropped_executor_finishes_and_ends(gate: Gate) -> None:
     """Whoever has the future gets its result; nobody has to remember the rest."""
     executor = FunctionExecutor(1)
     future = executor.submit(pass_through, gate.path, 3)
-    thread = executor._dispatcher._thread
+    thread = executor._scheduler_thread._thread
     assert thread is not None
     del executor
     gc.collect()
@@ -456,17 +457,17 @@ def test_ctrl_c_does_not_wait(gate: Gate, where: str, monkeypatch: pytest.Monkey
     executor = FunctionExecutor(1)
     future = executor.submit(pass_through, gate.path)
     eventually(future.running)
-    join = executor._dispatcher.join
+    join = executor._scheduler_thread.join
 
     def interrupted() -> None:
-        monkeypatch.setattr(executor._dispatcher, "join", join)
+        monkeypatch.setattr(executor._scheduler_thread, "join", join)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         with executor:
             if where == "inside":
                 raise KeyboardInterrupt
-            monkeypatch.setattr(executor._dispatcher, "join", interrupted)
+            monkeypatch.setattr(executor._scheduler_thread, "join", interrupted)
     assert isinstance(future.exception(0), sw.WorkerDied)
     assert not is_working(executor)
 
@@ -487,10 +488,10 @@ def test_end_of_the_program(gate: Gate, monkeypatch: pytest.MonkeyPatch, way: st
     executor = FunctionExecutor(1)
     future = executor.submit(pass_through, gate.path, 3)
     eventually(future.running)
-    join = executor._dispatcher.join
+    join = executor._scheduler_thread.join
 
     def interrupted() -> None:
-        monkeypatch.setattr(executor._dispatcher, "join", join)
+        monkeypatch.setattr(executor._scheduler_thread, "join", join)
         raise KeyboardInterrupt
 
     match way:
@@ -499,8 +500,8 @@ def test_end_of_the_program(gate: Gate, monkeypatch: pytest.MonkeyPatch, way: st
         case "interrupted before":
             monkeypatch.setattr(sys, "last_type", KeyboardInterrupt, raising=False)
         case _:
-            monkeypatch.setattr(executor._dispatcher, "join", interrupted)
-    monkeypatch.setattr(dispatcher_module, "_living", [executor._dispatcher])
+            monkeypatch.setattr(executor._scheduler_thread, "join", interrupted)
+    monkeypatch.setattr(dispatcher_module, "_living", [executor._scheduler_thread])
     dispatcher_module._end_with_program()
     assert not is_working(executor)
     assert future.result(0) == 3 if way == "well" else isinstance(future.exception(0), sw.WorkerDied)
@@ -643,14 +644,14 @@ def test_worker_whose_socket_somebody_else_wrote_to(garbage: bytes) -> None:
 
 def test_result_that_there_is_no_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Is the error of its future; the worker, in the middle of sending it, is replaced."""
-    begin = staff._Inbox._begin
+    begin = worker_process._Inbox._begin
 
-    def scarce(inbox: staff._Inbox, count: int, kind: int) -> None:
+    def scarce(inbox: worker_process._Inbox, count: int, kind: int) -> None:
         if count > MIB:
             raise MemoryError
         begin(inbox, count, kind)
 
-    monkeypatch.setattr(staff._Inbox, "_begin", scarce)
+    monkeypatch.setattr(worker_process._Inbox, "_begin", scarce)
     with FunctionExecutor(1) as executor:
         assert isinstance(executor.submit(bytes, 2 * MIB).exception(20), MemoryError)
         assert executor.submit(square, 2).result() == 4
@@ -712,7 +713,7 @@ def test_others_work_while_no_more_can_be_started(monkeypatch: pytest.MonkeyPatc
         first = executor.submit(pass_through, gate.path, 1)
         eventually(first.running)
         second = executor.submit(square, 5)
-        eventually(lambda: executor._dispatcher._floor._starts_failed == limits.WORKER_STARTS_FAILED_MAX, 20)
+        eventually(lambda: executor._scheduler_thread._scheduler._starts_failed == limits.WORKER_STARTS_FAILED_MAX, 20)
         assert not second.done()
         gate.open()
         assert (first.result(20), second.result(20)) == (1, 25)
@@ -742,7 +743,7 @@ def test_forked_child_is_refused(shared: FunctionExecutor) -> None:
         shared.shutdown()
         shared.kill_workers()
         dispatcher_module._end_with_program()
-        assert not shared._dispatcher.is_closing
+        assert not shared._scheduler_thread.is_closing
 
     in_forked_child(child)
     assert shared.submit(square, 2).result() == 4
@@ -791,8 +792,8 @@ def test_defect_in_the_thread(monkeypatch: pytest.MonkeyPatch, gate: Gate) -> No
         def break_down(_: object) -> NoReturn:
             raise ZeroDivisionError
 
-        monkeypatch.setattr(floor_module.Floor, "_give_out", break_down)
-        executor._dispatcher._floor.ring()
+        monkeypatch.setattr(scheduler_module.CallScheduler, "_assign_calls", break_down)
+        executor._scheduler_thread._scheduler.wake_up()
         for future in (running, pending):
             with pytest.raises(sw.RuntimeFault, match="the executor broke: ZeroDivisionError"):
                 future.result(20)

@@ -20,73 +20,73 @@ from typing import Final, cast
 
 from stepwell import limits
 from stepwell.errors import RuntimeFault, StartFailed
-from stepwell.pool.answers import answer, fail
-from stepwell.pool.frames import Kind
-from stepwell.pool.staff import Task, Worker
+from stepwell.pool.functions.frames import FrameKind
+from stepwell.pool.functions.results import answer, fail
+from stepwell.pool.functions.worker_process import FunctionWorkerProcess, PendingCall
 
 _READ: Final = selectors.EVENT_READ
 _WRITE: Final = selectors.EVENT_WRITE
 
 
-class Floor:
+class CallScheduler:
     """The public part is for any thread, under the guard; the rest is the own of the thread inside `run`."""
 
     def __init__(self, max_workers: int) -> None:
         self.guard = threading.RLock()  # the finalizer of an executor may run anywhere, inside it too
         self.is_closing = False
         self.is_killing = False
-        self.pending: deque[Task] = deque()
-        self._bell_fd: int | None = None
+        self.pending: deque[PendingCall] = deque()
+        self._wake_fd: int | None = None
         self._max_workers = max_workers
-        self._workers: set[Worker] = set()
+        self._workers: set[FunctionWorkerProcess] = set()
         self._starts_failed = 0
         self._reason = ""
         self._next_start_s = -math.inf
 
     def open(self) -> None:
         """Before `run`, so that it can be rung for."""
-        self._bell_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
-    def ring(self) -> None:
+    def wake_up(self) -> None:
         """Have a look: there is something new."""
         with self.guard:
-            if self._bell_fd is not None:
-                os.eventfd_write(self._bell_fd, 1)
+            if self._wake_fd is not None:
+                os.eventfd_write(self._wake_fd, 1)
 
     def close(self) -> None:
         with self.guard:
             self.is_closing = True
-            if self._bell_fd is not None:
-                os.close(self._bell_fd)
-                self._bell_fd = None
+            if self._wake_fd is not None:
+                os.close(self._wake_fd)
+                self._wake_fd = None
 
     def run(self) -> None:
         """Until it is closing and all is done. A defect here is everybody's error, and nobody waits for ever."""
-        assert self._bell_fd is not None
+        assert self._wake_fd is not None
         with selectors.DefaultSelector() as self._selector:
-            self._selector.register(self._bell_fd, _READ, partial(os.eventfd_read, self._bell_fd))
+            self._selector.register(self._wake_fd, _READ, partial(os.eventfd_read, self._wake_fd))
             try:
-                while self._goes_on():
+                while self._step():
                     for key, _ in self._selector.select(self._pause_s()):
                         cast("Callable[[], None]", key.data)()
             except BaseException as error:  # noqa: BLE001 - nobody else would hear of it
-                self._break_off(error)
+                self._abort(error)
             finally:
                 self.close()
 
-    def _goes_on(self) -> bool:
+    def _step(self) -> bool:
         now_s = time.monotonic()
         for worker in self._workers:
             if worker.until_s <= now_s or (self.is_killing and not worker.is_killed):
-                self._lose(worker)
-        self._give_out()
-        self._hire(now_s)
+                self._kill(worker)
+        self._assign_calls()
+        self._start_missing(now_s)
         with self.guard:
             if not self.is_closing or self.pending:
                 return True
             for worker in self._workers:
                 if worker.task is None and not worker.is_leaving:
-                    self._dismiss(worker)
+                    self._stop(worker)
             return bool(self._workers)
 
     def _pause_s(self) -> float | None:
@@ -101,14 +101,14 @@ class Floor:
         starting = sum(not worker.is_ready for worker in self._workers)
         return starting < len(self.pending) and len(self._workers) < self._max_workers
 
-    def _give_out(self) -> None:
+    def _assign_calls(self) -> None:
         idle = [worker for worker in self._workers if worker.is_idle]
         while idle and (task := self._next()):
             worker = idle.pop()
             worker.give(task)
             self._watch(worker)
 
-    def _next(self) -> Task | None:
+    def _next(self) -> PendingCall | None:
         """The first that nobody has cancelled."""
         while True:
             with self.guard:
@@ -118,10 +118,10 @@ class Floor:
 
     # Workers come.
 
-    def _hire(self, now_s: float) -> None:
+    def _start_missing(self, now_s: float) -> None:
         while self._is_short:
             if self._starts_failed >= limits.WORKER_STARTS_FAILED_MAX:
-                self._despair()
+                self._fail_pending()
                 return
             if now_s < self._next_start_s or self.is_killing:
                 return
@@ -129,7 +129,7 @@ class Floor:
 
     def _start(self, now_s: float) -> None:
         try:
-            worker = Worker()
+            worker = FunctionWorkerProcess()
         except OSError as error:
             self._count_failure(now_s, f"could not be started: {error}")
             return
@@ -142,7 +142,7 @@ class Floor:
         self._next_start_s = now_s + limits.WORKER_START_PAUSE_SECONDS * 2**self._starts_failed
         self._starts_failed += 1
 
-    def _despair(self) -> None:
+    def _fail_pending(self) -> None:
         """While some worker works there is hope; without one, whoever waits is told."""
         if self._workers:
             return
@@ -152,32 +152,32 @@ class Floor:
 
     # Workers talk.
 
-    def _on_socket(self, worker: Worker) -> None:
+    def _on_socket(self, worker: FunctionWorkerProcess) -> None:
         if worker not in self._workers or worker.is_leaving:
             return
         try:
-            self._hear(worker, limits.FUNCTION_PART_BYTES)
+            self._receive(worker, limits.FUNCTION_PART_BYTES)
         except EOFError:
-            self._lose(worker)
+            self._kill(worker)
         except MemoryError as error:
             if worker.task is not None:
                 fail(worker.task, error)
                 worker.task = None
-            self._lose(worker)
+            self._kill(worker)
         else:
             worker.send()
             self._watch(worker)
 
-    def _hear(self, worker: Worker, part_bytes: float) -> None:
+    def _receive(self, worker: FunctionWorkerProcess, part_bytes: float) -> None:
         for kind, data in worker.receive(part_bytes):
-            if kind is Kind.READY:
+            if kind is FrameKind.READY:
                 worker.is_ready, worker.until_s = True, math.inf
             elif worker.task is not None:
                 self._starts_failed = 0
                 task, worker.task = worker.task, None
                 answer(task, kind, data)
 
-    def _watch(self, worker: Worker) -> None:
+    def _watch(self, worker: FunctionWorkerProcess) -> None:
         events = _READ | _WRITE if worker.is_sending else _READ
         key = self._selector.get_key(worker.socket)
         if key.events != events:
@@ -185,43 +185,43 @@ class Floor:
 
     # Workers go.
 
-    def _lose(self, worker: Worker) -> None:
+    def _kill(self, worker: FunctionWorkerProcess) -> None:
         """Whatever it still does, nobody listens any more."""
         self._forget(worker.socket)
         worker.kill()
 
-    def _dismiss(self, worker: Worker) -> None:
+    def _stop(self, worker: FunctionWorkerProcess) -> None:
         self._forget(worker.socket)
-        worker.dismiss()
+        worker.stop()
 
     def _forget(self, line: socket.socket | int) -> None:
         with contextlib.suppress(KeyError):
             self._selector.unregister(line)  # before it is closed: a forked child may hold a copy
 
-    def _on_death(self, worker: Worker) -> None:
+    def _on_death(self, worker: FunctionWorkerProcess) -> None:
         with contextlib.suppress(EOFError, MemoryError):
-            self._hear(worker, math.inf)  # the answer may have come before the end
+            self._receive(worker, math.inf)  # the answer may have come before the end
         self._workers.remove(worker)
         self._forget(worker.socket)
         self._forget(worker.pidfd)
-        death = worker.bury()
-        if death.is_failed_start and not worker.is_dismissed:
+        death = worker.reap()
+        if death.is_failed_start and not worker.is_stopping:
             self._count_failure(time.monotonic(), death.manner)
         if worker.task is None:
             return
-        if death.is_of_the_task or self.is_killing:
+        if death.is_caused_by_call or self.is_killing:
             fail(worker.task, death.error(worker.task.name))
         else:
             with self.guard:
                 self.pending.appendleft(worker.task)
 
-    def _break_off(self, error: BaseException) -> None:
+    def _abort(self, error: BaseException) -> None:
         with self.guard:
             self.is_closing = True
         left = [worker.task for worker in self._workers if worker.task is not None]
         for worker in self._workers:
             worker.kill()
-            worker.bury()
+            worker.reap()
         self._workers.clear()
         while task := self._next():
             left.append(task)

@@ -13,32 +13,32 @@ from typing import TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from stepwell.pool.frames import HEADER, Call, Failure, Kind, bounded
-from stepwell.pool.guard import Limits, guard
+from stepwell.pool.functions.frames import HEADER, Call, Failure, FrameKind, bounded
 from stepwell.pool.pickling import PicklingError, dumps, loads
+from stepwell.pool.process_limits import ProcessLimits, restrict_process
 
 R = TypeVar("R")
 
 
-class Duty(Struct, frozen=True, kw_only=True):
+class FunctionWorkerSettings(Struct, frozen=True, kw_only=True):
     """What a worker is started with."""
 
     socket_fd: int
-    taken_fd: int  # counts the tasks that were taken; the program reads it when we are dead
+    begun_fd: int  # counts the tasks that were begun; the program reads it when we are dead
     parent_pid: int
     path: list[str]
 
 
-def main(settings: str) -> int:
+def main(encoded: str) -> int:
     """Work until the program has nothing more to say."""
-    duty = msgspec.json.decode(settings, type=Duty)
-    guard(Limits(parent_pid=duty.parent_pid))
-    sys.path[:] = duty.path
-    for descriptor in (duty.socket_fd, duty.taken_fd):
+    settings = msgspec.json.decode(encoded, type=FunctionWorkerSettings)
+    restrict_process(ProcessLimits(parent_pid=settings.parent_pid))
+    sys.path[:] = settings.path
+    for descriptor in (settings.socket_fd, settings.begun_fd):
         os.set_inheritable(descriptor, False)  # noqa: FBT003
-    with socket.socket(fileno=duty.socket_fd) as line, contextlib.suppress(ConnectionError):
-        _send(line, Kind.READY, b"")
-        while call := _next(line, duty.taken_fd):
+    with socket.socket(fileno=settings.socket_fd) as line, contextlib.suppress(ConnectionError):
+        _send(line, FrameKind.READY, b"")
+        while call := _next(line, settings.begun_fd):
             _work(line, call)
             del call  # what nobody needs any more, while we wait
     return 0
@@ -57,18 +57,18 @@ def _work(line: socket.socket, call: bytearray) -> None:
     _send(line, kind, answer)
 
 
-def _answer(call: bytearray) -> tuple[Kind, bytes]:
+def _answer(call: bytearray) -> tuple[FrameKind, bytes]:
     try:
         function, positional, named = cast("Call", loads(call))
         call.clear()
         result = function(*positional, **named)
     except BaseException as error:  # noqa: BLE001 - a SystemExit too: the worker stays
-        return Kind.FAILURE, _failure(error)
+        return FrameKind.FAILURE, _failure(error)
     try:
-        return Kind.RESULT, bounded(dumps(result))
+        return FrameKind.RESULT, bounded(dumps(result))
     except BaseException as error:  # noqa: BLE001
         told = f"the result, a {type(result).__name__}, cannot be sent back: {error}"
-        return Kind.FAILURE, _failure(PicklingError(told), because=error)
+        return FrameKind.FAILURE, _failure(PicklingError(told), because=error)
 
 
 def _failure(error: BaseException, because: BaseException | None = None) -> bytes:
@@ -79,11 +79,11 @@ def _failure(error: BaseException, because: BaseException | None = None) -> byte
     return dumps(failure)
 
 
-def _next(line: socket.socket, taken_fd: int) -> bytearray | None:
+def _next(line: socket.socket, begun_fd: int) -> bytearray | None:
     header = _read(line, HEADER.size)
     if header is None:
         return None
-    os.eventfd_write(taken_fd, 1)  # before it is read: what it may do to us is its own fault
+    os.eventfd_write(begun_fd, 1)  # before it is read: what it may do to us is its own fault
     return _read(line, HEADER.unpack(header)[0])
 
 
@@ -99,6 +99,6 @@ def _read(line: socket.socket, count: int) -> bytearray | None:
     return data
 
 
-def _send(line: socket.socket, kind: Kind, data: bytes) -> None:
+def _send(line: socket.socket, kind: FrameKind, data: bytes) -> None:
     line.sendall(HEADER.pack(len(data), kind))
     line.sendall(data)

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable
 from typing import cast
 
-from stepwell.pool.frames import Failure, Kind
+from stepwell.pool.functions.frames import Failure, FrameKind
+from stepwell.pool.functions.worker_process import PendingCall
 from stepwell.pool.pickling import PicklingError, loads
-from stepwell.pool.staff import Task
 
 
 class RemoteTraceback(Exception):
@@ -23,9 +23,9 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.told}"""'
 
 
-def answer(task: Task, kind: Kind, data: bytearray) -> None:
+def answer(task: PendingCall, kind: FrameKind, data: bytearray) -> None:
     """Give whoever waits what the worker has sent."""
-    if kind is Kind.FAILURE:
+    if kind is FrameKind.FAILURE:
         fail(task, _error(task, data))
         return
     try:
@@ -35,15 +35,15 @@ def answer(task: Task, kind: Kind, data: bytearray) -> None:
         told.__cause__ = error
         fail(task, told)
     else:
-        _settle(lambda: task.future.set_result(result))
+        _complete(lambda: task.future.set_result(result))
 
 
-def fail(task: Task, error: BaseException) -> None:
+def fail(task: PendingCall, error: BaseException) -> None:
     """Give whoever waits the error."""
-    _settle(lambda: task.future.set_exception(error))
+    _complete(lambda: task.future.set_exception(error))
 
 
-def _settle(deed: Callable[[], None]) -> None:
+def _complete(deed: Callable[[], None]) -> None:
     """Callbacks run here. What one of them raises, be it SystemExit, is not the end of everybody else's work."""
     try:
         deed()
@@ -51,7 +51,7 @@ def _settle(deed: Callable[[], None]) -> None:
         threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
 
-def _error(task: Task, data: bytearray) -> BaseException:
+def _error(task: PendingCall, data: bytearray) -> BaseException:
     line, told, pickled = cast("Failure", loads(data))
     error = _loaded(pickled)
     if error is None:

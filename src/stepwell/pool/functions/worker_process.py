@@ -18,15 +18,15 @@ from msgspec import Struct
 
 from stepwell import limits
 from stepwell.errors import WorkerDied
-from stepwell.pool.frames import HEADER, Kind
-from stepwell.pool.hands import Duty
+from stepwell.pool.functions.frames import HEADER, FrameKind
+from stepwell.pool.functions.worker_main import FunctionWorkerSettings
 from stepwell.pool.spawning import search_path, spawn
 
-_MODULE: Final = "stepwell.pool.hands"
-_KINDS: Final = frozenset(Kind)
+_MODULE: Final = "stepwell.pool.functions.worker_main"
+_KINDS: Final = frozenset(FrameKind)
 
 
-class Task(Struct, frozen=True):
+class PendingCall(Struct, frozen=True):
     """A function with its arguments, and who waits for it."""
 
     name: str
@@ -34,13 +34,13 @@ class Task(Struct, frozen=True):
     future: Future[object]
 
 
-class Worker:
+class FunctionWorkerProcess:
     """One process. Whoever makes it is the thread that it dies with."""
 
     def __init__(self) -> None:
-        self.task: Task | None = None
+        self.task: PendingCall | None = None
         self.is_ready = False
-        self.is_dismissed = False
+        self.is_stopping = False
         self.is_killed = False
         self.until_s = time.monotonic() + limits.WORKER_START_SECONDS_MAX  # then it is killed
         self._given = 0
@@ -50,8 +50,8 @@ class Worker:
             self.socket, theirs = socket.socketpair()
             stack.enter_context(self.socket)
             with theirs:
-                self._taken_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-                stack.callback(os.close, self._taken_fd)
+                self._begun_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                stack.callback(os.close, self._begun_fd)
                 self._process = spawn(*self._terms(theirs.fileno()))
             stack.callback(self._process.wait)
             stack.callback(self._process.kill)
@@ -60,12 +60,14 @@ class Worker:
             stack.pop_all()
 
     def _terms(self, socket_fd: int) -> tuple[str, str, tuple[int, ...]]:
-        duty = Duty(socket_fd=socket_fd, taken_fd=self._taken_fd, parent_pid=os.getpid(), path=search_path())
-        return _MODULE, msgspec.json.encode(duty).decode(), (socket_fd, self._taken_fd)
+        settings = FunctionWorkerSettings(
+            socket_fd=socket_fd, begun_fd=self._begun_fd, parent_pid=os.getpid(), path=search_path()
+        )
+        return _MODULE, msgspec.json.encode(settings).decode(), (socket_fd, self._begun_fd)
 
     @property
     def is_leaving(self) -> bool:
-        return self.is_dismissed or self.is_killed
+        return self.is_stopping or self.is_killed
 
     @property
     def is_idle(self) -> bool:
@@ -76,10 +78,10 @@ class Worker:
         """Whether a part of its task has not gone out yet."""
         return bool(self._outbox)
 
-    def give(self, task: Task) -> None:
+    def give(self, task: PendingCall) -> None:
         self.task = task
         self._given += 1
-        self._outbox.extend((memoryview(HEADER.pack(len(task.call), Kind.TASK)), memoryview(task.call)))
+        self._outbox.extend((memoryview(HEADER.pack(len(task.call), FrameKind.TASK)), memoryview(task.call)))
         self.send()
 
     def send(self) -> None:
@@ -96,7 +98,7 @@ class Worker:
         except OSError:  # it is dead, which we are told in another way
             self._outbox.clear()
 
-    def receive(self, part_bytes: float) -> Iterator[tuple[Kind, bytearray]]:
+    def receive(self, part_bytes: float) -> Iterator[tuple[FrameKind, bytearray]]:
         """What has arrived whole, within about so many bytes; raises EOFError behind the last."""
         while part_bytes > 0:
             try:
@@ -105,7 +107,7 @@ class Worker:
                 return
             except ConnectionError:
                 raise EOFError from None
-            if frame := self._inbox.take():
+            if frame := self._inbox.pop_frame():
                 yield frame
 
     def kill(self) -> None:
@@ -113,40 +115,40 @@ class Worker:
         self.until_s = math.inf
         self._process.kill()
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
         """Let it end; until then there is time for what it has to tidy up."""
-        self.is_dismissed = True
+        self.is_stopping = True
         self.until_s = time.monotonic() + limits.WORKER_END_SECONDS_MAX
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)  # seen even while a forked child holds a copy
 
-    def bury(self) -> Death:
+    def reap(self) -> WorkerExit:
         """Once it is dead: how it died, and whether it had begun with its task."""
         code = self._process.wait()
         try:
-            taken = os.eventfd_read(self._taken_fd)
+            begun = os.eventfd_read(self._begun_fd)
         except BlockingIOError:
-            taken = 0
+            begun = 0
         self.socket.close()
-        os.close(self._taken_fd)
+        os.close(self._begun_fd)
         os.close(self.pidfd)
-        return Death(self._process.pid, code, taken, self._given)
+        return WorkerExit(self._process.pid, code, begun, self._given)
 
 
-class Death(Struct, frozen=True):
+class WorkerExit(Struct, frozen=True):
     pid: int
     code: int
-    taken: int
+    begun: int
     given: int
 
     @property
-    def is_of_the_task(self) -> bool:
+    def is_caused_by_call(self) -> bool:
         """A task that it had not begun with is not what it died of, and can be given to another one."""
-        return 0 < self.taken == self.given
+        return 0 < self.begun == self.given
 
     @property
     def is_failed_start(self) -> bool:
-        return self.taken == 0
+        return self.begun == 0
 
     def error(self, task: str) -> WorkerDied:
         told = f"the worker that ran {task} {self.manner}; others go on, and {task} is not run again"
@@ -170,7 +172,7 @@ class _Inbox:
         self._start()
 
     def _start(self) -> None:
-        self._kind: Kind | None = None
+        self._kind: FrameKind | None = None
         self._data = bytearray(HEADER.size)
         self._filled = 0
 
@@ -183,7 +185,7 @@ class _Inbox:
         self._filled += received
         return received
 
-    def take(self) -> tuple[Kind, bytearray] | None:
+    def pop_frame(self) -> tuple[FrameKind, bytearray] | None:
         """The frame, if it is whole."""
         if self._filled < len(self._data):
             return None
@@ -199,4 +201,4 @@ class _Inbox:
     def _begin(self, count: int, kind: int) -> None:
         if kind not in _KINDS or count > limits.FUNCTION_FRAME_BYTES_MAX:
             raise EOFError  # somebody else has written to its socket: it is of no use any more
-        self._kind, self._data, self._filled = Kind(kind), bytearray(count), 0
+        self._kind, self._data, self._filled = FrameKind(kind), bytearray(count), 0

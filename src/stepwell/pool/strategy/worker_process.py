@@ -14,12 +14,12 @@ from typing import Protocol
 import msgspec
 
 from stepwell import limits
-from stepwell.pool.contract import READY, WorkerSettings
 from stepwell.pool.spawning import spawn
+from stepwell.pool.strategy.settings import READY, WorkerSettings
 from stepwell.telemetry import LogLevel
 
 
-class Orders(Protocol):
+class WorkerSpec(Protocol):
     """Which worker to have."""
 
     @property
@@ -27,7 +27,7 @@ class Orders(Protocol):
     @property
     def strategies(self) -> tuple[str, ...]: ...
     @property
-    def given(self) -> bytes | None: ...
+    def pickled_strategies(self) -> bytes | None: ...
     @property
     def max_memory_bytes(self) -> int | None: ...
     @property
@@ -36,31 +36,31 @@ class Orders(Protocol):
     def log_level(self) -> LogLevel: ...
 
 
-class Employee:
+class StrategyWorkerProcess:
     """Started by the thread that makes it, and ended by the kernel with that thread, if nobody did so before."""
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, spec: WorkerSpec) -> None:
         self.is_ready = False
-        self.last_words = ""  # of what it wrote to its stderr, which is passed on
+        self.last_output = ""  # of what it wrote to its stderr, which is passed on
         self._started_at_s = time.monotonic()
         self._lifeline, theirs = socket.socketpair()
         self._stderr, their_stderr = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(their_stderr, True)
-        given_fd = None if orders.given is None else _file_of(orders.given)
+        pickled_strategies_fd = None if spec.pickled_strategies is None else _file_of(spec.pickled_strategies)
         settings = WorkerSettings(
-            address=orders.address,
+            address=spec.address,
             parent_pid=os.getpid(),
             lifeline_fd=theirs.fileno(),
-            strategies=orders.strategies,
-            given_fd=given_fd,
-            max_memory_bytes=orders.max_memory_bytes,
-            nice=orders.nice,
-            log_level=orders.log_level,
+            strategies=spec.strategies,
+            pickled_strategies_fd=pickled_strategies_fd,
+            max_memory_bytes=spec.max_memory_bytes,
+            nice=spec.nice,
+            log_level=spec.log_level,
         )
-        descriptors = (theirs.fileno(), *(() if given_fd is None else (given_fd,)))
+        descriptors = (theirs.fileno(), *(() if pickled_strategies_fd is None else (pickled_strategies_fd,)))
         try:
             encoded = msgspec.json.encode(settings).decode()
-            self._process = spawn("stepwell.pool.worker", encoded, descriptors, stderr=their_stderr)
+            self._process = spawn("stepwell.pool.strategy.worker", encoded, descriptors, stderr=their_stderr)
         except BaseException:
             self._lifeline.close()
             os.close(self._stderr)
@@ -68,8 +68,8 @@ class Employee:
         finally:
             theirs.close()
             os.close(their_stderr)
-            if given_fd is not None:
-                os.close(given_fd)
+            if pickled_strategies_fd is not None:
+                os.close(pickled_strategies_fd)
         self._lifeline.setblocking(False)  # noqa: FBT003
         self._pidfd = os.pidfd_open(self.pid)
         self._open = {self._pidfd, self._stderr, self._lifeline.fileno()}
@@ -101,9 +101,9 @@ class Employee:
                 if not written:
                     self._finish(self._stderr)
                     break
-                self._pass_on(written)
+                self._forward(written)
 
-    def take_finished(self) -> set[int]:
+    def pop_finished(self) -> set[int]:
         """Descriptors that nothing comes from any more."""
         finished, self._finished = self._finished, set()
         return finished
@@ -116,9 +116,9 @@ class Employee:
         """What is left of it: how it ended, and the last that it wrote, with the dump of a fatal signal in it."""
         self.listen()
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return f"{how}\n{self.last_words}"[: limits.EVIDENCE_CHARS_MAX]
+        return f"{how}\n{self.last_output}"[: limits.EVIDENCE_CHARS_MAX]
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
         """Let it end, once it is idle."""
         with contextlib.suppress(OSError):
             self._lifeline.shutdown(socket.SHUT_RDWR)
@@ -145,9 +145,9 @@ class Employee:
             self._open.discard(descriptor)
             self._finished.add(descriptor)
 
-    def _pass_on(self, written: bytes) -> None:
+    def _forward(self, written: bytes) -> None:
         text = written.decode("utf-8", "replace")
-        self.last_words = (self.last_words + text)[-(limits.EVIDENCE_CHARS_MAX // 2) :]
+        self.last_output = (self.last_output + text)[-(limits.EVIDENCE_CHARS_MAX // 2) :]
         with contextlib.suppress(OSError, ValueError, AttributeError):  # a program may have no stderr
             sys.stderr.write(text)
 

@@ -17,11 +17,11 @@ from typing import ParamSpec, TypeVar, cast
 
 from stepwell import limits
 from stepwell.errors import InvalidArgument, NotOwner
-from stepwell.pool.dispatcher import Dispatcher
-from stepwell.pool.frames import bounded
-from stepwell.pool.hands import run_chunk
+from stepwell.pool.functions.dispatcher import SchedulerThread
+from stepwell.pool.functions.frames import bounded
+from stepwell.pool.functions.worker_main import run_chunk
+from stepwell.pool.functions.worker_process import PendingCall
 from stepwell.pool.pickling import PicklingError, dumps
-from stepwell.pool.staff import Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,13 +38,13 @@ class FunctionExecutor(Executor):
             max_workers = min(len(os.sched_getaffinity(0)), limits.WORKERS_MAX)
         if type(max_workers) is not int or not 1 <= max_workers <= limits.WORKERS_MAX:
             raise InvalidArgument(f"max_workers is a number from 1 to {limits.WORKERS_MAX}, not {max_workers!r}")
-        self._dispatcher = Dispatcher(max_workers)
-        weakref.finalize(self, self._dispatcher.close).atexit = False  # the dispatcher sees to that
+        self._scheduler_thread = SchedulerThread(max_workers)
+        weakref.finalize(self, self._scheduler_thread.close).atexit = False  # the dispatcher sees to that
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Have a worker call it. What cannot be sent to one is the error of the future that is returned."""
         self._check_owner()
-        if self._dispatcher.is_closing:
+        if self._scheduler_thread.is_closing:
             raise RuntimeError("cannot schedule new futures after shutdown")
         name = str(getattr(fn, "__qualname__", None) or repr(fn))
         future: Future[object] = Future()
@@ -55,7 +55,7 @@ class FunctionExecutor(Executor):
             unsent.__cause__ = error
             future.set_exception(unsent)
         else:
-            self._dispatcher.submit(Task(name, call, future))
+            self._scheduler_thread.submit(PendingCall(name, call, future))
         return cast("Future[R]", future)
 
     def map(
@@ -75,13 +75,13 @@ class FunctionExecutor(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as inherited
         """Take nothing more, and end the workers when all that was submitted is done. Twice is as good as once."""
-        self._dispatcher.close(cancels=cancel_futures)
+        self._scheduler_thread.close(cancels=cancel_futures)
         if wait:
-            self._dispatcher.join()
+            self._scheduler_thread.join()
 
     def kill_workers(self) -> None:
         """End at once: what has not begun is cancelled, what runs is `WorkerDied`."""
-        self._dispatcher.close(kills=True)
+        self._scheduler_thread.close(kills=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -100,7 +100,7 @@ class FunctionExecutor(Executor):
         raise NotOwner("an executor stays in the process that made it: make another one there")
 
     def _check_owner(self) -> None:
-        if self._dispatcher.owner != os.getpid():
+        if self._scheduler_thread.owner != os.getpid():
             raise NotOwner("this executor belongs to the process that made it: a forked child makes one of its own")
 
 

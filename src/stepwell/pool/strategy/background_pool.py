@@ -7,10 +7,10 @@ import threading
 
 from stepwell import limits
 from stepwell.errors import StartFailed
-from stepwell.pool.supervisor import PoolSettings, PoolStatus, Supervisor
+from stepwell.pool.strategy.supervisor import PoolSettings, PoolStatus, Supervisor
 
 
-class Crew:
+class BackgroundPool:
     """Started, ready unless nobody waits for that, and gone when it is closed."""
 
     def __init__(self, settings: PoolSettings, *, is_awaited: bool = True) -> None:

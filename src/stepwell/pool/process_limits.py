@@ -16,12 +16,12 @@ from typing import Final
 
 from msgspec import Struct
 
-ORPHANED: Final = 75  # the exit code of a worker whose parent was gone before it could ask
+EXIT_ORPHANED: Final = 75  # the exit code of a worker whose parent was gone before it could ask
 
 _PR_SET_PDEATHSIG: Final = 1  # sys/prctl.h
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class ProcessLimits(Struct, frozen=True, kw_only=True):
     """What a worker may take, and whose death is its own."""
 
     parent_pid: int
@@ -29,29 +29,29 @@ class Limits(Struct, frozen=True, kw_only=True):
     nice: int | None = None
 
 
-def guard(limits: Limits) -> None:
+def restrict_process(limits: ProcessLimits) -> None:
     """Bind this process to its parent and hold it to its limits."""
-    _die_with(limits.parent_pid)
+    _bind_to_parent(limits.parent_pid)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])  # what the spawning thread had blocked is not ours
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the program
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if limits.max_memory_bytes is not None:
-        _bound_memory(limits.max_memory_bytes)
+        _limit_memory(limits.max_memory_bytes)
     if limits.nice is not None:
         os.nice(limits.nice)
     with contextlib.suppress(RuntimeError):  # a program without a stderr has nowhere to write to
         faulthandler.enable()
 
 
-def _die_with(parent_pid: int) -> None:
+def _bind_to_parent(parent_pid: int) -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "the kernel does not bind a worker to its parent")
     if os.getppid() != parent_pid:  # it was gone before we could ask
-        os._exit(ORPHANED)
+        os._exit(EXIT_ORPHANED)
 
 
-def _bound_memory(max_memory_bytes: int) -> None:
+def _limit_memory(max_memory_bytes: int) -> None:
     """Past it an allocation is a `MemoryError`; an address-space limit would forbid mapping the arena as well."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:

@@ -17,7 +17,7 @@ Failure = tuple[str, str, bytes | None]
 """What a function raised: in a line, with its traceback, and itself if it can be sent."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame is."""
 
     READY = 0  # a worker can be given work
