@@ -137,10 +137,15 @@ WORKER_GOODBYE_SECONDS: Final = 0.5  # that a worker has to end its task when it
 WORKER_START_SECONDS_MAX: Final = 30.0  # from its spawning until it can be given work
 WORKER_STARTS_FAILED_MAX: Final = 3  # one after another: then nobody waits for the next one
 WORKER_START_PAUSE_SECONDS: Final = 0.1  # after the first that failed; then twice as long each time
+WORKER_PAUSE_DOUBLINGS_MAX: Final = 10  # of the pause before a worker is replaced: by then it is at its maximum
+WORKER_CHECK_SECONDS: Final = 1.0  # at least this often a supervisor wakes up
+WORKER_RELEASE_SECONDS: Final = 0.2  # for the manager to note that workers stop; a Ctrl-C should end within 2 s
+WORKER_PROGRESS_SECONDS: Final = 0.05  # between two reports of a task's progress, because each costs the manager
+WORKER_OUTPUT_CHARS_MAX: Final = 2_000  # of a worker that does not start, in the message of the error
 WORKER_END_SECONDS_MAX: Final = 5.0  # what a function left running may hold up its worker's end
 FUNCTION_FRAME_BYTES_MAX: Final = 16 * 1024 * MIB  # a function with its arguments, or its result
 FUNCTION_PART_BYTES: Final = MIB  # of a large result, received before other workers have their turn
-CLASSES_KNOWN_MAX: Final = 4_096  # of `__main__`, say, that came back as themselves; then the oldest is copied anew
+CLASSES_KNOWN_MAX: Final = 4_096  # copies of the program's classes that a worker keeps, with what they hold
 
 # Changesets.
 CHANGESETS_PER_PLAN_MAX: Final = 1_000
@@ -217,6 +222,8 @@ PARTS_TRIMMED_PER_TURN: Final = 2  # of large bodies that are gone: about 50 ms
 TIDY_SECONDS: Final = 1.0  # until replies that have reached their callers, and parts of gone bodies, are deleted
 WAL_PAGES: Final = 4_000  # of 4 KiB: then they are written back to the database, about 20 ms, if no reader needs them
 WAL_BYTES_KEPT: Final = 16 * MIB  # a log that grew under a reader is cut to this when it is used again
+MANAGER_START_SECONDS_MAX: Final = 30.0  # from its spawning until it serves: a large data directory takes seconds
+MANAGER_END_SECONDS_MAX: Final = DRAIN_SECONDS_MAX + 5.0  # from its release to its end; then it is killed
 RESTARTS_MAX: Final = 5  # of a manager that dies, within
 RESTARTS_SECONDS: Final = 60.0
 RESTART_PAUSE_SECONDS: Final = 0.1  # before the second; then twice as long each time

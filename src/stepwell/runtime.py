@@ -1,21 +1,18 @@
-"""`Runtime`: a manager of one's own, for as long as a program or a `with` block lasts.
+"""`Runtime`: a manager that belongs to a program, for as long as the program or a `with` block lasts.
 
-The manager is started as a process of its own from this package's own module, so that the user's `__main__` is never
-imported again: the same lines work in an unguarded script, from `python -`, in a notebook and under pytest. It ends
-when it is released, and when the program that started it dies, however that happens.
+The manager is a process of its own (`stepwell.process`). It does not run the user's `__main__`, so the same lines
+work in an unguarded script, from `python -`, in a notebook and under pytest. The manager ends when the runtime is
+closed or dropped, and when the program dies, however that happens: its socket to the program ends then.
 
-With a data directory, a manager that dies is started again on it, at the same address: clients carry on.
+With a data directory, a thread starts the next manager when one dies, on the same directory and at the same address,
+and clients go on. Without one the state is lost with the manager.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
-import socket
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -37,33 +34,31 @@ from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.pool import pickling
 from stepwell.pool.functions.executor import FunctionExecutor
 from stepwell.pool.strategy.background_pool import BackgroundPool
-from stepwell.pool.strategy.supervisor import PoolSettings
+from stepwell.pool.strategy.settings import PoolSettings
+from stepwell.process import ChildProcess
 from stepwell.protocol.messages import Refusal
 from stepwell.storage.port import Durability
 from stepwell.telemetry import Logger, LogLevel
 from stepwell.transport.address import private_directory
 
-_START_SECONDS_MAX: Final = 30.0
-_END_SECONDS_MAX: Final = limits.DRAIN_SECONDS_MAX + 5.0
-
-# `-P` keeps the working directory off the path, where a user's `queue.py` would shadow the standard library's.
-# What the program has on its path comes behind what the interpreter has by itself.
-_BOOT: Final = (
-    "import json, sys; sys.path += [each for each in json.loads(sys.argv[2]) if each not in sys.path]; "
-    "from stepwell.manager.process import main; sys.exit(main(sys.argv[1]))"
-)
+_MANAGER_MODULE: Final = "stepwell.manager.process"
 
 
 class Runtime:
-    """A running manager, owned by this process. Make one with `Runtime.start()`; safe from any number of threads."""
+    """A running manager with its workers. `Runtime.start()` makes one.
 
-    def __init__(self, keeper: _Keeper, crew: BackgroundPool | None = None) -> None:
-        self._keeper = keeper
-        self._crew = crew
+    It belongs to the process that started it, and any thread of that process may use it. A forked child can use its
+    `address` and `client`, but cannot close it. When the program closes or drops it, or ends, the manager and the
+    workers end too.
+    """
+
+    def __init__(self, supervisor: _ManagerSupervisor, pool: BackgroundPool | None = None) -> None:
+        self._supervisor = supervisor
+        self._pool = pool
         self._executors: weakref.WeakSet[FunctionExecutor] = weakref.WeakSet()
-        releases = [keeper.release] if crew is None else [crew.release, keeper.release]
+        releases = [supervisor.release] if pool is None else [pool.release, supervisor.release]
         for release in releases:
-            weakref.finalize(self, release).atexit = False  # at the end of the program it goes by itself
+            weakref.finalize(self, release).atexit = False  # the end of the program ends them anyway
 
     @classmethod
     def start(
@@ -79,27 +74,31 @@ class Runtime:
         log_level: LogLevel | str = LogLevel.WARNING,
         spin_s: float = limits.SPIN_SECONDS,
     ) -> Self:
-        """Start a manager and its workers, and wait until they serve.
+        """Start a manager and its workers, wait until they serve, and return the runtime.
 
-        `workers` processes run strategies, by default one for each core that this program may use; 0 is none.
-        `strategies` are some of this program's own that they get besides those that are built in or installed: objects
-        or classes with the methods of `stepwell.Strategy`, or functions `f(request, view, budget_tokens)`.
+        `workers` is the number of processes that run strategies, by default one for each core that this program may
+        use; 0 is none. `strategies` are strategies of this program that the workers get besides the built-in and the
+        installed ones: objects or classes with the methods of `stepwell.Strategy`, or functions
+        `f(request, view, budget_tokens)`.
 
-        With `data_dir` its state is kept there, and it is started again when it dies. What it has acknowledged is then
-        on disk, or, with `durability="process"`, in the hands of the operating system: safe from everything but the
-        end of the machine. Without `data_dir` the state is in memory, and ends with the manager.
+        With `data_dir` the manager stores its state there, and is restarted when it dies. An acknowledged write is
+        then on disk, or, with `durability="process"`, in the operating system's cache: safe from everything but a
+        crash of the machine. Without `data_dir` the state is in memory, and ends with the manager.
 
-        It logs to this program's stderr. `budget` is what the tiers may hold, by default what is kept in `data_dir`.
-        `address` is the path of its socket, by default a new one in a private directory. `encoding` names the
-        vocabulary in which its clients count tokens, by default the one kept in `data_dir`, or `o200k_base`. `spin_s`
-        is how long it looks for more requests before it sleeps.
+        The manager logs to this program's stderr. `budget` limits the tiers, by default as stored in `data_dir`.
+        `address` is the path of the manager's socket, by default a new one in a private directory. `encoding` names
+        the vocabulary in which clients count tokens, by default the one stored in `data_dir`, or `o200k_base`.
+        `spin_s` is how long the manager polls for more requests before it sleeps.
+
+        Raise InvalidArgument for bad arguments before any process is started, StartFailed if a process does not
+        start, and the error that the manager reports, such as StoreFailed.
         """
         level = _log_level(log_level)
         kept = _durability(durability, data_dir)
         if encoding is not None:
-            counter(encoding)  # or say now that there is no such encoding
+            counter(encoding)  # raises InvalidArgument if there is no such encoding
         require_instance(budget, (TierBudget, type(None)), "budget is a stepwell.TierBudget")
-        count, given = _orders(workers, strategies)
+        count, pickled = _pool_arguments(workers, strategies)
         settings = Settings(
             address=str(Path(address).absolute()) if address else str(private_directory() / "manager.sock"),
             budget=budget,
@@ -111,73 +110,77 @@ class Runtime:
             private_directory=address is None,
             parent_pid=os.getpid(),
         )
-        keeper = _Keeper(settings)
+        supervisor = _ManagerSupervisor(settings)
         try:
-            pool = PoolSettings(address=settings.address, workers=count, pickled_strategies=given, log_level=level)
-            return cls(keeper, BackgroundPool(pool) if count else None)
+            pool = PoolSettings(address=settings.address, workers=count, pickled_strategies=pickled, log_level=level)
+            return cls(supervisor, BackgroundPool(pool) if count else None)
         except BaseException:
-            keeper.close()
+            supervisor.close()
             raise
 
     @property
     def address(self) -> str:
-        """Where the manager listens: give it to other processes on this machine."""
-        return self._keeper.settings.address
+        """The path of the manager's socket, for `stepwell.connect` in other processes of this machine."""
+        return self._supervisor.settings.address
 
     @property
     def pid(self) -> int:
-        """The manager's process; another one after a restart."""
-        return self._keeper.life.process.pid
+        """The number of the manager's process. A restart changes it."""
+        return self._supervisor.process.pid
 
     @property
     def restarts(self) -> int:
-        """How often the manager has died and come back."""
-        return self._keeper.restarts
+        """The number of restarts of the manager since `start`."""
+        return self._supervisor.restarts
 
     @property
     def workers(self) -> tuple[int, ...]:
-        """The processes that run strategies, at this moment."""
-        return () if self._crew is None else self._crew.status.pids
+        """The numbers of the processes that run strategies at this moment."""
+        return () if self._pool is None else self._pool.status.pids
 
     def client(self, projects: Iterable[str] | None = None) -> Client:
-        """A client, as `stepwell.connect(runtime.address, projects)` gives it; it waits for a restart."""
+        """Return a new client, as `stepwell.connect(runtime.address, projects)` does. It waits for a restart.
+
+        Raise RuntimeLost if the manager is gone and is not restarted.
+        """
         projects = projects if projects is None or isinstance(projects, str) else [*projects]
         until_s = time.monotonic() + limits.RECONNECT_SECONDS_MAX
         while True:
             try:
                 client = connect(self.address, projects)
             except RuntimeLost:
-                if not self._keeper.is_keeping() or time.monotonic() >= until_s:
+                if not self._supervisor.is_restarting() or time.monotonic() >= until_s:
                     raise
                 time.sleep(limits.RECONNECT_PAUSE_SECONDS)
             else:
-                client.belongs_to(self, self._keeper.is_keeping)
+                client.belongs_to(self, self._supervisor.is_restarting)
                 return client
 
     def executor(self, max_workers: int | None = None) -> FunctionExecutor:
-        """A new executor, which calls functions in processes of their own; by default as many as there are cores.
+        """Return a new executor, which calls functions in processes of its own; by default one for each core.
 
-        It is shut down with this Runtime: what was submitted to it is finished first.
+        It is shut down with this runtime, which waits for the submitted calls.
         """
         executor = FunctionExecutor(max_workers)
         self._executors.add(executor)
         return executor
 
     def is_alive(self) -> bool:
-        """Whether the manager is running; between its death and its restart it is not."""
-        if self._keeper.owner != os.getpid():
+        """Return True if the manager is running; False between its death and its restart. Raise NotOwner in a fork."""
+        if self._supervisor.owner_pid != os.getpid():
             raise NotOwner("this Runtime belongs to the process that started it: use stepwell.connect(address)")
-        return self._keeper.life.process.poll() is None
+        return self._supervisor.process.exit_code() is None
 
     def close(self) -> None:
-        """Stop the manager, after it has answered what has arrived, and remove its socket. Twice is as good as once.
+        """Shut down the executors, end the workers and the manager, and remove the socket. It may be called twice.
 
-        Its executors are shut down before, because what they run may need it.
+        The manager first answers the requests that have arrived. The executors come before it, because the calls that
+        they run may need it.
         """
         with contextlib.ExitStack() as stack:
-            stack.callback(self._keeper.close)
-            if self._crew is not None:
-                stack.callback(self._crew.close)
+            stack.callback(self._supervisor.close)
+            if self._pool is not None:
+                stack.callback(self._pool.close)
             for executor in [*self._executors]:
                 stack.push(executor)
 
@@ -187,7 +190,7 @@ class Runtime:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is not None and issubclass(kind, KeyboardInterrupt):  # nobody wants to wait for what is still running
+        if kind is not None and issubclass(kind, KeyboardInterrupt):  # the user does not want to wait for calls
             for executor in [*self._executors]:
                 executor.kill_workers()
         self.close()
@@ -199,16 +202,17 @@ class Runtime:
         return f"<stepwell.Runtime at {self.address!r}, process {self.pid}>"
 
 
-class _Keeper:
-    """Keeps a manager for as long as it is wanted: with a data directory, a thread starts the next one when one dies.
+class _ManagerSupervisor:
+    """Owns the manager's process. With a data directory, its thread restarts a manager that dies.
 
-    The thread knows the keeper and not the `Runtime`, so that one that is dropped ends. No lock: whoever wants the end
-    says so and then releases the manager that there is; whoever starts one enters it and then looks whether it is
-    still wanted. One of the two sees the other.
+    The thread refers to this object and not to the `Runtime`, so that a runtime that the program drops ends. There is
+    no lock, because the finalizer of a `Runtime` may run in any thread at any time. Instead, `release` sets
+    `_is_closing` and then disconnects the present manager, and a restart stores the new manager and then looks at
+    `_is_closing`. So at least one of the two sees the other.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.owner = os.getpid()
+        self.owner_pid = os.getpid()
         self.settings = settings
         self.restarts = 0
         self._is_closing = False
@@ -216,51 +220,51 @@ class _Keeper:
         self._died_at_s: deque[float] = deque(maxlen=limits.RESTARTS_MAX)
         self._log = Logger(settings.log_level, address=settings.address)
         try:
-            self.life = _Life(settings)
+            self.process = _start_manager(settings)
         except BaseException:
             _remove_directory(settings)
             raise
         try:
-            self.life.await_start()
+            _wait_until_served(self.process)
             if settings.data_dir is not None:
-                # What was chosen since then is kept.
+                # The next manager takes the budget from the directory, because clients may have changed it.
                 self.settings = msgspec.structs.replace(settings, budget=None, must_exist=True)
-                self._thread = threading.Thread(target=self._keep, name="stepwell-keeper", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="stepwell-manager-restarts", daemon=True)
                 self._thread.start()
         except BaseException:
             self.close()
             raise
 
-    def is_keeping(self) -> bool:
-        """Whether a manager that dies is started again."""
-        if self.owner != os.getpid():  # the parent of this process does, as far as can be seen from here
+    def is_restarting(self) -> bool:
+        """Return True if a manager that dies is started again."""
+        if self.owner_pid != os.getpid():  # a forked child sees the thread of its parent only as it was at the fork
             return self._thread is not None
         return self._thread is not None and self._thread.is_alive() and not self._is_closing
 
     def release(self) -> None:
-        """Let the manager end, without waiting for it."""
-        if self.owner == os.getpid():  # a forked child has no say in its parent's runtime
+        """Tell the manager to end, without waiting for it. A forked child cannot end its parent's manager."""
+        if self.owner_pid == os.getpid():
             self._is_closing = True
-            self.life.release()
+            self.process.disconnect()
 
     def close(self) -> None:
-        """Let the manager end, and see that it does."""
-        if self.owner != os.getpid():
+        """Tell the manager to end, and wait until it has. A manager that takes too long is killed."""
+        if self.owner_pid != os.getpid():
             return
         self.release()
         if self._thread is not None and self._thread.ident is not None:
-            self._thread.join(_END_SECONDS_MAX)
+            self._thread.join(limits.MANAGER_END_SECONDS_MAX)
             if self._thread.is_alive():
-                self.life.process.kill()
+                self.process.kill()
                 self._thread.join()
-        self.life.end()
+        _end_manager(self.process)
         _remove_directory(self.settings)
 
-    def _keep(self) -> None:
+    def _run(self) -> None:
         while True:
-            code = self.life.process.wait()
-            self.life.end()
-            if self._is_closing or not self._is_worth_it(code):
+            self.process.wait()
+            code = _end_manager(self.process)
+            if self._is_closing or not self._is_worth_a_restart(code):
                 return
             self._pause()
             try:
@@ -269,13 +273,13 @@ class _Keeper:
                 self._log.warning("manager.not_restarted", reason=str(error))
 
     def _pause(self) -> None:
-        """The longer, the more often it died: what keeps a manager from starting may be over in a few seconds."""
+        """Wait before a restart. The pause doubles with each death, because the cause may be over in a few seconds."""
         until_s = time.monotonic() + limits.RESTART_PAUSE_SECONDS * (2 ** len(self._died_at_s) - 2)
-        while time.monotonic() < until_s and not self._is_closing:  # a lock would be one that a finalizer may need
+        while time.monotonic() < until_s and not self._is_closing:  # an Event has a lock; see the class
             time.sleep(limits.RECONNECT_PAUSE_SECONDS)
 
-    def _is_worth_it(self, code: int) -> bool:
-        """Whether another manager would fare better."""
+    def _is_worth_a_restart(self, code: int) -> bool:
+        """Return True if another manager may fare better; log the death, or that the supervisor gives up."""
         now_s = time.monotonic()
         if code == STORE_FAILED:
             self._log.error("manager.given_up", reason="its data directory cannot be used", exit_code=code)
@@ -289,85 +293,62 @@ class _Keeper:
         return True
 
     def _restart(self) -> None:
-        life = self.life = _Life(self.settings)
+        process = self.process = _start_manager(self.settings)
         if self._is_closing:
-            life.release()
+            process.disconnect()
         try:
-            life.await_start()
+            _wait_until_served(process)
         except BaseException:
-            life.end()
+            _end_manager(process)
             raise
         self.restarts += 1
 
 
-class _Life:
-    """One process of a manager, and its lifeline: a socket whose end is the end of the process."""
+def _start_manager(settings: Settings) -> ChildProcess:
+    def encode(lifeline_fd: int) -> str:
+        return msgspec.json.encode(msgspec.structs.replace(settings, lifeline_fd=lifeline_fd)).decode()
 
-    def __init__(self, settings: Settings) -> None:
-        self._guard = threading.RLock()  # the finalizer of a Runtime may run anywhere, here too
-        self._lifeline, theirs = socket.socketpair()
-        try:
-            with theirs:
-                self.process = _spawn(msgspec.structs.replace(settings, lifeline_fd=theirs.fileno()))
-        except BaseException:
-            self._lifeline.close()
-            raise
-
-    def await_start(self) -> None:
-        """Wait until it serves, or raise why it does not."""
-        self._lifeline.settimeout(_START_SECONDS_MAX)
-        try:
-            told = self._lifeline.recv(64 * limits.KIB)
-        except TimeoutError:
-            raise StartFailed(f"the manager did not start within {_START_SECONDS_MAX:g} s") from None
-        self._lifeline.settimeout(None)
-        if not told:
-            code = self.end()
-            raise StartFailed(f"the manager ended while starting, with exit code {code}; see its output above")
-        if told != b"{}":
-            raise msgspec.json.decode(told, type=Refusal).error()
-
-    def release(self) -> None:
-        """Let it end."""
-        with self._guard, contextlib.suppress(OSError):  # it may be closed
-            self._lifeline.shutdown(socket.SHUT_RDWR)  # seen even while a forked child holds a copy
-
-    def end(self) -> int:
-        """Let it end, and see that it does; its exit code."""
-        self.release()
-        with self._guard:
-            self._lifeline.close()
-        try:
-            return self.process.wait(_END_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return self.process.wait()
+    return ChildProcess(_MANAGER_MODULE, encode)
 
 
-def _spawn(settings: Settings) -> subprocess.Popen[bytes]:
-    assert settings.lifeline_fd is not None
-    path = json.dumps([str(Path(each).absolute()) for each in sys.path if each])
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", _BOOT, msgspec.json.encode(settings).decode(), path],
-        stdin=subprocess.DEVNULL,
-        pass_fds=(settings.lifeline_fd,),
-        process_group=0,  # a terminal's Ctrl-C is for the program; when that ends, so does the manager
-    )
+def _wait_until_served(process: ChildProcess) -> None:
+    """Wait until the manager serves; raise the error that it reports, or StartFailed if it ends or is not in time."""
+    process.socket.settimeout(limits.MANAGER_START_SECONDS_MAX)
+    try:
+        told = process.socket.recv(64 * limits.KIB)
+    except TimeoutError:
+        late = f"the manager did not start within {limits.MANAGER_START_SECONDS_MAX:g} s"
+        raise StartFailed(late) from None
+    process.socket.settimeout(None)
+    if not told:
+        code = _end_manager(process)
+        raise StartFailed(f"the manager ended while starting, with exit code {code}; see its output above")
+    if told != b"{}":
+        raise msgspec.json.decode(told, type=Refusal).error()
+
+
+def _end_manager(process: ChildProcess) -> int:
+    """Tell the manager to end, kill it if it takes too long, and return its exit code."""
+    process.disconnect()
+    code = process.end(time.monotonic() + limits.MANAGER_END_SECONDS_MAX)
+    process.close()
+    return code
 
 
 def _remove_directory(settings: Settings) -> None:
+    """Remove the private directory of the socket, which a killed manager has left."""
     if settings.private_directory:
         shutil.rmtree(Path(settings.address).parent, ignore_errors=True)
 
 
-def _orders(workers: int | None, strategies: Iterable[object]) -> tuple[int, bytes | None]:
-    """How many workers, and what they are given: whatever cannot be sent is said before anything is started."""
+def _pool_arguments(workers: int | None, strategies: Iterable[object]) -> tuple[int, bytes | None]:
+    """Return the number of workers and their pickled strategies, checked before any process is started."""
     count = len(os.sched_getaffinity(0)) if workers is None else workers
     if not 0 <= count <= limits.WORKERS_MAX:
         raise InvalidArgument(f"workers is 0 to {limits.WORKERS_MAX}, not {workers!r}")
     given = [*strategies]
     if given:
-        from stepwell.strategies.registry import Registry  # noqa: PLC0415 - it takes as long as all else together
+        from stepwell.strategies.registry import Registry  # noqa: PLC0415 - its import takes as long as all others
 
         registry = Registry()
         for each in given:

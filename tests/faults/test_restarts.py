@@ -14,18 +14,21 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from multiprocess import spawn
 
 import stepwell as sw
 from stepwell import limits
+from stepwell import process as process_module
 from stepwell import runtime as runtime_module
 from stepwell.manager.process import Settings
+from stepwell.process import ChildProcess
 from stepwell.protocol.messages import ManagerMessage
 from stepwell.storage.directory import DATABASE
 from stepwell.transport.connection import Connection
 from tests.processes import fork, is_alive, kill
 from tests.waiting import eventually
 
-KEEPER = "stepwell-keeper"
+KEEPER = "stepwell-manager-restarts"
 ORPHAN_SECONDS = 2.0
 
 
@@ -244,9 +247,9 @@ def test_manager_that_cannot_be_started_again_is_given_up(
     """Each attempt counts, and none of them is left behind."""
     monkeypatch.setattr(limits, "RESTART_PAUSE_SECONDS", 0)
     with keeping(tmp_path, "warning") as runtime:
-        monkeypatch.setattr(runtime_module, "_BOOT", boot)
-        monkeypatch.setattr(runtime_module, "_START_SECONDS_MAX", 0.2)
-        monkeypatch.setattr(runtime_module, "_END_SECONDS_MAX", 0.2)
+        monkeypatch.setattr(process_module, "_BOOT", boot)
+        monkeypatch.setattr(limits, "MANAGER_START_SECONDS_MAX", 0.2)
+        monkeypatch.setattr(limits, "MANAGER_END_SECONDS_MAX", 0.2)
         kill(runtime.pid)
         eventually(lambda: not keepers(), 30)
         assert (runtime.restarts, runtime.is_alive()) == (0, False)
@@ -257,18 +260,18 @@ def test_attempts_become_rarer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """What keeps a manager from starting may be over in a few seconds: the attempts last longer than that."""
     monkeypatch.setattr(limits, "RESTARTS_MAX", 4)
     monkeypatch.setattr(limits, "RESTART_PAUSE_SECONDS", 0.05)
-    spawn, spawned_at_s = runtime_module._spawn, list[float]()
+    start, started_at_s = runtime_module._start_manager, list[float]()
 
-    def note_and_spawn(settings: Settings) -> subprocess.Popen[bytes]:
-        spawned_at_s.append(time.monotonic())
-        return spawn(settings)
+    def note_and_start(settings: Settings) -> ChildProcess:
+        started_at_s.append(time.monotonic())
+        return start(settings)
 
     with keeping(tmp_path) as runtime:
-        monkeypatch.setattr(runtime_module, "_BOOT", "raise SystemExit(3)")
-        monkeypatch.setattr(runtime_module, "_spawn", note_and_spawn)
+        monkeypatch.setattr(process_module, "_BOOT", "raise SystemExit(3)")
+        monkeypatch.setattr(runtime_module, "_start_manager", note_and_start)
         kill(runtime.pid)
         eventually(lambda: not keepers(), 30)
-    pauses_s = [later - earlier for earlier, later in pairwise(spawned_at_s)]
+    pauses_s = [later - earlier for earlier, later in pairwise(started_at_s)]
     assert [pause_s >= least_s for pause_s, least_s in zip(pauses_s, (0.1, 0.3, 0.7), strict=True)] == [True] * 3
 
 
@@ -308,7 +311,7 @@ def test_interpreter_that_cannot_be_started_again(tmp_path: Path, monkeypatch: p
     """Not even a process is made: it is given up, too."""
     monkeypatch.setattr(limits, "RESTART_PAUSE_SECONDS", 0)
     with keeping(tmp_path) as runtime:
-        monkeypatch.setattr(sys, "executable", "/nonexistent")
+        monkeypatch.setattr(spawn, "_python_exe", b"/nonexistent")
         kill(runtime.pid)
         eventually(lambda: not keepers())
         assert not runtime.is_alive()
@@ -351,8 +354,8 @@ def test_close_right_after_a_death(tmp_path: Path) -> None:
 def test_close_while_a_restart_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not come up and does not end either is killed."""
     with keeping(tmp_path) as runtime:
-        monkeypatch.setattr(runtime_module, "_BOOT", "import signal; signal.pause()")
-        monkeypatch.setattr(runtime_module, "_END_SECONDS_MAX", 0.2)
+        monkeypatch.setattr(process_module, "_BOOT", "import signal; signal.pause()")
+        monkeypatch.setattr(limits, "MANAGER_END_SECONDS_MAX", 0.2)
         killed = runtime.pid
         kill(killed)
         eventually(lambda: runtime.pid != killed)
@@ -366,7 +369,7 @@ def test_close_between_two_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with keeping(tmp_path) as runtime:
         restart(runtime)
         kill(runtime.pid)
-        eventually(lambda: len(runtime._keeper._died_at_s) == 2)
+        eventually(lambda: len(runtime._supervisor._died_at_s) == 2)
         before_s = time.monotonic()
         runtime.close()
         assert time.monotonic() - before_s < 5
@@ -384,7 +387,7 @@ def test_watch_of_a_closed_runtime_ends(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_manager_that_is_stopped_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It cannot drain, and the thread that waits for it is not waited for."""
-    monkeypatch.setattr(runtime_module, "_END_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(limits, "MANAGER_END_SECONDS_MAX", 0.2)
     with keeping(tmp_path) as runtime:
         os.kill(runtime.pid, signal.SIGSTOP)
         runtime.close()
@@ -417,7 +420,7 @@ def test_forked_child_keeps_nothing(tmp_path: Path) -> None:
 
         def child() -> None:
             assert not keepers()
-            runtime._keeper.release()
+            runtime._supervisor.release()
             runtime.close()
             with runtime.client() as client:
                 client.status()

@@ -4,21 +4,23 @@ import json
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from multiprocess import spawn
 
 import stepwell as sw
 from stepwell import limits
-from stepwell import runtime as runtime_module
+from stepwell import process as stepwell_process
 from stepwell.manager import process as process_module
 from stepwell.manager.process import Settings, serve
+from stepwell.process import ChildProcess
 from stepwell.protocol.messages import Request, Response
 from stepwell.transport.address import private_directory
 from tests.peers import RawPeer, store
@@ -171,23 +173,23 @@ def test_bad_settings_leave_nothing_behind() -> None:
 
 def test_interpreter_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left behind either."""
-    monkeypatch.setattr(sys, "executable", "/nonexistent")
+    monkeypatch.setattr(spawn, "_python_exe", b"/nonexistent")
     with pytest.raises(FileNotFoundError):
         sw.Runtime.start(workers=0)
 
 
 def test_manager_that_ends_while_starting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its exit code is named."""
-    monkeypatch.setattr(runtime_module, "_BOOT", "raise SystemExit(3)")
+    monkeypatch.setattr(stepwell_process, "_BOOT", "raise SystemExit(3)")
     with pytest.raises(sw.StartFailed, match="exit code 3"):
         sw.Runtime.start(workers=0)
 
 
 def test_manager_that_never_comes_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a while it is killed."""
-    monkeypatch.setattr(runtime_module, "_BOOT", "import signal; signal.pause()")
-    monkeypatch.setattr(runtime_module, "_START_SECONDS_MAX", 0.2)
-    monkeypatch.setattr(runtime_module, "_END_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(stepwell_process, "_BOOT", "import signal; signal.pause()")
+    monkeypatch.setattr(limits, "MANAGER_START_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(limits, "MANAGER_END_SECONDS_MAX", 0.2)
     with pytest.raises(sw.StartFailed, match="did not start within"):
         sw.Runtime.start(workers=0)
 
@@ -264,7 +266,7 @@ def test_closing_ends_a_manager_that_a_forked_child_still_knows() -> None:
 
 def test_manager_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stopped manager cannot drain."""
-    monkeypatch.setattr(runtime_module, "_END_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(limits, "MANAGER_END_SECONDS_MAX", 0.2)
     runtime = sw.Runtime.start(workers=0)
     os.kill(runtime.pid, signal.SIGSTOP)
     runtime.close()
@@ -418,19 +420,21 @@ def test_log_is_readable_or_json() -> None:
     script = "import stepwell\nwith stepwell.Runtime.start(workers=0, log_level='debug') as r: r.client().close()"
     lines = run("-c", script).stderr.splitlines()
     assert any("manager.started" in line and "address=" in line for line in lines)
-    ours, theirs = socket.socketpair()
-    with ours, theirs, socket.socket(fileno=os.dup(theirs.fileno())):
-        settings = {"address": str(private_directory() / "s"), "budget": {}, "log_level": "info", "log_json": True}
-        settings["encoding"] = "estimate"
-        settings |= {"private_directory": True, "lifeline_fd": theirs.fileno(), "parent_pid": os.getpid()}
-        with subprocess.Popen(
-            [sys.executable, "-c", runtime_module._BOOT, json.dumps(settings), "[]"],
-            pass_fds=(theirs.fileno(),),
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as manager:
-            assert ours.recv(10) == b"{}"
-            ours.shutdown(socket.SHUT_RDWR)
-            _, log = manager.communicate(timeout=limits.DRAIN_SECONDS_MAX + 5)
-    events = [json.loads(line)["event"] for line in log.splitlines()]
+    settings = {"address": str(private_directory() / "s"), "budget": {}, "log_level": "info", "log_json": True}
+    settings |= {"encoding": "estimate", "private_directory": True, "parent_pid": os.getpid()}
+
+    def encode(lifeline_fd: int) -> str:
+        return json.dumps(settings | {"lifeline_fd": lifeline_fd})
+
+    reader, writer = os.pipe()
+    with open(reader) as log:  # noqa: PTH123
+        manager = ChildProcess("stepwell.manager.process", encode, stderr=writer)
+        os.close(writer)
+        try:
+            assert manager.socket.recv(10) == b"{}"
+            manager.disconnect()
+            events = [json.loads(line)["event"] for line in log]
+        finally:
+            assert manager.end(time.monotonic() + limits.MANAGER_END_SECONDS_MAX) == 0
+            manager.close()
     assert events == ["manager.started", "manager.draining", "manager.stopped"]

@@ -16,7 +16,7 @@ from stepwell.errors import InvalidArgument, StoreFailed
 from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.manager.process import serve as serve_until_stopped
 from stepwell.pool.strategy.background_pool import BackgroundPool
-from stepwell.pool.strategy.supervisor import PoolSettings
+from stepwell.pool.strategy.settings import PoolSettings
 from stepwell.protocol.messages import ENCODING
 from stepwell.storage.port import Durability
 from stepwell.telemetry import LogLevel

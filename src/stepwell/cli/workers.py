@@ -14,7 +14,8 @@ from typing import Final
 from stepwell import limits
 from stepwell.cli.addresses import resolve
 from stepwell.cli.output import complain
-from stepwell.pool.strategy.supervisor import PoolSettings, PoolStatus, Supervisor
+from stepwell.pool.strategy.settings import PoolSettings, PoolStatus
+from stepwell.pool.strategy.supervisor import Supervisor
 from stepwell.telemetry import LogLevel
 
 SUMMARY: Final = "Add a pool of workers to a running manager"

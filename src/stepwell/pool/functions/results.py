@@ -1,4 +1,8 @@
-"""What becomes of a future: a result, or an error that says what happened in the worker."""
+"""Complete the future of a call: with its result, or with an error that says what happened in the worker.
+
+A future runs its callbacks in the thread that completes it, which is the scheduler's. So nothing that a user's
+callback or `__setstate__` raises may leave this module: the calls of other callers go on.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from stepwell.pool.pickling import PicklingError, loads
 
 
 class RemoteTraceback(Exception):
-    """Where it happened in the worker, as the cause of the error that is raised here."""
+    """The traceback of the worker, as text: the cause of the error that the future raises in the program."""
 
     def __init__(self, told: str) -> None:
         super().__init__(told)
@@ -23,45 +27,45 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.told}"""'
 
 
-def answer(task: PendingCall, kind: FrameKind, data: bytearray) -> None:
-    """Give whoever waits what the worker has sent."""
+def complete(call: PendingCall, kind: FrameKind, data: bytearray) -> None:
+    """Complete the call's future with the RESULT or the FAILURE that its worker has sent."""
     if kind is FrameKind.FAILURE:
-        fail(task, _error(task, data))
+        fail(call, _remote_error(call, data))
         return
     try:
         result = loads(data)
-    except BaseException as error:  # noqa: BLE001 - whatever somebody's `__setstate__` raises
-        told = PicklingError(f"the result of {task.name} cannot be read here: {type(error).__name__}: {error}")
-        told.__cause__ = error
-        fail(task, told)
+    except BaseException as error:  # noqa: BLE001 - a `__setstate__` of the user's may raise anything
+        unread = PicklingError(f"the result of {call.name} cannot be read here: {type(error).__name__}: {error}")
+        unread.__cause__ = error
+        fail(call, unread)
     else:
-        _complete(lambda: task.future.set_result(result))
+        _run_callbacks(lambda: call.future.set_result(result))
 
 
-def fail(task: PendingCall, error: BaseException) -> None:
-    """Give whoever waits the error."""
-    _complete(lambda: task.future.set_exception(error))
+def fail(call: PendingCall, error: BaseException) -> None:
+    """Complete the call's future with an error."""
+    _run_callbacks(lambda: call.future.set_exception(error))
 
 
-def _complete(deed: Callable[[], None]) -> None:
-    """Callbacks run here. What one of them raises, be it SystemExit, is not the end of everybody else's work."""
+def _run_callbacks(complete_future: Callable[[], None]) -> None:
+    """Complete a future. An exception of a callback, SystemExit included, goes to `threading.excepthook`."""
     try:
-        deed()
+        complete_future()
     except BaseException:  # noqa: BLE001
         threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
 
-def _error(task: PendingCall, data: bytearray) -> BaseException:
+def _remote_error(call: PendingCall, data: bytearray) -> BaseException:
     line, told, pickled = cast("Failure", loads(data))
-    error = _loaded(pickled)
+    error = _unpickled_error(pickled)
     if error is None:
-        error = PicklingError(f"{task.name} raised {line}, which cannot be sent as itself")
+        error = PicklingError(f"{call.name} raised {line}, which cannot be sent as itself")
     error.__cause__ = RemoteTraceback(told)
     return error
 
 
-def _loaded(pickled: bytes | None) -> BaseException | None:
-    """Many an error takes other arguments than it keeps, and cannot be made again."""
+def _unpickled_error(pickled: bytes | None) -> BaseException | None:
+    """Return the exception, or None: many exceptions take other arguments than they keep, and do not unpickle."""
     if pickled is None:
         return None
     try:

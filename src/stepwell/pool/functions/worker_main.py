@@ -1,4 +1,8 @@
-"""A worker that runs functions, one at a time, for the program that spawned it."""
+"""The main program of a function worker: it runs one call after the other for the program that started it.
+
+The worker ends when its socket ends. No exception of a call ends it, not even SystemExit; a call that kills the
+process is counted before it is read, so that the program knows which call it was.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from typing import TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from stepwell.pool.functions.frames import HEADER, Call, Failure, FrameKind, bounded
+from stepwell.pool.functions.frames import HEADER, Call, Failure, FrameKind, require_fits
 from stepwell.pool.pickling import PicklingError, dumps, loads
 from stepwell.pool.process_limits import ProcessLimits, restrict_process
 
@@ -21,38 +25,39 @@ R = TypeVar("R")
 
 
 class FunctionWorkerSettings(Struct, frozen=True, kw_only=True):
-    """What a worker is started with."""
+    """The settings of one function worker, as its program sends them."""
 
     socket_fd: int
-    begun_fd: int  # counts the tasks that were begun; the program reads it when we are dead
+    begun_fd: int  # an eventfd that counts the calls that were begun; the program reads it when the worker is dead
     parent_pid: int
-    path: list[str]
+    path: list[str]  # the program's `sys.path`, because functions import what the program can import
 
 
 def main(encoded: str) -> int:
-    """Work until the program has nothing more to say."""
+    """Run calls until the socket ends; return the exit code."""
     settings = msgspec.json.decode(encoded, type=FunctionWorkerSettings)
     restrict_process(ProcessLimits(parent_pid=settings.parent_pid))
+    # Only now, behind the imports of this package, may the program's directories come first.
     sys.path[:] = settings.path
     for descriptor in (settings.socket_fd, settings.begun_fd):
         os.set_inheritable(descriptor, False)  # noqa: FBT003
     with socket.socket(fileno=settings.socket_fd) as line, contextlib.suppress(ConnectionError):
         _send(line, FrameKind.READY, b"")
-        while call := _next(line, settings.begun_fd):
-            _work(line, call)
-            del call  # what nobody needs any more, while we wait
+        while call := _next_call(line, settings.begun_fd):
+            _run_call(line, call)
+            del call  # it may be large, and the next one may be long in coming
     return 0
 
 
 def run_chunk(function: Callable[..., R], calls: list[tuple[object, ...]]) -> list[R]:
-    """Several calls that travel together."""
+    """Call the function with each tuple of arguments; `FunctionExecutor.map` sends chunks of calls this way."""
     return [function(*each) for each in calls]
 
 
-def _work(line: socket.socket, call: bytearray) -> None:
+def _run_call(line: socket.socket, call: bytearray) -> None:
     own_pid = os.getpid()
     kind, answer = _answer(call)
-    if os.getpid() != own_pid:  # the function forked, and this is the child: the answer is its parent's
+    if os.getpid() != own_pid:  # the function forked and this is the child: its parent sends the answer
         os._exit(0)
     _send(line, kind, answer)
 
@@ -62,32 +67,35 @@ def _answer(call: bytearray) -> tuple[FrameKind, bytes]:
         function, positional, named = cast("Call", loads(call))
         call.clear()
         result = function(*positional, **named)
-    except BaseException as error:  # noqa: BLE001 - a SystemExit too: the worker stays
+    except BaseException as error:  # noqa: BLE001 - a SystemExit belongs to the future, and the worker goes on
         return FrameKind.FAILURE, _failure(error)
     try:
-        return FrameKind.RESULT, bounded(dumps(result))
-    except BaseException as error:  # noqa: BLE001
+        return FrameKind.RESULT, require_fits(dumps(result))
+    except BaseException as error:  # noqa: BLE001 - a `__reduce__` of the user's may raise anything
         told = f"the result, a {type(result).__name__}, cannot be sent back: {error}"
         return FrameKind.FAILURE, _failure(PicklingError(told), because=error)
 
 
 def _failure(error: BaseException, because: BaseException | None = None) -> bytes:
+    """Return the pickled `Failure` of an error; `because` is the error whose traceback says where."""
     told = "".join(traceback.format_exception(because or error))
     failure: Failure = (f"{type(error).__name__}: {error}", told, None)
-    with contextlib.suppress(Exception):  # then what is known of it is told in words
+    with contextlib.suppress(Exception):  # an error that cannot be pickled is sent in words alone
         failure = (*failure[:2], dumps(error))
     return dumps(failure)
 
 
-def _next(line: socket.socket, begun_fd: int) -> bytearray | None:
+def _next_call(line: socket.socket, begun_fd: int) -> bytearray | None:
+    """Return the next pickled call, or None at the end of the socket."""
     header = _read(line, HEADER.size)
     if header is None:
         return None
-    os.eventfd_write(begun_fd, 1)  # before it is read: what it may do to us is its own fault
+    os.eventfd_write(begun_fd, 1)  # before the call is read, because reading a huge one may already kill the worker
     return _read(line, HEADER.unpack(header)[0])
 
 
 def _read(line: socket.socket, count: int) -> bytearray | None:
+    """Return that many bytes, or None if the socket ends before."""
     data = bytearray(count)
     with memoryview(data) as view:
         filled = 0

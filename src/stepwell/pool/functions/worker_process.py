@@ -1,11 +1,18 @@
-"""A worker as the program sees it: its process, the socket to it, and the function that it has."""
+"""A function worker as the program sees it: its process, the socket to it, and the call that it runs.
+
+The scheduler's thread owns every object of this module. Data goes over the socket of the process in frames, in both
+directions and without ever blocking that thread: the outbox holds what the worker has not read yet, the inbox the
+part of a frame that has arrived.
+
+Beside the socket there is a counter in the kernel (an eventfd) of the calls that the worker has begun. The program
+reads it when the worker is dead. A call that the worker had not begun did not kill it, so another worker may run it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import os
-import signal
 import socket
 import time
 from collections import deque
@@ -20,72 +27,106 @@ from stepwell import limits
 from stepwell.errors import WorkerDied
 from stepwell.pool.functions.frames import HEADER, FrameKind
 from stepwell.pool.functions.worker_main import FunctionWorkerSettings
-from stepwell.pool.spawning import search_path, spawn
+from stepwell.process import ChildProcess, describe_exit, search_path
 
 _MODULE: Final = "stepwell.pool.functions.worker_main"
 _KINDS: Final = frozenset(FrameKind)
 
 
 class PendingCall(Struct, frozen=True):
-    """A function with its arguments, and who waits for it."""
+    """A function with its arguments, pickled, and the future for its result. `name` is for messages."""
 
     name: str
-    call: bytes
+    pickled: bytes
     future: Future[object]
 
 
+class WorkerExit(Struct, frozen=True):
+    """The end of a worker process: its exit code, and how many calls it was sent and had begun."""
+
+    pid: int
+    code: int
+    begun: int
+    sent: int
+
+    @property
+    def is_caused_by_call(self) -> bool:
+        """Return True if the worker died of its last call. A call that it had not begun may run elsewhere."""
+        return 0 < self.begun == self.sent
+
+    @property
+    def is_failed_start(self) -> bool:
+        """Return True if the worker ended before it began any call."""
+        return self.begun == 0
+
+    @property
+    def description(self) -> str:
+        """How the process ended, as a clause without its subject."""
+        return describe_exit(self.code)
+
+    def error(self, call: str) -> WorkerDied:
+        """Return the error for the future of the call that the worker ran."""
+        told = f"the worker that ran {call} {self.description}; others go on, and {call} is not run again"
+        return WorkerDied(told, pid=self.pid, exit_code=self.code, function=call)
+
+
 class FunctionWorkerProcess:
-    """One process. Whoever makes it is the thread that it dies with."""
+    """One worker process. The kernel kills it when the thread that made this object ends.
+
+    It starts, becomes ready, runs one call at a time, and is then stopped or killed. After `deadline_s`, a moment of
+    `time.monotonic()`, the scheduler kills it: because it did not start in time, or did not stop in time.
+    """
 
     def __init__(self) -> None:
-        self.task: PendingCall | None = None
+        self.call: PendingCall | None = None
         self.is_ready = False
         self.is_stopping = False
         self.is_killed = False
-        self.until_s = time.monotonic() + limits.WORKER_START_SECONDS_MAX  # then it is killed
-        self._given = 0
+        self.deadline_s = time.monotonic() + limits.WORKER_START_SECONDS_MAX
+        self._sent = 0
         self._outbox: deque[memoryview] = deque()
         self._inbox = _Inbox()
-        with contextlib.ExitStack() as stack:
-            self.socket, theirs = socket.socketpair()
-            stack.enter_context(self.socket)
-            with theirs:
-                self._begun_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-                stack.callback(os.close, self._begun_fd)
-                self._process = spawn(*self._terms(theirs.fileno()))
-            stack.callback(self._process.wait)
-            stack.callback(self._process.kill)
-            self.pidfd = os.pidfd_open(self._process.pid)
-            self.socket.setblocking(False)  # noqa: FBT003
-            stack.pop_all()
+        self._begun_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            self._process = ChildProcess(_MODULE, self._settings, descriptors=[self._begun_fd])
+        except BaseException:
+            os.close(self._begun_fd)
+            raise
+        self.pid: Final = self._process.pid
+        self.socket: Final = self._process.socket
+        self.sentinel: Final = self._process.sentinel
+        self.socket.setblocking(False)  # noqa: FBT003
 
-    def _terms(self, socket_fd: int) -> tuple[str, str, tuple[int, ...]]:
+    def _settings(self, socket_fd: int) -> str:
         settings = FunctionWorkerSettings(
             socket_fd=socket_fd, begun_fd=self._begun_fd, parent_pid=os.getpid(), path=search_path()
         )
-        return _MODULE, msgspec.json.encode(settings).decode(), (socket_fd, self._begun_fd)
+        return msgspec.json.encode(settings).decode()
 
     @property
     def is_leaving(self) -> bool:
+        """Return True once the worker gets no more calls."""
         return self.is_stopping or self.is_killed
 
     @property
     def is_idle(self) -> bool:
-        return self.is_ready and self.task is None and not self.is_leaving
+        """Return True if the worker can be given a call now."""
+        return self.is_ready and self.call is None and not self.is_leaving
 
     @property
     def is_sending(self) -> bool:
-        """Whether a part of its task has not gone out yet."""
+        """Return True while a part of the call waits for the worker to read it."""
         return bool(self._outbox)
 
-    def give(self, task: PendingCall) -> None:
-        self.task = task
-        self._given += 1
-        self._outbox.extend((memoryview(HEADER.pack(len(task.call), FrameKind.TASK)), memoryview(task.call)))
+    def assign(self, call: PendingCall) -> None:
+        """Give the worker a call to run."""
+        self.call = call
+        self._sent += 1
+        self._outbox.extend((memoryview(HEADER.pack(len(call.pickled), FrameKind.CALL)), memoryview(call.pickled)))
         self.send()
 
     def send(self) -> None:
-        """As much as it takes now."""
+        """Send as much of the outbox as the socket accepts now."""
         try:
             while self._outbox:
                 sent = self.socket.send(self._outbox[0])
@@ -95,11 +136,14 @@ class FunctionWorkerProcess:
                     self._outbox[0] = self._outbox[0][sent:]
         except BlockingIOError:
             pass
-        except OSError:  # it is dead, which we are told in another way
+        except OSError:  # the worker is dead, and the sentinel says so
             self._outbox.clear()
 
     def receive(self, part_bytes: float) -> Iterator[tuple[FrameKind, bytearray]]:
-        """What has arrived whole, within about so many bytes; raises EOFError behind the last."""
+        """Yield the frames that have arrived whole, after about that many bytes at the most.
+
+        Raise EOFError if the worker has closed the socket, or if another process has written to it.
+        """
         while part_bytes > 0:
             try:
                 part_bytes -= self._inbox.read(self.socket)
@@ -111,73 +155,42 @@ class FunctionWorkerProcess:
                 yield frame
 
     def kill(self) -> None:
+        """End the process at once; `reap` has to follow when the sentinel is readable."""
         self.is_killed = True
-        self.until_s = math.inf
+        self.deadline_s = math.inf
         self._process.kill()
 
     def stop(self) -> None:
-        """Let it end; until then there is time for what it has to tidy up."""
+        """Let the process end by itself, with time for its exit handlers and for threads that a function left."""
         self.is_stopping = True
-        self.until_s = time.monotonic() + limits.WORKER_END_SECONDS_MAX
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)  # seen even while a forked child holds a copy
+        self.deadline_s = time.monotonic() + limits.WORKER_END_SECONDS_MAX
+        self._process.disconnect()
 
     def reap(self) -> WorkerExit:
-        """Once it is dead: how it died, and whether it had begun with its task."""
+        """Wait for the process to end, close everything, and return how it ended."""
         code = self._process.wait()
-        try:
+        assert code is not None
+        self._process.close()
+        begun = 0
+        with contextlib.suppress(BlockingIOError):  # the counter is 0
             begun = os.eventfd_read(self._begun_fd)
-        except BlockingIOError:
-            begun = 0
-        self.socket.close()
         os.close(self._begun_fd)
-        os.close(self.pidfd)
-        return WorkerExit(self._process.pid, code, begun, self._given)
-
-
-class WorkerExit(Struct, frozen=True):
-    pid: int
-    code: int
-    begun: int
-    given: int
-
-    @property
-    def is_caused_by_call(self) -> bool:
-        """A task that it had not begun with is not what it died of, and can be given to another one."""
-        return 0 < self.begun == self.given
-
-    @property
-    def is_failed_start(self) -> bool:
-        return self.begun == 0
-
-    def error(self, task: str) -> WorkerDied:
-        told = f"the worker that ran {task} {self.manner}; others go on, and {task} is not run again"
-        return WorkerDied(told, pid=self.pid, exit_code=self.code, function=task)
-
-    @property
-    def manner(self) -> str:
-        """How it ended, as a clause without its subject."""
-        if self.code >= 0:
-            return f"ended with exit code {self.code}"
-        perhaps = ", perhaps for want of memory" if self.code == -signal.SIGKILL else ""
-        with contextlib.suppress(ValueError):
-            return f"was ended by {signal.Signals(-self.code).name}{perhaps}"
-        return f"was ended by signal {-self.code}"
+        return WorkerExit(self.pid, code, begun, self._sent)
 
 
 class _Inbox:
-    """One frame at a time, as it comes in."""
+    """The frame that is arriving from one worker."""
 
     def __init__(self) -> None:
-        self._start()
+        self._clear()
 
-    def _start(self) -> None:
-        self._kind: FrameKind | None = None
+    def _clear(self) -> None:
+        self._kind: FrameKind | None = None  # None: the header is arriving
         self._data = bytearray(HEADER.size)
         self._filled = 0
 
     def read(self, line: socket.socket) -> int:
-        """The number of bytes that came; raises EOFError at the end."""
+        """Receive a part of the frame and return the number of its bytes; raise EOFError at the end of the stream."""
         with memoryview(self._data) as view:
             received = line.recv_into(view[self._filled : self._filled + limits.FUNCTION_PART_BYTES])
         if received == 0:
@@ -186,7 +199,7 @@ class _Inbox:
         return received
 
     def pop_frame(self) -> tuple[FrameKind, bytearray] | None:
-        """The frame, if it is whole."""
+        """Return the frame and begin the next one, or None while the frame is not whole."""
         if self._filled < len(self._data):
             return None
         if self._kind is None:
@@ -195,10 +208,10 @@ class _Inbox:
             return None
         assert self._kind is not None
         frame = (self._kind, self._data)
-        self._start()
+        self._clear()
         return frame
 
     def _begin(self, count: int, kind: int) -> None:
         if kind not in _KINDS or count > limits.FUNCTION_FRAME_BYTES_MAX:
-            raise EOFError  # somebody else has written to its socket: it is of no use any more
+            raise EOFError  # no worker of ours has written this, so nothing that follows can be trusted
         self._kind, self._data, self._filled = FrameKind(kind), bytearray(count), 0

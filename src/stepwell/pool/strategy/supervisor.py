@@ -1,7 +1,11 @@
-"""The supervisor: starts workers, starts another where one died, and says of each death what is left of it.
+"""The supervisor of a pool of strategy workers: it starts them, replaces those that end, and reports each death.
 
-Everything happens in the one thread that calls `run`: the kernel ends a worker with the thread that started it. Workers
-end with their manager, too: it is watched here, because a strategy that is busy in C could not do that itself.
+Everything happens in the one thread that calls `run`, because the kernel kills a worker with the thread that started
+it. The supervisor also watches the manager's process and kills the workers when it ends, because a strategy that is
+busy in C could not notice that itself.
+
+A worker that lived long enough is replaced at once. One that ends early is replaced after a pause that doubles each
+time. When workers end by themselves before they are ready, several times in a row, the supervisor gives up.
 """
 
 from __future__ import annotations
@@ -14,69 +18,46 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Self
 
-from msgspec import Struct
-
 from stepwell import limits
 from stepwell.client.client import Client, connect
 from stepwell.errors import RuntimeLost, StartFailed, StepwellError
-from stepwell.pool.strategy.settings import EXIT_NO_MANAGER, EXIT_RECYCLED
+from stepwell.pool.strategy.settings import EXIT_NO_MANAGER, EXIT_RECYCLED, PoolSettings, PoolStatus
 from stepwell.pool.strategy.worker_process import StrategyWorkerProcess
-from stepwell.telemetry import Logger, LogLevel
+from stepwell.telemetry import Logger
 
-_EXPECTED: Final = (0, EXIT_RECYCLED, EXIT_NO_MANAGER)
-_TICK_SECONDS: Final = 1.0
-_RELEASE_SECONDS: Final = 0.2  # that the manager has to hear of it; Ctrl-C should not take longer than two
-
-
-class PoolSettings(Struct, frozen=True, kw_only=True):
-    """Which workers to have."""
-
-    address: str
-    workers: int
-    strategies: tuple[str, ...] = ()  # `module:attr`
-    pickled_strategies: bytes | None = None  # pickled ones, of this program
-    max_memory_bytes: int | None = None
-    nice: int | None = None
-    log_level: LogLevel = LogLevel.WARNING
-
-
-class PoolStatus(Struct, frozen=True):
-    """How the workers are."""
-
-    wanted: int
-    ready: int
-    restarts: int
-    pids: tuple[int, ...]
-    problem: str = ""  # why there are none, if they were given up
+_EXPECTED_EXITS: Final = (0, EXIT_RECYCLED, EXIT_NO_MANAGER)
 
 
 class _Slot:
-    """A place for a worker, and how those fared that had it."""
+    """A place for one worker, and how the workers that had this place ended."""
 
     def __init__(self) -> None:
         self.worker: StrategyWorkerProcess | None = None
         self.start_at_s = 0.0
         self.short_lives = 0  # in a row
-        self.false_starts = 0  # in a row: ended before they were ready
+        self.failed_starts = 0  # in a row: processes that ended by themselves before they were ready
 
 
 class Supervisor:
-    """Keeps as many workers as are wanted. `run` in one thread; the rest from any."""
+    """Keeps the wanted number of workers. One thread calls `run`; `stop` and `status` are for any thread.
+
+    `on_change` is called in the thread of `run` with each new status. When `run` returns, no worker is left.
+    """
 
     def __init__(self, settings: PoolSettings, on_change: Callable[[PoolStatus], None] | None = None) -> None:
         self._settings = settings
-        self._on_change = on_change or _unheard
+        self._on_change = on_change or _ignore
         self._log = Logger(settings.log_level, address=settings.address)
         self._slots = [_Slot() for _ in range(settings.workers)]
         self._restarts = 0
         self._problem = ""
         self._is_stopping = False
-        self._waking = threading.RLock()
-        self._wake: int | None = os.eventfd(0)
+        self._wake_guard = threading.RLock()  # reentrant, because a signal handler may interrupt the thread that has it
+        self._wake_fd: int | None = os.eventfd(0)
 
     @property
     def status(self) -> PoolStatus:
-        """How it is, at this moment."""
+        """The status at this moment."""
         workers = [slot.worker for slot in self._slots if slot.worker is not None]
         return PoolStatus(
             wanted=len(self._slots),
@@ -87,19 +68,22 @@ class Supervisor:
         )
 
     def stop(self) -> None:
-        """From any thread, or a signal's handler: have `run` end, and all workers before it."""
+        """Make `run` end all workers and return. A signal handler may call this too."""
         self._is_stopping = True
-        with self._waking:  # reentrant: the handler of a signal may interrupt whoever has it
-            if self._wake is not None:
-                os.eventfd_write(self._wake, 1)
+        with self._wake_guard:
+            if self._wake_fd is not None:
+                os.eventfd_write(self._wake_fd, 1)
 
     def run(self) -> None:
-        """Have workers until told to stop, or until the manager is gone for good; then there are none."""
+        """Supervise workers until `stop`, or until the manager is gone and will not be restarted.
+
+        An error that ends the supervision is logged, and is the `problem` of the status.
+        """
         try:
             while self._is_wanted():
                 with _manager(self._settings.address, self._is_wanted) as manager:
-                    self._serve(manager)
-                if self._is_wanted() and not manager.comes_back:
+                    self._supervise(manager)
+                if self._is_wanted() and not manager.is_durable:
                     raise RuntimeLost("the manager is gone")
         except StepwellError as error:
             if self._is_wanted():
@@ -108,35 +92,35 @@ class Supervisor:
         finally:
             self._is_stopping = True
             self._stop_all(at_once=True)
-            with self._waking:  # whoever stops us later must not write to what has its number then
-                wake, self._wake = self._wake, None
-            assert wake is not None
-            os.close(wake)
+            with self._wake_guard:  # a later `stop` must not write to a descriptor that has the number by then
+                wake_fd, self._wake_fd = self._wake_fd, None
+            assert wake_fd is not None
+            os.close(wake_fd)
             self._on_change(self.status)
 
     def _is_wanted(self) -> bool:
         return not self._is_stopping
 
-    def _serve(self, manager: _ManagerLink) -> None:
-        """For as long as that manager is there."""
+    def _supervise(self, manager: _ManagerLink) -> None:
+        """Keep workers for this manager, until it ends or the supervisor is stopped; then none of them is left."""
         with selectors.DefaultSelector() as selector:
-            assert self._wake is not None
-            selector.register(self._wake, selectors.EVENT_READ, None)
+            assert self._wake_fd is not None
+            selector.register(self._wake_fd, selectors.EVENT_READ, None)
             selector.register(manager.pidfd, selectors.EVENT_READ, manager)
             try:
                 while not self._is_stopping:
                     pause_s = self._start_missing(selector)
-                    ready = selector.select(min(pause_s, _TICK_SECONDS))
+                    ready = selector.select(min(pause_s, limits.WORKER_CHECK_SECONDS))
                     if any(key.data is manager for key, _ in ready):
                         return
-                    self._attend(selector, manager, {key.data for key, _ in ready if key.data is not None})
+                    self._read(selector, manager, {key.data for key, _ in ready if key.data is not None})
             finally:
                 if self._is_stopping:
                     manager.release(self.status.pids)
                 self._stop_all(at_once=not self._is_stopping)
 
     def _start_missing(self, selector: selectors.BaseSelector) -> float:
-        """Start who may be started by now; how long until the next."""
+        """Start a worker in each empty slot whose pause is over; return the time until the next pause is over."""
         now_s = time.monotonic()
         for slot in self._slots:
             if slot.worker is None and slot.start_at_s <= now_s:
@@ -144,14 +128,15 @@ class Supervisor:
                 for descriptor in slot.worker.descriptors:
                     selector.register(descriptor, selectors.EVENT_READ, slot)
         waits = [slot.start_at_s - now_s for slot in self._slots if slot.worker is None]
-        return max(0.0, min(waits, default=_TICK_SECONDS))
+        return max(0.0, min(waits, default=limits.WORKER_CHECK_SECONDS))
 
-    def _attend(self, selector: selectors.BaseSelector, manager: _ManagerLink, slots: set[_Slot]) -> None:
+    def _read(self, selector: selectors.BaseSelector, manager: _ManagerLink, slots: set[_Slot]) -> None:
+        """Read what the workers in these slots have sent, and reap those that have ended."""
         for slot in slots:
             worker = slot.worker
             if worker is None:
                 continue
-            worker.listen()
+            worker.read()
             for descriptor in worker.pop_finished():
                 selector.unregister(descriptor)
             if (code := worker.exit_code()) is not None:
@@ -161,34 +146,38 @@ class Supervisor:
         self._on_change(self.status)
 
     def _reap(self, slot: _Slot, worker: StrategyWorkerProcess, code: int, manager: _ManagerLink) -> None:
-        """Say what is left of a worker, and when there will be another one in its place."""
+        """Empty the slot of a worker that has ended, report an unexpected end, and schedule the next start."""
         slot.worker = None
         evidence = worker.evidence(code)
         worker.close()
         self._restarts += 1
-        if code not in _EXPECTED:
+        if code not in _EXPECTED_EXITS:
             self._log.warning("worker.died", pid=worker.pid, exit_code=code)
             manager.report_death(worker.pid, evidence)
         slot.start_at_s = time.monotonic() + self._pause_s(slot, worker, code)
 
     def _pause_s(self, slot: _Slot, worker: StrategyWorkerProcess, code: int) -> float:
-        """None after a long life or a good end; else the longer, the more ended early in a row."""
-        if not worker.is_ready and code >= 0:  # by itself: who was killed says nothing about the next
-            slot.false_starts += 1
-            if slot.false_starts >= limits.WORKER_STARTS_FAILED_MAX:
-                last = worker.last_output or "it said nothing"
-                raise StartFailed(f"workers end before they are ready (exit code {code}): {last}"[-2000:])
+        """Return the pause before the next start in the slot: none after a long life or an expected recycling.
+
+        Raise StartFailed after several workers in a row that ended before they were ready.
+        """
+        if not worker.is_ready and code >= 0:  # a worker that was killed says nothing about the next one
+            slot.failed_starts += 1
+            if slot.failed_starts >= limits.WORKER_STARTS_FAILED_MAX:
+                output = worker.last_output or "it said nothing"
+                told = f"workers end before they are ready (exit code {code}): {output}"
+                raise StartFailed(told[-limits.WORKER_OUTPUT_CHARS_MAX :])
         elif worker.is_ready:
-            slot.false_starts = 0
+            slot.failed_starts = 0
         is_short = not worker.is_ready or worker.age_s < limits.WORKER_SETTLED_SECONDS
         slot.short_lives = slot.short_lives + 1 if is_short and code != EXIT_RECYCLED else 0
-        doublings = min(slot.short_lives - 1, 10)
-        return (
-            min(limits.RESTART_PAUSE_SECONDS * 2**doublings, limits.WORKER_PAUSE_SECONDS_MAX) if doublings > 0 else 0.0
-        )
+        doublings = min(slot.short_lives - 1, limits.WORKER_PAUSE_DOUBLINGS_MAX)
+        if doublings <= 0:
+            return 0.0
+        return min(limits.RESTART_PAUSE_SECONDS * 2.0**doublings, limits.WORKER_PAUSE_SECONDS_MAX)
 
     def _stop_all(self, *, at_once: bool) -> None:
-        """Let go of all workers: those that are idle end by themselves, the others are killed after a moment."""
+        """End all workers: idle ones end by themselves, the others are killed after a moment, or at once."""
         workers = [slot.worker for slot in self._slots if slot.worker is not None]
         for each in workers:
             each.stop()
@@ -199,42 +188,44 @@ class Supervisor:
             slot.worker = None
 
 
-def _unheard(_status: PoolStatus) -> None:
-    """Nobody wants to know."""
+def _ignore(_status: PoolStatus) -> None:
+    """Do nothing: the owner of the supervisor gave no `on_change`."""
 
 
 class _ManagerLink:
-    """The manager that the workers work for, and a session of our own with it."""
+    """The manager's process, and a session with it for reports.
+
+    Reports are sent from threads of their own, because a manager that is stopped (SIGSTOP) must not hold up the
+    supervisor.
+    """
 
     def __init__(self, client: Client) -> None:
         self.client = client
         status = client.status()
-        self.comes_back = status.database is not None
+        self.is_durable = status.database is not None  # then it is restarted when it dies
         self.pidfd = os.pidfd_open(status.pid)
         self._reports: list[threading.Thread] = []
 
     def report_death(self, pid: int, evidence: str) -> None:
-        """What is left of a worker. Nobody waits until it is known."""
-        self._run_report(lambda: self.client.strategies.report_death(pid, evidence))
+        """Send the evidence of a worker's death, without waiting for the answer."""
+        self._start_report(lambda: self.client.strategies.report_death(pid, evidence))
 
     def release(self, pids: Sequence[int]) -> None:
-        """That these will be stopped, which has to be known before, if it can be."""
+        """Tell the manager that these workers will be stopped on purpose; wait a moment until it knows."""
 
         def release() -> None:
             for pid in pids:
                 self.client.strategies.release(pid)
 
-        self._run_report(release).join(_RELEASE_SECONDS)
+        self._start_report(release).join(limits.WORKER_RELEASE_SECONDS)
 
-    def _run_report(self, tell: Callable[[], None]) -> threading.Thread:
-        """In a thread: a manager that is stopped must not stop us."""
-
-        def tell_if_there() -> None:
+    def _start_report(self, send: Callable[[], None]) -> threading.Thread:
+        def send_if_there() -> None:
             with contextlib.suppress(StepwellError):
-                tell()
+                send()
 
         self._reports = [each for each in self._reports if each.is_alive()]
-        report = threading.Thread(target=tell_if_there, daemon=True)
+        report = threading.Thread(target=send_if_there, daemon=True)
         self._reports.append(report)
         report.start()
         return report
@@ -250,7 +241,7 @@ class _ManagerLink:
 
 
 def _manager(address: str, is_wanted: Callable[[], bool]) -> _ManagerLink:
-    """Wait for one, as long as a client would and somebody wants it."""
+    """Return a link to the manager. Wait for it as long as a client would, while it is wanted; raise RuntimeLost."""
     until_s = time.monotonic() + limits.RECONNECT_SECONDS_MAX
     while True:
         try:
@@ -262,5 +253,5 @@ def _manager(address: str, is_wanted: Callable[[], bool]) -> _ManagerLink:
             continue
         try:
             return _ManagerLink(client)
-        except ProcessLookupError:
+        except ProcessLookupError:  # it ended between its answer and our look at its process
             client.close()

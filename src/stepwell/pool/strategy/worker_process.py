@@ -1,99 +1,87 @@
-"""A worker process, as whoever started it sees it: its lifeline, what it says, and how it ended."""
+"""A strategy worker as its supervisor sees it: its process, its lifeline, and what it writes to its standard error.
+
+The lifeline is the socket of the process. The worker sends READY over it once, and ends when the supervisor
+disconnects it. The standard error of the worker is a pipe, which the supervisor forwards to its own: the last of it is
+evidence when the worker dies.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import socket
-import subprocess
 import sys
 import time
-from typing import Protocol
+from typing import Final
 
 import msgspec
 
 from stepwell import limits
-from stepwell.pool.spawning import spawn
-from stepwell.pool.strategy.settings import READY, WorkerSettings
-from stepwell.telemetry import LogLevel
+from stepwell.pool.strategy.settings import READY, PoolSettings, WorkerSettings
+from stepwell.process import ChildProcess, describe_exit
 
-
-class WorkerSpec(Protocol):
-    """Which worker to have."""
-
-    @property
-    def address(self) -> str: ...
-    @property
-    def strategies(self) -> tuple[str, ...]: ...
-    @property
-    def pickled_strategies(self) -> bytes | None: ...
-    @property
-    def max_memory_bytes(self) -> int | None: ...
-    @property
-    def nice(self) -> int | None: ...
-    @property
-    def log_level(self) -> LogLevel: ...
+_MODULE: Final = "stepwell.pool.strategy.worker"
 
 
 class StrategyWorkerProcess:
-    """Started by the thread that makes it, and ended by the kernel with that thread, if nobody did so before."""
+    """One worker process. The supervisor's thread owns it; the kernel kills the process when that thread ends.
 
-    def __init__(self, spec: WorkerSpec) -> None:
+    `descriptors` become readable when there is something for `read` to read, or when the process has ended. A
+    descriptor that has nothing more to say is handed out once by `pop_finished`, so that its owner stops polling it.
+    """
+
+    def __init__(self, pool: PoolSettings) -> None:
         self.is_ready = False
-        self.last_output = ""  # of what it wrote to its stderr, which is passed on
+        self.last_output = ""
         self._started_at_s = time.monotonic()
-        self._lifeline, theirs = socket.socketpair()
         self._stderr, their_stderr = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(their_stderr, True)
-        pickled_strategies_fd = None if spec.pickled_strategies is None else _file_of(spec.pickled_strategies)
-        settings = WorkerSettings(
-            address=spec.address,
-            parent_pid=os.getpid(),
-            lifeline_fd=theirs.fileno(),
-            strategies=spec.strategies,
-            pickled_strategies_fd=pickled_strategies_fd,
-            max_memory_bytes=spec.max_memory_bytes,
-            nice=spec.nice,
-            log_level=spec.log_level,
-        )
-        descriptors = (theirs.fileno(), *(() if pickled_strategies_fd is None else (pickled_strategies_fd,)))
+        pickled = pool.pickled_strategies
+        pickled_fd = None if pickled is None else _unnamed_file(pickled)
+
+        def settings(lifeline_fd: int) -> str:
+            found = WorkerSettings(
+                address=pool.address,
+                parent_pid=os.getpid(),
+                lifeline_fd=lifeline_fd,
+                strategies=pool.strategies,
+                pickled_strategies_fd=pickled_fd,
+                max_memory_bytes=pool.max_memory_bytes,
+                nice=pool.nice,
+                log_level=pool.log_level,
+            )
+            return msgspec.json.encode(found).decode()
+
+        given = [] if pickled_fd is None else [pickled_fd]
         try:
-            encoded = msgspec.json.encode(settings).decode()
-            self._process = spawn("stepwell.pool.strategy.worker", encoded, descriptors, stderr=their_stderr)
+            self._process = ChildProcess(_MODULE, settings, descriptors=given, stderr=their_stderr)
         except BaseException:
-            self._lifeline.close()
             os.close(self._stderr)
             raise
         finally:
-            theirs.close()
-            os.close(their_stderr)
-            if pickled_strategies_fd is not None:
-                os.close(pickled_strategies_fd)
+            for descriptor in (their_stderr, *given):
+                os.close(descriptor)
+        self.pid: Final = self._process.pid
+        self._lifeline = self._process.socket
         self._lifeline.setblocking(False)  # noqa: FBT003
-        self._pidfd = os.pidfd_open(self.pid)
-        self._open = {self._pidfd, self._stderr, self._lifeline.fileno()}
+        self._open = {self._process.sentinel, self._stderr, self._lifeline.fileno()}
         self._finished: set[int] = set()
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
     def age_s(self) -> float:
+        """The time since the process was started."""
         return time.monotonic() - self._started_at_s
 
     @property
     def descriptors(self) -> frozenset[int]:
-        """That become readable when there is something to listen to."""
+        """The descriptors to poll."""
         return frozenset(self._open)
 
-    def listen(self) -> None:
-        """Take what it says; pass on what it writes."""
+    def read(self) -> None:
+        """Read what has arrived: READY from the lifeline, and output, which is forwarded."""
         with contextlib.suppress(BlockingIOError, ConnectionError):
-            said = self._lifeline.recv(64)
-            self.is_ready |= said == READY
-            if not said:
+            received = self._lifeline.recv(64)
+            self.is_ready |= received == READY
+            if not received:
                 self._finish(self._lifeline.fileno())
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -104,40 +92,33 @@ class StrategyWorkerProcess:
                 self._forward(written)
 
     def pop_finished(self) -> set[int]:
-        """Descriptors that nothing comes from any more."""
+        """Return the descriptors that have reached their end since the last call."""
         finished, self._finished = self._finished, set()
         return finished
 
     def exit_code(self) -> int | None:
-        """How it ended; None while it has not."""
-        return self._process.poll()
+        """Return the exit code of the process, or None while it runs."""
+        return self._process.exit_code()
 
     def evidence(self, code: int) -> str:
-        """What is left of it: how it ended, and the last that it wrote, with the dump of a fatal signal in it."""
-        self.listen()
-        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return f"{how}\n{self.last_output}"[: limits.EVIDENCE_CHARS_MAX]
+        """Return how the process ended and the last that it wrote; a fatal signal has left a traceback there."""
+        self.read()
+        return f"{describe_exit(code)}\n{self.last_output}"[: limits.EVIDENCE_CHARS_MAX]
 
     def stop(self) -> None:
-        """Let it end, once it is idle."""
-        with contextlib.suppress(OSError):
-            self._lifeline.shutdown(socket.SHUT_RDWR)
+        """Tell the worker to end as soon as it is idle."""
+        self._process.disconnect()
 
     def end(self, until_s: float) -> None:
-        """See that it ends, by then or at once."""
-        try:
-            self._process.wait(max(0.0, until_s - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self.listen()
+        """Wait until that moment for the process to end, kill it if it has not, and close everything."""
+        self._process.end(until_s)
+        self.read()
         self.close()
 
     def close(self) -> None:
-        """Let go of it; it has ended."""
-        self._lifeline.close()
+        """Close the descriptors of a process that has ended."""
+        self._process.close()
         os.close(self._stderr)
-        os.close(self._pidfd)
         self._open.clear()
 
     def _finish(self, descriptor: int) -> None:
@@ -152,9 +133,9 @@ class StrategyWorkerProcess:
             sys.stderr.write(text)
 
 
-def _file_of(data: bytes) -> int:
-    """A file without a name that holds them."""
-    descriptor = os.memfd_create("stepwell-given", os.MFD_CLOEXEC)
+def _unnamed_file(data: bytes) -> int:
+    """Return the descriptor of a file in memory that holds the data. A pipe would block on data of this size."""
+    descriptor = os.memfd_create("stepwell-strategies", os.MFD_CLOEXEC)
     with os.fdopen(os.dup(descriptor), "wb") as file:
         file.write(data)
     os.lseek(descriptor, 0, os.SEEK_SET)

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import NoReturn, Self
 
 import pytest
+from multiprocess import spawn
 
 import stepwell as sw
-from stepwell import limits
-from stepwell.pool import spawning
-from stepwell.pool.functions import dispatcher as dispatcher_module
+from stepwell import limits, process
+from stepwell.pool.functions import executor as executor_module
 from stepwell.pool.functions import scheduler as scheduler_module
 from stepwell.pool.functions import worker_process
 from stepwell.pool.functions.executor import FunctionExecutor
@@ -334,7 +334,7 @@ def test_many_threads_submit(shared: FunctionExecutor) -> None:
 
 def test_worker_finds_the_modules_of_the_program(shared: FunctionExecutor) -> None:
     """In the same order, the working directory included."""
-    assert shared.submit(lambda: sys.path).result() == spawning.search_path()
+    assert shared.submit(lambda: sys.path).result() == process.search_path()
 
 
 def test_function_that_forks(shared: FunctionExecutor) -> None:
@@ -501,8 +501,8 @@ def test_end_of_the_program(gate: Gate, monkeypatch: pytest.MonkeyPatch, way: st
             monkeypatch.setattr(sys, "last_type", KeyboardInterrupt, raising=False)
         case _:
             monkeypatch.setattr(executor._scheduler_thread, "join", interrupted)
-    monkeypatch.setattr(dispatcher_module, "_living", [executor._scheduler_thread])
-    dispatcher_module._end_with_program()
+    monkeypatch.setattr(executor_module, "_running", [executor._scheduler_thread])
+    executor_module._end_with_program()
     assert not is_working(executor)
     assert future.result(0) == 3 if way == "well" else isinstance(future.exception(0), sw.WorkerDied)
 
@@ -527,9 +527,9 @@ def test_worker_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> 
     "way, argument, told",
     [
         (die, 3, "ended with exit code 3"),
-        (be_killed, signal.SIGKILL, "ended by SIGKILL, perhaps for want of memory"),
-        (be_killed, signal.SIGTERM, "ended by SIGTERM"),
-        (be_killed, signal.SIGRTMIN + 1, f"ended by signal {signal.SIGRTMIN + 1}"),
+        (be_killed, signal.SIGKILL, "was killed by SIGKILL, perhaps for want of memory"),
+        (be_killed, signal.SIGTERM, "was killed by SIGTERM"),
+        (be_killed, signal.SIGRTMIN + 1, f"was killed by signal {signal.SIGRTMIN + 1}"),
     ],
     ids=["exit", "kill", "term", "real-time"],
 )
@@ -604,7 +604,7 @@ def test_worker_dead_before_it_took_its_task() -> None:
 def test_worker_that_is_stopped_while_it_is_sent_a_lot() -> None:
     """What it does not take waits, and holds up nobody else; with its death it is over."""
     with FunctionExecutor(2) as executor:
-        one, other = [worker._process.pid for worker in two_workers(executor)]
+        one, other = [worker.pid for worker in two_workers(executor)]
         os.kill(one, signal.SIGSTOP)
         os.kill(other, signal.SIGSTOP)
         stuck = [executor.submit(len, bytes(20 * MIB)) for _ in range(2)]
@@ -661,7 +661,7 @@ def test_result_that_there_is_no_memory_for(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def broken_boot(monkeypatch: pytest.MonkeyPatch, boot: str) -> None:
-    monkeypatch.setattr(spawning, "_BOOT", boot)
+    monkeypatch.setattr(process, "_BOOT", boot)
     monkeypatch.setattr(limits, "WORKER_START_PAUSE_SECONDS", 0.01)
 
 
@@ -669,7 +669,7 @@ def broken_boot(monkeypatch: pytest.MonkeyPatch, boot: str) -> None:
     "boot, start_s, told",
     [
         ("raise SystemExit(3)", 20.0, "ended with exit code 3"),
-        ("import signal; signal.pause()", 0.5, "ended by SIGKILL"),
+        ("import signal; signal.pause()", 0.5, "was killed by SIGKILL"),
     ],
     ids=["it ends while starting", "it never comes up"],
 )
@@ -700,7 +700,7 @@ def test_attempts_become_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_interpreter_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even a process is made, and nothing is left of it."""
     monkeypatch.setattr(limits, "WORKER_START_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(sys, "executable", "/nonexistent")
+    monkeypatch.setattr(spawn, "_python_exe", b"/nonexistent")
     with FunctionExecutor(1) as executor, pytest.raises(sw.StartFailed, match="/nonexistent"):
         executor.submit(square, 2).result(20)
 
@@ -742,7 +742,7 @@ def test_forked_child_is_refused(shared: FunctionExecutor) -> None:
             shared.map(square, [2])
         shared.shutdown()
         shared.kill_workers()
-        dispatcher_module._end_with_program()
+        executor_module._end_with_program()
         assert not shared._scheduler_thread.is_closing
 
     in_forked_child(child)

@@ -15,7 +15,7 @@ from stepwell.client.tasks import new_task_id
 from stepwell.domain.commands.tasks import SubmitTask
 from stepwell.pool import pickling
 from stepwell.pool.strategy.background_pool import BackgroundPool
-from stepwell.pool.strategy.supervisor import PoolSettings
+from stepwell.pool.strategy.settings import PoolSettings
 from stepwell.strategies.base import ContextRequest, ScoredFragment, StrategyView
 from stepwell.strategies.work import ViewAt, Work, encoder, result_decoder
 from tests import strategies

@@ -1,0 +1,1 @@
+from multiprocessing.reduction import dump as dump
