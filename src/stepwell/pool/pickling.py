@@ -1,100 +1,159 @@
-"""Functions, arguments and results as bytes, between a program and the workers that it spawned itself.
+"""Functions, arguments and results as bytes, between a program and the processes that it started itself.
 
-Data goes the quick way, as `pickle` knows it. A function or a class that nobody could import, of a notebook, of
-`__main__` or from inside another function, is copied, with what it refers to; what `pickle` does not know, `dill` may.
+`cloudpickle` sends by reference what the other process can import. It sends by value what the other process cannot:
+functions and classes of `__main__`, of a notebook, or from inside another function, with the globals that they name.
 
-This is the only module that unpickles, and only what came over a socketpair that a child inherited.
+A class that travels by value has the same identifier in both processes. So an instance that a worker returns is of
+the program's own class, and an exception that a worker raises is caught by its name. `cloudpickle` provides that; the
+exceptions to its rules are in `_Pickler` and `_by_value`.
+
+This is the only module of the package that unpickles, and only data that came over a descriptor which a child
+inherited from the program that started it.
 """
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
+import sys
 import threading
+import weakref
+from collections import ChainMap, deque
 from collections.abc import Callable
-from types import CellType, FunctionType
-from typing import Final, TypeVar, cast
+from enum import Enum, EnumType
+from types import resolve_bases
+from typing import Any, ClassVar, Final, Protocol, TypedDict, cast
 
-import dill
+import cloudpickle
 
-from stepwell.pool import copying
-from stepwell.pool.copying import Key
+from stepwell import limits
 
 PicklingError = pickle.PicklingError
 
 _Reduced = tuple[Callable[..., object], tuple[object, ...]]
+_Fill = Callable[[type, object], object]
+_ClassState = tuple[dict[str, object], dict[str, object]]
+_ReducedClass = tuple[Callable[..., type], tuple[object, ...], _ClassState, None, None, _Fill]
 
 _PROTOCOL: Final = 5
+_LENGTH_BY_VALUE: Final = 6  # with the function that fills the empty class; by reference there is none
+_CACHED: Final = type(functools.cache(len))
 _LOCKS: Final[dict[type, Callable[[], object]]] = {type(make()): make for make in (threading.Lock, threading.RLock)}
-_AS_USUAL: Final = cast("_Reduced", NotImplemented)
+_MAIN_OF_A_CHILD: Final = "__mp_main__"
+_NOT_IMPORTED: Final = frozenset({"__main__", _MAIN_OF_A_CHILD})
 
-_copies: Final = copying.Copies[bytes]()
+
+class _CacheParameters(TypedDict):
+    maxsize: int | None
+    typed: bool
+
+
+class _CachedFunction(Protocol):
+    """A function under `functools.cache` or `functools.lru_cache`."""
+
+    __module__: str
+    __qualname__: str
+    __wrapped__: Callable[..., object]
+
+    def cache_parameters(self) -> _CacheParameters: ...
+
+
+_complete: weakref.WeakSet[type] = weakref.WeakSet()
+"""Classes that need not be filled when they arrive: they were made here, or were filled when they arrived first."""
+
+_kept: deque[type] = deque(maxlen=limits.CLASSES_KNOWN_MAX)
+"""The latest copies that were filled. Without it a worker would forget a class, with its attributes, between calls."""
 
 
 def dumps(value: object) -> bytes:
-    """What `loads` makes a copy of. Raises whatever somebody's `__reduce__` raises."""
-    try:
-        file = io.BytesIO()
-        _Pickler(file, _PROTOCOL).dump(value)
-    except Exception:  # noqa: BLE001 - what the quick way does not know, dill may
-        return pickle.dumps(_Dilled(value), _PROTOCOL)
+    """Return bytes from which `loads` makes a copy of the value.
+
+    Raise TypeError or PicklingError for a value that cannot be copied, and what a `__reduce__` of the user's raises.
+    """
+    if main := sys.modules.get(_MAIN_OF_A_CHILD):  # the `__main__` of a multiprocessing child, unknown elsewhere
+        cloudpickle.register_pickle_by_value(main)
+    file = io.BytesIO()
+    _Pickler(file, _PROTOCOL).dump(value)
     return file.getvalue()
 
 
 def loads(data: bytes | bytearray) -> object:
-    """What was given to `dumps`, at the other end."""
+    """Return the copy of a value that was given to `dumps`, in this process or in the other one."""
     return cast("object", pickle.loads(data))  # noqa: S301 - from a process that is ours
 
 
-class _Pickler(pickle.Pickler):
-    """Copies functions and classes apart from the data, so that a class is copied once however often it is sent."""
-
-    def reducer_override(self, value: object) -> _Reduced:
-        if isinstance(value, type) and not copying.can_be_imported(value):
-            return _class_from, _copies.get(value, lambda: _dilled(value))
-        if isinstance(value, FunctionType) and not copying.can_be_imported(value):
-            return _undilled, (_dilled(value),)
-        return _AS_USUAL
+def _lock(lock: object) -> _Reduced:
+    """Copy a lock as a new one, because the copy of a held lock would never be released."""
+    return _LOCKS[type(lock)], ()
 
 
-class _DillPickler(dill.Pickler):
-    """By itself, dill does not know a class again, copies no enumeration, and turns `sys.stdout` round meanwhile."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, _PROTOCOL)
-        self._globals: dict[int, dict[str, object]] = {}
-
-    def reducer_override(self, value: object) -> object:
-        if isinstance(value, type) and not copying.can_be_imported(value):
-            return copying.reduced_class(value)
-        if isinstance(value, FunctionType) and not copying.can_be_imported(value):
-            return copying.reduced_function(value, self._globals.setdefault(id(value.__globals__), {}))
-        if isinstance(value, TypeVar) and not copying.can_be_imported(value):
-            return copying.reduced_variable(value)
-        if isinstance(value, CellType):
-            return copying.reduced_cell(value)
-        if make := _LOCKS.get(type(value)):
-            return make, ()  # nobody would ever release the copy of one that is held
-        return NotImplemented
+def _cached_function(function: _CachedFunction) -> _Reduced | str:
+    """Copy a function under `functools.cache` with an empty cache, unless the other process can import it."""
+    found: object = None if function.__module__ in _NOT_IMPORTED else sys.modules.get(function.__module__)
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    if found is function:
+        return function.__qualname__
+    return _cached, (function.__wrapped__, function.cache_parameters())
 
 
-class _Dilled:
-    def __init__(self, value: object) -> None:
-        self._value = value
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _undilled, (_dilled(self._value),)
+def _cached(function: Callable[..., object], parameters: _CacheParameters) -> Callable[..., object]:
+    return functools.lru_cache(parameters["maxsize"], parameters["typed"])(function)
 
 
-def _dilled(value: object) -> bytes:
-    file = io.BytesIO()
-    _DillPickler(file).dump(value)
-    return file.getvalue()
+def _weak_dict(given: weakref.WeakKeyDictionary[object, object]) -> _Reduced:
+    """Copy a dictionary of weak keys, such as the one inside of a `functools.singledispatch` function."""
+    return weakref.WeakKeyDictionary, (dict(given),)
 
 
-def _undilled(data: bytes) -> object:
-    return dill.loads(data, ignore=True)  # noqa: S301 - see above
+class _Pickler(cloudpickle.Pickler):
+    """The pickler of `cloudpickle`, which also copies locks, caches and weak dictionaries, and a class only once."""
+
+    dispatch_table: ClassVar = ChainMap[type, Callable[[Any], _Reduced | str]](
+        {**dict.fromkeys(_LOCKS, _lock), _CACHED: _cached_function, weakref.WeakKeyDictionary: _weak_dict},
+        cloudpickle.Pickler.dispatch_table,
+    )
+
+    def reducer_override(self, obj: object) -> object:
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and reduced is not NotImplemented:
+            found = cast("tuple[object, ...]", reduced)
+            return _by_value(obj, cast("_ReducedClass", found)) if len(found) == _LENGTH_BY_VALUE else found
+        return reduced
 
 
-def _class_from(key: Key, data: bytes) -> object:
-    return copying.known.get(key) or _undilled(data)
+def _by_value(kind: type, reduced: _ReducedClass) -> tuple[object, ...]:
+    """Return how to copy a class, corrected in three points.
+
+    A class is filled only once in a process. `cloudpickle` fills it each time it arrives; for the program's own class,
+    which comes back from a worker, that would replace the methods by copies with other globals.
+
+    A copy has the slots of the class, which `cloudpickle` leaves out (a `NamedTuple` makes them itself), and an
+    enumeration has its aliases as members and not as plain attributes.
+    """
+    make, given, state, *_, fill = reduced
+    _complete.add(kind)
+    names = cast("dict[str, object]", given[3])  # what the class has from the beginning; of an enumeration, its members
+    if isinstance(kind, EnumType):
+        for name, member in cast("type[Enum]", kind).__members__.items():
+            names[name] = member.value
+            state[0].pop(name, None)
+    elif "__slots__" in vars(kind) and resolve_bases(cast("tuple[object, ...]", given[2])) == kind.__bases__:
+        names["__slots__"] = vars(kind)["__slots__"]
+    return make, given, (fill, state), None, None, _fill_once
+
+
+def _fill_once(kind: type, filling: tuple[_Fill, _ClassState]) -> None:
+    """Fill a new copy of a class with its attributes, and leave a class alone that is complete."""
+    if kind in _complete:
+        return
+    _complete.add(kind)
+    _kept.append(kind)
+    fill, state = filling
+    fill(kind, state)
+    if issubclass(kind, Enum) and "__init__" in state[0]:
+        for member in kind:  # they were made before the class had its `__init__`
+            value: object = member.value
+            arguments = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
+            cast("Callable[..., None]", vars(kind)["__init__"])(member, *arguments)

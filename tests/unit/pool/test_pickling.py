@@ -1,21 +1,36 @@
 """What nobody can import is copied, with what it refers to; and a class comes home as itself."""
 
+import functools
+import gc
 import sys
 import threading
 import types
 import urllib
-from collections.abc import Callable
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle.cloudpickle
 import pytest
 
 from stepwell import limits
-from stepwell.pool import copying
+from stepwell.pool import pickling
 from stepwell.pool.pickling import dumps, loads
 
 Sent = Callable[[object], Any]
+
+TRACKED = ("_DYNAMIC_CLASS_TRACKER_BY_CLASS", "_DYNAMIC_CLASS_TRACKER_BY_ID")
+"""The registries in which cloudpickle knows the classes that it has sent or received."""
+
+
+@functools.cache
+def importable() -> int:
+    return 1
+
 
 MAIN = """
 import abc, collections, contextlib, dataclasses, enum, functools, typing, urllib, urllib.request
@@ -55,6 +70,21 @@ def counting():
     if counter > 10:
         later = 1
     return inner, unset
+
+@functools.cache
+def cached(n):
+    return [n, counter]
+
+def uses_cached(n):
+    return cached(n)
+
+@functools.singledispatch
+def dispatched(value):
+    return "other"
+
+@dispatched.register
+def _(value: int):
+    return "number"
 
 @contextlib.contextmanager
 def opened():
@@ -140,14 +170,39 @@ def main() -> SimpleNamespace:
     return SimpleNamespace(**names)
 
 
+class Process:
+    """The state of pickling in one process: which classes it knows."""
+
+    def __init__(self) -> None:
+        self._state = {
+            (cloudpickle.cloudpickle, TRACKED[0]): weakref.WeakKeyDictionary[type, str](),
+            (cloudpickle.cloudpickle, TRACKED[1]): weakref.WeakValueDictionary[str, type](),
+            (pickling, "_complete"): weakref.WeakSet[type](),
+            (pickling, "_kept"): deque[type](maxlen=limits.CLASSES_KNOWN_MAX),
+        }
+
+    @contextmanager
+    def here(self) -> Iterator[None]:
+        """Run the block in this process."""
+        with pytest.MonkeyPatch.context() as patch:
+            for (module, name), value in self._state.items():
+                patch.setattr(module, name, value)
+            yield
+
+
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
+def elsewhere() -> Process:
+    """Another process, which knows none of our classes."""
+    return Process()
+
+
+@pytest.fixture
+def sent(elsewhere: Process) -> Sent:
     """What another process makes of it, which knows none of our classes."""
 
     def send(value: object) -> object:
         data = dumps(value)
-        with monkeypatch.context() as elsewhere:
-            elsewhere.setattr(copying, "known", copying._Known())
+        with elsewhere.here():
             return loads(data)
 
     return send
@@ -185,6 +240,24 @@ def test_function_is_copied_entirely(main: SimpleNamespace, sent: Sent) -> None:
         assert counter == 0
 
 
+def test_functions_with_a_cache(main: SimpleNamespace, sent: Sent) -> None:
+    """The copy has a cache of its own; one that can be imported is not copied."""
+    assert main.cached(1) is main.cached(1)
+    copy = sent(main.cached)
+    assert copy(1) is copy(1)
+    assert copy(1) == main.cached(1)
+    assert copy.cache_parameters() == {"maxsize": None, "typed": False}
+    assert sent(main.uses_cached)(2) == [2, 0]
+    assert sent(importable) is importable
+
+
+def test_function_that_dispatches(main: SimpleNamespace, sent: Sent) -> None:
+    """With all its implementations, whether they have been called or not."""
+    assert main.dispatched(1) == "number"
+    copy = sent(main.dispatched)
+    assert (copy(2), copy("x")) == ("number", "other")
+
+
 def test_submodules_that_a_function_uses_are_imported(main: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """`import urllib` alone would not have them."""
     data = dumps(main.fetch)
@@ -204,6 +277,7 @@ def test_classes_of_every_kind(main: SimpleNamespace, sent: Sent) -> None:
     assert (point.origin().x, point.far, point == type(point)(1)) == (0, True, True)
     assert sent(main.Slotted(5)).x == 5
     assert sent(main.OneSlot).only
+    assert not hasattr(sent(main.Slotted(5)), "__dict__")
     assert sent(main.Pair(1, 2)) == (1, 2)
     assert sent(main.Named()).a == 3
     assert sent(main.Row).__annotations__ == {"a": int}
@@ -218,7 +292,7 @@ def test_enumerations(main: SimpleNamespace, sent: Sent) -> None:
     red = sent(main.Colour.RED)
     kind = type(red)
     assert (red.name, red.value, kind.CRIMSON is red, kind["BLUE"].other is red) == ("RED", 1, True, True)
-    assert kind.first() is red
+    assert kind.first() is kind["CRIMSON"] is red
     assert kind(2).other is red
     assert (sent(main.Planet.EARTH).area, sent(main.Size.S).twice) == (12, 2)
     assert int(sent(main.Level.LOW | main.Level.HIGH)) == 3
@@ -230,8 +304,8 @@ def test_what_can_be_imported_is_not_copied(sent: Sent) -> None:
         assert sent(value) == value
 
 
-def test_what_only_dill_knows(sent: Sent) -> None:
-    """A module, say, and with it what else there is."""
+def test_modules(sent: Sent) -> None:
+    """They are imported at the other end, and travel with what else there is."""
     copy = sent([sys, lambda: 3])
     assert (copy[0], copy[1]()) == (sys, 3)
 
@@ -254,17 +328,15 @@ def test_what_nobody_knows() -> None:
 # What comes home.
 
 
-def test_class_comes_home_as_itself(main: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_class_comes_home_as_itself(main: SimpleNamespace, elsewhere: Process) -> None:
     """What a worker returns is an instance of the program's own class, and its error is caught by its name."""
-    here, there = copying.known, copying._Known()
     values = [main.Point(1), main.Colour.BLUE, main.Oops("x"), main.Point(2).pair, main.annotated]
     data = dumps(values)
-    monkeypatch.setattr(copying, "known", there)
-    monkeypatch.setattr("stepwell.pool.pickling._copies", copying.Copies[bytes]())
-    copies: Any = loads(data)
-    assert [type(copy) is type(value) for copy, value in zip(copies[:3], values[:3], strict=True)] == [False] * 3
-    answer = dumps(copies)
-    monkeypatch.setattr(copying, "known", here)
+    methods = {name: vars(main.Point)[name] for name in ("pair", "origin", "far")}
+    with elsewhere.here():
+        copies: Any = loads(data)
+        assert [type(copy) is type(value) for copy, value in zip(copies[:3], values[:3], strict=True)] == [False] * 3
+        answer = dumps(copies)
     home: Any = loads(answer)
     point, blue, oops, pair, annotated = home
     assert type(point) is main.Point
@@ -273,22 +345,46 @@ def test_class_comes_home_as_itself(main: SimpleNamespace, monkeypatch: pytest.M
     assert type(pair()[0]) is main.Point
     assert type(annotated(point)) is main.Point
     assert main.Point.origin() == main.Point(0)
+    assert {name: vars(main.Point)[name] for name in methods} == methods, "the class itself is left alone"
 
 
-def test_class_is_known_when_it_comes_again(main: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker has one class, however often it is sent."""
+def test_class_is_known_when_it_comes_again(main: SimpleNamespace, elsewhere: Process) -> None:
+    """A worker has one class, however often it is sent, with what the worker has changed of it."""
     first, second = dumps(main.Point(1)), dumps(main.Point(2))
-    monkeypatch.setattr(copying, "known", copying._Known())
-    assert type(loads(first)) is type(loads(second))
+    with elsewhere.here():
+        point: Any = loads(first)
+        type(point).origin = "changed"
+        other: Any = loads(second)
+        assert type(other) is type(point)
+        assert other.origin == "changed"
+        del point, other
+        gc.collect()
+        again: Any = loads(first)
+        assert again.origin == "changed"
 
 
-def test_classes_that_are_known_are_bounded(main: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_classes_that_are_known_are_bounded(
+    main: SimpleNamespace, elsewhere: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The oldest is forgotten, and would be copied anew."""
-    monkeypatch.setattr(limits, "CLASSES_KNOWN_MAX", 2)
-    monkeypatch.setattr(copying, "known", copying._Known())
-    first = copying.known.key(main.Point)
-    assert copying.known.key(main.Colour) != first == copying.known.key(main.Point)
-    copying.known.key(main.Oops)
-    assert copying.known.get(first) is None
-    assert copying.known.key(main.Point) != first
-    dumps(main.Point(1))
+    data = [dumps(value) for value in (main.Slotted(1), main.Oops(), main.Pair(1, 2))]
+    with elsewhere.here():
+        monkeypatch.setattr(pickling, "_kept", deque(maxlen=2))
+        forgotten = weakref.ref(type(loads(data[0])))
+        known = [weakref.ref(type(loads(each))) for each in data[1:]]
+        gc.collect()
+        assert forgotten() is None
+        assert all(each() is not None for each in known)
+        assert type(loads(data[0])).__name__ == "Slotted"
+
+
+def test_class_of_a_child_of_multiprocess(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its `__main__` has another name, under which no other process could import it."""
+    module = types.ModuleType("__mp_main__")
+    exec("def f():\n    return Point()\nclass Point: ...", vars(module))  # noqa: S102 - our own text
+    monkeypatch.setitem(sys.modules, "__mp_main__", module)
+    data = [dumps(value) for value in (vars(module)["f"], vars(module)["Point"]())]
+    monkeypatch.delitem(sys.modules, "__mp_main__")
+    found: list[Any] = [loads(each) for each in data]
+    function, point = found
+    assert type(function()).__name__ == type(point).__name__ == "Point"

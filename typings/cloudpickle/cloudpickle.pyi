@@ -1,0 +1,1 @@
+# Its registries of classes are private; tests replace them by their names.
