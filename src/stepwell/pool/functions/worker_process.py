@@ -61,7 +61,7 @@ class WorkerExit(Struct, frozen=True):
 
     @property
     def description(self) -> str:
-        """How the process ended, as a clause without its subject."""
+        """The manner of the end, as a clause without its subject."""
         return describe_exit(self.code)
 
     def error(self, call: str) -> WorkerDied:

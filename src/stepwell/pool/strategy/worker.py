@@ -1,10 +1,12 @@
-"""A worker: a process that has strategies, leases one task after the other, and returns what they find.
+"""The main program of a strategy worker: it leases one task after the other from the manager and runs it.
 
-While it does one, the next may lie in its inbox, so that it does not wait between two. Until it says that it begins
-that one, it can be taken back.
+While the worker runs a task, the manager may already have put the next one into the worker's inbox, so that the
+worker does not wait for a round trip between two tasks. Such a task is prefetched: the manager may recall it until the
+worker has told the manager that it begins the task.
 
-It keeps its strategies, and whatever they have computed, from task to task. It ends when its supervisor lets go of the
-lifeline, and when the manager goes away: what it was doing then is somebody else's.
+The worker keeps its strategies, and the indexes that they have computed, from task to task. It ends when its
+supervisor disconnects the lifeline, and when the manager goes away; the manager gives its unfinished tasks to other
+workers.
 """
 
 from __future__ import annotations
@@ -54,21 +56,20 @@ from stepwell.strategies.work import StrategyResult, ViewAt, Work, encoder, work
 from stepwell.telemetry import configure
 from stepwell.transport.connection import Connection
 
-_PROGRESS_SECONDS: Final = 0.05  # at most this often
 _NO_ROOM: Final = TaskFault("TaskFailed", "there is no room for its result")
 _TOO_LARGE: Final = TaskFault("TaskFailed", "its result has more than 64 MiB: return less")
 
 
 def main(encoded: str) -> int:
-    """Work until there is no more."""
+    """Run tasks until the worker is stopped or the manager is gone; return the exit code."""
     settings = msgspec.json.decode(encoded, type=WorkerSettings)
     restrict_process(
         ProcessLimits(parent_pid=settings.parent_pid, max_memory_bytes=settings.max_memory_bytes, nice=settings.nice)
     )
     registry = _registry(settings)
-    if "structlog" in sys.modules:  # a strategy has brought it along, and means to log
+    if "structlog" in sys.modules:  # a strategy has imported it, and may log with it
         configure(settings.log_level)
-    # What it says as a worker and what it asks for as a client are numbered apart, and so they are two sessions.
+    # A session numbers its requests. Those of the worker and those of its views are numbered apart.
     working, looking = Channel(settings.address, None), Channel(settings.address, None)
     try:
         with socket.socket(fileno=settings.lifeline_fd) as lifeline:
@@ -81,7 +82,7 @@ def main(encoded: str) -> int:
 
 
 def _registry(settings: WorkerSettings) -> Registry:
-    """The built-in ones, those that are installed, those that were named, and those that were given."""
+    """Return the built-in, installed, named and pickled strategies. Raise StartFailed for an unknown name."""
     registry = Registry()
     registry.load_entry_points()
     for text in settings.strategies:
@@ -89,18 +90,22 @@ def _registry(settings: WorkerSettings) -> Registry:
             raise StartFailed(f"there is no strategy {text!r}: {registry.problems[text]}")
     if settings.pickled_strategies_fd is not None:
         with os.fdopen(settings.pickled_strategies_fd, "rb") as file:
-            given = cast("list[object]", pickling.loads(file.read()))
-        for each in given:
+            found = cast("list[object]", pickling.loads(file.read()))
+        for each in found:
             registry.add(each)
     return registry
 
 
 class _Recycle(Exception):
-    """This worker has done enough."""
+    """Ends the worker after its task, because it ran out of memory and a new process has all of it again."""
 
 
 class StrategyWorker:
-    """Leases one task after the other until it is dismissed."""
+    """The loop of one worker: it joins the manager, then receives and runs tasks. One thread uses it.
+
+    `working` is the session in which tasks are leased and finished, `looking` the session of the views that strategies
+    see. No exception of a task ends the loop, except the loss of the manager.
+    """
 
     def __init__(self, working: Channel, looking: Channel, registry: Registry, lifeline: socket.socket) -> None:
         self._registry = registry
@@ -110,12 +115,13 @@ class StrategyWorker:
         self._views = Views(session, ContextTierService(session))
         self._connection: Connection = working.dial()
         self._inbox: deque[Assigned] = deque()
-        self._is_begun = False  # the first of them: the manager has been told
+        self._is_begun = False  # True if the manager knows that the first task of the inbox is begun
         self._number = 0
-        self._told_at_s = 0.0
-        self._is_told_all = False  # the end of a task's progress is told at once, but once
+        self._reported_at_s = 0.0
+        self._is_end_reported = False  # the end of a task's progress is reported at once, and only once
 
     def run(self) -> int:
+        """Join the manager and run tasks; return the exit code."""
         try:
             self._join()
             while (task := self._next_task()) is not None:
@@ -127,17 +133,18 @@ class StrategyWorker:
         return 0
 
     def _join(self) -> None:
+        """Offer the strategies to the manager and tell the supervisor; raise RuntimeLost if the manager refuses."""
         offers = tuple(Offered(each.name, each.capabilities, each.is_partitioned) for each in self._registry.describe())
         answer = self._connection.exchange(messages.Work(0, (*jobs.OFFERS, *offers)))
         if isinstance(answer, Response) and isinstance(refusal := answer.results[0], Refusal):
             raise RuntimeLost(refusal.message)
         if not isinstance(answer, Employed):
             raise ProtocolError(f"the manager answered Work with {type(answer).__name__}")
-        with contextlib.suppress(BrokenPipeError):  # nobody wants us any more: `run` finds that out
+        with contextlib.suppress(BrokenPipeError):  # the supervisor is gone, which `_next_task` will see
             self._lifeline.sendall(READY)
 
     def _next_task(self) -> Assigned | None:
-        """What to do now; None when nobody wants us any more."""
+        """Wait for the next task and return it, or None when the worker is stopped."""
         while not self._is_begun:
             self._listen(0.0 if self._inbox else None)
             if self._is_stopped():
@@ -150,7 +157,7 @@ class StrategyWorker:
         return self._inbox.popleft()
 
     def _beginning(self) -> tuple[BeginTask, ...]:
-        """What says that we begin the next task, if there is one that we may begin."""
+        """Return the command that begins the next task, or nothing if there is no task or the worker is stopped."""
         self._listen(0.0)
         if not self._inbox or self._is_stopped():
             return ()
@@ -158,10 +165,11 @@ class StrategyWorker:
         return (BeginTask(self._inbox[0].task_id, self._inbox[0].attempt),)
 
     def _is_stopped(self) -> bool:
+        """Return True if the supervisor has disconnected the lifeline, which never carries data to the worker."""
         return bool(select.select([self._lifeline], [], [], 0)[0])
 
     def _listen(self, timeout_s: float | None) -> None:
-        """Hear what the manager has to say: until there is something to do, or only what is there."""
+        """Receive messages: without a timeout until there is a task, otherwise until none comes for that long."""
         while timeout_s is not None or not self._inbox:
             message = self._connection.receive_within(timeout_s, self._lifeline.fileno())
             if message is None:
@@ -181,22 +189,23 @@ class StrategyWorker:
                 raise ProtocolError(f"the manager told a worker {type(message).__name__}")
 
     def _run_task(self, task: Assigned) -> None:
-        """Every exception is the task's, and none is the worker's; but one that ran out of memory ends with it."""
-        recycle = self._is_told_all = False
+        """Run a task and report its result. An exception fails the task alone; MemoryError also recycles the worker."""
+        recycle = self._is_end_reported = False
         try:
             with progress.heard_by(lambda done, total, note: self._progress(task, done, total, note)):
                 result, fault = self._result(task), None
         except (RuntimeLost, OutcomeUnknown):
             raise
         except MemoryError as error:
-            result, fault, recycle = None, TaskFault("MemoryExceeded", _told(task, error)), True
-        except BaseException as error:  # noqa: BLE001 - `sys.exit` in a strategy is no reason to end
-            result, fault = None, TaskFault("TaskFailed", _told(task, error))
+            result, fault, recycle = None, TaskFault("MemoryExceeded", _describe_error(task, error)), True
+        except BaseException as error:  # noqa: BLE001 - `sys.exit` in a strategy does not end the worker
+            result, fault = None, TaskFault("TaskFailed", _describe_error(task, error))
         self._finish(task, result, fault, is_last=recycle)
         if recycle:
             raise _Recycle
 
     def _result(self, task: Assigned) -> bytes:
+        """Run the job or the strategy of a task and return its encoded result."""
         if chore := jobs.JOBS.get(task.strategy):
             return chore(task.payload)
         begun_s = time.perf_counter()
@@ -211,7 +220,7 @@ class StrategyWorker:
         except BodyGone:
             if work.view is not None:
                 raise
-            # What was given with the task may be as old as the one before it.
+            # The view that came with a prefetched task may be too old by now, so open a new one.
             view = self._views.open(request.projects, None)
             confidence, fragments, revision = self._answer(strategy, work, view)
         seconds = time.perf_counter() - begun_s
@@ -219,6 +228,7 @@ class StrategyWorker:
         return encoder.encode(result)
 
     def _answer(self, strategy: Strategy, work: Work, whole: View) -> tuple[float, tuple[ScoredFragment, ...], int]:
+        """Return the confidence of the strategy, the fragments that it found, and the revision of its view."""
         view = cast("StrategyView", whole)
         if work.share is not None:
             view = _partitioned(strategy).partition(view, work.share.part, work.share.parts)
@@ -227,6 +237,7 @@ class StrategyWorker:
         return confidence, _checked(strategy, found, cast("StrategyView", whole)), whole.revision
 
     def _merged(self, strategy: Strategy, work: Work) -> bytes:
+        """Return the encoded merge of the shares that other workers have computed."""
         assert work.shares is not None
         assert work.view is not None
         merged = _partitioned(strategy).merge(work.request, work.shares, work.budget_tokens)
@@ -234,15 +245,16 @@ class StrategyWorker:
         return encoder.encode(StrategyResult(strategy.name, fragments, work.view.revision, 1.0, strategy.explain()))
 
     def _view(self, task: Assigned, work: Work) -> View:
-        return self._given(task, work) or self._open(work.view, work.request.projects)
+        return self._view_of_task(task, work) or self._open(work.view, work.request.projects)
 
-    def _given(self, task: Assigned, work: Work) -> View | None:
-        """The state of when the task was given to us, if nobody wants another one and all of it is to be had."""
+    def _view_of_task(self, task: Assigned, work: Work) -> View | None:
+        """Return the view that came with the task, or None if the task names another view or a part of it is gone."""
         if work.view is not None or not task.catalogues or tuple(work.request.projects) != task.projects:
             return None
         return self._views.open_at(self._epoch, task.revision, task.catalogues)
 
     def _open(self, at: ViewAt | None, projects: Sequence[str]) -> View:
+        """Return the view at that revision, or at the latest one. Raise BodyGone if the view is gone."""
         if at is None:
             return self._views.open(projects, None)
         found = self._views.open_at(at.epoch, at.revision, at.catalogues)
@@ -251,16 +263,20 @@ class StrategyWorker:
         return found
 
     def _progress(self, task: Assigned, done: int, total: int, note: str) -> None:
+        """Report the progress of a task, but not more often than the limit."""
         now_s = time.monotonic()
-        is_all = done >= total and not self._is_told_all
-        if now_s >= self._told_at_s + _PROGRESS_SECONDS or is_all:
-            self._told_at_s = now_s
-            self._is_told_all |= is_all
+        is_all = done >= total and not self._is_end_reported
+        if now_s >= self._reported_at_s + limits.WORKER_PROGRESS_SECONDS or is_all:
+            self._reported_at_s = now_s
+            self._is_end_reported |= is_all
             short = note[: limits.ERROR_CHARS_MAX].encode("utf-8", "replace").decode()
             self._connection.send(messages.Progressed(task.task_id, task.attempt, max(0, done), max(0, total), short))
 
     def _finish(self, task: Assigned, result: bytes | None, fault: TaskFault | None, *, is_last: bool) -> None:
-        """Say what came of it, and go on. For a large result there may be no room: then that is what came of it."""
+        """Report the result or the fault of a task, and begin the next one in the same request.
+
+        A large result is uploaded first. If there is no room for it, the task fails.
+        """
         if result is not None and len(result) > limits.BODY_BYTES_MAX:
             result, fault = None, _TOO_LARGE
         carried: bytes | int | None = result
@@ -277,17 +293,19 @@ class StrategyWorker:
         self._send(finished, *(() if is_last else self._beginning()))
 
     def _send(self, *commands: FinishTask | BeginTask) -> int:
-        """What the manager is told; the number of the request. Its answer is heard when it comes."""
+        """Send a request and return its number. `_handle` receives the answer later."""
         self._number += 1
         self._connection.send(Request(self._number, commands, self._number))
         return self._number
 
     def _await(self, number: int) -> Response:
+        """Handle messages until the answer to that request comes, and return the answer."""
         while not (isinstance(message := self._connection.receive(), Response) and message.request_id == number):
             self._handle(message)
         return message
 
     def _upload(self, result: bytes) -> int | None:
+        """Send a result into shared memory; return its number in the request, or None if there is no room."""
         self._connection.send(Offer(1, len(result)))
         while not isinstance(answer := self._connection.receive(), Granted):
             self._handle(answer)
@@ -301,14 +319,14 @@ class StrategyWorker:
         return [each.error() if isinstance(each, Refusal) else None for each in response.results]
 
     def _check(self, response: Response) -> None:
-        """That somebody else has a task by now is nothing to us: the manager knows, and does what has to be done."""
+        """Raise ProtocolError if the manager refused a command, unless another worker has the task by now."""
         for refusal in self._refusals(response):
             if refusal is not None and not isinstance(refusal, LeaseLost):
                 raise ProtocolError(f"the manager would not have a result: {refusal.message}")
 
 
 def _require_scope(task: Assigned, work: Work) -> None:
-    """The manager has looked at the projects of the task; what it carries is its client's word alone."""
+    """Raise OutOfScope unless the payload stays within the task's projects, which alone the manager has checked."""
     ends = () if work.view is None else work.view.catalogues
     if not {*work.request.projects, *(end.project for end in ends)} <= {*task.projects}:
         raise OutOfScope("the task asks for projects that it was not submitted for")
@@ -321,7 +339,7 @@ def _partitioned(strategy: Strategy) -> Partitioned:
 
 
 def _checked(strategy: Strategy, found: Iterable[object], view: StrategyView) -> tuple[ScoredFragment, ...]:
-    """What a strategy returns is as good as what a stranger sends."""
+    """Return the fragments that a strategy found. Raise InvalidArgument for one that its view does not contain."""
     fragments: list[ScoredFragment] = []
     for each in found:
         if not isinstance(each, ScoredFragment) or not math.isfinite(each.score):
@@ -333,10 +351,10 @@ def _checked(strategy: Strategy, found: Iterable[object], view: StrategyView) ->
     return tuple(fragments)
 
 
-def _told(task: Assigned, error: BaseException) -> str:
-    """What went wrong, and where in the strategy."""
+def _describe_error(task: Assigned, error: BaseException) -> str:
+    """Return the error and the line of the strategy where it happened, as text that can be encoded."""
     summary = "".join(traceback.format_exception_only(error)).strip()
     frames = traceback.extract_tb(error.__traceback__)
     where = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     told = f"strategy {task.strategy!r} raised {summary}{where}"[: limits.ERROR_CHARS_MAX]
-    return told.encode("utf-8", "replace").decode()  # a file's name may be no text
+    return told.encode("utf-8", "replace").decode()  # the name of a file may not be valid text
