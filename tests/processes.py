@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import multiprocess
-from multiprocess.context import SpawnProcess
+
+from stepwell.process import SpawnedProcess
 
 CHILD_SECONDS = 20
 """A forked child that hangs is ended by its own alarm."""
@@ -16,9 +17,9 @@ CONTEXT = multiprocess.get_context("spawn")
 
 
 @contextmanager
-def spawned(target: Callable[..., object], *arguments: object, timeout_s: float = 20.0) -> Iterator[SpawnProcess]:
+def spawned(target: Callable[..., object], *arguments: object, timeout_s: float = 20.0) -> Iterator[SpawnedProcess]:
     """A process that is joined at the end, and killed if it does not come to one."""
-    process = CONTEXT.Process(target=target, args=arguments)
+    process = SpawnedProcess(target, arguments)
     process.start()
     try:
         yield process
@@ -32,7 +33,7 @@ def spawned(target: Callable[..., object], *arguments: object, timeout_s: float 
 
 def run_all(target: Callable[..., object], arguments: Sequence[tuple[object, ...]], timeout_s: float = 120.0) -> None:
     """Run a process for each tuple of arguments, all at once; each has to end well."""
-    processes = [CONTEXT.Process(target=target, args=each) for each in arguments]
+    processes = [SpawnedProcess(target, each) for each in arguments]
     for process in processes:
         process.start()
     for process in processes:

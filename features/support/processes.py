@@ -10,17 +10,15 @@ import multiprocess
 from multiprocess.connection import Connection
 
 from features.support.schedules import PATIENCE_SECONDS, attempt
+from stepwell.process import SpawnedProcess
 
 T = TypeVar("T")
 
 
 def in_processes(tasks: Sequence[Callable[[], T]]) -> list[T | Exception]:
     """Run each task in a process of its own, all from the same moment; for each its result or its error."""
-    spawn = multiprocess.get_context("spawn")
-    pipes = [spawn.Pipe() for _ in tasks]
-    processes = [
-        spawn.Process(target=_work, args=(theirs, task)) for (_, theirs), task in zip(pipes, tasks, strict=True)
-    ]
+    pipes = [multiprocess.Pipe() for _ in tasks]
+    processes = [SpawnedProcess(_work, (theirs, task)) for (_, theirs), task in zip(pipes, tasks, strict=True)]
     try:
         for process, (_, theirs) in zip(processes, pipes, strict=True):
             process.start()

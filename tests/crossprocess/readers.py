@@ -25,11 +25,11 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 from multiprocess.connection import Connection
-from multiprocess.context import SpawnProcess
 
 import stepwell as sw
 from stepwell.domain.content import digest_of
 from stepwell.limits import KIB, MIB
+from stepwell.process import SpawnedProcess
 from tests.processes import CONTEXT, fork, kill, spawned
 from tests.soaking import IS_LONG
 
@@ -60,7 +60,7 @@ class Seen(Struct):
 
 
 @contextmanager
-def elsewhere(target: Callable[..., None], *arguments: object) -> Iterator[tuple[SpawnProcess, Connection]]:
+def elsewhere(target: Callable[..., None], *arguments: object) -> Iterator[tuple[SpawnedProcess, Connection]]:
     """A process with a pipe as its last argument, and the other end of that."""
     ours, theirs = CONTEXT.Pipe()
     with ours, theirs, spawned(target, *arguments, theirs) as process:

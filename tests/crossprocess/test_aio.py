@@ -10,10 +10,11 @@ import pytest
 
 import stepwell as sw
 from stepwell import aio
+from stepwell.process import SpawnedProcess
 from stepwell.strategies.base import ContextRequest
 from tests import strategies
 from tests.loops import run, until
-from tests.processes import CONTEXT, kill
+from tests.processes import kill
 from tests.soaking import IS_LONG
 
 KILLS = 4 if IS_LONG else 2
@@ -108,7 +109,7 @@ def loop_of_its_own(address: str, number: int, count: int) -> None:
 
 def test_loops_of_many_processes(runtime: sw.Runtime) -> None:
     """Share what there is, each with many requests under way."""
-    processes = [CONTEXT.Process(target=loop_of_its_own, args=(runtime.address, number, 5)) for number in range(2)]
+    processes = [SpawnedProcess(loop_of_its_own, (runtime.address, number, 5)) for number in range(2)]
     for process in processes:
         process.start()
     for process in processes:

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from multiprocess.context import SpawnProcess
-
 import stepwell as sw
 from stepwell.domain import invariants
 from stepwell.manager.process import Settings
 from stepwell.manager.recovery import recover
+from stepwell.process import SpawnedProcess
 from stepwell.storage.directory import DATABASE
 from stepwell.storage.loading import load
 from stepwell.telemetry import LogLevel
@@ -20,7 +19,6 @@ from stepwell.transport.address import private_directory
 from tests import mortal
 from tests.crossprocess import survivors
 from tests.crossprocess.survivors import SURVIVORS, Progress, project_of
-from tests.processes import CONTEXT
 from tests.soaking import IS_LONG
 from tests.waiting import eventually
 
@@ -81,8 +79,8 @@ def _plans(address: str) -> list[str]:
 @contextmanager
 def _alive(address: str, plan_ids: list[str], tmp_path: Path) -> Iterator[None]:
     progress, stop = str(tmp_path / "progress"), tmp_path / "stop"
-    processes: list[SpawnProcess] = [
-        CONTEXT.Process(target=survivors.survive, args=(address, number, plan_id, progress, str(stop)))
+    processes = [
+        SpawnedProcess(survivors.survive, (address, number, plan_id, progress, str(stop)))
         for number, plan_id in enumerate(plan_ids)
     ]
     for process in processes:

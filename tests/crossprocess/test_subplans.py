@@ -10,9 +10,9 @@ from collections import Counter
 from functools import partial
 
 import pytest
-from multiprocess.context import SpawnProcess
 
 import stepwell as sw
+from stepwell.process import SpawnedProcess
 from tests.crossprocess import crew
 from tests.processes import CONTEXT, kill, spawned
 from tests.seeds import seeded
@@ -30,11 +30,11 @@ class Crew:
 
     def __init__(self, address: str, plan_id: str, script: crew.Script) -> None:
         self._arguments = (address, plan_id, script)
-        self._all: list[SpawnProcess] = []
+        self._all: list[SpawnedProcess] = []
         self.killed = 0
 
     def hire(self) -> None:
-        process = CONTEXT.Process(target=crew.agent, args=self._arguments)
+        process = SpawnedProcess(crew.agent, self._arguments)
         process.start()
         self._all.append(process)
 
