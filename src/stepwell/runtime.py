@@ -261,6 +261,7 @@ class _ManagerSupervisor:
         _remove_directory(self.settings)
 
     def _run(self) -> None:
+        """Restart the manager whenever it dies, until the runtime is closed or a restart is of no use."""
         while True:
             self.process.wait()
             code = _end_manager(self.process)
@@ -293,6 +294,7 @@ class _ManagerSupervisor:
         return True
 
     def _restart(self) -> None:
+        """Start the next manager and wait until it serves. If it does not, nothing of it is left."""
         process = self.process = _start_manager(self.settings)
         if self._is_closing:
             process.disconnect()
@@ -305,6 +307,8 @@ class _ManagerSupervisor:
 
 
 def _start_manager(settings: Settings) -> ChildProcess:
+    """Start a manager's process. Its socket is its lifeline: the manager ends when the socket does."""
+
     def encode(lifeline_fd: int) -> str:
         return msgspec.json.encode(msgspec.structs.replace(settings, lifeline_fd=lifeline_fd)).decode()
 
@@ -360,6 +364,7 @@ def _pool_arguments(workers: int | None, strategies: Iterable[object]) -> tuple[
 
 
 def _log_level(given: LogLevel | str) -> LogLevel:
+    """Return the level of that name; raise InvalidArgument with all the names."""
     try:
         return LogLevel(given)
     except ValueError:
@@ -367,6 +372,7 @@ def _log_level(given: LogLevel | str) -> LogLevel:
 
 
 def _durability(given: str | None, data_dir: str | os.PathLike[str] | None) -> Durability:
+    """Return the durability of acknowledged writes. Raise InvalidArgument if there is no directory to write to."""
     if data_dir is None and given is not None:
         raise InvalidArgument(
             "durability is that of a data directory: name one with data_dir=, or leave durability out"

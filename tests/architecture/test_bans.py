@@ -108,6 +108,17 @@ def test_who_unpickles() -> None:
     assert {"runtime.py", "pool/strategy/worker.py"} <= users
 
 
+def test_one_module_starts_processes() -> None:
+    """Whatever else starts a process with `multiprocess` would run the user's `__main__` again."""
+    users = {
+        str(path.relative_to(PACKAGE))
+        for path in python_files(*SOURCE)
+        if any(name.partition(".")[0] == "multiprocess" for _, name in imported_modules(ast.parse(path.read_text())))
+    }
+    assert "process.py" in users
+    assert users <= {"process.py", "testing/leaks.py", "cli/demo/processes.py"}, users
+
+
 def test_messages_are_where_they_are_looked_for() -> None:
     """A ban on files that were renamed would hold for ever."""
     assert [path for path in MESSAGES if not python_files(path)] == []

@@ -115,6 +115,7 @@ class FunctionExecutor(Executor):
         raise NotOwner("an executor stays in the process that made it: make another one there")
 
     def _check_owner(self) -> None:
+        """Raise NotOwner in a forked child, which has neither the scheduler's thread nor its workers."""
         if self._scheduler_thread.owner_pid != os.getpid():
             raise NotOwner("this executor belongs to the process that made it: a forked child makes one of its own")
 
@@ -146,6 +147,7 @@ class SchedulerThread:
             self._scheduler.wake_up()
 
     def _started(self) -> threading.Thread:
+        """Start the scheduler's thread. If that fails, nothing is left open, and the executor is closed."""
         # A daemon, because `threading` would otherwise join it before `_end_with_program` closes it.
         thread = threading.Thread(target=self._run, name="stepwell-functions", daemon=True)
         self._scheduler.open()
@@ -193,15 +195,18 @@ class SchedulerThread:
 
 
 _running: Final[weakref.WeakSet[SchedulerThread]] = weakref.WeakSet()
+"""The threads to end with the program. Weak, because only a running thread keeps its object alive."""
 
 
 @atexit.register
 def _end_with_program() -> None:
+    """Close the executors that still run, before the interpreter stops their daemon threads."""
     for each in [*_running]:
         each.end_with_program()
 
 
 def _chunks(calls: Iterable[tuple[object, ...]], size: int) -> Iterator[list[tuple[object, ...]]]:
+    """Yield lists of that many calls, read from the iterable one list at a time."""
     rest = iter(calls)
     while chunk := [*islice(rest, size)]:
         yield chunk

@@ -56,6 +56,7 @@ def _run_callbacks(complete_future: Callable[[], None]) -> None:
 
 
 def _remote_error(call: PendingCall, data: bytearray) -> BaseException:
+    """Return the exception of a FAILURE, or a PicklingError that quotes it; its cause is the worker's traceback."""
     line, told, pickled = cast("Failure", loads(data))
     error = _unpickled_error(pickled)
     if error is None:

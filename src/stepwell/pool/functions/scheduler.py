@@ -5,7 +5,17 @@ call at a time, so its death is the error of that call alone. Workers are starte
 maximum. A start that fails is tried again after a pause that doubles; after several failures in a row, and without
 any living worker, the waiting calls fail.
 
-The thread sleeps in a selector on a wake-up descriptor, on the workers' sockets and on their sentinels.
+The life of a worker, as the scheduler sees it:
+
+    starting --READY--> idle --CALL--> running --RESULT or FAILURE--> idle
+        |                 |               |
+        +----- killed ----+----- dead ----+      at a deadline, by `kill_workers`, or by the call itself
+                          |
+                          +--- stopped           when the executor is closing and no calls are left
+
+The thread sleeps in a selector on a wake-up descriptor, on the workers' sockets and on their sentinels. The sentinel
+alone decides that a worker is dead. The end of its socket does not, because a child that a function has forked may
+hold a copy of the socket, and because a function may close it.
 """
 
 from __future__ import annotations
@@ -114,6 +124,7 @@ class CallScheduler:
         return starting < len(self.pending) and len(self._workers) < self._max_workers
 
     def _assign_calls(self) -> None:
+        """Give the first pending calls to the idle workers."""
         idle = [worker for worker in self._workers if worker.is_idle]
         while idle and (call := self._next_call()):
             worker = idle.pop()
@@ -121,7 +132,11 @@ class CallScheduler:
             self._watch(worker)
 
     def _next_call(self) -> PendingCall | None:
-        """Return the first pending call that is not cancelled, or None."""
+        """Return the first pending call that is not cancelled, or None.
+
+        From here on its future is running and cannot be cancelled. It is running already if a worker died before it
+        began the call.
+        """
         while True:
             with self.guard:
                 call = self.pending.popleft() if self.pending else None
@@ -131,6 +146,7 @@ class CallScheduler:
     # Workers start.
 
     def _start_missing(self, now_s: float) -> None:
+        """Start the workers that the pending calls need, unless a pause is not over or too many starts have failed."""
         while self._is_short_of_workers:
             if self._starts_failed >= limits.WORKER_STARTS_FAILED_MAX:
                 self._fail_pending()
@@ -140,6 +156,7 @@ class CallScheduler:
             self._start(now_s)
 
     def _start(self, now_s: float) -> None:
+        """Start a worker and watch it. A start that fails at once counts like a process that ends while starting."""
         try:
             worker = FunctionWorkerProcess()
         except OSError as error:
@@ -150,6 +167,7 @@ class CallScheduler:
         self._selector.register(worker.sentinel, _READ, partial(self._on_death, worker))
 
     def _count_failed_start(self, now_s: float, reason: str) -> None:
+        """Delay the next start; the delay doubles with each failure until a worker has answered a call."""
         self._last_failure = reason
         self._next_start_s = now_s + limits.WORKER_START_PAUSE_SECONDS * 2**self._starts_failed
         self._starts_failed += 1
@@ -165,6 +183,11 @@ class CallScheduler:
     # Workers answer.
 
     def _on_socket(self, worker: FunctionWorkerProcess) -> None:
+        """Receive and send what is possible now; replace a worker whose stream cannot be used any more.
+
+        There may be too little memory for a large result. That is the error of its call, and the rest of the result
+        cannot be skipped, so the worker is killed.
+        """
         if worker not in self._workers or worker.is_leaving:
             return
         try:
@@ -181,6 +204,7 @@ class CallScheduler:
             self._watch(worker)
 
     def _receive(self, worker: FunctionWorkerProcess, part_bytes: float) -> None:
+        """Handle the frames that have arrived; `part_bytes` bounds the turn of one worker, so that none starves."""
         for kind, data in worker.receive(part_bytes):
             if kind is FrameKind.READY:
                 worker.is_ready, worker.deadline_s = True, math.inf
@@ -199,10 +223,12 @@ class CallScheduler:
     # Workers end.
 
     def _kill(self, worker: FunctionWorkerProcess) -> None:
+        """Kill the worker and read nothing more from it; `_on_death` follows."""
         self._unregister(worker.socket)
         worker.kill()
 
     def _stop(self, worker: FunctionWorkerProcess) -> None:
+        """Let an idle worker end by itself; `_on_death` follows, or `_kill` at its deadline."""
         self._unregister(worker.socket)
         worker.stop()
 
@@ -212,6 +238,11 @@ class CallScheduler:
             self._selector.unregister(descriptor)
 
     def _on_death(self, worker: FunctionWorkerProcess) -> None:
+        """Reap a dead worker, and decide about the call that it had.
+
+        A call that the worker had begun fails with WorkerDied, because it may have had effects. A call that the
+        worker had not begun goes back to the head of the queue.
+        """
         with contextlib.suppress(EOFError, MemoryError):
             self._receive(worker, math.inf)  # an answer that came before the death counts
         self._workers.remove(worker)

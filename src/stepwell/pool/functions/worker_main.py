@@ -1,7 +1,11 @@
 """The main program of a function worker: it runs one call after the other for the program that started it.
 
-The worker ends when its socket ends. No exception of a call ends it, not even SystemExit; a call that kills the
-process is counted before it is read, so that the program knows which call it was.
+The worker ends when its socket ends. No exception of a call ends it, not even SystemExit. The worker counts a call
+before it reads the call, so that the program knows whether a death was the call's.
+
+The worker is bound to its parent before it imports anything of the program's, and only then takes over the program's
+path. So a module beside the program's script cannot shadow one that this package imports, but functions find the same
+modules as in the program.
 """
 
 from __future__ import annotations
@@ -55,6 +59,7 @@ def run_chunk(function: Callable[..., R], calls: list[tuple[object, ...]]) -> li
 
 
 def _run_call(line: socket.socket, call: bytearray) -> None:
+    """Run a pickled call and send its answer."""
     own_pid = os.getpid()
     kind, answer = _answer(call)
     if os.getpid() != own_pid:  # the function forked and this is the child: its parent sends the answer
@@ -63,6 +68,7 @@ def _run_call(line: socket.socket, call: bytearray) -> None:
 
 
 def _answer(call: bytearray) -> tuple[FrameKind, bytes]:
+    """Run a pickled call and return its answer. The pickle is freed first, because it may be as large as the data."""
     try:
         function, positional, named = cast("Call", loads(call))
         call.clear()

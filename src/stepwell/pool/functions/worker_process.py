@@ -74,7 +74,10 @@ class FunctionWorkerProcess:
     """One worker process. The kernel kills it when the thread that made this object ends.
 
     It starts, becomes ready, runs one call at a time, and is then stopped or killed. After `deadline_s`, a moment of
-    `time.monotonic()`, the scheduler kills it: because it did not start in time, or did not stop in time.
+    `time.monotonic()`, the scheduler kills it: because it did not start in time, or did not stop in time. A call has
+    no deadline.
+
+    The scheduler watches `socket` and `sentinel`. When the sentinel is readable it has to call `reap`, once.
     """
 
     def __init__(self) -> None:
@@ -98,6 +101,7 @@ class FunctionWorkerProcess:
         self.socket.setblocking(False)  # noqa: FBT003
 
     def _settings(self, socket_fd: int) -> str:
+        """Return the settings for a process that has its end of the socket under this number."""
         settings = FunctionWorkerSettings(
             socket_fd=socket_fd, begun_fd=self._begun_fd, parent_pid=os.getpid(), path=search_path()
         )
@@ -212,6 +216,7 @@ class _Inbox:
         return frame
 
     def _begin(self, count: int, kind: int) -> None:
+        """Begin the body behind a header; raise EOFError for a header that no worker sends."""
         if kind not in _KINDS or count > limits.FUNCTION_FRAME_BYTES_MAX:
-            raise EOFError  # no worker of ours has written this, so nothing that follows can be trusted
+            raise EOFError  # a function has written to the socket, so nothing that follows can be trusted
         self._kind, self._data, self._filled = FrameKind(kind), bytearray(count), 0

@@ -50,11 +50,13 @@ class BackgroundPool:
             self._thread.join()
 
     def _on_change(self, status: PoolStatus) -> None:
+        """Note a new status; the supervisor calls this in its own thread."""
         with self._changed:
             self._latest = status
             self._changed.notify_all()
 
     def _wait_until_ready(self) -> None:
+        """Wait until all workers are ready; raise StartFailed if the supervisor gave up or the time is over."""
         with self._changed:
             self._changed.wait_for(self._is_decided, limits.WORKER_START_SECONDS_MAX)
             status = self._latest

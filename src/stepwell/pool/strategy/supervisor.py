@@ -4,8 +4,17 @@ Everything happens in the one thread that calls `run`, because the kernel kills 
 it. The supervisor also watches the manager's process and kills the workers when it ends, because a strategy that is
 busy in C could not notice that itself.
 
-A worker that lived long enough is replaced at once. One that ends early is replaced after a pause that doubles each
-time. When workers end by themselves before they are ready, several times in a row, the supervisor gives up.
+The end of a worker decides about its replacement:
+
+| end | replacement | reported to the manager |
+|---|---|---|
+| after a long life, or for the first time | at once | unless it was expected |
+| recycled, after it ran out of memory | at once | no |
+| early, several times in a row | after a pause that doubles | unless it was expected |
+| by itself, before it was ready, several times in a row | none: the supervisor gives up | yes |
+
+A manager with a data directory is restarted when it dies. The supervisor then connects again and starts new workers;
+with any other manager it ends.
 """
 
 from __future__ import annotations
@@ -220,6 +229,8 @@ class _ManagerLink:
         self._start_report(release).join(limits.WORKER_RELEASE_SECONDS)
 
     def _start_report(self, send: Callable[[], None]) -> threading.Thread:
+        """Send a report in a thread and return the thread. A report that cannot be sent is dropped."""
+
         def send_if_there() -> None:
             with contextlib.suppress(StepwellError):
                 send()
@@ -234,6 +245,7 @@ class _ManagerLink:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Close the session, which ends calls that still wait, and give the reports a moment to end."""
         os.close(self.pidfd)
         self.client.close()
         for report in self._reports:

@@ -4,6 +4,15 @@ While the worker runs a task, the manager may already have put the next one into
 worker does not wait for a round trip between two tasks. Such a task is prefetched: the manager may recall it until the
 worker has told the manager that it begins the task.
 
+    worker                                   manager
+      the strategies that it offers        -->
+                                           <--  accepted
+                                           <--  Assigned: a task, and the ends of the catalogues of its view
+      Progressed, as often as the limit    -->
+                                           <--  Assigned: the next task, prefetched
+      FinishTask, BeginTask of the next    -->
+                                           <--  Response, or Recalled: the prefetched task went to another worker
+
 The worker keeps its strategies, and the indexes that they have computed, from task to task. It ends when its
 supervisor disconnects the lifeline, and when the manager goes away; the manager gives its unfinished tasks to other
 workers.
@@ -177,6 +186,7 @@ class StrategyWorker:
             self._handle(message)
 
     def _handle(self, message: messages.ManagerMessage) -> None:
+        """Put an assigned task into the inbox, take a recalled one out of it, or check an answer."""
         match message:
             case Assigned():
                 self._inbox.append(message)
@@ -245,6 +255,7 @@ class StrategyWorker:
         return encoder.encode(StrategyResult(strategy.name, fragments, work.view.revision, 1.0, strategy.explain()))
 
     def _view(self, task: Assigned, work: Work) -> View:
+        """Return the view of the task: the one that came with it costs no request."""
         return self._view_of_task(task, work) or self._open(work.view, work.request.projects)
 
     def _view_of_task(self, task: Assigned, work: Work) -> View | None:
@@ -316,6 +327,7 @@ class StrategyWorker:
 
     @staticmethod
     def _refusals(response: Response) -> list[StepwellError | None]:
+        """Return the error of each command of a request, or None for a command that was accepted."""
         return [each.error() if isinstance(each, Refusal) else None for each in response.results]
 
     def _check(self, response: Response) -> None:
@@ -333,6 +345,7 @@ def _require_scope(task: Assigned, work: Work) -> None:
 
 
 def _partitioned(strategy: Strategy) -> Partitioned:
+    """Return the strategy, if it can share its work; otherwise raise InvalidArgument."""
     if not isinstance(strategy, Partitioned):
         raise InvalidArgument(f"strategy {strategy.name!r} cannot be shared: leave parts out")
     return strategy

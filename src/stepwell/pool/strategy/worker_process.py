@@ -2,7 +2,8 @@
 
 The lifeline is the socket of the process. The worker sends READY over it once, and ends when the supervisor
 disconnects it. The standard error of the worker is a pipe, which the supervisor forwards to its own: the last of it is
-evidence when the worker dies.
+evidence when the worker dies. The pipe is drained without blocking, and also while the worker is busy, because a
+worker that writes into a full pipe would stop.
 """
 
 from __future__ import annotations
@@ -122,11 +123,13 @@ class StrategyWorkerProcess:
         self._open.clear()
 
     def _finish(self, descriptor: int) -> None:
+        """Poll the descriptor no more: at its end it would stay readable, and the supervisor would never sleep."""
         if descriptor in self._open:
             self._open.discard(descriptor)
             self._finished.add(descriptor)
 
     def _forward(self, written: bytes) -> None:
+        """Write the worker's output to the program's standard error, and keep the end of it as evidence."""
         text = written.decode("utf-8", "replace")
         self.last_output = (self.last_output + text)[-(limits.EVIDENCE_CHARS_MAX // 2) :]
         with contextlib.suppress(OSError, ValueError, AttributeError):  # a program may have no stderr

@@ -306,17 +306,17 @@ def test_memory_limit() -> None:
     given = pickling.dumps([strategies.greedy, strategies.everything])
     with sw.Runtime.start(workers=0) as runtime, runtime.client(projects=["p"]) as client:
         client.tiers.store(sw.Fragment(fragment_id="a", body="a"))
-        crew = BackgroundPool(
+        pool = BackgroundPool(
             PoolSettings(address=runtime.address, workers=1, pickled_strategies=given, max_memory_bytes=512 << 20)
         )
         try:
-            (first,) = crew.status.pids
+            (first,) = pool.status.pids
             with pytest.raises(sw.MemoryExceeded, match="MemoryError"):
                 client.strategies.submit("greedy", ASKED).result(SECONDS)
             assert len(client.strategies.submit("everything", ASKED).result(SECONDS).fragments) == 1
             eventually(lambda: not is_alive(first))
         finally:
-            crew.close()
+            pool.close()
 
 
 @pytest.mark.parametrize("before", [1, 10])
