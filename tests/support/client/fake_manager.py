@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.framing import Framer
@@ -25,14 +25,14 @@ def fake_manager(*conversations: Sequence[Reply]) -> Iterator[str]:
     directory = private_directory()
     address = directory / "manager.sock"
     listener = listen(str(address))
-    listener.settimeout(10)
+    listener.settimeout(60)
 
     def serve() -> None:
         with listener:  # after the last conversation, connecting is refused
             for conversation in conversations:
                 connection, _ = listener.accept()
                 with connection:
-                    connection.settimeout(10)
+                    connection.settimeout(60)
                     _converse(connection, conversation)
 
     thread = threading.Thread(target=serve, name="fake_manager")
@@ -40,7 +40,7 @@ def fake_manager(*conversations: Sequence[Reply]) -> Iterator[str]:
     try:
         yield str(address)
     finally:
-        thread.join(20)
+        thread.join(60)
         address.unlink()
         directory.rmdir()
 
@@ -60,5 +60,6 @@ def _converse(connection: socket.socket, conversation: Sequence[Reply]) -> None:
             out += reply
         else:
             encode_frame(reply, out)
-        connection.sendall(out)
+        with suppress(BrokenPipeError):  # a client that is closed does not wait for the reply
+            connection.sendall(out)
     connection.recv(1 << 16)

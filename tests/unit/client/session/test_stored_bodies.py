@@ -140,12 +140,11 @@ def forked_while_others_read(read: Callable[[], bytes], body: bytes) -> None:
     """Whatever a thread holds at the moment of a fork, the child reads, and comes to its end."""
     stop = threading.Event()
     counts: list[int] = []
-    # A thread that comes to a file for the first time holds a lock of coverage's, which no child could let go of.
     everybody_reads = threading.Barrier(5)
 
     def read_on() -> None:
         assert read() == body
-        everybody_reads.wait(20)
+        everybody_reads.wait(60)
         number = 0
         while not stop.is_set():
             assert read() == body
@@ -158,10 +157,10 @@ def forked_while_others_read(read: Callable[[], bytes], body: bytes) -> None:
     threads = [threading.Thread(target=read_on) for _ in range(4)]
     for thread in threads:
         thread.start()
-    everybody_reads.wait(20)
+    everybody_reads.wait(60)
     try:
         for _ in range(FORKS):
-            in_forked_child(child)
+            in_forked_child(child, is_measured=False)
     finally:
         stop.set()
         for thread in threads:

@@ -10,6 +10,8 @@ from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import NotFound
 from tests.support import strategies
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 SAYINGS = {
     "budget": "The hot budget is enforced by the manager, in the same step that stores.",
     "order": "Every request has its place in one order, by the serial loop of the manager.",
@@ -128,7 +130,7 @@ def test_death_costs_only_itself(name: str, kind: str) -> None:
 def check_failure(client: sw.Client, name: str, kind: str) -> None:
     silent = {"preamble": "silent"}
     alone = client.assemble(asked(client), strategies=["keyword"], components=silent)
-    answer = client.assemble(asked(client), strategies=["keyword", name], components=silent, deadline_s=2)
+    answer = client.assemble(asked(client), strategies=["keyword", name], components=silent, deadline_s=6)
     assert answer.text == alone.text
     assert [(failure.strategy, failure.kind) for failure in answer.failures] == [(name, kind)]
 

@@ -22,6 +22,8 @@ from stepwell.testing import LocalRuntime
 from tests.support.client.sessions import in_threads
 from tests.support.ingest import BODY, git, write
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 R = TypeVar("R")
 
 FUNCTION = f"def {{}}():\n{BODY}\n"

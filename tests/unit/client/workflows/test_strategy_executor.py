@@ -18,10 +18,12 @@ from stepwell.strategies.protocol import StrategyView
 from tests.support.processes import in_forked_child, kill
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 Found = Sequence[sw.ScoredFragment]
 PROJECTS = ("p", "q")
 FRAGMENTS = 20
-AGES_S = 60.0
+AGES_S = 240.0
 """Longer than any test: whoever waits for it was not stopped."""
 
 
@@ -167,7 +169,7 @@ def test_each_failure_is_that_strategys_own(
     """
     monkeypatch.setattr(limits, "EXECUTOR_GRACE_SECONDS", 60.0)  # three workers have to come up, one after the other
     asked = ["large", "raises", "hangs", "poison", "greedy", "rubbish", "invents", "nowhere", "small"]
-    execution = sw.DefaultStrategyExecutor(of_its_own).execute(asking(tmp_path), asked, deadline_s=3.0)
+    execution = sw.DefaultStrategyExecutor(of_its_own).execute(asking(tmp_path), asked, deadline_s=6.0)
     assert [*execution.results] == ["large", "small"]
     assert {name: type(error) for name, error in execution.failures.items()} == {
         "raises": sw.TaskFailed,
@@ -203,7 +205,7 @@ def test_one_worker_does_them_one_after_the_other(tmp_path: Path) -> None:
     """Several that take all of their time cost those behind them nothing of theirs."""
     with running(workers=1) as (_, client):
         executor = sw.DefaultStrategyExecutor(client)
-        execution = executor.execute(asking(tmp_path), ["hangs", "small"], deadline_s=0.5)
+        execution = executor.execute(asking(tmp_path), ["hangs", "small"], deadline_s=3.0)
     assert ([*execution.results], [*execution.failures]) == (["small"], ["hangs"])
 
 
