@@ -39,7 +39,7 @@ async def ticks(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+async def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
     """Let the loop turn until a condition holds."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - of what the kernel or another process does, nobody tells us

@@ -103,12 +103,12 @@ def served(budget: TierBudget | None = None) -> Iterator[Stage]:
 
     thread = threading.Thread(target=run, name="manager")
     thread.start()
-    ready.wait(10)
+    ready.wait(60)
     try:
         yield made[0]
     finally:
         writer.close()
-        thread.join(20)
+        thread.join(60)
         reader.close()
         _clear(directory)
 

@@ -200,7 +200,7 @@ def test_ingesting(runtime: sw.Runtime, tmp_path: Path) -> None:
     def tell(done: int, _total: int, _source: str) -> None:
         told.append(done)
         looked.set()
-        is_cancelled.wait(10)
+        is_cancelled.wait(60)
 
     async def main() -> None:
         async with aio.connect(runtime.address, projects=["tree"]) as client:

@@ -104,7 +104,7 @@ def test_after_a_death(tmp_path: Path) -> None:
             marker.unlink()
             os.kill(int(held.suffix[1:]), signal.SIGKILL)
             again = client.assemble(request, strategies=STRATEGIES, view=view)
-            assert future.result(30).fragments
+            assert future.result(60).fragments
     assert (again.text, again.receipt) == (undisturbed.text, undisturbed.receipt)
 
 

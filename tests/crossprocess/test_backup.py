@@ -52,8 +52,8 @@ def written(address: str, directory: Path) -> Iterator[None]:
         for writer in range(WRITERS):
             stack.enter_context(spawned(write, address, writer, str(directory)))
         try:
-            eventually(lambda: all((directory / f"{writer}.told").exists() for writer in range(WRITERS)), 30)
-            eventually(lambda: min(acknowledged(directory)) >= 20, 30)
+            eventually(lambda: all((directory / f"{writer}.told").exists() for writer in range(WRITERS)), 60)
+            eventually(lambda: min(acknowledged(directory)) >= 20, 60)
             yield
         finally:
             (directory / "stop").touch()
@@ -99,9 +99,9 @@ def test_a_backup_while_others_store(tmp_path: Path) -> None:
 def killed_backup(data_dir: Path, target: Path) -> int:
     """How a backup ended that was killed as soon as it had begun to write."""
     process = subprocess.Popen([*COMMAND, "backup", str(target), "--data-dir", str(data_dir)])
-    eventually(lambda: target.exists() or any(target.parent.glob(f".{target.name}.*/*")), 30)
+    eventually(lambda: target.exists() or any(target.parent.glob(f".{target.name}.*/*")), 60)
     process.kill()
-    return process.wait(30)
+    return process.wait(60)
 
 
 def test_a_killed_backup_leaves_nothing_that_opens(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import is_alive, kill
-from tests.waiting import eventually
+from tests.waiting import eventually, promptly
 
 ORPHAN_SECONDS = 2.0
 """No worker outlives its program by more than this, and no Ctrl-C takes longer."""
@@ -178,7 +178,7 @@ def running(tmp_path: Path, rest: str) -> Iterator[tuple[subprocess.Popen[str], 
     command = [sys.executable, "-c", PROGRAM + rest, str(told)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as program:
         try:
-            eventually(told.exists, 30)
+            eventually(told.exists, 60)
             yield program, int(told.read_text())
         finally:
             program.kill()
@@ -188,8 +188,8 @@ def test_killed_program_leaves_no_worker(tmp_path: Path) -> None:
     """Not even one that is inside a long call in C, and looks at nothing."""
     with running(tmp_path, BLOCK) as (program, worker):
         kill(program.pid)
-        program.wait(10)
-        eventually(lambda: not is_alive(worker), ORPHAN_SECONDS)
+        program.wait(60)
+        promptly(lambda: not is_alive(worker), ORPHAN_SECONDS)
 
 
 @pytest.mark.parametrize("ending", ["os._exit(4)", "os.kill(os.getpid(), signal.SIGTERM)", "os.abort()"])
@@ -201,8 +201,8 @@ def test_program_that_ends_abruptly_leaves_no_worker(tmp_path: Path, ending: str
         f"{ending}"
     )
     with running(tmp_path, rest) as (program, worker):
-        program.wait(10)
-        eventually(lambda: not is_alive(worker), ORPHAN_SECONDS)
+        program.wait(60)
+        promptly(lambda: not is_alive(worker), ORPHAN_SECONDS)
 
 
 @pytest.mark.parametrize("rest", [PLAIN, BLOCK, BLOCK_END, PROGRAM_END, RUNTIME])
@@ -210,7 +210,8 @@ def test_ctrl_c_ends_the_program(tmp_path: Path, rest: str) -> None:
     """At once, with one traceback at most, and nothing stays; wherever it waits at that moment."""
     with running(tmp_path, rest) as (program, worker):
         os.killpg(program.pid, signal.SIGINT)
-        _, told = program.communicate(timeout=ORPHAN_SECONDS)
+        promptly(lambda: program.poll() is not None, ORPHAN_SECONDS)
+        _, told = program.communicate()
         assert not is_alive(worker)
     assert told.count("Traceback") <= 1
     assert (program.returncode, "KeyboardInterrupt" in told) == ((0, False) if rest is PROGRAM_END else (-2, True))
@@ -229,7 +230,7 @@ except KeyboardInterrupt:
 """
     with running(tmp_path, rest) as (program, worker):
         os.killpg(program.pid, signal.SIGINT)
-        _, told = program.communicate(timeout=20)
+        _, told = program.communicate(timeout=60)
         assert (program.returncode, told) == (0, "")
         assert not is_alive(worker)
 
@@ -286,7 +287,7 @@ with FunctionExecutor(1) as executor:
     assert executor.submit(abs, -3).result() == 3
 """
     with running(tmp_path, rest) as (program, child):
-        _, told = program.communicate(timeout=20)
+        _, told = program.communicate(timeout=60)
         assert (program.returncode, told) == (0, "")
         assert is_alive(child)
         kill(child)
@@ -307,7 +308,7 @@ signal.pause()
         after = [_ticks(program.pid), _ticks(worker)]
         assert [late - early <= 1 for late, early in zip(after, before, strict=True)] == [True, True]
         kill(program.pid)
-        eventually(lambda: not is_alive(worker), ORPHAN_SECONDS)
+        promptly(lambda: not is_alive(worker), ORPHAN_SECONDS)
 
 
 def _ticks(pid: int) -> int:

@@ -158,7 +158,7 @@ def test_stopped_for_longer_than_its_lease(*, is_taken: bool) -> None:
             os.kill(owner.pid, signal.SIGSTOP)
             ours.send("go on")
             for plan_id in ids:
-                eventually(partial(is_queued, client, plan_id), 30)
+                eventually(partial(is_queued, client, plan_id), 60)
                 if is_taken:
                     client.plans.start_execute(plan_id)
             before = [client.plans.get_plan(plan_id) for plan_id in ids]

@@ -43,18 +43,18 @@ def test_watchers_are_told_everything(tmp_path: Path) -> None:
         stack.enter_context(spawned(watch_and_reconnect, address, "restless", directory, 500, timeout_s=60))
         stopped = stack.enter_context(spawned(watch, address, "stopped", directory, timeout_s=60))
         names = ("steady", "restless", "stopped")
-        eventually(lambda: all((tmp_path / f"{name}.ready").exists() for name in names), 30)
+        eventually(lambda: all((tmp_path / f"{name}.ready").exists() for name in names), 60)
         assert stopped.pid is not None
         os.kill(stopped.pid, signal.SIGSTOP)
         try:
             before = resident_bytes(client.status().pid)
             run_all(write, [(address, number, STORES, SEED, directory) for number in range(WRITERS)])
             client.tiers.store(sw.Fragment(fragment_id=END, project="p", body="", tokens=1))
-            eventually(lambda: all((tmp_path / f"{name}.report").exists() for name in names[:2]), 30)
+            eventually(lambda: all((tmp_path / f"{name}.report").exists() for name in names[:2]), 60)
             assert resident_bytes(client.status().pid) - before < GROWTH_BYTES_MAX
         finally:
             os.kill(stopped.pid, signal.SIGCONT)
-        eventually((tmp_path / "stopped.report").exists, 30)
+        eventually((tmp_path / "stopped.report").exists, 60)
         found = {
             (row.project, row.fragment_id): row.tier for each in PROJECTS for row in client.tiers.scoped(project=each)
         }

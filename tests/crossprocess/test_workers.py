@@ -23,7 +23,7 @@ from stepwell.strategies.work import StrategyResult
 from tests import strategies
 from tests.processes import is_alive, kill
 from tests.soaking import IS_LONG
-from tests.waiting import eventually
+from tests.waiting import eventually, promptly
 
 ROOT = Path(__file__).parent.parent.parent
 LAUNCH = ROOT / "workers" / "launch.py"
@@ -65,8 +65,8 @@ def test_no_worker_outlives_what_it_works_for(victims: str, busy_with: str) -> N
         address, manager, workers = held(program)
         for pid in {"manager": [manager], "program": [program.pid], "all": [manager, program.pid]}[victims]:
             kill(pid)
-        eventually(lambda: not any(map(is_alive, workers)), GONE_SECONDS)
-        eventually(lambda: not is_alive(manager), GONE_SECONDS)
+        promptly(lambda: not any(map(is_alive, workers)), GONE_SECONDS)
+        promptly(lambda: not is_alive(manager), GONE_SECONDS)
     shutil.rmtree(address.parent, ignore_errors=True)  # a socket has a name, which outlives whoever is killed
 
 
@@ -75,8 +75,8 @@ def test_interrupted_program_ends_quietly() -> None:
     with started("-m", "tests.crossprocess.programs", "hanging") as program:
         _, manager, workers = held(program)
         os.killpg(program.pid, signal.SIGINT)
-        program.wait(GONE_SECONDS)
-        eventually(lambda: not any(map(is_alive, [manager, *workers])), GONE_SECONDS)
+        promptly(lambda: program.poll() is not None, GONE_SECONDS)
+        promptly(lambda: not any(map(is_alive, [manager, *workers])), GONE_SECONDS)
         assert program.stderr is not None
         assert program.stderr.read().count("Traceback") == 1
 
@@ -89,7 +89,7 @@ def launched(address: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 def joined(client: sw.Client, count: int) -> list[int]:
     """The workers, once there are so many."""
-    eventually(lambda: len(client.strategies.list().workers) == count, 30)
+    eventually(lambda: len(client.strategies.list().workers) == count, 60)
     return [worker.pid for worker in client.strategies.list().workers]
 
 
@@ -103,12 +103,13 @@ def test_launched_workers_end_with_their_launcher(ending: int) -> None:
         client.tiers.store(sw.Fragment(fragment_id="a", body="a"))
         with launched(runtime.address, *NAMED) as launcher:
             workers = joined(client, 2)
-            assert client.strategies.submit("everything", ASKED).result(30).fragments
+            assert client.strategies.submit("everything", ASKED).result(60).fragments
             client.strategies.submit("busy-in-c", ASKED)
             eventually(lambda: client.strategies.list().leased == 1)
             os.killpg(launcher.pid, ending)
-            assert launcher.wait(GONE_SECONDS) == (-ending if ending == signal.SIGKILL else 0)
-            eventually(lambda: not any(map(is_alive, workers)), GONE_SECONDS)
+            promptly(lambda: launcher.poll() is not None, GONE_SECONDS)
+            assert launcher.returncode == (-ending if ending == signal.SIGKILL else 0)
+            promptly(lambda: not any(map(is_alive, workers)), GONE_SECONDS)
             assert launcher.stderr is not None
             told = launcher.stderr.read()
             assert "Traceback" not in told
@@ -132,9 +133,10 @@ def test_manager_that_is_stopped_holds_nobody_up(tmp_path: Path, then: int) -> N
                 kill(manager)
             else:
                 os.kill(launcher.pid, then)
-                assert launcher.wait(GONE_SECONDS) == 0
+                promptly(lambda: launcher.poll() is not None, GONE_SECONDS)
+                assert launcher.returncode == 0
                 os.kill(manager, signal.SIGCONT)
-            eventually(lambda: not any(map(is_alive, workers)), GONE_SECONDS)
+            promptly(lambda: not any(map(is_alive, workers)), GONE_SECONDS)
 
 
 def test_launcher_ends_with_a_manager_that_does_not_come_back() -> None:
@@ -142,8 +144,8 @@ def test_launcher_ends_with_a_manager_that_does_not_come_back() -> None:
         with launched(runtime.address, "--workers", "1") as launcher:
             workers = joined(client, 1)
             kill(runtime.pid)
-            eventually(lambda: not any(map(is_alive, workers)), GONE_SECONDS)
-            assert launcher.wait(30) == 1
+            promptly(lambda: not any(map(is_alive, workers)), GONE_SECONDS)
+            assert launcher.wait(60) == 1
             assert launcher.stderr is not None
             assert "the manager is gone" in launcher.stderr.read()
 

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self
 
 import stepwell as sw
-from tests.waiting import eventually
+from tests.waiting import promptly
 
 OPERATIONS = 40
 """Enough that they cannot all have been under way before."""
@@ -32,7 +32,7 @@ class Bystander:
             """The good client makes progress."""
             return self.operations >= goal or self._failure is not None
 
-        eventually(goes_on, PROGRESS_SECONDS)
+        promptly(goes_on, PROGRESS_SECONDS)
         if self._failure is not None:
             raise self._failure
 

@@ -62,14 +62,14 @@ class TestFailpoints:
             before = client.tiers.store(fragment("earlier"))
             with ThreadPoolExecutor(1) as pool:
                 answer = pool.submit(client.tiers.store, fragment(mortal.FATAL), expected_revision=0)
-                assert first.wait(30) == -signal.SIGKILL, "the point was not reached"
+                assert first.wait(60) == -signal.SIGKILL, "the point was not reached"
                 assert ("earlier" in {key[1] for key in kept(settings.data_dir or "").fragments.entries}) is True
                 with mortal.running(settings):
-                    placed = answer.result(30)
+                    placed = answer.result(60)
                     assert placed.revision == before.revision + 1
                     assert [each.fragment_id for each in client.tiers.scoped(project="p")] == ["earlier", mortal.FATAL]
                     with client.watch(since=0) as watch:
-                        told = [watch.get(10), watch.get(10)]
+                        told = [watch.get(60), watch.get(60)]
                     assert [getattr(each, "fragment_id", None) for each in told] == ["earlier", mortal.FATAL]
                     client.close()
 
@@ -86,10 +86,10 @@ class TestFailpoints:
 
             with ThreadPoolExecutor(1) as pool:
                 done = pool.submit(transact)
-                assert first.wait(30) == -signal.SIGKILL
+                assert first.wait(60) == -signal.SIGKILL
                 assert len(kept(settings.data_dir or "").fragments) == 0
                 with mortal.running(settings):
-                    done.result(30)
+                    done.result(60)
                     assert len(kept(settings.data_dir or "").fragments) == 51
                     client.close()
 
@@ -124,7 +124,7 @@ class TestDiskThatTakesNoMore:
                 count = len(acknowledged)
                 eventually(lambda: len(acknowledged) > count + 5)
                 stop.set()
-                storing.result(30)
+                storing.result(60)
         assert {key[1] for key in kept(settings.data_dir or "").fragments.entries} >= set(acknowledged)
 
 

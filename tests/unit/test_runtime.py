@@ -23,7 +23,7 @@ from stepwell.protocol.messages import Request, Response
 from stepwell.transport.address import private_directory
 from tests.peers import RawPeer, store
 from tests.processes import fork, in_forked_child, is_alive, kill
-from tests.waiting import eventually
+from tests.waiting import eventually, promptly
 
 ORPHAN_SECONDS = 2.0
 """No manager outlives its program by more than this."""
@@ -313,7 +313,7 @@ def test_killed_program_takes_its_manager_along(*, forks: bool) -> None:
         assert socket_path.exists()
         running.kill()
         running.wait()
-        eventually(lambda: not is_alive(manager), ORPHAN_SECONDS)
+        promptly(lambda: not is_alive(manager), ORPHAN_SECONDS)
         assert not socket_path.parent.exists()
         assert bool(child) == forks
         assert not forks or is_alive(child)
@@ -323,9 +323,9 @@ def test_killed_program_takes_its_manager_along(*, forks: bool) -> None:
 def test_program_that_ends_takes_its_manager_along(ending: str) -> None:
     """However a program ends that never closed its runtime, nothing of it stays."""
     with program(ending) as (running, manager, _, socket_path):
-        running.wait(10)
-        eventually(lambda: not is_alive(manager), ORPHAN_SECONDS)
-        eventually(lambda: not socket_path.parent.exists(), ORPHAN_SECONDS)
+        running.wait(60)
+        promptly(lambda: not is_alive(manager), ORPHAN_SECONDS)
+        promptly(lambda: not socket_path.parent.exists(), ORPHAN_SECONDS)
 
 
 def test_sigterm_drains() -> None:
@@ -368,7 +368,7 @@ def test_manager_in_the_foreground_ends_on_signals(ending: signal.Signals) -> No
             assert manager.stdout is not None
             assert manager.stdout.readline() == b"ready\n"
             manager.send_signal(ending)
-            assert manager.wait(10) == 0
+            assert manager.wait(60) == 0
         finally:
             manager.kill()
     assert not address.parent.exists()

@@ -48,7 +48,7 @@ def program(directory: Path, text: str, before: str = "") -> Iterator[Program]:
     """A process that has done what comes before, and does the rest when it is told to; it ends with the block."""
     ours, theirs = socket.socketpair()
     with ours:
-        ours.settimeout(10)
+        ours.settimeout(60)
         with theirs:
             command = [sys.executable, "-S", "-c", PRELUDE + before + READY + text, str(theirs.fileno())]
             process = subprocess.Popen(command, cwd=directory, pass_fds=[theirs.fileno()])
@@ -67,8 +67,8 @@ def trace_of(directory: Path, text: str, before: str = "") -> Trace:
     with program(directory, text, before) as running:
         with traced(running.pid, directory) as trace:
             running.go()
-            trace.join(10)
-        assert running.process.wait(10) == 0
+            trace.join(60)
+        assert running.process.wait(60) == 0
     return trace
 
 
@@ -188,7 +188,7 @@ peer.recv(1); buffers = bytearray(2), bytearray(9); peer.recvmsg_into(buffers)
 """
     with program(home, text) as running, traced(running.pid) as trace:
         running.peer.send(b"go" + b"abcdef")
-        trace.join(10)
+        trace.join(60)
     assert [each.data for each in trace.calls if each.is_send] == [b"one", b"two-three", b"four"]
     assert [each.data for each in trace.calls if each.is_receive] == [b"go", b"a", b"bcdef"]
     assert {each.path.partition("[")[0] for each in trace.calls if each.is_send or each.is_receive} == {"socket:"}
@@ -251,7 +251,7 @@ def test_the_process_goes_on(home: Path) -> None:
             assert [each.returned for each in trace.calls if each.is_receive] == [2]
             assert descriptors(os.getpid()) == open_before
         running.go()
-        assert running.process.wait(10) == 7
+        assert running.process.wait(60) == 7
 
 
 def test_every_thread(home: Path) -> None:
@@ -285,8 +285,8 @@ def test_killed(home: Path) -> None:
             running.go()
             eventually(lambda: trace.calls)
             os.kill(running.pid, signal.SIGKILL)
-            trace.join(10)
-        assert running.process.wait(10) == -signal.SIGKILL
+            trace.join(60)
+        assert running.process.wait(60) == -signal.SIGKILL
 
 
 def test_stopped(home: Path) -> None:
@@ -302,7 +302,7 @@ def test_stopped(home: Path) -> None:
         eventually(lambda: running.state == "T")
         with traced(running.pid) as trace:
             os.kill(running.pid, signal.SIGCONT)
-            trace.join(10)
+            trace.join(60)
         assert [each.data for each in trace.calls if each.is_send] == [b"x"]
 
 
@@ -337,7 +337,7 @@ def test_lost_sight(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(AssertionError, match=f"lost sight of process {running.pid}: did its parent"):
             with traced(running.pid):
                 monkeypatch.setattr(tracing, "STOP_SECONDS", 0.1)
-        assert running.process.wait(10) == -signal.SIGKILL
+        assert running.process.wait(60) == -signal.SIGKILL
 
 
 WRITE = call("pwrite64", 10, 20, b"a")

@@ -93,7 +93,7 @@ def test_cancelled_on_the_way_in(
 
     def slow(root: Root) -> Walked:
         begun.set()
-        goes_on.wait(10)
+        goes_on.wait(60)
         if fails:
             raise OSError(5, "input/output error")
         return walk(root)

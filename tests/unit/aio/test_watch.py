@@ -39,7 +39,7 @@ async def store(client: aio.Client, *names: str) -> int:
 
 async def take(watch: Watch, count: int) -> list[str]:
     """The names of so many stores, which are there, or soon will be."""
-    events = [await watch.get(timeout_s=10) for _ in range(count)]
+    events = [await watch.get(timeout_s=60) for _ in range(count)]
     return [event.fragment_id for event in events if isinstance(event, sw.FragmentStored)]
 
 
@@ -284,7 +284,7 @@ def test_durable_manager_is_waited_for() -> None:
             watch = await client.watch()
             assert watch._link
             watch._link.interrupt()
-            event = await watch.get(timeout_s=10)
+            event = await watch.get(timeout_s=60)
             assert event == FIRST
             waiting = asyncio.create_task(watch.get())
             watch._link.interrupt()

@@ -22,14 +22,14 @@ def impostor(*conversations: Sequence[Reply]) -> Iterator[str]:
     directory = private_directory()
     address = directory / "manager.sock"
     listener = listen(str(address))
-    listener.settimeout(10)
+    listener.settimeout(60)
 
     def serve() -> None:
         with listener:  # then there is nobody any more
             for conversation in conversations:
                 connection, _ = listener.accept()
                 with connection:
-                    connection.settimeout(10)
+                    connection.settimeout(60)
                     _converse(connection, conversation)
 
     thread = threading.Thread(target=serve, name="impostor")
@@ -37,7 +37,7 @@ def impostor(*conversations: Sequence[Reply]) -> Iterator[str]:
     try:
         yield str(address)
     finally:
-        thread.join(20)
+        thread.join(60)
         address.unlink()
         directory.rmdir()
 

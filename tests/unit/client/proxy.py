@@ -183,7 +183,7 @@ def proxied(upstream: str, cut: Cut) -> Iterator[Proxy]:
         yield proxy
     finally:
         proxy.stop()
-        thread.join(20)
+        thread.join(60)
         with contextlib.suppress(FileNotFoundError):
             Path(proxy.address).unlink()
         directory.rmdir()

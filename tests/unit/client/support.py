@@ -56,7 +56,7 @@ def in_threads(count: int, deed: Callable[[int], None]) -> None:
 
     def run(number: int) -> None:
         try:
-            start.wait(20)
+            start.wait(60)
             deed(number)
         except BaseException as error:  # noqa: BLE001 - raised below, in the test's own thread
             failures.append(error)

@@ -140,7 +140,7 @@ def test_fail_fast(runtime: LocalRuntime, client: sw.Client) -> None:
     told: list[object] = []
 
     def run(plan: sw.Plan, context: sw.WorkContext) -> None:
-        both.wait(10)
+        both.wait(60)
         if names[plan.plan_id] == "bad":
             raise ValueError
         eventually(lambda: client.plans.get_plan(plan.plan_id).state is sw.PlanState.CANCELLED)
@@ -189,7 +189,7 @@ def test_parent_is_cancelled(runtime: LocalRuntime, client: sw.Client, monkeypat
 
     def cancel() -> None:
         for _ in range(2):
-            assert working.acquire(timeout=10)
+            assert working.acquire(timeout=60)
         client.plans.cancel_plan(parent.plan_id, "not wanted any more")
 
     canceller = threading.Thread(target=cancel)

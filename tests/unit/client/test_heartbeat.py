@@ -47,7 +47,7 @@ def test_renews(client: sw.Client, plan: sw.Plan, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(limits, "HEARTBEAT_SECONDS_MAX", 0.01)
     with client.watch() as events, beating(client, plan, lease_ms=limits.LEASE_MS) as heartbeat:
         for _ in range(4):
-            assert isinstance(events.get(10), sw.LeaseRenewed)
+            assert isinstance(events.get(60), sw.LeaseRenewed)
             heartbeat.check()
     with client.watch() as events:
         assert events.get(0.03) is None
@@ -69,7 +69,7 @@ def test_told_soon(client: sw.Client, plan: sw.Plan, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(limits, "HEARTBEAT_SECONDS_MAX", 0.01)
     with beating(client, plan, lease_ms=limits.LEASE_MS) as heartbeat:
         client.plans.cancel_plan(plan.plan_id)
-        eventually(lost(heartbeat), 5)
+        eventually(lost(heartbeat), 60)
 
 
 def test_nobody_there(runtime: LocalRuntime, client: sw.Client, plan: sw.Plan) -> None:
@@ -106,5 +106,5 @@ def test_busy_manager_is_asked_again(client: sw.Client, plan: sw.Plan, monkeypat
 
     monkeypatch.setattr(client.session, "perform", troubled)
     with beating(client, plan, lease_ms=1_000) as heartbeat:
-        assert answered.wait(10)
+        assert answered.wait(60)
         heartbeat.check()

@@ -80,9 +80,9 @@ def test_manager_killed_in_mid_call_is_an_unknown_outcome(monkeypatch: pytest.Mo
 
         thread = threading.Thread(target=call)
         thread.start()
-        assert sent.wait(10)
+        assert sent.wait(60)
         kill(runtime.pid)
-        thread.join(10)
+        thread.join(60)
         assert [type(error) for error in met] == [sw.OutcomeUnknown]
         eventually(lambda: not runtime.is_alive())
 

@@ -382,8 +382,8 @@ def test_only_the_first_greeting_is_told_and_all_threads_know(stage: Stage) -> N
 
         def wait_and_receive(connection: Connection) -> ManagerMessage:
             if threading.current_thread().name.startswith("write") and not waited.is_set():
-                all_sent.wait(20)
-                waited.wait(20)
+                all_sent.wait(60)
+                waited.wait(60)
                 raise sw.OutcomeUnknown("cut")
             return receive(connection)
 
@@ -402,7 +402,7 @@ def test_only_the_first_greeting_is_told_and_all_threads_know(stage: Stage) -> N
         threads = [threading.Thread(target=write, args=(number,), name=f"write {number}") for number in range(count)]
         for thread in threads:
             thread.start()
-        all_sent.wait(20)
+        all_sent.wait(60)
         with sw.connect(stage.address) as other:
             eventually(lambda: other.status().revision == count)
         for guest in [*stage.loop._guests.values()]:
@@ -410,7 +410,7 @@ def test_only_the_first_greeting_is_told_and_all_threads_know(stage: Stage) -> N
         eventually(lambda: stage.sessions == 0)
         waited.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
         assert sorted(expired) == [*range(count)]
         assert client.status().revision == count
 
@@ -529,7 +529,7 @@ def test_closing_ends_the_wait_for_a_manager(stage: Stage, monkeypatch: pytest.M
         thread, came = calling(client)
         eventually(lambda: proxy.hung_up)
         client.close()
-        thread.join(5)
+        thread.join(60)
         (error,) = came
         assert isinstance(error, sw.OutcomeUnknown if is_sent else sw.RuntimeLost)
         assert "is closed" in str(error.__cause__ if is_sent else error)
@@ -544,7 +544,7 @@ def test_closing_ends_the_wait_for_a_greeting(tmp_path: Path) -> None:
         thread, came = calling(client)
         eventually(lambda: client._channel.connections._greeted)
         client.close()
-        thread.join(5)
+        thread.join(60)
         assert isinstance(came[0], sw.RuntimeLost)
         assert "is closed" in str(came[0])
         assert listener.fileno() >= 0

@@ -145,7 +145,7 @@ def forked_while_others_read(read: Callable[[], bytes], body: bytes) -> None:
 
     def read_on() -> None:
         assert read() == body
-        everybody_reads.wait(20)
+        everybody_reads.wait(60)
         number = 0
         while not stop.is_set():
             assert read() == body
@@ -158,7 +158,7 @@ def forked_while_others_read(read: Callable[[], bytes], body: bytes) -> None:
     threads = [threading.Thread(target=read_on) for _ in range(4)]
     for thread in threads:
         thread.start()
-    everybody_reads.wait(20)
+    everybody_reads.wait(60)
     try:
         for _ in range(FORKS):
             in_forked_child(child)

@@ -38,7 +38,7 @@ def store(client: sw.Client, *names: str) -> int:
 
 def take(watch: Watch, count: int) -> list[sw.AnyEvent]:
     """So many events, which are there, or soon will be."""
-    found = [watch.get(timeout_s=10) for _ in range(count)]
+    found = [watch.get(timeout_s=60) for _ in range(count)]
     return [event for event in found if event is not None]
 
 
@@ -175,7 +175,7 @@ def test_closed_from_another_thread(client: sw.Client) -> None:
     store(client, "a")
     eventually(lambda: given)
     watch.close()
-    assert ended.wait(5)
+    assert ended.wait(60)
     thread.join()
     assert (names(given), watch.get(), [*watch]) == (["a"], None, [])
     watch.close()
@@ -271,7 +271,7 @@ def test_manager_that_is_gone() -> None:
         assert names(take(watch, 1)) == ["a"]
         for _ in range(2):
             with pytest.raises(sw.RuntimeLost):
-                watch.get(timeout_s=10)
+                watch.get(timeout_s=60)
 
 
 def together(*messages: ManagerMessage) -> bytes:
@@ -312,7 +312,7 @@ def test_manager_that_was_replaced() -> None:
         assert watch._standing._connection
         watch._standing._connection.interrupt()
         with pytest.raises(sw.RuntimeLost, match="replaced"):
-            watch.get(timeout_s=10)
+            watch.get(timeout_s=60)
         client.close()
 
 
@@ -334,7 +334,7 @@ def test_durable_manager_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         assert watch._standing._connection
         watch._standing._connection.interrupt()
     with pytest.raises(sw.RuntimeLost):
-        watch.get(timeout_s=10)
+        watch.get(timeout_s=60)
     client.close()
 
 
@@ -347,7 +347,7 @@ def test_told_something_else(message: ManagerMessage, kind: type[sw.StepwellErro
         client = sw.Client(address)
         watch = client.watch()
         with pytest.raises(kind):
-            watch.get(timeout_s=10)
+            watch.get(timeout_s=60)
         assert watch._standing._connection is None
         client.close()
 

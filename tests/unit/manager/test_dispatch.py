@@ -238,7 +238,7 @@ def test_result_of_who_dies_of_the_next(stage: Stage, client: RawPeer) -> None:
         submit(stage, client, "t1")
         submit(stage, client, "t2")
         stage.turn_until(lambda: stage.owner.tasks.ahead)
-        process.join(30)  # what it has said waits for us, together with the news of its end
+        process.join(60)  # what it has said waits for us, together with the news of its end
         stage.turn_until(lambda: not workers(stage))
         assert (task_of(stage, "t1").state, task_of(stage, "t1").deaths) == (TaskState.DONE, ())
         assert [death.pid for death in task_of(stage, "t2").deaths] == [process.pid]
@@ -282,7 +282,7 @@ def test_cancelling_kills_the_worker(stage: Stage, client: RawPeer) -> None:
         ended = answered(stage, follower)
         assert isinstance(ended, TaskEnded)
         assert (ended.state, ended.deaths) == (TaskState.CANCELLED, ())
-        process.join(10)
+        process.join(60)
         assert process.exitcode == -signal.SIGKILL
 
 
@@ -298,7 +298,7 @@ def test_deadline_kills_the_worker(stage: Stage, client: RawPeer) -> None:
         assert isinstance(ended, TaskEnded)
         assert ended.fault is not None
         assert (ended.state, ended.fault.kind) == (TaskState.FAILED, "DeadlineExceeded")
-        process.join(10)
+        process.join(60)
         assert process.exitcode == -signal.SIGKILL
         stage.turn_until(lambda: not workers(stage))
     with employed(stage, "w2") as other:
@@ -317,7 +317,7 @@ def test_end_of_a_session_kills_its_workers(stage: Stage) -> None:
             assert is_alive(process.pid or 0)
             client.send(Goodbye())
             stage.turn_until(lambda: workers(stage) == {"w2"})
-            process.join(10)
+            process.join(60)
             assert process.exitcode == -signal.SIGKILL
             assert finish(stage, other, task).state is TaskState.DONE
 

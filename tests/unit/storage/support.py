@@ -150,12 +150,12 @@ def served_on(directory: Path, budget: TierBudget | None = None) -> Iterator[str
 
     thread = threading.Thread(target=run, name="manager")
     thread.start()
-    ready.wait(10)
+    ready.wait(60)
     try:
         yield addresses[0]
     finally:
         writer.close()
-        thread.join(20)
+        thread.join(60)
         reader.close()
 
 

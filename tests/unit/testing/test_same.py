@@ -112,7 +112,7 @@ def watching(client: sw.Client, told: Transcript) -> None:
     client.tiers.delete("a")
     with client.watch(since) as watch:
         while watch.revision < client.status().revision:
-            told.tell(watch.get(10.0))
+            told.tell(watch.get(60))
     told.attempt(lambda: client.watch(10_000))
     told.tell([(each.fragment_id, each.text, each.row.tier) for each in client.view()])
     told.tell(client.receipts.store("r", ["watching"], "title", b"receipt"))

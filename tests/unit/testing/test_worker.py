@@ -33,7 +33,7 @@ class Stubborn:
 
     def assemble(self, request: sw.ContextRequest, view: StrategyView, budget: int) -> Sequence[sw.ScoredFragment]:
         self.begun.set()
-        self.over.wait(20)
+        self.over.wait(60)
         return everything(request, view, budget)
 
     def explain(self) -> str:
@@ -45,7 +45,7 @@ def test_in_this_process() -> None:
     with LocalRuntime(strategies=[sayings]) as runtime:
         client = runtime.client(projects=["p"])
         client.tiers.store(fragment())
-        result = client.strategies.submit("sayings", REQUEST).result(20)
+        result = client.strategies.submit("sayings", REQUEST).result(60)
         assert [each.reason for each in result.fragments] == [f"{os.getpid()} body"]
         listed = client.strategies.list()
         assert {"keyword", "sayings"} <= {each.name for each in listed.offers}
@@ -77,10 +77,10 @@ def test_killed_manager_has_a_worker_again(tmp_path: Path) -> None:
         client = runtime.client(projects=["p"])
         client.tiers.store(fragment())
         future = client.strategies.submit("stubborn", REQUEST)
-        stubborn.begun.wait(20)
+        stubborn.begun.wait(60)
         runtime.kill()
         stubborn.over.set()
-        assert len(future.result(20).fragments) == 1
+        assert len(future.result(60).fragments) == 1
 
 
 def test_deadline_costs_nobody_their_life(stepwell_clock: Clock) -> None:
@@ -90,13 +90,13 @@ def test_deadline_costs_nobody_their_life(stepwell_clock: Clock) -> None:
         client = runtime.client(projects=["p"])
         client.tiers.store(fragment())
         late = client.strategies.submit("stubborn", REQUEST, deadline_s=5)
-        stubborn.begun.wait(20)
+        stubborn.begun.wait(60)
         next_one = client.strategies.submit("everything", REQUEST)
         stepwell_clock.advance(6)
         with pytest.raises(sw.DeadlineExceeded):
-            late.result(20)
+            late.result(60)
         stubborn.over.set()
-        assert len(next_one.result(20).fragments) == 1
+        assert len(next_one.result(60).fragments) == 1
 
 
 def test_faults_do_not_count_it() -> None:
@@ -106,7 +106,7 @@ def test_faults_do_not_count_it() -> None:
         client.tiers.store(fragment())
         runtime.faults.drop_reply(nth=3)
         for _ in range(2):
-            client.strategies.submit("everything", REQUEST).result(20)
+            client.strategies.submit("everything", REQUEST).result(60)
         client.tiers.store(fragment())
 
 
@@ -124,7 +124,7 @@ def test_one_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeFault, match="still running"), LocalRuntime(strategies=[stubborn]) as runtime:
         client = runtime.client(projects=["p"])
         client.strategies.submit("stubborn", REQUEST)
-        stubborn.begun.wait(20)
+        stubborn.begun.wait(60)
     stubborn.over.set()
 
 

@@ -29,7 +29,7 @@ REJECTED = Rejected(Refusal.of(Busy("full"), 0))
 def listener() -> Iterator[socket.socket]:
     directory = private_directory()
     with listen(str(directory / "s")) as listening:
-        listening.settimeout(10)
+        listening.settimeout(60)
         yield listening
     (directory / "s").unlink()
     directory.rmdir()
@@ -118,7 +118,7 @@ def test_kernel_without_memory_is_runtime_lost(connection: Connection) -> None:
 def test_what_comes_while_sending_is_kept(listener: socket.socket, connection: Connection) -> None:
     """The other side sends before it reads on: its message is taken meanwhile, and given out afterwards."""
     accepted, _ = listener.accept()
-    accepted.settimeout(10)
+    accepted.settimeout(60)
     with accepted:
         accepted.sendall(framed(REJECTED))
         accepted.shutdown(socket.SHUT_WR)
@@ -176,7 +176,7 @@ def test_body_goes_as_it_is_while_the_other_side_talks(
 ) -> None:
     """The other side reads nothing until we have taken what it says: neither waits for ever, nothing is lost."""
     accepted, _ = listener.accept()
-    accepted.settimeout(30)
+    accepted.settimeout(60)
     body = random.Random(1).randbytes(8 << 20)
     memory = mmap.mmap(-1, len(body))
     memory[:] = body
