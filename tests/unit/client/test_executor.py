@@ -167,7 +167,7 @@ def test_each_failure_is_that_strategys_own(
     """
     monkeypatch.setattr(limits, "EXECUTOR_GRACE_SECONDS", 60.0)  # three workers have to come up, one after the other
     asked = ["large", "raises", "hangs", "poison", "greedy", "rubbish", "invents", "nowhere", "small"]
-    execution = sw.DefaultStrategyExecutor(of_its_own).execute(asking(tmp_path), asked, deadline_s=3.0)
+    execution = sw.DefaultStrategyExecutor(of_its_own).execute(asking(tmp_path), asked, deadline_s=6.0)
     assert [*execution.results] == ["large", "small"]
     assert {name: type(error) for name, error in execution.failures.items()} == {
         "raises": sw.TaskFailed,

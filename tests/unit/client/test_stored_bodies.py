@@ -140,7 +140,6 @@ def forked_while_others_read(read: Callable[[], bytes], body: bytes) -> None:
     """Whatever a thread holds at the moment of a fork, the child reads, and comes to its end."""
     stop = threading.Event()
     counts: list[int] = []
-    # A thread that comes to a file for the first time holds a lock of coverage's, which no child could let go of.
     everybody_reads = threading.Barrier(5)
 
     def read_on() -> None:
@@ -161,7 +160,7 @@ def forked_while_others_read(read: Callable[[], bytes], body: bytes) -> None:
     everybody_reads.wait(60)
     try:
         for _ in range(FORKS):
-            in_forked_child(child)
+            in_forked_child(child, is_measured=False)
     finally:
         stop.set()
         for thread in threads:
