@@ -85,9 +85,12 @@ def _left_behind(before: Snapshot, settle_seconds: float) -> list[Resource]:
     gc.collect()
     deadline = time.monotonic() + settle_seconds
     never = threading.Event()
+    lasting = _new_since(before)
     while (left := _new_since(before)) and time.monotonic() < deadline:
         never.wait(POLL_SECONDS)
-    return sorted(left)
+        lasting &= left
+    # Other programs of the machine make directories all the time. One that was not there from the beginning is theirs.
+    return sorted(each for each in left if each.kind != "directory" or each in lasting)
 
 
 def _snapshot() -> Snapshot:
@@ -104,10 +107,27 @@ def _is_ours(resource: Resource) -> bool:
     match resource.kind:
         case "process":
             return _is_descendant(resource.name)
+        case "directory":
+            return not _listens_elsewhere(resource.name)
         case "shared memory":
             return not any(_maps(each.name, resource.name) for each in _processes() if not _is_of_this_tree(each.name))
         case _:
             return True
+
+
+def _listens_elsewhere(directory: str) -> bool:
+    """Return True if a process outside this tree has a socket in the directory."""
+    rows = (row.split(maxsplit=7) for row in Path("/proc/net/unix").read_text().splitlines())
+    sockets = {f"socket:[{row[6]}]" for row in rows if row[-1].startswith(f"{directory}/")}
+    return bool(sockets) and any(
+        _has_open(each.name, sockets) for each in _processes() if not _is_of_this_tree(each.name)
+    )
+
+
+def _has_open(pid: str, names: set[str]) -> bool:
+    with suppress(OSError):
+        return any(os.readlink(f"/proc/{pid}/fd/{entry}") in names for entry in os.listdir(f"/proc/{pid}/fd"))
+    return False
 
 
 def _is_of_this_tree(pid: str) -> bool:

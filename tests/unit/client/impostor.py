@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.framing import Framer
@@ -57,5 +57,6 @@ def _converse(connection: socket.socket, conversation: Sequence[Reply]) -> None:
             out += reply
         else:
             encode_frame(reply, out)
-        connection.sendall(out)
+        with suppress(BrokenPipeError):  # a client that is closed does not wait for the reply
+            connection.sendall(out)
     connection.recv(1 << 16)

@@ -135,6 +135,31 @@ def test_socket_directory(parent: str | None) -> None:
         cleanup.callback(Path(directory, "manager").unlink)
 
 
+def test_directory_of_another_program() -> None:
+    """It is not reported while that program listens there: other runs on the machine have the same names."""
+    stranger = (
+        "import os, socket, sys\n"
+        "if os.fork(): os._exit(0)\n"
+        "with socket.socket(socket.AF_UNIX) as listener:\n"
+        "    listener.bind(sys.argv[1] + '/manager')\n"
+        "    os.write(1, b'bound')\n"
+        "    os.read(0, 1)\n"
+    )
+    (its_input, our_output), (our_input, its_output) = os.pipe(), os.pipe()
+    with ExitStack() as cleanup:
+        for descriptor in (its_input, our_input, its_output):
+            cleanup.callback(os.close, descriptor)
+        with no_leaks(AT_ONCE):
+            directory = tempfile.mkdtemp(prefix="stepwell-")
+            subprocess.run(
+                [sys.executable, "-c", stranger, directory], stdin=its_input, stdout=its_output, env={}, check=True
+            )
+            assert os.read(our_input, 5) == b"bound"
+        os.close(our_output)
+        Path(directory, "manager").unlink()
+        Path(directory).rmdir()
+
+
 def test_is_cheap() -> None:
     """Nobody is tempted to turn the check off: it costs a test less than 2 ms."""
     costs = []
