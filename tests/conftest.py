@@ -1,6 +1,7 @@
 import gc
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import Phase, settings
@@ -23,10 +24,28 @@ settings.load_profile(os.environ.get("STEPWELL_HYPOTHESIS_PROFILE", "short"))
 
 
 @pytest.fixture
-def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+def unmeasured() -> Iterator[None]:
     """A process that is kept from writing cannot write down either what of it was covered."""
-    for name in ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"):
-        monkeypatch.delenv(name, raising=False)
+    with _processes_unmeasured():
+        yield
+
+
+@pytest.fixture(scope="module")
+def processes_unmeasured() -> Iterator[None]:
+    """The processes that a file's tests start do what others measure; measuring takes as long as all else they do.
+
+    What this process does itself, as a client say, is measured all the same.
+    """
+    with _processes_unmeasured():
+        yield
+
+
+@contextmanager
+def _processes_unmeasured() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as environment:
+        for name in ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"):
+            environment.delenv(name, raising=False)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,8 @@ from stepwell.cli import main
 from stepwell.cli.embedded import cache_of
 from tests.processes import kill
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 QUICK = ["--strategies", "keyword", "recency"]  # no model has to be loaded for these
 SOURCES = {
     "budget.py": 'def enforce(budget):\n    """Demote what is least used until the hot tier is within its budget."""\n',

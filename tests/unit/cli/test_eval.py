@@ -7,6 +7,8 @@ import pytest
 
 from stepwell.cli import main
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 TURNS = [
     "Good morning everybody .",
     "Let us begin with the remote control .",

@@ -10,6 +10,8 @@ from stepwell.domain.content import digest_of
 from stepwell.errors import NotFound
 from tests import strategies
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 SAYINGS = {
     "budget": "The hot budget is enforced by the manager, in the same step that stores.",
     "order": "Every request has its place in one order, by the serial loop of the manager.",

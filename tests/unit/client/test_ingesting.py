@@ -22,6 +22,8 @@ from stepwell.testing import LocalRuntime
 from tests.unit.client.support import in_threads
 from tests.unit.ingest.support import BODY, git, write
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 R = TypeVar("R")
 
 FUNCTION = f"def {{}}():\n{BODY}\n"

@@ -3,7 +3,11 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.unit.cli.support import COMMAND, PATIENCE_SECONDS, interrupt, is_listening, started, wait_until
+
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
 
 
 def test_from_a_shell(tmp_path: Path) -> None:
