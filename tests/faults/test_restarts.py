@@ -362,14 +362,14 @@ def test_close_while_a_restart_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_close_between_two_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for the next one, however far off it is."""
-    monkeypatch.setattr(limits, "RESTART_PAUSE_SECONDS", 10.0)
+    monkeypatch.setattr(limits, "RESTART_PAUSE_SECONDS", 120.0)
     with keeping(tmp_path) as runtime:
         restart(runtime)
         kill(runtime.pid)
         eventually(lambda: len(runtime._keeper._died_at_s) == 2)
         before_s = time.monotonic()
         runtime.close()
-        assert time.monotonic() - before_s < 5
+        assert time.monotonic() - before_s < 60
         assert not keepers()
 
 

@@ -160,11 +160,11 @@ def test_each_strategy_has_its_own() -> None:
 
 
 class Meeting(dict[str, Breaker]):
-    """Whoever looks something up waits until another one does, too; if that one is kept out, not for long."""
+    """Each thread that looks something up waits until another one does, too, for as long as it has patience."""
 
-    def __init__(self, known: dict[str, Breaker]) -> None:
+    def __init__(self, known: dict[str, Breaker], patience_s: float) -> None:
         super().__init__(known)
-        self._both = threading.Barrier(2, timeout=0.2)
+        self._both = threading.Barrier(2, timeout=patience_s)
 
     def get(self, name: str, default: object = None, /) -> Breaker:  # noqa: ARG002 - it is a new one
         found = super().get(name) or Breaker()
@@ -174,15 +174,20 @@ class Meeting(dict[str, Breaker]):
 
 
 @pytest.mark.parametrize(
-    "lock, let_through", [(threading.Lock, 1), (nullcontext, 2)], ids=["locked", "unsynchronised twin"]
+    "lock, let_through, patience_s",
+    [(threading.Lock, 1, 0.2), (nullcontext, 2, 60.0)],
+    ids=["locked", "unsynchronised twin"],
 )
 def test_one_of_two_threads_has_the_trial(
-    lock: Callable[[], AbstractContextManager[object]], let_through: int, monkeypatch: pytest.MonkeyPatch
+    lock: Callable[[], AbstractContextManager[object]],
+    let_through: int,
+    patience_s: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both find the pause over; without the lock, both are let through."""
     breakers = opened(1_000.0)
     monkeypatch.setattr(breakers, "_lock", lock())
-    monkeypatch.setattr(breakers, "_breakers", Meeting(breakers._breakers))
+    monkeypatch.setattr(breakers, "_breakers", Meeting(breakers._breakers, patience_s))
     permits: list[Permit] = []
 
     def ask() -> None:

@@ -162,13 +162,15 @@ def test_directory_of_another_program() -> None:
 
 def test_is_cheap() -> None:
     """Nobody is tempted to turn the check off: it costs a test less than 2 ms."""
-    costs = []
-    for _ in range(20):
+
+    def is_quick() -> bool:
+        """One of the attempts is not held up by what else the machine does."""
         began = time.perf_counter()
         with no_leaks():
             pass
-        costs.append(time.perf_counter() - began)
-    assert min(costs) < 0.002
+        return time.perf_counter() - began < 0.002
+
+    eventually(is_quick)
 
 
 def test_shared_memory_of_others() -> None:

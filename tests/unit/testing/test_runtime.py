@@ -16,6 +16,7 @@ from stepwell.manager.owner import StateBroken
 from stepwell.testing import LocalRuntime
 from tests.processes import in_forked_child
 from tests.unit.client.support import fragment, in_threads
+from tests.waiting import eventually
 
 
 def test_the_package_example_is_true() -> None:
@@ -25,13 +26,15 @@ def test_the_package_example_is_true() -> None:
 
 def test_starts_and_ends_quickly() -> None:
     """A test can have one of its own: it takes milliseconds."""
-    costs = []
-    for _ in range(5):
+
+    def is_quick() -> bool:
+        """One of the attempts is not held up by what else the machine does."""
         began = time.perf_counter()
         with LocalRuntime():
             pass
-        costs.append(time.perf_counter() - began)
-    assert min(costs) < 0.05
+        return time.perf_counter() - began < 0.05
+
+    eventually(is_quick)
 
 
 def test_it_is_in_this_process_and_has_no_file() -> None:
