@@ -89,7 +89,7 @@ def step_cancel(context: Context, count: int) -> None:
         working.wait(PATIENCE_SECONDS)
         client.plans.cancel_plan(context.plan.plan_id)
 
-    agents = [partial(client.plans.work_on, context.plan.plan_id, run, lease_ms=100)] * count
+    agents = [partial(client.plans.work_on, context.plan.plan_id, run, lease_ms=3_000)] * count
     context.outcomes = context.schedule.run([*agents, cancel])[:count]
 
 

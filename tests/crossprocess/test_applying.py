@@ -33,7 +33,7 @@ from tests.waiting import eventually
 CALLERS = 10
 STRIDE = 1 if IS_LONG else 8
 TREES = 1_000 if IS_LONG else 3
-LEASE_MS = 400
+LEASE_MS = 1_500
 
 Prepared = tuple[sw.Client, Path]
 
