@@ -130,7 +130,7 @@ def test_death_costs_only_itself(name: str, kind: str) -> None:
 def check_failure(client: sw.Client, name: str, kind: str) -> None:
     silent = {"preamble": "silent"}
     alone = client.assemble(asked(client), strategies=["keyword"], components=silent)
-    answer = client.assemble(asked(client), strategies=["keyword", name], components=silent, deadline_s=2)
+    answer = client.assemble(asked(client), strategies=["keyword", name], components=silent, deadline_s=6)
     assert answer.text == alone.text
     assert [(failure.strategy, failure.kind) for failure in answer.failures] == [(name, kind)]
 
