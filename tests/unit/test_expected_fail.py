@@ -53,9 +53,8 @@ def behave(features: Path, tag: str, when: str, then: str, *options: str) -> sub
     (features / "one.feature").write_text(
         f"Feature: one\n  {tag}\n  Scenario: one\n    Given nothing\n    When {when}\n    Then {then}\n"
     )
-    return subprocess.run(
-        [sys.executable, "-m", "behave", *options, str(features)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "behave", "-D", "leak_seconds=0.1", *options, str(features)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def test_fails_as_expected(features: Path) -> None:
