@@ -25,7 +25,7 @@ settings.load_profile(os.environ.get("STEPWELL_HYPOTHESIS_PROFILE", "short"))
 
 @pytest.fixture
 def unmeasured() -> Iterator[None]:
-    """A process that is kept from writing cannot write down either what of it was covered."""
+    """The processes of a test are not measured: one that is kept from writing could not write down its coverage."""
     with _processes_unmeasured():
         yield
 

@@ -16,8 +16,6 @@ from stepwell.cli import main
 from stepwell.cli.embedded import cache_of
 from tests.processes import kill
 
-pytestmark = pytest.mark.usefixtures("processes_unmeasured")
-
 QUICK = ["--strategies", "keyword", "recency"]  # no model has to be loaded for these
 SOURCES = {
     "budget.py": 'def enforce(budget):\n    """Demote what is least used until the hot tier is within its budget."""\n',
@@ -37,6 +35,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_question_about_a_directory(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The context is Markdown with sources; the next time all is known; and one can ask why."""
     assert main(["assemble", "who demotes what is least used?", str(tree), "--budget", "300", *QUICK]) == 0
@@ -62,6 +61,7 @@ def test_question_about_a_directory(tree: Path, capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out)["differences"] == []
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_one_file(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing else of its directory, whatever was asked before."""
     assert main(["assemble", "budget", str(tree), *QUICK]) == 0
@@ -81,6 +81,7 @@ def test_full_disk(tree: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_every_strategy_fails(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["assemble", "water", str(tree), "--strategies", "nobody-has-this"]) == 1
     assert "nobody-has-this: no worker has offered" in capsys.readouterr().err
@@ -176,6 +177,7 @@ def test_what_is_kept_is_damaged(tree: Path, capsys: pytest.CaptureFixture[str])
     assert "is made anew" in told.err
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_nothing_can_be_kept(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The answer is the same; only the next time takes as long."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tree / "README.md"))

@@ -18,8 +18,6 @@ from stepwell.strategies.base import StrategyView
 from tests.processes import in_forked_child, kill
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("processes_unmeasured")
-
 Found = Sequence[sw.ScoredFragment]
 PROJECTS = ("p", "q")
 FRAGMENTS = 20
