@@ -112,7 +112,7 @@ class Full:
         return Path(f"/proc/{self._runtime.pid}/stat").read_text().rpartition(")")[2].split()
 
 
-def _is_stored(pending: sw.Pending[sw.FragmentPlaced]) -> bool:
+def _is_stored(pending: sw.types.Pending[sw.types.FragmentPlaced]) -> bool:
     """A manager on a busy machine may have no time for the end of a batch."""
     try:
         return pending.result().tier is sw.Tier.HOT

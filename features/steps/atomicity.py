@@ -79,6 +79,6 @@ def step_unchanged(context: Context) -> None:
 @then("the fragment is stored and the other command got NotFound")
 def step_each_outcome(context: Context) -> None:
     placed, refusal = context.outcomes
-    assert isinstance(placed, sw.FragmentPlaced), repr(placed)
+    assert isinstance(placed, sw.types.FragmentPlaced), repr(placed)
     assert type(refusal) is sw.NotFound, repr(refusal)
     assert context.services.tiers.get("new", project=PROJECT).text == "new"

@@ -95,7 +95,7 @@ def step_typed(context: Context) -> None:
 @then("the change is in the changeset, or was refused")
 def step_recorded_or_refused(context: Context) -> None:
     entry, closed = context.outcomes
-    assert isinstance(closed, sw.Changeset), repr(closed)
+    assert isinstance(closed, sw.types.Changeset), repr(closed)
     found = [*context.execution.entries(context.changeset_id)]
     assert found == ([] if isinstance(entry, sw.PlanError) else [entry]), found
 

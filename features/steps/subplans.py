@@ -95,7 +95,7 @@ def step_cancel(context: Context, count: int) -> None:
 
 @then("every child was completed by one of them")
 def step_completed(context: Context) -> None:
-    done: list[sw.WorkDone] = no_errors(context.outcomes)
+    done: list[sw.types.WorkDone] = no_errors(context.outcomes)
     completed = sorted(plan_id for each in done for plan_id in each.completed)
     assert completed == sorted(ids(context.plan)), completed
     assert all(each.is_over and not each.failed and not each.lost for each in done), done
@@ -137,7 +137,7 @@ def step_resolved(context: Context, line: str) -> None:
 
 @then("every agent was told, and has completed nothing")
 def step_told(context: Context) -> None:
-    done: list[sw.WorkDone] = no_errors(context.outcomes)
+    done: list[sw.types.WorkDone] = no_errors(context.outcomes)
     assert [(len(each.completed), len(each.failed), len(each.lost)) for each in done] == [(0, 0, 1)] * len(done), done
 
 

@@ -87,7 +87,7 @@ def step_close(context: Context) -> None:
 def step_told_with_revisions(context: Context, count: int) -> None:
     context.told = told(context.watch, count)
     answered = [pair for pairs in no_errors(context.outcomes) for pair in pairs]
-    stored = [each for each in context.told if isinstance(each, sw.FragmentStored)]
+    stored = [each for each in context.told if isinstance(each, sw.events.FragmentStored)]
     assert [(each.revision, each.fragment_id) for each in stored] == sorted(answered)
 
 
@@ -95,7 +95,7 @@ def step_told_with_revisions(context: Context, count: int) -> None:
 def step_leads(context: Context) -> None:
     places = {}
     for event in context.told:
-        places[event.fragment_id] = event.tier if isinstance(event, sw.FragmentStored) else event.target
+        places[event.fragment_id] = event.tier if isinstance(event, sw.events.FragmentStored) else event.target
     rows = context.services.tiers.scoped(project=PROJECT)
     assert {row.fragment_id: row.tier for row in rows} == places, places
 
@@ -155,12 +155,12 @@ def store_one_by_one(context: Context, count: int) -> None:
     context.expected = [context.services.tiers.store(each).revision for each in make_fragments("one", count, 1)]
 
 
-def told(watch: sw.Watch, stores: int) -> list[sw.AnyEvent]:
+def told(watch: sw.Watch, stores: int) -> list[sw.events.AnyEvent]:
     """Events, up to and with that many stores."""
-    found: list[sw.AnyEvent] = []
+    found: list[sw.events.AnyEvent] = []
     while stores:
         event = watch.get(PATIENCE_SECONDS)
         assert event is not None, f"{stores} more were not told"
         found.append(event)
-        stores -= isinstance(event, sw.FragmentStored)
+        stores -= isinstance(event, sw.events.FragmentStored)
     return found

@@ -34,7 +34,7 @@ def declare(client: sw.Client, count: int) -> sw.Plan:
     return client.plans.declare_subplans(plan_id, children, max_parallel=count)
 
 
-def work(client: sw.Client, parent: sw.Plan, bodies: dict[str, bytes], before: bytes) -> sw.WorkDone:
+def work(client: sw.Client, parent: sw.Plan, bodies: dict[str, bytes], before: bytes) -> sw.types.WorkDone:
     """Be an agent until everything is over; `bodies` has what each child leaves in the file."""
 
     def run(plan: sw.Plan, context: sw.WorkContext) -> None:
@@ -45,7 +45,9 @@ def work(client: sw.Client, parent: sw.Plan, bodies: dict[str, bytes], before: b
     return client.plans.work_on(parent.plan_id, run)
 
 
-def work_from_elsewhere(client: sw.Client, parent: sw.Plan, bodies: dict[str, bytes], before: bytes) -> sw.WorkDone:
+def work_from_elsewhere(
+    client: sw.Client, parent: sw.Plan, bodies: dict[str, bytes], before: bytes
+) -> sw.types.WorkDone:
     with closing(client):
         return work(client, parent, bodies, before)
 

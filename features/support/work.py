@@ -18,7 +18,7 @@ Execution = sw.PlanExecutionContext | UnsynchronisedContext
 class Reading(NamedTuple):
     """What somebody saw of the tiers, and at which revision, if there are any."""
 
-    metrics: sw.TierMetrics
+    metrics: sw.types.TierMetrics
     revision: int | None = None
 
     @property
@@ -69,7 +69,7 @@ def move_all(services: Services, fragment_ids: list[str], caller: int) -> None:
         move(fragment_id, project=PROJECT)
 
 
-def create_action(services: Services, name: str, description: str, *, reusable: bool = True) -> sw.Action:
+def create_action(services: Services, name: str, description: str, *, reusable: bool = True) -> sw.types.Action:
     return services.plans.create_action(
         name,
         description=description,
@@ -125,7 +125,7 @@ def store_from_elsewhere(services: Services, fragments: list[sw.Fragment]) -> li
         return store_and_read(services, fragments)
 
 
-def create_from_elsewhere(services: Services, name: str, description: str) -> sw.Action:
+def create_from_elsewhere(services: Services, name: str, description: str) -> sw.types.Action:
     with closing(services):
         return create_action(services, name, description)
 

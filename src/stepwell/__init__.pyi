@@ -1,9 +1,7 @@
-from . import aio
-from .assembly.answer import Answer, AnswerFragment, StrategyReport
+from . import aio, events, types
+from .assembly.answer import Answer
 from .assembly.receipt import Receipt
-from .client.api.batch import Batch, Transaction
-from .client.api.changesets import ChangeSummary
-from .client.api.fragments import StoredFragment, ViewedFragment
+from .client.api.fragments import StoredFragment
 from .client.api.receipts import ReceiptService
 from .client.api.strategies import StrategyService
 from .client.api.subplans import subplan
@@ -13,75 +11,24 @@ from .client.api.watch import Watch
 from .client.client import Client, connect
 from .client.execution import PlanExecutionContext, WorkContext
 from .client.plan_lifecycle import PlanLifecycleService
-from .client.session.calls import Pending
-from .client.workflows.agent import WorkDone
-from .client.workflows.capture import Captured
 from .client.workflows.circuit_breaker import BreakerSettings
-from .client.workflows.ingest import IngestReport
-from .client.workflows.merge import ConflictSides
-from .client.workflows.plan_diff import PlanChanges
-from .client.workflows.strategy_executor import DefaultStrategyExecutor, Execution
-from .domain.changesets.model import Change, Changeset, ChangesetState, Content, EntryRow, Operation
-from .domain.changesets.net_changes import NetChange
-from .domain.events import (
-    ActionArchived,
-    ActionCreated,
-    ActionUsed,
-    AnyEvent,
-    BudgetChanged,
-    ChangeRecorded,
-    ChangesetEnded,
-    ChangesetStarted,
-    ConflictResolved,
-    DecisionRecorded,
-    DecisionSuperseded,
-    FragmentDeleted,
-    FragmentDemoted,
-    FragmentPromoted,
-    FragmentStored,
-    LeaseRenewed,
-    PlanCreated,
-    PlanForgotten,
-    PlanMoved,
-    PlanRolledBack,
-    SubplansDeclared,
-    SubplansMerged,
-)
-from .domain.plans.conflicts import ConflictState, Merge, MergeConflict, Resolution
+from .client.workflows.strategy_executor import DefaultStrategyExecutor
+from .domain.changesets.model import Change, ChangesetState, Operation
+from .domain.plans.conflicts import ConflictState, Resolution
 from .domain.plans.model import (
-    Action,
     ActionState,
-    Applied,
     Argument,
     ArgumentType,
-    Constrained,
-    Decision,
-    Lease,
     MergeStrategy,
     Phase,
     Plan,
     PlanState,
     ProjectLink,
-    RolledBack,
     SubplanMode,
 )
 from .domain.plans.validations import Validation, ValidationResult
-from .domain.receipts.model import ReceiptRow
-from .domain.replies import (
-    ActionPage,
-    ChangesetPage,
-    DecisionPage,
-    FragmentPage,
-    FragmentPlaced,
-    FragmentsMoved,
-    Note,
-    PlanPage,
-    ReadyStarted,
-    ReceiptPage,
-    TierMetrics,
-)
 from .domain.tiers.body_refs import Digest
-from .domain.tiers.model import Fragment, FragmentRow, Tier, TierBudget
+from .domain.tiers.model import Fragment, Tier, TierBudget
 from .errors import (
     ActionUnavailable,
     AlreadyExists,
@@ -128,160 +75,97 @@ from .errors import (
     TreeFailed,
     WorkerDied,
 )
-from .protocol.messages import MemoryUsage, Status
 from .runtime import Runtime
-from .strategies.payload import StrategyResult
 from .strategies.protocol import ContextRequest, ScoredFragment, Strategy
 from .telemetry import LogLevel
 
 __all__ = [
-    "Action",
-    "ActionArchived",
-    "ActionCreated",
-    "ActionPage",
     "ActionState",
     "ActionUnavailable",
-    "ActionUsed",
     "AlreadyExists",
     "Answer",
-    "AnswerFragment",
-    "AnyEvent",
-    "Applied",
     "Argument",
     "ArgumentType",
-    "Batch",
     "BodyGone",
     "BreakerSettings",
     "BrokenChain",
-    "BudgetChanged",
     "Busy",
-    "Captured",
     "Change",
-    "ChangeRecorded",
-    "ChangeSummary",
-    "Changeset",
     "ChangesetClosed",
-    "ChangesetEnded",
-    "ChangesetPage",
-    "ChangesetStarted",
     "ChangesetState",
     "CircuitOpen",
     "Client",
     "Conflict",
-    "ConflictResolved",
-    "ConflictSides",
     "ConflictState",
-    "Constrained",
-    "Content",
     "ContextRequest",
     "ContextTierService",
     "DeadlineExceeded",
-    "Decision",
-    "DecisionPage",
-    "DecisionRecorded",
-    "DecisionSuperseded",
     "DefaultStrategyExecutor",
     "Digest",
-    "EntryRow",
     "EscapesRoot",
     "EventsMissed",
-    "Execution",
     "Fragment",
-    "FragmentDeleted",
-    "FragmentDemoted",
-    "FragmentPage",
-    "FragmentPlaced",
-    "FragmentPromoted",
-    "FragmentRow",
-    "FragmentStored",
-    "FragmentsMoved",
-    "IngestReport",
     "InvalidArgument",
-    "Lease",
     "LeaseLost",
-    "LeaseRenewed",
     "LogLevel",
     "ManagerFault",
     "MemoryExceeded",
-    "MemoryUsage",
-    "Merge",
-    "MergeConflict",
     "MergeConflicts",
     "MergeStrategy",
-    "NetChange",
     "NoActiveChangeset",
     "NotFound",
     "NotOwner",
     "NotProven",
     "NotValidated",
-    "Note",
     "Operation",
     "OutOfScope",
     "OutcomeUnknown",
     "PartlyRefused",
-    "Pending",
     "Phase",
     "Plan",
-    "PlanChanges",
-    "PlanCreated",
     "PlanError",
     "PlanExecutionContext",
-    "PlanForgotten",
     "PlanLifecycleService",
-    "PlanMoved",
     "PlanNotReady",
-    "PlanPage",
-    "PlanRolledBack",
     "PlanState",
     "ProjectLink",
     "ProtocolError",
-    "ReadyStarted",
     "Receipt",
-    "ReceiptPage",
-    "ReceiptRow",
     "ReceiptService",
     "Refused",
     "Resolution",
-    "RolledBack",
     "Runtime",
     "RuntimeFault",
     "RuntimeLost",
     "ScoredFragment",
     "SessionExpired",
     "StartFailed",
-    "Status",
     "StepTooLarge",
     "StepwellError",
     "StoreDamaged",
     "StoreFailed",
     "StoredFragment",
     "Strategy",
-    "StrategyReport",
-    "StrategyResult",
     "StrategyService",
     "SubplanMode",
-    "SubplansDeclared",
-    "SubplansMerged",
     "TaskFailed",
     "TaskQuarantined",
     "Tier",
     "TierBudget",
     "TierFull",
-    "TierMetrics",
     "ToolMissing",
-    "Transaction",
     "TransactionAborted",
     "TreeConflict",
     "TreeFailed",
     "Validation",
     "ValidationResult",
     "View",
-    "ViewedFragment",
     "Watch",
     "WorkContext",
-    "WorkDone",
     "WorkerDied",
     "aio",
     "connect",
+    "events",
     "subplan",
+    "types",
 ]

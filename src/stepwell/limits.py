@@ -9,7 +9,7 @@ from typing import Final
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
-# What one message may be. A frame is held in memory whole, once for each peer that is sending one.
+# Messages. The manager holds a whole frame in memory, once for each peer that is sending one.
 FRAME_BYTES_MAX: Final = 16 * MIB
 BODY_BYTES_MAX: Final = 64 * MIB
 INLINE_BODY_BYTES_MAX: Final = 64 * KIB  # a larger one is uploaded beside the frames
@@ -21,15 +21,17 @@ YOUNG_OBJECTS: Final = 10_000  # of the manager, between two collections: about 
 MALLOC_KEPT_BYTES: Final = 512 * KIB  # a freed buffer that is larger goes back to the system
 REQUEST_SECONDS_MAX: Final = 0.25  # of work: past it, the rest of a batch answers Busy, and did not happen
 TURN_SECONDS_MAX: Final = 0.05  # past it, a peer's further requests wait for the next turn
-GREETING_BYTES_MAX: Final = 64 * KIB  # a frame from whoever has not said Hello
+GREETING_BYTES_MAX: Final = (
+    64 * KIB
+)  # of a frame before Hello: a peer that is not yet identified must not make the manager allocate more
 FRAME_SECONDS_MAX: Final = 30.0  # from a frame's first byte to its last
 IDLE_CONNECTIONS_MAX: Final = 8  # that a client keeps: what a burst of threads opened is closed again
 STREAM_COMMANDS: Final = 200  # of store_many and get_many: one frame is applied while the next is made
 STREAM_BYTES: Final = MIB  # of store_many's bodies in a frame: larger ones are not quicker, and buffers keep their size
 REPLY_BYTES_MAX: Final = 6 * MIB  # of rows: past it a page ends, and the rest of a batch's reads answer Busy, unread
-SIMPLE_SOURCE_CHARS_MAX: Final = 256  # of what a shortcut finds
-SIMPLE_RESULT_BYTES: Final = 4 * KIB  # what its result takes in a reply, at the most
-ERROR_CHARS_MAX: Final = 2_000  # an error message quotes what it was given; nobody reads more
+SIMPLE_SOURCE_CHARS_MAX: Final = 256  # of a fragment that the fast path returns
+SIMPLE_RESULT_BYTES: Final = 4 * KIB  # that a result of the fast path takes in a reply, at the most
+ERROR_CHARS_MAX: Final = 2_000  # of an error message: it quotes its input, and a reader needs no more of that
 HANDLE_BYTES: Final = 128  # that the place of a body takes in a frame, rounded up
 
 # Names and texts. They are held in memory with every row, and the first three are keys of tables.
@@ -50,15 +52,15 @@ OUTLINE_REFS_CHARS_MAX: Final = 2_000  # of these together: a fragment should no
 OUTLINE_ANCHOR_CHARS_MAX: Final = 400  # of a source in an id: the rest is for the name of the part
 OUTLINE_ANCHORS_CACHED_MAX: Final = 256  # sources: the rows of one file are usually handled together
 
-# What one peer may hold of the manager.
+# Connections and sessions: the resources of the manager that one peer may hold.
 PEERS_MAX: Final = 512
 SESSIONS_MAX: Final = 4_096  # sessions outlive their connections by the grace
 RECEIVE_BYTES_PER_TURN: Final = 256 * KIB
 RECEIVE_BYTES_CLIENT: Final = 64 * KIB
-COMMANDS_PER_TURN: Final = 64  # for each peer; further requests wait for the next turn, behind everybody else
+COMMANDS_PER_TURN: Final = 64  # for each peer; further requests wait for the next turn, behind the other peers
 OUTBOX_BYTES_MAX: Final = 4 * MIB  # past it the peer's requests wait until it reads
 STALL_SECONDS_MAX: Final = 30.0  # a peer that neither reads its replies nor finishes its frame is cut off
-HELLO_SECONDS_MAX: Final = 10.0  # a connection that never says who it is
+HELLO_SECONDS_MAX: Final = 10.0  # until a new connection has to say Hello
 DRAIN_SECONDS_MAX: Final = 5.0  # on SIGTERM: how long unread replies may hold up the end
 DRAIN_POLL_SECONDS: Final = 0.01  # between two turns while the manager waits for peers to read their last replies
 CONNECTIONS_PER_CLIENT_MAX: Final = 64  # one for each thread that is inside a call at the same moment
@@ -132,7 +134,7 @@ CONFLICTS_MAX: Final = 500  # of one merge: they travel with their plan, and eac
 MERGED_ENTRIES: Final = 400  # recorded at once: about 10 ms of the loop, and never too many uploads
 MERGED_BYTES: Final = 4 * MIB  # of their bodies, unless one is larger
 DIFFED_AT_ONCE: Final = 200  # paths of a plan: their bodies are mapped together
-HEARTBEAT_SECONDS_MAX: Final = 2.0  # until somebody who works on a plan is told that it is not theirs any more
+HEARTBEAT_SECONDS_MAX: Final = 2.0  # between two renewals of a lease: a caller learns within this time that it was lost
 WORK_LOOK_SECONDS: Final = 5.0  # between two questions while no child is ready: events may be lost with a connection
 WORK_PAUSE_SECONDS: Final = 0.25  # the same for an agent that gets no events, because there are too many watchers
 VALIDATIONS_MAX: Final = 16  # of an action and of a plan, each
@@ -150,7 +152,7 @@ TASKS_BYTES_MAX: Final = 256 * MIB  # of payloads and results that wait
 TASK_RESULT_BYTES_MAX: Final = 64 * KIB  # that a message carries; a larger one is uploaded
 TASKS_MAX: Final = 100_000  # that are not over: about 100 MB
 TASKS_PER_SESSION_MAX: Final = 20_000  # of these; one session leaves room for others
-TASKS_ENDED_MAX: Final = 20_000  # whose outcome nobody has fetched: then the oldest is forgotten
+TASKS_ENDED_MAX: Final = 20_000  # whose outcome no client has fetched: past it, the oldest is deleted
 TASK_PRIORITY_MAX: Final = 9
 TASK_DEADLINE_MS: Final = 60_000  # of work on one attempt: past it the worker is killed
 TASK_DEADLINE_MS_MAX: Final = 24 * 60 * 60 * 1000
@@ -169,7 +171,7 @@ WORKER_SETTLED_SECONDS: Final = 1.0  # a worker that lives longer than this is r
 WORKER_PAUSE_SECONDS_MAX: Final = 2.0  # before a worker takes the place of one that died young, again and again
 WORKER_GOODBYE_SECONDS: Final = 0.5  # that a worker has to end its task when it is not wanted any more
 WORKER_START_SECONDS_MAX: Final = 30.0  # from its spawning until it can be given work
-WORKER_STARTS_FAILED_MAX: Final = 3  # one after another: then nobody waits for the next one
+WORKER_STARTS_FAILED_MAX: Final = 3  # one after another: then the pool gives up
 WORKER_START_PAUSE_SECONDS: Final = 0.1  # after the first that failed; then twice as long each time
 WORKER_PAUSE_DOUBLINGS_MAX: Final = 10  # of the pause before a worker is replaced: by then it is at its maximum
 WORKER_CHECK_SECONDS: Final = 1.0  # at least this often a supervisor wakes up
@@ -230,7 +232,7 @@ PATH_CHARS_SHOWN: Final = 200  # of a path that a message quotes
 PATHS_LISTED_MAX: Final = 100  # in the details of a refusal: the message counts the others
 
 # Receipts.
-RECEIPTS_MAX: Final = 1_000  # then the oldest makes way: a receipt explains an answer that somebody still remembers
+RECEIPTS_MAX: Final = 1_000  # past it, the oldest is deleted: a receipt explains a recent answer
 RECEIPT_BYTES_MAX: Final = 4 * MIB  # 10,000 candidates of 400 bytes each
 RECEIPTS_BYTES_MAX: Final = 256 * MIB  # of all of them
 RECEIPTS_PERCENT_MAX: Final = 10  # of all bodies' bytes: fragments are what the room is for
@@ -238,7 +240,7 @@ TITLE_CHARS_MAX: Final = 200  # a line of a list
 RECEIPT_ROW_BYTES: Final = 2 * KIB  # of a receipt in a page, without its projects, rounded up
 
 # Ingesting.
-INGEST_FILE_BYTES_MAX: Final = 4 * MIB  # a larger file is data: about 2,000 fragments that nobody asks for
+INGEST_FILE_BYTES_MAX: Final = 4 * MIB  # a larger file is data, and would be about 2,000 fragments without a reader
 INGEST_SNIFFED_BYTES: Final = 8 * KIB  # of a file that are searched for a null byte before all of it is decoded
 INGEST_LINE_CHARS_MAX: Final = 300  # a longer line is no definition and no heading, and would keep a pattern busy
 INGEST_REFERENCE_CHARS_MAX: Final = 200  # a longer reference is no name and no path
@@ -250,7 +252,7 @@ INGEST_JOB_FILES: Final = 16  # that a worker splits at once: what it answers fi
 INGEST_JOB_BYTES: Final = 256 * KIB  # of them, unless one is larger
 INGEST_JOBS_AHEAD: Final = 64  # submitted and not stored yet: enough for any number of workers that helps
 INGEST_COMMANDS: Final = 250  # in a transaction of many files: about 20 ms of the loop
-INGEST_ATTEMPTS_MAX: Final = 5  # at a file that somebody else stores at the same time
+INGEST_ATTEMPTS_MAX: Final = 5  # at a file that another client stores at the same time
 INGEST_BUSY_SECONDS_MAX: Final = 30.0  # that it waits while room is made for what it stores
 INGEST_BUSY_PAUSE_SECONDS: Final = 0.05  # between two attempts
 INGEST_WARM_PERCENT: Final = 50  # of warm for one project: the rest of a larger tree goes to cold
@@ -270,7 +272,6 @@ TREE_ENTRIES_MAX: Final = 500_000  # of a tree that is captured: about 200 MB
 TREE_SPOOL_BYTES_MAX: Final = 4 * 1024 * MIB  # of old contents during a capture, in the directory for temporary files
 TREE_ATTEMPTS_MAX: Final = 5  # at reading a file that another program writes at the same time
 TREE_NAMED_MAX: Final = 20  # paths in a message; `details` has all of them
-QUOTED_PATH_CHARS_MAX: Final = 200  # of a path or name in a message: a path may have 4,096
 MERGE_SECONDS_MAX: Final = 60.0  # of one file
 
 # Applying.
@@ -289,7 +290,7 @@ UNTOLD_SECONDS: Final = 0.25  # at most this often a watcher is told that nothin
 
 # Clients of an event loop.
 REQUESTS_IN_FLIGHT_MAX: Final = 128  # on one connection: further ones wait their turn, instead of being refused
-UNSENT_BYTES_MAX: Final = MIB  # that wait for the manager to read them: past it nobody adds to them
+UNSENT_BYTES_MAX: Final = MIB  # that wait for the manager to read them: past it, further requests wait
 UPLOADING_CONNECTIONS_MAX: Final = 4  # each carries the large bodies of one request at a time
 FRAMES_AHEAD_MAX: Final = 16  # that a watch has received and not given out: past it the manager has to wait
 LOOP_THREADS_MAX: Final = 8  # for what takes long, and would hold up the loop
@@ -335,13 +336,15 @@ SQLITE_BUSY_SECONDS: Final = 5.0  # that a connection waits for the lock of anot
 INSPECT_ATTEMPTS_MAX: Final = 3  # to read a database at which managers start or stop meanwhile
 BACKUP_STEPS_PER_CHECK: Final = 1_000  # of SQLite's virtual machine, between two checks for a Ctrl-C
 LOCK_FILE_BYTES_MAX: Final = 4 * KIB  # read of a lock file that describes its holder
+PROBLEMS_LISTED_MAX: Final = 1_000  # of one check of a data directory: those beyond are counted
+PROBLEMS_SHOWN: Final = 5  # in the message with which a manager refuses a damaged directory; the doctor lists them all
+
+# The manager's process.
 MANAGER_START_SECONDS_MAX: Final = 30.0  # from its spawning until it serves: a large data directory takes seconds
 MANAGER_END_SECONDS_MAX: Final = DRAIN_SECONDS_MAX + 5.0  # from its release to its end; then it is killed
 RESTARTS_MAX: Final = 5  # of a manager that dies, within
 RESTARTS_SECONDS: Final = 60.0
 RESTART_PAUSE_SECONDS: Final = 0.1  # before the second; then twice as long each time
-PROBLEMS_LISTED_MAX: Final = 1_000  # of one check of a data directory: those beyond are counted
-PROBLEMS_SHOWN: Final = 5  # in the message with which a manager refuses a damaged directory; the doctor lists them all
 
 # Shared memory.
 SEGMENT_BYTES_MAX: Final = 16 * MIB  # of bodies that share one; a larger body has a segment of its own
@@ -367,27 +370,27 @@ GRANT_SECONDS_MAX: Final = 30.0  # how long an offer waits for room
 MAPPED_MAX: Final = 5_000  # segments that a client may say it has: so many fit in a greeting
 RELEASED_PER_MESSAGE_MAX: Final = 1_000
 RETIRED_REMEMBERED: Final = 4_096  # segments that a late descriptor does not bring back
-RETIRED_BYTES_MAX: Final = 1024 * MIB  # in segments that are gone and still mapped by somebody
+RETIRED_BYTES_MAX: Final = 1024 * MIB  # in retired segments that some client still maps
 CATALOGUE_SEGMENT_BYTES_MIN: Final = 64 * KIB
 CATALOGUE_SEGMENT_BYTES_MAX: Final = 4 * MIB
 CATALOGUE_ROWS_PER_SLICE: Final = 500  # listed between two turns: about 1 ms
-CATALOGUE_SHED_SECONDS: Final = 1.0  # since somebody looked at it: before that it does not make way for a body
+CATALOGUE_SHED_SECONDS: Final = 1.0  # since its last use: a catalogue in use is not dropped for a body
 CATALOGUES_MAX: Final = 256  # projects that are looked at: past it the one that was asked for the longest ago goes
 CATALOGUE_RECORDS_MIN: Final = 4_096  # out of date before a catalogue is listed anew
-CATALOGUE_IDLE_SECONDS: Final = 600.0  # nobody has looked at it: it is dropped, and made again when somebody does
+CATALOGUE_IDLE_SECONDS: Final = 600.0  # without a use: then it is dropped, and built again on demand
 VIEW_STATES_PER_PROJECT_MAX: Final = 4  # that a client keeps: a reader that is a little behind finds its own
 
 assert STREAM_COMMANDS * INLINE_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a stream's inline bodies are one frame"
 assert REPLY_BYTES_MAX + 2 * INLINE_BODY_BYTES_MAX + 4 * METADATA_BYTES_MAX < FRAME_BYTES_MAX - MIB, (
     "a stream's frame is full past this, and has one more store or change"
 )
-assert BATCH_COMMANDS_MAX * SIMPLE_RESULT_BYTES < REPLY_BYTES_MAX, "a batch of shortcuts is one reply"
+assert BATCH_COMMANDS_MAX * SIMPLE_RESULT_BYTES < REPLY_BYTES_MAX, "a batch on the fast path is one reply"
 assert 2 * REPLY_BYTES_MAX < FRAME_BYTES_MAX, "a full reply, and the row that filled it, are one frame"
 assert INLINE_BODY_BYTES_MAX < BODY_BYTES_MAX <= ARENA_BYTES * ARENA_LIVE_PERCENT // 100 <= BODIES_BYTES_MAX, (
     "the largest body has room in the arena"
 )
 assert INDEXED_PROJECTS_MAX >= PROJECTS_PER_SESSION_MAX, "a request's indexes fit in the cache together"
-assert RECONNECT_SECONDS_MAX <= SESSION_GRACE_SECONDS, "whoever comes back in time finds its session"
+assert RECONNECT_SECONDS_MAX <= SESSION_GRACE_SECONDS, "a client that comes back in time finds its session"
 assert SWEEP_MOVES_MAX <= MOVES_PER_STEP_MAX, "a sweep is a step"
 assert HOT_TTL_MS <= WARM_TTL_MS <= COLD_RETENTION_MS, "tiers are ordered"
 assert SUBPLAN_RETRIES_MAX < ATTEMPTS_MAX, "retries that are declared can be made"
@@ -404,7 +407,7 @@ assert OUTLINE_REFS_CHARS_MAX <= METADATA_VALUE_CHARS_MAX, "an outline fits into
 assert RECEIPTS_MAX <= SCAN_ROWS_MAX, "a page of receipts examines all of them at the most"
 assert INLINE_BODY_BYTES_MAX <= RECEIPT_BYTES_MAX <= RECEIPTS_BYTES_MAX, "the largest receipt has room"
 assert WATCHER_OUTBOX_BYTES < OUTBOX_BYTES_MAX, "a watcher is never full of events alone, unless of one step"
-assert EVIDENCE_SECONDS < EXECUTOR_GRACE_SECONDS, "nobody gives a task up while its evidence is waited for"
+assert EVIDENCE_SECONDS < EXECUTOR_GRACE_SECONDS, "no executor gives a task up while its evidence is awaited"
 assert EVENTS_BUFFERED <= EVENTS_KEPT, "what is in memory is in the store too"
 assert REQUESTS_IN_FLIGHT_MAX + UPLOADING_CONNECTIONS_MAX + CONNECTIONS_PER_CLIENT_MAX < REPLIES_REMEMBERED_MAX, (
     "whatever is in flight when a connection breaks can be sent again"

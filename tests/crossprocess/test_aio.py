@@ -57,7 +57,7 @@ def test_manager_that_is_killed_comes_back(tmp_path: Path) -> None:
 
             async def follow() -> list[str]:
                 told = [await anext(watch) for _ in names]
-                return [event.fragment_id for event in told if isinstance(event, sw.FragmentStored)]
+                return [event.fragment_id for event in told if isinstance(event, sw.events.FragmentStored)]
 
             following, tormenting = asyncio.create_task(follow()), asyncio.create_task(torment())
             revisions: list[int] = []

@@ -60,7 +60,7 @@ def applications(client: sw.Client, since: int, plan_id: str) -> int:
     with client.watch(since) as watch:
         found = 0
         while watch.revision < until and (event := watch.get(60)) is not None:
-            if isinstance(event, sw.PlanMoved) and event.plan_id == plan_id:
+            if isinstance(event, sw.events.PlanMoved) and event.plan_id == plan_id:
                 found += event.state is sw.PlanState.APPLIED
         return found
 

@@ -25,9 +25,9 @@ def body(number: int, count: int) -> bytes:
     return f"{number}/{count};".encode() * (20_000 if count % 50 == 0 else 10)
 
 
-def everything(client: sw.Client) -> list[sw.ReceiptRow]:
+def everything(client: sw.Client) -> list[sw.types.ReceiptRow]:
     """All pages, the newest first."""
-    rows: list[sw.ReceiptRow] = []
+    rows: list[sw.types.ReceiptRow] = []
     page = client.receipts.list(limit=300)
     while True:
         rows += page.receipts

@@ -72,7 +72,7 @@ def test_a_manager_that_is_killed_is_no_gap(tmp_path: Path) -> None:
     with sw.Runtime.start(workers=0, data_dir=tmp_path / "data", log_level="error") as runtime:
         with runtime.client(projects=["p"]) as client, client.watch() as watching:
             expected: list[str] = []
-            events: list[sw.AnyEvent | None] = []
+            events: list[sw.events.AnyEvent | None] = []
             for life in range(3):
                 for number in range(20):
                     expected.append(f"{life}-{number}")
@@ -80,49 +80,49 @@ def test_a_manager_that_is_killed_is_no_gap(tmp_path: Path) -> None:
                 events += [watching.get(timeout_s=30) for _ in range(10)]
                 kill(client.status().pid)
             events += [watching.get(timeout_s=30) for _ in range(len(expected) - len(events))]
-            assert [event.fragment_id for event in events if isinstance(event, sw.FragmentStored)] == expected
+            assert [event.fragment_id for event in events if isinstance(event, sw.events.FragmentStored)] == expected
             assert watching.get(timeout_s=0) is None
             with client.watch(since=0) as again:
                 assert [again.get(timeout_s=30) for _ in expected] == events
 
 
-def check_history(events: list[sw.AnyEvent], directory: Path) -> None:
+def check_history(events: list[sw.events.AnyEvent], directory: Path) -> None:
     """In order, and of every revision exactly what its writer stored at it."""
     assert all(earlier.revision <= later.revision for earlier, later in pairwise(events))
     told: dict[int, list[str]] = {}
     for event in events:
-        if isinstance(event, sw.FragmentStored) and event.fragment_id != END:
+        if isinstance(event, sw.events.FragmentStored) and event.fragment_id != END:
             told.setdefault(event.revision, []).append(event.fragment_id)
     written: dict[int, list[str]] = {}
     for number in range(WRITERS):
         written |= read_written(directory, number).stored
     assert told == written
     assert any(len(together) > 1 for together in told.values())
-    assert any(isinstance(event, sw.FragmentDemoted) for event in events)
-    assert any(isinstance(event, sw.FragmentDeleted) for event in events)
+    assert any(isinstance(event, sw.events.FragmentDemoted) for event in events)
+    assert any(isinstance(event, sw.events.FragmentDeleted) for event in events)
 
 
-def placement(events: Iterable[sw.AnyEvent]) -> dict[tuple[str, str], sw.Tier]:
+def placement(events: Iterable[sw.events.AnyEvent]) -> dict[tuple[str, str], sw.Tier]:
     """Where every fragment is, to whoever knows the events alone."""
     found: dict[tuple[str, str], sw.Tier] = {}
     for event in events:
         match event:
-            case sw.FragmentStored():
+            case sw.events.FragmentStored():
                 found[event.project, event.fragment_id] = event.tier
-            case sw.FragmentPromoted() | sw.FragmentDemoted():
+            case sw.events.FragmentPromoted() | sw.events.FragmentDemoted():
                 assert found[event.project, event.fragment_id] is event.source
                 found[event.project, event.fragment_id] = event.target
-            case sw.FragmentDeleted():
+            case sw.events.FragmentDeleted():
                 assert found.pop((event.project, event.fragment_id)) is event.tier
             case _:
                 pass
     return found
 
 
-def check_missed(slow: Watched, everything: list[sw.AnyEvent]) -> None:
+def check_missed(slow: Watched, everything: list[sw.events.AnyEvent]) -> None:
     """What it was told, and what it was told that it missed, are the whole history, with nothing left out or twice."""
     assert slow.missed
-    known: list[sw.AnyEvent] = []
+    known: list[sw.events.AnyEvent] = []
     begin = 0
     for count, resume in slow.missed:
         known += slow.events[begin:count]

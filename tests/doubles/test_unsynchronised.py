@@ -16,7 +16,7 @@ def fragment(fragment_id: str, tokens: int | None = 10, body: str = "body") -> s
     return sw.Fragment(fragment_id=fragment_id, project="p", body=body, tokens=tokens)
 
 
-def create(services: Unsynchronised, name: str = "fix", *, reusable: bool = True) -> sw.Action:
+def create(services: Unsynchronised, name: str = "fix", *, reusable: bool = True) -> sw.types.Action:
     return services.plans.create_action(
         name,
         description="d",
@@ -60,7 +60,7 @@ def test_moves_are_between_neighbours() -> None:
     tiers = Unsynchronised(budget=BUDGET).tiers
     tiers.store(fragment("a"), tier=sw.Tier.COLD)
     assert [tiers.promote("a", project="p").tier for _ in range(2)] == [sw.Tier.WARM, sw.Tier.HOT]
-    assert tiers.promote("a", project="p").note is sw.Note.ALREADY_THERE
+    assert tiers.promote("a", project="p").note is sw.types.Note.ALREADY_THERE
     assert [tiers.demote("a", project="p").tier for _ in range(2)] == [sw.Tier.WARM, sw.Tier.COLD]
 
 

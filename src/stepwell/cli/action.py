@@ -135,7 +135,7 @@ _CREATE: Final = Subcommand(
     "Create an action; a name that exists is refused",
     _add_create,
     _create,
-    "`action`, with the fields of `stepwell.Action` by name",
+    "`action`, with the fields of `stepwell.types.Action` by name",
 )
 _LIST: Final = Subcommand(
     "List actions by name",

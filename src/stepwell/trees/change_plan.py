@@ -66,7 +66,7 @@ def check_deltas(deltas: Iterable[Delta]) -> dict[str, Delta]:
     by_path: dict[str, Delta] = {}
     for delta in deltas:
         if delta.path in by_path:
-            shown = delta.path[: limits.QUOTED_PATH_CHARS_MAX]
+            shown = delta.path[: limits.PATH_CHARS_SHOWN]
             raise InvalidArgument(f"path {shown!r} is changed twice: give the first before and last after")
         by_path[delta.path] = delta
     if len(by_path) > limits.TREE_DELTAS_MAX:
@@ -75,7 +75,7 @@ def check_deltas(deltas: Iterable[Delta]) -> dict[str, Delta]:
         for above in ancestors_of(path) if delta.after else ():
             entry = by_path[above].after if above in by_path else None
             if entry is not None and not entry.is_directory:
-                shown, blocked = path[: limits.QUOTED_PATH_CHARS_MAX], above[: limits.QUOTED_PATH_CHARS_MAX]
+                shown, blocked = path[: limits.PATH_CHARS_SHOWN], above[: limits.PATH_CHARS_SHOWN]
                 raise InvalidArgument(f"path {shown!r} cannot be: {blocked!r} is to be no directory")
     return by_path
 
@@ -122,7 +122,7 @@ def _refuse_links(root: Root, by_path: Mapping[str, Delta]) -> None:
             except EscapesRoot:
                 continue  # a link above this one is replaced by the change, and was accepted before
             if is_link and not is_own:
-                shown, link = path[: limits.QUOTED_PATH_CHARS_MAX], above[: limits.QUOTED_PATH_CHARS_MAX]
+                shown, link = path[: limits.PATH_CHARS_SHOWN], above[: limits.PATH_CHARS_SHOWN]
                 raise EscapesRoot(f"path {shown!r} leads through the symbolic link {link!r}")
 
 

@@ -86,7 +86,7 @@ class Delta(Struct, frozen=True):
         check_target(self.path)
         for entry in (self.before, self.after):
             if entry is not None and entry.kind not in {stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR}:
-                shown = self.path[: limits.QUOTED_PATH_CHARS_MAX]
+                shown = self.path[: limits.PATH_CHARS_SHOWN]
                 raise InvalidArgument(f"path {shown!r}: a tree has files, symbolic links and directories only")
 
     @property
@@ -106,7 +106,7 @@ def check_target(path: str) -> None:
     Unlike a path in a changeset, it may have bytes that are no text, because it comes from a directory on disk.
     """
     if problem := _problem(path):
-        shown = path[: limits.QUOTED_PATH_CHARS_MAX]
+        shown = path[: limits.PATH_CHARS_SHOWN]
         raise EscapesRoot(f"path {shown!r} {problem}: give it relative to the root, normalised")
 
 

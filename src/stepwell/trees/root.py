@@ -147,7 +147,7 @@ def _step_down(descriptor: int, part: str, path: str) -> int:
         return os.open(part, _DOWN, dir_fd=descriptor)
     except NotADirectoryError:
         if stat.S_ISLNK(os.lstat(part, dir_fd=descriptor).st_mode):
-            shown = path[: limits.QUOTED_PATH_CHARS_MAX]
+            shown = path[: limits.PATH_CHARS_SHOWN]
             raise EscapesRoot(
                 f"{shown!r} is a symbolic link, and what is behind it is not in the tree: "
                 "name the path where it really is"

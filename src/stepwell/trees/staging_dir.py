@@ -50,7 +50,7 @@ def check_name(name: str) -> None:
     """Raise `InvalidArgument` unless the name can be part of a directory's name: no slash, no leading dot, not long."""
     if not _NAME.fullmatch(name):
         raise InvalidArgument(
-            f"{name[: limits.QUOTED_PATH_CHARS_MAX]!r} names no transaction: use up to "
+            f"{name[: limits.PATH_CHARS_SHOWN]!r} names no transaction: use up to "
             f"{limits.TREE_TRANSACTION_NAME_CHARS_MAX} letters, digits, '_', '-' and '.'"
         )
 

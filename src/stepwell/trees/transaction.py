@@ -232,7 +232,7 @@ class TreeTransaction:
     def _stage_one(self, place: Place, item: UndoItem, after: TreeEntry) -> None:
         body = self._read_body(after.digest)
         if digest_of(body) != after.digest:
-            shown = item.path[: limits.QUOTED_PATH_CHARS_MAX]
+            shown = item.path[: limits.PATH_CHARS_SHOWN]
             raise InvalidArgument(f"path {shown!r}: the body that was given has another digest")
         if after.kind == stat.S_IFLNK:
             syscalls.symlink(bytes(body), place)

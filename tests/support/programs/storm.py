@@ -178,8 +178,8 @@ class Actor:
         create_action(self._client, name, description=self._name)
 
     def _batch(self) -> None:
-        checks: list[tuple[bytes, sw.Pending[sw.StoredFragment]]] = []
-        others: list[sw.Pending[sw.FragmentPlaced]] = []
+        checks: list[tuple[bytes, sw.types.Pending[sw.StoredFragment]]] = []
+        others: list[sw.types.Pending[sw.types.FragmentPlaced]] = []
         with self._client.batch() as batch:
             for _ in range(self._random.randrange(20, 60)):
                 own = self._own()

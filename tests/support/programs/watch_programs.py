@@ -23,7 +23,7 @@ class Written(Struct):
 class Watched(Struct):
     """What a watcher was told: events, and, where some were missed, how many it had by then and where it went on."""
 
-    events: list[sw.AnyEvent] = msgspec.field(default_factory=list[sw.AnyEvent])
+    events: list[sw.events.AnyEvent] = msgspec.field(default_factory=list[sw.events.AnyEvent])
     missed: list[tuple[int, int]] = msgspec.field(default_factory=list[tuple[int, int]])
     connections: int = 1
 

@@ -63,7 +63,7 @@ def test_cancelled_while_it_is_sent(address: str, project: str) -> None:
     """Nobody knows whether it happened, and each of its results says so."""
 
     async def main(client: aio.Client) -> None:
-        pending: list[sw.Pending[object]] = []
+        pending: list[sw.types.Pending[object]] = []
 
         async def send() -> None:
             async with client.batch() as batch:

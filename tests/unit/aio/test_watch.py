@@ -40,7 +40,7 @@ async def store(client: aio.Client, *names: str) -> int:
 async def take(watch: Watch, count: int) -> list[str]:
     """The names of so many stores, which are there, or soon will be."""
     events = [await watch.get(timeout_s=60) for _ in range(count)]
-    return [event.fragment_id for event in events if isinstance(event, sw.FragmentStored)]
+    return [event.fragment_id for event in events if isinstance(event, sw.events.FragmentStored)]
 
 
 def test_from_now_on(address: str, project: str) -> None:
@@ -83,7 +83,7 @@ def test_as_an_iterator(address: str, project: str) -> None:
 def test_closed_while_somebody_waits(address: str, project: str) -> None:
     """By the watch's own end, or its client's: the iteration ends."""
 
-    async def follow(watch: Watch) -> list[sw.AnyEvent]:
+    async def follow(watch: Watch) -> list[sw.events.AnyEvent]:
         return [event async for event in watch]
 
     async def main() -> None:

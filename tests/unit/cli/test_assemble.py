@@ -192,7 +192,7 @@ def test_what_is_kept_breaks_in_the_middle(
     ingest = sw.Client.ingest
     killed: list[int] = []
 
-    def ingest_after_an_accident(client: sw.Client, path: Path, **options: Any) -> sw.IngestReport:  # noqa: ANN401
+    def ingest_after_an_accident(client: sw.Client, path: Path, **options: Any) -> sw.types.IngestReport:  # noqa: ANN401
         if not killed:
             for file in (cache_directory(tree) / "state").glob("stepwell.sqlite*"):
                 file.write_bytes(b"SQLite format 3\x00 but not really" * 100)

@@ -213,7 +213,7 @@ RECORD: Final = Subcommand(
     _add_arguments,
     _run,
     "`plan_id`, `exit_code`, `changeset_id` (null if nothing was recorded) and `entries`, a list with the fields of "
-    "`stepwell.EntryRow` by name; what the command itself writes then goes to stderr",
+    "`stepwell.types.EntryRow` by name; what the command itself writes then goes to stderr",
     exit_codes="exit codes: that of the command, or 128 and the number of the signal that ended it; 125, the plan "
     "could not be started or recorded, and stderr says why; 126, the command cannot be run; 127, there is no such "
     "command; 2, asked for wrongly.",

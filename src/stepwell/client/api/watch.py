@@ -131,7 +131,7 @@ class Watch:
                 message = self._push.receive(until_s)
                 if message is None:
                     return None
-                self._take(message)
+                self._add_to_cursor(message)
             return None
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class Watch:
         if not self._is_closed:
             self._push.in_forked_child()
 
-    def _take(self, message: ManagerMessage) -> None:
+    def _add_to_cursor(self, message: ManagerMessage) -> None:
         """Add a received message to the cursor. A rejection also ends the connection."""
         try:
             pushed = events_of(message)

@@ -31,7 +31,7 @@ class Captured:
         self.entries: tuple[EntryRow, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<stepwell.Captured {self.changeset_id!r}: {len(self.entries)} entries>"
+        return f"<stepwell.types.Captured {self.changeset_id!r}: {len(self.entries)} entries>"
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from stepwell import limits
 from tests.support.client.sessions import executing, fragment, unchanged
 
 
-def enter(bundle: sw.Batch | sw.Transaction) -> None:
+def enter(bundle: sw.types.Batch | sw.types.Transaction) -> None:
     """Send what was added; nothing more is."""
     with bundle:
         pass
@@ -49,7 +49,7 @@ def test_batch_of_every_service(client: sw.Client) -> None:
 def test_exception_in_the_block_sends_nothing(client: sw.Client, kind: str) -> None:
     """An exception inside the block passes, and nothing was sent."""
     bundle = client.batch() if kind == "batch" else client.transaction()
-    pending: list[sw.Pending[sw.FragmentPlaced]] = []
+    pending: list[sw.types.Pending[sw.types.FragmentPlaced]] = []
 
     def block() -> None:
         with bundle:

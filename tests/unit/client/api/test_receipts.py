@@ -43,7 +43,7 @@ def test_list(client: sw.Client) -> None:
     page = client.receipts.list(limit=3)
     assert [row.receipt_id for row in page.receipts] == made[:1:-1]
     newest = page.receipts[0]
-    assert isinstance(newest, sw.ReceiptRow)
+    assert isinstance(newest, sw.types.ReceiptRow)
     assert (newest.title, newest.size, newest.projects) == ("question 4", 4, client.projects)
     assert newest.created_at_ms >= page.receipts[-1].created_at_ms
     rest = client.receipts.list(limit=3, cursor=page.cursor)

@@ -60,7 +60,7 @@ def test_agents_take_what_is_ready(runtime: sw.Runtime, client: sw.Client, paren
     assert sorted(done) == sorted(child.plan_id for child in children)
     attempts = {each.plan_id: each.attempt for each in client.plans.list_plans(parent_plan_id=parent.plan_id).plans}
     assert {child for child, attempt in attempts.items() if attempt == 2} == failed
-    assert client.plans.start_ready(parent.plan_id) == sw.ReadyStarted(None, is_over=True)
+    assert client.plans.start_ready(parent.plan_id) == sw.types.ReadyStarted(None, is_over=True)
 
 
 def test_merge_and_resolve(client: sw.Client, parent: sw.Plan) -> None:
@@ -126,6 +126,6 @@ def test_watchers_are_told_of_children(client: sw.Client, parent: sw.Plan) -> No
         found = client.plans.start_ready(parent.plan_id)
         assert found.plan is not None
         for event in events:
-            if isinstance(event, sw.PlanMoved):
+            if isinstance(event, sw.events.PlanMoved):
                 assert (event.plan_id, event.parent_plan_id) == (found.plan.plan_id, parent.plan_id)
                 return

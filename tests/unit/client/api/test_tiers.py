@@ -119,7 +119,7 @@ def test_partly_refused_has_every_outcome(runtime: LocalRuntime) -> None:
         with pytest.raises(sw.PartlyRefused, match="2 of 4 were refused") as caught:
             client.tiers.store_many(fragments)
         kinds = [type(outcome) for outcome in caught.value.outcomes]
-        assert kinds == [sw.FragmentPlaced, sw.OutOfScope, sw.FragmentPlaced, sw.OutOfScope]
+        assert kinds == [sw.types.FragmentPlaced, sw.OutOfScope, sw.types.FragmentPlaced, sw.OutOfScope]
         with pytest.raises(sw.OutOfScope):
             client.tiers.get_many(["0"], project="theirs")
         assert client.tiers.get_many(["0", "2"]).keys() == {"0", "2"}

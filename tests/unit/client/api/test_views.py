@@ -40,17 +40,17 @@ def texts(view: sw.View) -> dict[tuple[str, str], str]:
     return {(each.project, each.fragment_id): each.text for each in view}
 
 
-def found(view: sw.View, fragment_id: str = "a") -> sw.ViewedFragment:
+def found(view: sw.View, fragment_id: str = "a") -> sw.types.ViewedFragment:
     fragment = view.get(fragment_id)
     assert fragment is not None
     return fragment
 
 
-def is_mapped(client: sw.Client, fragment: sw.ViewedFragment) -> bool:
+def is_mapped(client: sw.Client, fragment: sw.types.ViewedFragment) -> bool:
     return fragment.handle.segment in client._channel.mappings._mapped
 
 
-def until_retired(client: sw.Client, fragment: sw.ViewedFragment) -> None:
+def until_retired(client: sw.Client, fragment: sw.types.ViewedFragment) -> None:
     """Wait until the place that a fragment's handle names is gone, and this client knows."""
 
     def is_retired() -> bool:

@@ -36,14 +36,14 @@ def store(client: sw.Client, *names: str) -> int:
     return [client.tiers.store(fragment(name)).revision for name in names][-1]
 
 
-def take(watch: Watch, count: int) -> list[sw.AnyEvent]:
+def take(watch: Watch, count: int) -> list[sw.events.AnyEvent]:
     """So many events, which are there, or soon will be."""
     found = [watch.get(timeout_s=60) for _ in range(count)]
     return [event for event in found if event is not None]
 
 
-def names(events: list[sw.AnyEvent]) -> list[str]:
-    return [event.fragment_id for event in events if isinstance(event, sw.FragmentStored)]
+def names(events: list[sw.events.AnyEvent]) -> list[str]:
+    return [event.fragment_id for event in events if isinstance(event, sw.events.FragmentStored)]
 
 
 def test_from_now_on(client: sw.Client) -> None:
@@ -163,7 +163,7 @@ def test_projects_are_names_in_scope(
 def test_closed_from_another_thread(client: sw.Client) -> None:
     """Whoever waits for the next event finds the end of the iteration, at once."""
     watch = client.watch()
-    given: list[sw.AnyEvent] = []
+    given: list[sw.events.AnyEvent] = []
     ended = threading.Event()
 
     def follow() -> None:
@@ -214,7 +214,7 @@ def test_left_alone(client: sw.Client) -> None:
     """Whoever breaks out of the loop, and forgets it, leaves nothing behind: the next test looks."""
     revision = store(client, "a")
     for event in client.watch(since=revision - 1):
-        assert isinstance(event, sw.FragmentStored)
+        assert isinstance(event, sw.events.FragmentStored)
         break
     gc.collect()
     assert not len(client._watches._open)
@@ -223,7 +223,7 @@ def test_left_alone(client: sw.Client) -> None:
 def test_many_threads_share_one(client: sw.Client) -> None:
     """Each event goes to one of them."""
     watch = client.watch()
-    given: list[sw.AnyEvent] = []
+    given: list[sw.events.AnyEvent] = []
     threads = [threading.Thread(target=lambda: given.extend(watch)) for _ in range(4)]
     for thread in threads:
         thread.start()

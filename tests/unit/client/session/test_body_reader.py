@@ -243,7 +243,7 @@ def test_upload_without_room_is_the_refusal_of_its_call() -> None:
         assert stored.result().fragment_id == "a"
         with pytest.raises(sw.PartlyRefused, match="1 of 2") as caught:
             client.tiers.store_many([fragment("large", hopeless), fragment("b")])
-        assert [type(each) for each in caught.value.outcomes] == [sw.TierFull, sw.FragmentPlaced]
+        assert [type(each) for each in caught.value.outcomes] == [sw.TierFull, sw.types.FragmentPlaced]
         with unchanged(client), pytest.raises(sw.TransactionAborted) as aborted, client.transaction() as transaction:
             transaction.tiers.store(fragment("c"))
             transaction.tiers.store(fragment("large", hopeless))

@@ -31,9 +31,9 @@ def aliases(parent: sw.Plan) -> dict[str, str]:
 
 def agents(
     runtime: LocalRuntime, parent: sw.Plan, count: int, run: Callable[[sw.Plan, sw.WorkContext], object]
-) -> Sequence[sw.WorkDone]:
+) -> Sequence[sw.types.WorkDone]:
     """So many agents, each a client of its own, until everything is over."""
-    done: list[sw.WorkDone] = []
+    done: list[sw.types.WorkDone] = []
 
     def work(_number: int) -> None:
         with runtime.client(projects=parent.projects) as own:

@@ -53,7 +53,7 @@ def test_every_kind_of_change(client: sw.Client, context: sw.PlanExecutionContex
         ("new/empty", "create", None),
     }
     assert {each.tool for each in captured.entries} == {"editor"}
-    assert repr(captured) == f"<stepwell.Captured {captured.changeset_id!r}: 8 entries>"
+    assert repr(captured) == f"<stepwell.types.Captured {captured.changeset_id!r}: 8 entries>"
     (binary,) = [each for each in captured.entries if each.path == "binary"]
     assert (binary.after and binary.after.mode) == 0o100400
     assert bytes(context.body(sw.Digest.of(b"old").value)) == b"old", "what was there is kept, to go back to"

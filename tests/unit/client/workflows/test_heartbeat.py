@@ -47,7 +47,7 @@ def test_renews(client: sw.Client, plan: sw.Plan, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(limits, "HEARTBEAT_SECONDS_MAX", 0.01)
     with client.watch() as events, beating(client, plan, lease_ms=limits.LEASE_MS) as heartbeat:
         for _ in range(4):
-            assert isinstance(events.get(60), sw.LeaseRenewed)
+            assert isinstance(events.get(60), sw.events.LeaseRenewed)
             heartbeat.check()
     with client.watch() as events:
         assert events.get(0.03) is None

@@ -379,7 +379,7 @@ def test_somebody_else_is_faster(client: sw.Client, root: Path, monkeypatch: pyt
 def test_somebody_else_is_always_faster(client: sw.Client, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then it is said, after a few attempts."""
     write(root, {"a.py": TWO})
-    times: list[sw.FragmentPlaced] = []
+    times: list[sw.types.FragmentPlaced] = []
 
     def faster() -> None:
         theirs = sw.Fragment(fragment_id="file:a.py", body=str(len(times)), kind="file", source="a.py")
@@ -512,7 +512,7 @@ def test_a_report_names_only_so_many(client: sw.Client, root: Path, monkeypatch:
     write(root, {f"{number}": b"\0" for number in range(4)})
     report = client.ingest(root)
     assert (len(report.skipped), report.skipped_count) == (2, 4)
-    assert msgspec.json.decode(msgspec.json.encode(report), type=sw.IngestReport) == report
+    assert msgspec.json.decode(msgspec.json.encode(report), type=sw.types.IngestReport) == report
 
 
 def test_a_text_that_defeats_us(client: sw.Client, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

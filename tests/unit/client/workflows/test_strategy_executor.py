@@ -152,7 +152,7 @@ def asking(directory: Path | None = None) -> sw.ContextRequest:
     return sw.ContextRequest(projects=PROJECTS, query="" if directory is None else str(directory))
 
 
-def timeless(execution: sw.Execution) -> object:
+def timeless(execution: sw.types.Execution) -> object:
     """All but how long it took, and in which process."""
     return (
         [(name, msgspec.structs.replace(result, seconds=0.0)) for name, result in execution.results.items()],

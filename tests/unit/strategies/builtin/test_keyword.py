@@ -260,7 +260,7 @@ def test_following_changes(keyword: KeywordStrategy) -> None:
 class Unread(MemoryView, frozen=True):
     """A view that must not be looked through."""
 
-    def rows(self, project: str) -> list[sw.FragmentRow]:
+    def rows(self, project: str) -> list[sw.types.FragmentRow]:
         raise AssertionError(f"looked through {project}")
 
 

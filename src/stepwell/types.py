@@ -1,0 +1,81 @@
+"""The types of results: pages, rows, summaries and reports that methods of stepwell return.
+
+A program seldom constructs one of them. They are named here for annotations and for `isinstance`.
+"""
+
+from stepwell.assembly.answer import AnswerFragment, StrategyReport
+from stepwell.client.api.batch import Batch, Transaction
+from stepwell.client.api.changesets import ChangeSummary
+from stepwell.client.api.fragments import ViewedFragment
+from stepwell.client.session.calls import Pending
+from stepwell.client.workflows.agent import WorkDone
+from stepwell.client.workflows.capture import Captured
+from stepwell.client.workflows.ingest import IngestReport
+from stepwell.client.workflows.merge import ConflictSides
+from stepwell.client.workflows.plan_diff import PlanChanges
+from stepwell.client.workflows.strategy_executor import Execution
+from stepwell.domain.changesets.model import Changeset, Content, EntryRow
+from stepwell.domain.changesets.net_changes import NetChange
+from stepwell.domain.plans.conflicts import Merge, MergeConflict
+from stepwell.domain.plans.model import Action, Applied, Constrained, Decision, Lease, RolledBack
+from stepwell.domain.receipts.model import ReceiptRow
+from stepwell.domain.replies import (
+    ActionPage,
+    ChangesetPage,
+    DecisionPage,
+    FragmentPage,
+    FragmentPlaced,
+    FragmentsMoved,
+    Note,
+    PlanPage,
+    ReadyStarted,
+    ReceiptPage,
+    TierMetrics,
+)
+from stepwell.domain.tiers.model import FragmentRow
+from stepwell.protocol.messages import MemoryUsage, Status
+from stepwell.strategies.payload import StrategyResult
+
+__all__ = [
+    "Action",
+    "ActionPage",
+    "AnswerFragment",
+    "Applied",
+    "Batch",
+    "Captured",
+    "ChangeSummary",
+    "Changeset",
+    "ChangesetPage",
+    "ConflictSides",
+    "Constrained",
+    "Content",
+    "Decision",
+    "DecisionPage",
+    "EntryRow",
+    "Execution",
+    "FragmentPage",
+    "FragmentPlaced",
+    "FragmentRow",
+    "FragmentsMoved",
+    "IngestReport",
+    "Lease",
+    "MemoryUsage",
+    "Merge",
+    "MergeConflict",
+    "NetChange",
+    "Note",
+    "Pending",
+    "PlanChanges",
+    "PlanPage",
+    "ReadyStarted",
+    "ReceiptPage",
+    "ReceiptRow",
+    "RolledBack",
+    "Status",
+    "StrategyReport",
+    "StrategyResult",
+    "TierMetrics",
+    "Transaction",
+    "ViewedFragment",
+    "WorkDone",
+]
