@@ -1,4 +1,4 @@
-"""Questions about a store in memory: what strategies would have said, written down."""
+"""Assemblies of hand-written strategy results on a store in memory."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +17,7 @@ _counter = counter()
 
 
 def count(text: str) -> int:
-    """As a client counts: no text is no tokens."""
+    """Return the number of tokens as a client counts them: no text is no tokens."""
     return _counter.count(text.encode()) if text else 0
 
 
@@ -47,6 +47,7 @@ def request(
 def result(
     strategy: str, scores: Mapping[str, float], *, confidence: float = 1.0, seconds: float = 0.0, project: str = "p"
 ) -> StrategyResult:
+    """Return the result of a strategy that gave these scores."""
     fragments = tuple(ScoredFragment(project, fragment_id, score, 1, 1) for fragment_id, score in scores.items())
     return StrategyResult(strategy, fragments, 1, confidence, f"{strategy} explained", seconds)
 
@@ -58,6 +59,7 @@ def answer(
     failures: Sequence[Failure] = (),
     components: Mapping[str, str] | None = None,
 ) -> Answer:
+    """Return the answer, after a check that its tokens are exact and within the budget."""
     inputs = AssemblyInputs(asked or request(), view, results, count, tuple(failures))
     found = assemble(inputs, named(components or {}))
     assert count(found.render()) == found.total_tokens <= found.budget_tokens
@@ -79,7 +81,7 @@ def stored(
     at_ms: int | None = None,
     outline: Outline | None = None,
 ) -> FragmentRow:
-    """With the tokens that it has."""
+    """Store a fragment with the exact count of its tokens."""
     metadata = outline.metadata() if outline else {}
     return store.store(
         fragment_id,
@@ -94,11 +96,12 @@ def stored(
 
 
 def turn(number: int, speaker: str = "") -> Outline:
+    """Return the outline of a turn of a conversation."""
     return Outline(order=number, speaker=speaker)
 
 
 def meeting(turns: int = 12) -> Store:
-    """Turns of two speakers, each about another number."""
+    """Return a store with turns of two speakers, each about another number."""
     store = Store()
     for number in range(turns):
         speaker = "Project Manager" if number % 2 else "Ada"

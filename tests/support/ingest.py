@@ -1,4 +1,4 @@
-"""What the tests of ingesting share."""
+"""Helpers of the ingest tests: splitting texts, running git, writing trees."""
 
 import subprocess
 from pathlib import Path
@@ -6,17 +6,18 @@ from pathlib import Path
 from stepwell.ingest.split import Part, split
 
 FILLER = "some words that make this so long that it is not tiny any more, and stands alone; "
-"""Twice this is no tiny part."""
+"""A text half as long as a part that is not tiny."""
 
 BODY = f'    return "{FILLER}{FILLER}"\n'
 
 
 def named(source: str, text: str) -> dict[str, str]:
-    """The parts of a text by name, checked to be all of it."""
+    """Return the parts of a text by name, checked to be all of it."""
     return {part.outline.name: body for part, body in parts(source, text)}
 
 
 def parts(source: str, text: str) -> list[tuple[Part, str]]:
+    """Return the parts of a text with their bodies, checked to be all of it."""
     data = text.encode()
     found = split(source, data)
     bodies = [data[part.start : part.end].decode() for part in found]
@@ -29,7 +30,7 @@ def lines(source: str, text: str) -> list[tuple[int, int] | None]:
 
 
 def git(root: Path, *arguments: str) -> None:
-    """Run git, as nobody in particular."""
+    """Run git with a user of the test's own, and without the machine's configuration of names."""
     who = ["-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "init.defaultBranch=main"]
     subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True)
 

@@ -1,4 +1,4 @@
-"""Strategies that behave well, and others that do not: what workers are tried with."""
+"""Strategies for tests of workers: some behave well, and others raise, hang, crash or waste memory."""
 
 import os
 import signal
@@ -19,12 +19,12 @@ def everything(_request: ContextRequest, view: StrategyView, _budget: int) -> Se
 
 
 def sayings(request: ContextRequest, view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
-    """Who did it, for which query."""
+    """Return all fragments, with the process id and the query as the reason."""
     return scored(view, f"{os.getpid()} {request.query}")
 
 
 def wordy(_request: ContextRequest, view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
-    """A result that no message carries."""
+    """Return a result that is too large for a message, and so is uploaded."""
     return scored(view, "x" * 50_000)
 
 
@@ -33,13 +33,13 @@ def raising(request: ContextRequest, _view: StrategyView, _budget: int) -> Seque
 
 
 def mumbling(_request: ContextRequest, _view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
-    """An error, and progress, about a file whose name is no text."""
+    """Raise an error, and report progress, with a text that is not UTF-8."""
     progress.report(1, 2, "\udc80")
     raise ValueError("\udc80")
 
 
 def reading(_request: ContextRequest, view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
-    """Looks at every byte."""
+    """Read every byte of the view."""
     for project in view.projects:
         for row in view.rows(project):
             seen = view.get(row.fragment_id, project=project)
@@ -67,7 +67,7 @@ def hanging(_request: ContextRequest, _view: StrategyView, _budget: int) -> Sequ
 
 
 def busy_in_c(_request: ContextRequest, _view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
-    """One call that holds the interpreter for minutes."""
+    """Hold the interpreter for minutes in one call, so that no signal handler runs."""
     sum(range(10**11))
     return []
 
@@ -88,7 +88,7 @@ def crashing(_request: ContextRequest, _view: StrategyView, _budget: int) -> Seq
 
 
 def forking(_request: ContextRequest, _view: StrategyView, _budget: int) -> Sequence[ScoredFragment]:
-    """Dies, and leaves a child behind that holds its socket for a second longer."""
+    """Die, and leave a child behind that holds the worker's socket for a second longer."""
     if os.fork() == 0:
         signal.alarm(1)
         signal.pause()

@@ -1,4 +1,4 @@
-"""A store in memory, whose views are what a strategy sees: real rows, real bodies, and every revision kept."""
+"""A store in memory whose views implement `StrategyView`: real rows, real bodies, and every revision is kept."""
 
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -11,12 +11,15 @@ from stepwell.errors import BodyGone
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, Strategy, StrategyView
 
 Contents = dict[str, dict[str, "Seen"]]
-"""By project and id."""
+"""The fragments by project and id."""
 
 
 class Seen(Struct, frozen=True):
+    """A fragment in a view. Its body is None if it was deleted since, and reading it then raises `BodyGone`."""
+
     row: FragmentRow
-    content: bytes | None  # None: it is gone
+
+    content: bytes | None
 
     @property
     def body(self) -> memoryview:
@@ -30,12 +33,14 @@ class Seen(Struct, frozen=True):
 
 
 class Changed(Struct, frozen=True):
+    """The changes between two revisions: see `protocol.Changes`."""
+
     stored: Sequence[Seen]
     removed: frozenset[str]
 
 
 class MemoryView(Struct, frozen=True):
-    """One revision of a store. It can tell changes since `base`."""
+    """One revision of a store. It can tell the changes since the revision `base`, and none before."""
 
     epoch: str
     revision: int
@@ -70,7 +75,7 @@ class MemoryView(Struct, frozen=True):
 
 
 class Store:
-    """Keeps every revision, so that a view of any of them can be had."""
+    """A store that keeps every revision, so that a view of any of them can be opened."""
 
     def __init__(self, epoch: str = "epoch") -> None:
         self._epoch = epoch
@@ -93,7 +98,7 @@ class Store:
         at_ms: int | None = None,
         metadata: dict[str, str] | None = None,
     ) -> FragmentRow:
-        """At the moment that is the revision, unless another is given."""
+        """Store a fragment. The time is the number of the revision, unless another is given."""
         content = body.encode() if isinstance(body, str) else body
         current = self._history[-1].get(project, {}).get(fragment_id)
         moment_ms = self.revision + 1 if at_ms is None else at_ms
@@ -119,14 +124,14 @@ class Store:
         return row
 
     def demote(self, fragment_id: str, *, project: str = "p", at_ms: int | None = None) -> None:
-        """From hot to warm, from there to cold: another row, the same body."""
+        """Move a fragment from hot to warm, or from warm to cold: another row, the same body."""
         seen = self._history[-1][project][fragment_id]
         placed_at_ms = self.revision + 1 if at_ms is None else at_ms
         row = replace(seen.row, tier=BELOW.get(seen.row.tier, Tier.COLD), placed_at_ms=placed_at_ms)
         self._commit(project, fragment_id, replace(seen, row=row))
 
     def lose_body(self, fragment_id: str, *, project: str = "p") -> None:
-        """As if it had been deleted just after the view was opened."""
+        """Delete a body, as if the fragment had been deleted just after the view was opened."""
         seen = self._history[-1][project][fragment_id]
         self._commit(project, fragment_id, replace(seen, content=None))
 
@@ -143,19 +148,20 @@ class Store:
         self._history.append(contents)
 
     def view(self, *projects: str, revision: int | None = None, base: int = 0) -> MemoryView:
-        """Of the project `p`, unless others are named."""
+        """Open a view of the project `p`, unless others are named."""
         at = self.revision if revision is None else revision
         return MemoryView(self._epoch, at, projects or ("p",), tuple(self._history), base)
 
 
 def ask(query: str = "", *projects: str, kinds: Sequence[str] = (), as_of_ms: int | None = None) -> ContextRequest:
-    """A request to the project `p`, unless others are named."""
+    """Return a request to the project `p`, unless others are named."""
     return ContextRequest(projects=projects or ("p",), query=query, kinds=tuple(kinds), as_of_ms=as_of_ms)
 
 
 def found(
     strategy: Strategy, request: ContextRequest, view: StrategyView, budget_tokens: int = 1_000
 ) -> tuple[ScoredFragment, ...]:
+    """Return the result of a strategy as a tuple."""
     return tuple(strategy.assemble(request, view, budget_tokens))
 
 

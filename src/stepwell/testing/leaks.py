@@ -183,7 +183,7 @@ def _descriptors() -> Iterator[Resource]:
 def _socket_directories() -> Iterator[Resource]:
     """Yield the directories in which managers listen."""
     for parent in {tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", tempfile.gettempdir())}:
-        with suppress(FileNotFoundError):  # a runtime directory that is only named
+        with suppress(FileNotFoundError):  # the environment may name a directory that does not exist
             for name in os.listdir(parent):
                 if name.startswith("stepwell-"):
                     yield Resource("directory", os.path.join(parent, name))

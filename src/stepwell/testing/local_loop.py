@@ -45,10 +45,10 @@ class FaultyReplyCache(ReplyCache):
         self._faults = faults
         self.ensure_worker: Callable[[], bool] = lambda: True  # starts one; False: it is still starting
         self.hold: Callable[[ClientConnection, Fault], None] = lambda _connection, _fault: None
-        self.is_dying = False  # as soon as what was done is committed
-        self._waiting: list[
-            tuple[ClientConnection, SessionRecord, Asked, Fault | None]
-        ] = []  # for a worker, who is on the way
+        self.is_dying = False
+        """True if the manager is to die as soon as the request is committed."""
+        self._waiting: list[tuple[ClientConnection, SessionRecord, Asked, Fault | None]] = []
+        """The requests that wait for a worker to start, in order of arrival."""
 
     def respond(self, connection: ClientConnection, session: SessionRecord, message: Asked) -> None:
         """Answer a request, or let the fault that is due happen."""

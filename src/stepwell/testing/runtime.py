@@ -73,7 +73,7 @@ class LocalRuntime:
         require_instance(budget, (TierBudget, type(None)), "budget is a stepwell.TierBudget")
         require_instance(clock, (Clock, type(None)), "clock is a stepwell.testing.Clock")
         if encoding is not None:
-            counter(encoding)  # or say now that there is no such encoding
+            counter(encoding)  # raises now, in the caller's thread, if there is no such encoding
         self.faults = Faults()
         self.restarts = 0
         self._owner = os.getpid()
@@ -81,7 +81,7 @@ class LocalRuntime:
         self._extra_strategies = [*strategies]
         self._registry: Registry | None = None
         if self._extra_strategies:
-            self._loaded_registry()  # or say now what is no strategy
+            self._loaded_registry()  # raises now, in the caller's thread, if one is no strategy
         self._has_worker = bool(workers)
         self._workers: list[LocalWorker] = []
         self._clients: list[Client] = []

@@ -25,7 +25,7 @@ __all__ = ["ContextTierService", "PlanExecutionContext", "PlanLifecycleService",
 
 
 class Unsynchronised:
-    """What a `stepwell.Client` is, for callers who share one object and hope for the best."""
+    """The services of a `stepwell.Client`, for callers that share one object without any lock."""
 
     def __init__(self, *, budget: TierBudget | None = None, seam: Seam = no_seam) -> None:
         self.tiers = ContextTierService(budget=budget, seam=seam)
@@ -34,7 +34,7 @@ class Unsynchronised:
         self._contexts: dict[str, PlanExecutionContext] = {}
 
     def execution(self, plan_id: str) -> PlanExecutionContext:
-        """The plan's context: one for all who execute it, which is half of what goes wrong with it."""
+        """Return the plan's context: one for all callers that execute it, which is half of what goes wrong with it."""
         context = self._contexts.get(plan_id)
         if context is None:
             self._seam("execution: looked up, not kept")
@@ -42,4 +42,4 @@ class Unsynchronised:
         return context
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is no resource to release."""

@@ -1,4 +1,6 @@
-"""Changesets in a dict, and a list of the active ones of which the last is whoever's came last."""
+"""Changesets in a dict, and a list of the active ones; the last of the list is the one that was started last, by any
+caller.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tests.doubles.unsynchronised.seam import Seam, no_seam
 
 
 class PlanExecutionContext:
-    """One list for everybody who executes the plan: see the package for what this is for."""
+    """One list for all callers that execute the plan: the package's docstring says why."""
 
     def __init__(self, plan_id: str, *, seam: Seam = no_seam) -> None:
         self.plan_id = plan_id
@@ -23,7 +25,10 @@ class PlanExecutionContext:
         self._active_changeset_ids: list[str] = []
 
     def start_changeset(self) -> str:
-        """What is recorded between the start and the append goes to the changeset before."""
+        """Start a changeset.
+
+        A change that is recorded between the start and the append goes to the changeset before.
+        """
         changeset_id = str(ULID())
         self._changesets[changeset_id] = []
         self._seam("start_changeset: started, not appended")
@@ -31,7 +36,7 @@ class PlanExecutionContext:
         return changeset_id
 
     def record_change(self, change: Change) -> EntryRow:
-        """Into the last changeset that anybody started; `IndexError` if it was closed after the check."""
+        """Record into the last changeset that any caller started; `IndexError` if it was closed after the check."""
         if not self._active_changeset_ids:
             raise NoActiveChangeset("there is no active changeset: call start_changeset() first")
         self._seam("record_change: checked, not read")

@@ -1,4 +1,4 @@
-"""Actions and plans in two dicts that everybody reads, checks and writes."""
+"""Actions and plans in two dicts that all callers read, check and write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.doubles.unsynchronised.seam import Seam, no_seam
 
 
 class PlanLifecycleService:
-    """Checks first and acts later, with room for somebody else in between: see the package for what this is for."""
+    """A service that checks first and acts later, so that another caller can come in between."""
 
     def __init__(self, *, seam: Seam = no_seam) -> None:
         self._seam = seam
@@ -41,7 +41,10 @@ class PlanLifecycleService:
         execution_actor: str,
         reusable: bool = True,
     ) -> Action:
-        """Two who pass the check at the same time both succeed, and the first one's action is overwritten."""
+        """Create an action.
+
+        Of two callers that pass the check at the same time, the second overwrites the first one's action.
+        """
         name = canonical(name)
         if name in self._actions:
             raise AlreadyExists(f"action {name!r} exists already", name=name)
@@ -79,7 +82,7 @@ class PlanLifecycleService:
     def use_action(
         self, name: str, *, projects: Sequence[str], arguments: Mapping[str, ArgumentValue] | None = None
     ) -> Plan:
-        """Two who find an action unspent both use it."""
+        """Use an action. Two callers that find it unspent both use it."""
         action = self.get_action(name)
         if action.spent:
             raise ActionUnavailable(f"action {action.name!r} is not reusable and was used", name=action.name)
@@ -124,7 +127,7 @@ class PlanLifecycleService:
         return plan
 
     def start_execute(self, plan_id: str) -> Plan:
-        """Two who find it queued both start."""
+        """Start the execution. Two callers that find the plan queued both start."""
         return self._move("start_execute", plan_id, Phase.EXECUTE, PlanState.QUEUED, PlanState.PROCESSING)
 
     def _move(self, event: str, plan_id: str, phase: Phase, source: PlanState, target: PlanState) -> Plan:

@@ -8,4 +8,4 @@ Seam = Callable[[str], None]
 
 
 def no_seam(_point: str) -> None:
-    """Wait for nobody. A function of its own, so that what holds it can be pickled."""
+    """Do not wait. It is a function of its own, so that an object that holds it can be pickled."""

@@ -1,4 +1,4 @@
-"""Hot, warm and cold as three dicts that everybody changes."""
+"""The hot, warm and cold tiers as three dicts that all callers change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Key = tuple[str, str]
 
 
 class _Item:
-    """A fragment as everybody holds it: live."""
+    """A fragment as all callers hold it: the same mutable object."""
 
     def __init__(self, fragment: Fragment, used: int) -> None:
         self.fragment = fragment
@@ -31,7 +31,7 @@ class _Item:
 
 
 class ContextTierService:
-    """Designed for single-threaded use, and nothing enforces it: see the package for what this is for."""
+    """A service for single-threaded use, which nothing enforces."""
 
     def __init__(self, *, budget: TierBudget | None = None, seam: Seam = no_seam) -> None:
         self._budget = budget or TierBudget()
@@ -64,7 +64,7 @@ class ContextTierService:
         return _stored(key, item, tier)
 
     def promote(self, fragment_id: str, *, project: str | None = None) -> FragmentPlaced:
-        """Take out of one dict, and later put into another."""
+        """Remove the fragment from one dict, and later put it into another."""
         return self._move("promote", _key(project, fragment_id), ABOVE)
 
     def demote(self, fragment_id: str, *, project: str | None = None) -> FragmentPlaced:
@@ -82,12 +82,12 @@ class ContextTierService:
         return FragmentsMoved(tuple(Move(*key, tier, target) for key, _ in victims))
 
     def metrics(self) -> TierMetrics:
-        """One dict after the other: whoever moves meanwhile is counted twice, or not at all."""
+        """Count one dict after the other: a fragment that moves meanwhile is counted twice, or not at all."""
         hot, warm, cold = (_usage([*self._dict(tier).values()]) for tier in Tier)
         return TierMetrics(hot, warm, cold, self._budget, hot.bytes + warm.bytes + cold.bytes, hot.bytes + warm.bytes)
 
     def _enforce_hot_budget(self) -> None:
-        """Read hot, decide what stays, and write that back: what came in between is gone."""
+        """Read hot, decide what stays, and write that back: a fragment that was stored in between is lost."""
         kept: dict[Key, _Item] = {}
         overflow: dict[Key, _Item] = {}
         room = self._budget.hot_tokens

@@ -41,9 +41,7 @@ CLOSENESS: Final = 0.3
 FAR_TOKENS: Final = 6 * HALF_TOKENS  # between two parts: beyond it, their weight would be below 2 %
 PLACES_PER_BREADTH: Final = 4  # parts to each side: adjacent parts are nearer than references
 REFERENCE_WEIGHT: Final = 0.5  # of a fragment that is referred to, if the reference is unambiguous
-REFERRER_WEIGHT: Final = (
-    0.3  # of a fragment that refers to this one: there may be many, and this one does not need them
-)
+REFERRER_WEIGHT: Final = 0.3  # of a fragment that refers to this one, which this one can be read without
 TARGETS_MAX: Final = 4  # a reference with more targets is ambiguous, and has none
 REFERRERS_MAX: Final = 32  # a word in more references is a common word, and says nothing
 

@@ -99,5 +99,5 @@ class TimelineIndex(ColumnIndex):
 
 
 def _row_columns(row: FragmentRow) -> tuple[int, int, int, int, int]:
-    """In the order of the columns."""
+    """Return the numbers of a row, in the order of `_Column`."""
     return TIER_RANKS[row.tier], row.placed_at_ms, row.created_at_ms, row.revision, row.serial
