@@ -115,7 +115,7 @@ def test_one_module_starts_processes() -> None:
         if any(name.partition(".")[0] == "multiprocess" for _, name in imported_modules(ast.parse(path.read_text())))
     }
     assert "process.py" in users
-    assert users <= {"process.py", "testing/leaks.py", "cli/demo/processes.py"}, users
+    assert users <= {"process.py", "testing/leaks.py"}, users
 
 
 def test_messages_are_where_they_are_looked_for() -> None:
