@@ -61,7 +61,7 @@ def step_break(context: Context, count: int) -> None:
     expected: list[int] = []
     context.expected = expected
     for fragment in make_fragments("broken", count, 1):
-        context.watch._standing._connection.interrupt()
+        context.watch._push._connection.interrupt()
         expected.append(context.services.tiers.store(fragment).revision)
 
 

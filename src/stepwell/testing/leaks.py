@@ -181,12 +181,16 @@ def _descriptors() -> Iterator[Resource]:
 
 
 def _socket_directories() -> Iterator[Resource]:
-    """Yield the directories in which managers listen."""
-    for parent in {tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", tempfile.gettempdir())}:
-        with suppress(FileNotFoundError):  # the environment may name a directory that does not exist
-            for name in os.listdir(parent):
-                if name.startswith("stepwell-"):
-                    yield Resource("directory", os.path.join(parent, name))
+    """Yield the directories in which managers listen.
+
+    They are only searched where this process would make one. The directory for temporary files belongs to all programs
+    of the machine, and one of them may leave a directory of its own there at any time.
+    """
+    parent = os.environ.get("XDG_RUNTIME_DIR", tempfile.gettempdir())
+    with suppress(FileNotFoundError):  # the environment may name a directory that does not exist
+        for name in os.listdir(parent):
+            if name.startswith("stepwell-"):
+                yield Resource("directory", os.path.join(parent, name))
 
 
 def _shared_memory() -> Iterator[Resource]:

@@ -125,14 +125,23 @@ def test_named_shared_memory() -> None:
 
 
 @pytest.mark.parametrize("parent", [None, "XDG_RUNTIME_DIR"])
-def test_socket_directory(parent: str | None) -> None:
-    """A directory of ours is found in either place, and its sockets are named."""
+def test_socket_directory(parent: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory of ours is found in either place in which a manager makes one, and its sockets are named."""
+    if parent is None:
+        monkeypatch.delenv("XDG_RUNTIME_DIR")
     with reported(r"directory .*/stepwell-\w+ with the sockets manager") as cleanup:
         directory = tempfile.mkdtemp(prefix="stepwell-", dir=parent and os.environ[parent])
         cleanup.callback(Path(directory).rmdir)
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(f"{directory}/manager")
         cleanup.callback(Path(directory, "manager").unlink)
+
+
+def test_directory_that_another_program_left() -> None:
+    """A program that is killed leaves its directory among the temporary files of the machine. It is not ours."""
+    with no_leaks(AT_ONCE):
+        directory = Path(tempfile.mkdtemp(prefix="stepwell-"))
+    directory.rmdir()
 
 
 def test_directory_of_another_program() -> None:

@@ -159,7 +159,7 @@ class BufferedTiers(TierCalls, BufferedService):
 
 
 class ContextTierService(TierCalls, BlockingService):
-    """Fragments in tiers. Any number of threads and processes may use it.
+    """Fragments in tiers, for any number of threads and processes.
 
     There is no lock. Each call is a request to the manager, the only process that changes tiers, and takes effect there
     in one step (insertion and budget included), in one total order with the calls of all other sessions. Results are
