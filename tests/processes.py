@@ -55,14 +55,16 @@ def fork(deed: Callable[[], None], *, is_measured: bool = True) -> int:
     A child of a process with other threads must not be measured: coverage has locks, which one of these threads may
     hold at the moment of the fork, and which the child would then wait for in vain.
     """
+    trace = sys.gettrace()
+    if not is_measured:
+        sys.settrace(None)  # before the fork, because functions of ours are called in the child before it returns
     pid = os.fork()
     if pid:
+        sys.settrace(trace)
         return pid
     leave = os._exit if is_measured else posix._exit  # coverage replaces the first, to write down its data there
     code = 1
     try:
-        if not is_measured:
-            sys.settrace(None)
         signal.alarm(CHILD_SECONDS)
         deed()
         code = 0
