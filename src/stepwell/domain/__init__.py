@@ -3,9 +3,9 @@
 It does no I/O and has no clock, no randomness and no thread. Time, ids and bytes arrive inside commands, so that the
 same commands always give the same state. The manager owns the only `State` and applies one command at a time.
 
-Entry points: `machine.apply`, `apply_all`, `apply_get_run`, `apply_store_run` and `note_packed_bytes` are the only ways
-to change a state. `commands` and `replies` are what goes in and comes out, `event_builder.events_of` derives events,
-and `invariants.check` says what is wrong with a state.
+Entry points: `machine.apply`, `apply_all`, `apply_get_run`, `apply_store_run`, `note_packed_bytes`, `track_reads` and
+`drain_reads` are the only ways to change a state. `commands` and `replies` are its inputs and outputs,
+`event_builder.events_of` derives events, and `invariants.check` returns the defects of a state.
 
 Reading order: `command_roots`, `tiers.model`, `tiers.commands`, `verdict`, `tiers.rules`, `state`, `machine`; then
 `plans.lifecycle` and the other subjects. In each subject's folder `model` has the values, `commands` the commands,

@@ -195,7 +195,7 @@ class DecisionRecorded(AboutPlan, frozen=True):
 
 
 class DecisionSuperseded(AboutPlan, frozen=True):
-    """A plan was reverted to an earlier decision, which made this one obsolete. It is kept."""
+    """A decision became obsolete, because its plan was reverted to an earlier one or rolled back. It is kept."""
 
     decision_id: str
 

@@ -2,7 +2,7 @@
 
 An invariant recomputes from the rows whatever the tables derive from them: indexes, sums, orders, counts of references.
 That costs a scan of the state. The tests check all invariants after every command, `stepwell doctor` checks a data
-directory, and a manager checks the budget when it starts. Nothing on the path of a request does.
+directory, and a manager checks all of them when it starts from a store. Nothing on the path of a request does.
 
 To add one, write a generator that yields the place of each violation, and decorate it with `@invariant`.
 """

@@ -4,6 +4,7 @@
     apply_all(state, commands, origin)        a transaction: all commands at one revision, or none
     apply_get_run, apply_store_run            the fast path: a run of simple reads or stores, in one step
     note_packed_bytes(bodies, digest, size)   a measured fact about a body, which is no command of a client
+    track_reads(state), drain_reads(state, n) the list of entries that were read, for the journal
 
 A command is handled in two steps. `decide` reads the state and returns a `Verdict`, or raises a refusal; it changes
 nothing. `evolve` makes the changes that the verdict lists, and cannot fail. Nothing happens between the two steps,
@@ -38,6 +39,7 @@ from stepwell.domain.tiers import rules as tier_rules
 from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.commands import GetFragment
 from stepwell.domain.tiers.model import HOT, FragmentRow
+from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.domain.verdict import DECIDERS, AnyChange, Origin, Verdict
 from stepwell.errors import ManagerFault, Refused, StepTooLarge, TransactionAborted
 
@@ -189,6 +191,16 @@ def note_packed_bytes(bodies: BodyTable, digest: bytes, packed_bytes: int) -> No
     is an entry of its own and not a command, whose verdict would hold no row.
     """
     bodies.note_packed(digest, packed_bytes)
+
+
+def track_reads(state: State) -> None:
+    """Remember from now on which fragments are read, for `drain_reads`. Only a durable manager needs that."""
+    state.fragments.start_tracking_reads()
+
+
+def drain_reads(state: State, limit: int) -> list[FragmentEntry]:
+    """Return up to `limit` entries that were read since they were last returned, so that the store learns their use."""
+    return state.fragments.drain_read_entries(limit)
 
 
 def _undo(state: State, verdicts: Sequence[Verdict]) -> None:

@@ -79,7 +79,7 @@ class FragmentsMoved(Reply, frozen=True):
     more: bool = False
 
 
-class FragmentRemoved(Reply, frozen=True):
+class FragmentRemoved(Reply, frozen=True, tag="FragmentDeleted"):  # the tag in stored replies
     """The fragment that was deleted, and the tier in which it was."""
 
     project: str
@@ -189,7 +189,7 @@ class PlanPage(Reply, frozen=True):
     cursor: str | None
 
 
-class DecisionFound(Reply, frozen=True):
+class DecisionFound(Reply, frozen=True, tag="DecisionRecorded"):  # the tag in stored replies
     """A decision as it was recorded, with the id of the decision that it hangs on."""
 
     decision: Decision
@@ -215,7 +215,7 @@ class ChangesetPage(Reply, frozen=True):
     cursor: str | None
 
 
-class EntryFound(Reply, frozen=True):
+class EntryFound(Reply, frozen=True, tag="ChangeRecorded"):  # the tag in stored replies
     """The entry that was recorded. It names the changeset, which the manager chose if the caller did not."""
 
     entry: EntryRow

@@ -49,7 +49,7 @@ class State:
     """
 
     def __init__(self, budget: TierBudget | None = None) -> None:
-        self.revision = 0  # grows by one with each step that changed a row which survives
+        self.revision = 0  # grows by one with each write, and with each other step that changed a row which survives
         self._budget = Cell(budget or TierBudget())
         self.bodies = BodyTable()
         self.fragments = FragmentTable()

@@ -21,5 +21,6 @@ Invariants:
     Only the thread that made the `StateOwner` uses the state. All other uses raise `NotOwner`.
     Nothing is sent to a peer except in `Loop._reply`, which runs after `Journal.commit`.
     Nothing in the loop blocks on a peer: reads and writes do not block, and work per peer and turn is bounded.
-    A defect inside the state machine ends the manager (`StateBroken`); a defect outside costs one connection.
+    A defect while the state changes ends the manager (`StateBroken`); a defect in a decision refuses that command
+    (`ManagerFault`); a defect outside costs one connection.
 """

@@ -55,7 +55,8 @@ class _Step(Struct):
 class EventFeed:
     """The latest steps, bounded by the number of their changes.
 
-    The journal owns it and fills it behind each commit; watchers read it in the same thread. Steps are in the order of
+    The journal owns it and fills it: behind the commit with a durable store, at once without one. Watchers read it in
+    the same thread. Steps are in the order of
     their revisions. `floor` is the revision behind which every event is in memory. A new fragment, the most frequent
     change, is kept as its row alone.
     """

@@ -4,6 +4,7 @@ Clients send requests, which `request_handler` answers. Everything that happens 
 worker came or went, is decided here and becomes a command of the domain like any other: leases expire, idle fragments
 move down, closed plans are forgotten, tasks are leased to workers. Because these are commands, they are journaled,
 committed and published in the same way as a client's, and a replay of the rows needs to know nothing about timers.
+Commands on tasks and workers are the exception: they are ephemeral, so nothing of them is stored.
 
 Each step is bounded by the domain (`limits.EXPIRIES_PER_STEP_MAX`, `SWEEP_MOVES_MAX` and others), so that one pass
 costs the loop some milliseconds at most. Where a reply says that there is more, the next pass goes on.
@@ -41,7 +42,8 @@ class Housekeeping:
     """The timers of the manager and the commands that it issues itself.
 
     The loop owns the one instance and calls it between requests, in its own thread. A domain refusal of a command that
-    a peer caused (a worker that may not join) is raised to the caller; all other commands here cannot be refused.
+    a peer caused (a worker that may not join) is raised to the caller, and so is the refusal of a budget
+    into which the stored state does not fit (`resume`). All other commands here cannot be refused.
     """
 
     def __init__(self, owner: StateOwner, clock: StateClock, log: Logger) -> None:
@@ -57,7 +59,8 @@ class Housekeeping:
     def resume(self, budget: TierBudget | None, stored: StoredState) -> None:
         """Continue where an earlier manager ended: within the budget, and with the leases that were held.
 
-        Leases are extended by the session grace, because their holders could not renew them while no manager ran.
+        Leases that would end before now + the session grace are extended to that time, because their holders could not
+        renew them while no manager ran.
         """
         now_ms = self._clock.now_ms()
         self.owner.enforce_budget(budget, Origin(MANAGER, now_ms))

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from stepwell import limits
+from stepwell.domain import machine
 from stepwell.domain.event_builder import events_of
 from stepwell.domain.machine import Outcome
 from stepwell.domain.state import State
@@ -43,7 +44,7 @@ class Journal:
         self._answered: dict[str, int] = {}  # by session, as the store has it
         self._write_uses_at_s = 0.0
         if self.is_durable:
-            state.fragments.start_tracking_reads()
+            machine.track_reads(state)
 
     @property
     def revision(self) -> int:
@@ -145,7 +146,7 @@ class Journal:
         table = self._state.fragments
         if not table.has_read_entries:
             return False
-        for entry in table.drain_read_entries(limits.RECENCY_ROWS_PER_TURN):
+        for entry in machine.drain_reads(self._state, limits.RECENCY_ROWS_PER_TURN):
             if entry.row.key not in self._batch.fragments:
                 self._batch.touched.append(entry)
                 self._batch.now_ms = max(self._batch.now_ms, entry.touched_at_ms)

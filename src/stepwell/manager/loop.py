@@ -13,8 +13,8 @@ No peer can delay the loop, because nothing in it waits for a peer:
 - A request that cannot be answered yet (see `deferred`) suspends its own connection only.
 
 Errors are contained at three levels. A refusal is a normal response. A violation of the protocol, or a defect outside
-the state, closes the one connection that caused it. A defect inside the state raises `StateBroken`, which no handler
-here catches, and ends the manager.
+the state, closes the one connection that caused it. A defect while the state changes raises
+`StateBroken`, which no handler here catches, and ends the manager.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
-    """Serve until SIGTERM, or until the process that started the manager is gone.
+    """Serve until SIGTERM or SIGINT (unless that is ignored), or until the process that started the manager is gone.
 
     `on_ready` is called once clients can connect. Raise `StartFailed` if the manager cannot start, `StoreDamaged` if
     the data directory is damaged, and `StoreFailed` if it cannot be written any more. The socket is removed in any

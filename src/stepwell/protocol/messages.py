@@ -49,14 +49,15 @@ connection of their own, because the manager pushes messages on it. Numbers in `
     SegmentsReleased      ──▶                              the peer has unmapped them
     Goodbye               ──▶                              ends the session, not only the connection
 
-(1) `Rejected` can also come later: the peer has sent bytes that are not this protocol.
+(1) `Rejected` can also come later: the peer violated the protocol, or its message met a defect.
 (2) The next request on the connection can refer to the upload by its number. If the upload was not granted, that
     request is refused with the reason.
 (3) Whole revisions only. The first `Events` comes at once, even if it is empty.
 (4) They arrive before the first message with a handle into one of the segments.
 
 All Structs are `array_like`: fields travel by position, which is small and quick to decode. A change of their order or
-meaning therefore needs a new `VERSION`, as does the name of a message, which is its tag.
+meaning therefore needs a new `VERSION`, as does another tag of a message. Responses are stored
+as they were sent, so the tags inside of one stay what they are.
 """
 
 from __future__ import annotations
@@ -85,15 +86,15 @@ RequestId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class Message(Struct, frozen=True, array_like=True, gc=False, tag=True):
-    """The root of the messages. The tag on the wire is the name of the class."""
+    """The root of the messages. The tag on the wire is the name of the class, except for `CommandResult`."""
 
 
 @checked
 class Hello(Message, frozen=True):
     """Open a connection. Connections with the same `session_id` are one session, with one scope.
 
-    `mapped` are the segments that the peer has mapped already, from earlier connections: the manager need not send
-    their descriptors again.
+    `mapped` are the segments that the peer has mapped already, from earlier connections. The manager counts the
+    session among their holders again. It sends descriptors once for each connection all the same.
     """
 
     version: int
@@ -348,7 +349,7 @@ class TaskEnded(Message, frozen=True):
     handle: Handle | None
 
 
-class CommandResult(Message, frozen=True):
+class CommandResult(Message, frozen=True, tag="Answer"):  # stores of earlier versions hold it by this tag
     """The result of a command that took effect: its reply, and the places of the bodies that the reply refers to."""
 
     revision: int
@@ -418,7 +419,10 @@ class Status(Message, frozen=True):
 
 
 class Rejected(Message, frozen=True):
-    """Report that the peer sent bytes that are not this protocol. The manager closes the connection."""
+    """Report why the manager closes the connection.
+
+    The reason is a violation of the protocol, too many peers or sessions, or a defect.
+    """
 
     refusal: Refusal
 

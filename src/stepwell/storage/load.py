@@ -33,8 +33,11 @@ T = TypeVar("T")
 _DIGEST_BYTES: Final = 32
 
 
-class StoreRow(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The one row of the table `store`, in the order of its columns."""
+class StoreRow(Struct, frozen=True):
+    """The one row of the table `store`, in the order of its columns.
+
+    It is not `array_like`, because the error of a wrong value then names its column.
+    """
 
     epoch: str
     encoding: str
@@ -51,7 +54,8 @@ class StoreRow(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
 class StoredBody(Struct, frozen=True, gc=False):
     """A stored body without its bytes, as the doctor examines it.
 
-    `takes` is the packed size, if it is known. `upload` has the number of its parts, or None for a body in one piece.
+    `takes` is the packed size, if it is known. `upload` is the number of the upload that has its parts,
+    or None for a body in one piece.
     """
 
     number: int
@@ -105,6 +109,8 @@ def load(database: Path) -> StoredState | None:
 
 def load_from(db: sqlite3.Connection) -> StoredState:
     """Return everything in a database with the present tables. Raise `StoreDamaged` at the first problem.
+
+    Raise `StoreFailed` if reading was prevented.
 
     Events are not read, only their latest revision: one beyond the store's revision belongs to a commit that is
     missing.
@@ -253,7 +259,11 @@ class _TableReader:
 
 
 def _store_row(values: Sequence[rows.Value]) -> StoreRow:
-    return _checked("store", values, StoreRow)
+    """Return the row, or raise `StoreDamaged` with the name of the wrong column."""
+    try:
+        return msgspec.convert(dict(zip(StoreRow.__struct_fields__, values, strict=True)), StoreRow)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise StoreDamaged(f"table store, {values[0]!r}: {error}") from error
 
 
 def _stored_body(values: Sequence[rows.Value]) -> StoredBody:

@@ -130,6 +130,22 @@ def test_every_error_travels_as_itself(error: type[StepwellError]) -> None:
     assert len(Refusal.of(error("x" * 10_000), 0).message) == limits.ERROR_CHARS_MAX
 
 
+@pytest.mark.parametrize(
+    "tag, reply",
+    [
+        ("FragmentDeleted", ["p", "b", "hot"]),
+        ("ChangeRecorded", [["plan", "cs", 1, "modify", "a", None, None, None, "tool", 0]]),
+    ],
+)
+def test_responses_of_earlier_stores_are_read(tag: str, reply: list[object]) -> None:
+    """A store keeps responses as they were sent: the tags inside of one are those of every version before."""
+    payload = msgspec.msgpack.encode(["Response", 1, [["Answer", 7, [tag, *reply], {}]]])
+    message = decode_from_manager(payload)
+    assert isinstance(message, Response)
+    assert isinstance(message.results[0], CommandResult)
+    assert message.results[0].reply.__struct_config__.tag == tag
+
+
 def test_error_of_a_newer_manager_is_still_ours() -> None:
     """A kind that this version does not know is a StepwellError, with its message."""
     revived = Refusal(0, "NotInventedYet", "what to do").error()

@@ -281,7 +281,9 @@ class Applied(Struct, frozen=True, array_like=True):
 
 
 class Constrained(Struct, frozen=True, array_like=True):
-    """The end of an apply that a failed validation stopped: the tree has none of the plan's changes.
+    """The end of an apply that a failed validation stopped.
+
+    The client has to undo the changes in the tree; the manager asks for no proof of that.
 
     The value stays with the plan after a reversion, so that the reason can still be read. The next constrained apply
     replaces it.

@@ -30,8 +30,9 @@ from stepwell.errors import ActionUnavailable, AlreadyExists, Busy, InvalidArgum
 
 @decides(DeclareSubplans)
 def declare_subplans(state: State, command: DeclareSubplans, origin: Origin) -> Verdict:
-    """Create the children of an executing plan. A second declaration in the same attempt is refused. Needs the
-    lease.
+    """Create the children of an executing plan, once. Needs the lease.
+
+    A second declaration is refused unless the plan was reverted.
     """
     plan = find_plan(state, command.plan_id, origin)
     require_lease(plan, command.lease, origin)

@@ -5,7 +5,8 @@ warm and cold by entries, hot and warm together by the bytes of shared memory th
 
 - `model`: `Tier`, `Fragment`, `FragmentRow`, `TierBudget`, `BodyRef`.
 - `commands` and `rules`: the commands and their deciders. `budget` enforces the budgets.
-- `fast_path`: decides runs of the two simplest cases for `machine.apply_get_run` and `machine.apply_store_run`.
+- `fast_path`: the two simplest cases. It decides runs of stores for `machine.apply_store_run`; `machine.apply_get_run`
+  decides those of reads.
 - `table`: all fragments with their orders, sums and pages, built on `lru` and `serial_index`.
 - `body_refs`: digests, and the counts of references to bodies from all rows of the state.
 - `source_outline`: the place of a fragment in its source file, kept in its metadata.

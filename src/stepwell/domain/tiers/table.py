@@ -262,7 +262,7 @@ class FragmentTable:
         self._projects[row.project].tiers[row.tier].lru.touch(entry)
 
     def start_tracking_reads(self) -> None:
-        """Remember from now on which entries are read, for `drain_read_entries`. The manager's journal calls this."""
+        """Remember from now on which entries are read, for `drain_read_entries`."""
         self._read = {}
 
     def drain_read_entries(self, limit: int) -> list[FragmentEntry]:
