@@ -14,7 +14,7 @@ from typing import Final, cast
 
 import multiprocess
 from multiprocess.connection import Connection, wait
-from multiprocess.context import SpawnProcess
+from multiprocess.process import BaseProcess
 from multiprocess.resource_tracker import ensure_running
 
 from examples.demo.job import Findings, Job, ProgressBatcher, call
@@ -44,7 +44,7 @@ def interrupts_deferred() -> Generator[None]:
 def ready_processes(address: str, job: Job, plan: Plan) -> Generator[list[Connection]]:
     """Yield pipes to processes that are connected and wait for the start. None of the processes outlives the block."""
     spawn = multiprocess.get_context("spawn")
-    processes: list[SpawnProcess] = []
+    processes: list[BaseProcess] = []
     pipes: list[Connection] = []
     try:
         for number in range(job.processes):
@@ -57,13 +57,13 @@ def ready_processes(address: str, job: Job, plan: Plan) -> Generator[list[Connec
         for pipe in pipes:
             _receive(pipe)
         yield pipes
-        for process in processes:
-            process.join(_END_SECONDS_MAX)
+        for each in processes:
+            each.join(_END_SECONDS_MAX)
     finally:
-        for process in processes:
-            process.kill()
-            process.join()
-            process.close()
+        for each in processes:
+            each.kill()
+            each.join()
+            each.close()
         for pipe in pipes:
             pipe.close()
 

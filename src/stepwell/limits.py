@@ -21,9 +21,7 @@ YOUNG_OBJECTS: Final = 10_000  # of the manager, between two collections: about 
 MALLOC_KEPT_BYTES: Final = 512 * KIB  # a freed buffer that is larger goes back to the system
 REQUEST_SECONDS_MAX: Final = 0.25  # of work: past it, the rest of a batch answers Busy, and did not happen
 TURN_SECONDS_MAX: Final = 0.05  # past it, a peer's further requests wait for the next turn
-GREETING_BYTES_MAX: Final = (
-    64 * KIB
-)  # of a frame before Hello: a peer that is not yet identified must not make the manager allocate more
+GREETING_BYTES_MAX: Final = 64 * KIB  # of a frame before Hello: an unidentified peer must not make us allocate more
 FRAME_SECONDS_MAX: Final = 30.0  # from a frame's first byte to its last
 IDLE_CONNECTIONS_MAX: Final = 8  # that a client keeps: what a burst of threads opened is closed again
 STREAM_COMMANDS: Final = 200  # of store_many and get_many: one frame is applied while the next is made

@@ -3,8 +3,8 @@
 A process is a `multiprocess` process of the spawn kind: a new interpreter that reads its `Process` object from an
 inherited pipe and runs it. `SpawnedProcess` changes what `multiprocess` does where the promises of this package ask
 for more. No child process runs the user's `__main__` again, so an unguarded script, `python -` and a notebook work.
-The child's working directory is not on its path, and the program's path comes last, because a `queue.py` beside a
-script must not shadow the standard library's. The child has a process group of its own, because a Ctrl-C in the
+The interpreter's own path comes first in the child and the program's path last, because a `queue.py` beside a script
+must not shadow the standard library's. The child has a process group of its own, because a Ctrl-C in the
 terminal is for the program. Neither side has a resource tracker, because nothing here has a name in the system.
 
 `ChildProcess` is such a process that runs `main(settings)` of a module, together with a socket to it. When the socket
@@ -43,8 +43,15 @@ _MARK: Final = "--multiprocessing-fork"
 
 
 def search_path() -> list[str]:
-    """Return the program's `sys.path` with absolute directories, so that it means the same in any directory."""
-    return [str(Path(each).absolute()) for each in sys.path]
+    """Return the program's `sys.path` with absolute directories, so that it means the same in any directory.
+
+    An entry that stands for the working directory is left out if that directory has been deleted.
+    """
+    found: list[str] = []
+    for each in sys.path:
+        with contextlib.suppress(FileNotFoundError):
+            found.append(str(Path(each).absolute()))
+    return found
 
 
 class SpawnedProcess(SpawnProcess):
@@ -58,6 +65,8 @@ class SpawnedProcess(SpawnProcess):
     our processes end because the program has ended: each would wait for the other.
     """
 
+    _start_method: str | None = None
+    """None leaves the default of `multiprocess` in the child alone: functions of the user may start processes there."""
     _popen: _Popen | None
     _sentinel: int
     _target: object
@@ -73,7 +82,8 @@ class SpawnedProcess(SpawnProcess):
         descriptors: Sequence[int] = (),
         stderr: int | None = None,
     ) -> None:
-        super().__init__(target=target, args=tuple(args), name=name)
+        # A daemonic program starts processes that are not daemonic, because functions of the user may start children.
+        super().__init__(target=target, args=tuple(args), name=name, daemon=False)
         self.descriptors = tuple(descriptors)
         self.stderr = stderr
 
@@ -205,7 +215,11 @@ class ChildProcess:
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Wait for the end of the process and return its exit code, or None if it has not ended in time."""
         if self._exit_code is None:
-            self._process.join(timeout_s)
+            try:
+                self._process.join(timeout_s)
+            except (AssertionError, OSError, ValueError):
+                if self._exit_code is None:  # otherwise another thread has seen the end and closed the process
+                    raise
         return self.exit_code()
 
     def disconnect(self) -> None:

@@ -90,8 +90,9 @@ class Runtime:
         the vocabulary in which clients count tokens, by default the one stored in `data_dir`, or `o200k_base`.
         `spin_s` is how long the manager polls for more requests before it sleeps.
 
-        Raise InvalidArgument for bad arguments before any process is started, StartFailed if a process does not
-        start, and the error that the manager reports, such as StoreFailed.
+        Raise InvalidArgument for bad arguments, most of them before any process is started, StartFailed if a process
+        does not start in time or ends while it starts, OSError if it cannot be started at all, and the error that the
+        manager reports, such as StoreFailed.
         """
         level = _log_level(log_level)
         kept = _durability(durability, data_dir)

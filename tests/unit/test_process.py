@@ -42,6 +42,20 @@ def describe(pipe: Connection) -> None:
         pipe.send((os.getpgrp() == os.getpid(), stdin, sys.path, parent is not None and parent.is_alive()))
 
 
+def describe_multiprocess(pipe: Connection) -> None:
+    """Say what a function of the user finds that starts processes itself."""
+    with pipe:
+        default = multiprocess.get_start_method(allow_none=True)
+        pipe.send((default, multiprocess.process.current_process().daemon))
+
+
+def start_and_pass_on(pipe: Connection) -> None:
+    """Start a process from a process, which says what it finds."""
+    inner = SpawnedProcess(describe_multiprocess, (pipe,))
+    inner.start()
+    inner.join()
+
+
 def leave_child(pipe: Connection) -> None:
     """End at once, and leave a forked child that holds every descriptor."""
     pid = os.fork()
@@ -155,6 +169,30 @@ def test_daemonic_process_starts_one() -> None:
         assert ours.recv() == "from inside"
         daemon.join()
         daemon.close()
+
+
+@pytest.mark.parametrize("daemon", [False, True])
+def test_child_may_start_processes_in_its_own_way(*, daemon: bool) -> None:
+    """A function of the user finds the default start method of `multiprocess`, and is no daemon even in one."""
+    ours, theirs = multiprocess.Pipe()
+    with ours, theirs:
+        program = multiprocess.get_context("spawn").Process(target=start_and_pass_on, args=(theirs,), daemon=daemon)
+        program.start()
+        assert ours.recv() == (None, False)
+        program.join()
+        program.close()
+
+
+def test_path_in_a_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands for the working directory is left out; everything else stays."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path)])
+    assert search_path() == [str(gone), str(tmp_path)]
+    gone.rmdir()
+    assert search_path() == [str(tmp_path)]
+    monkeypatch.chdir(tmp_path)
 
 
 # Its end.

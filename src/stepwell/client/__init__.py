@@ -10,8 +10,8 @@ Layers, each importing only the ones below it (an import contract in `pyproject.
 Entry points: `stepwell.connect` and `Runtime.client` return a `client.Client`. Its services are `tiers`, `plans`,
 `receipts` and `strategies`; `Client.execution` makes a `PlanExecutionContext` for one plan.
 
-The package may import `assembly`, `trees`, `ingest`, `strategies`, `transport`, `memory.reader`, `protocol` and
-`domain`; never `manager` or `pool`. `aio` builds on it.
+The package may import `assembly`, `trees`, `ingest`, `strategies`, `transport`, `memory.reader`,
+`memory.compression`, `storage.body_reader`, `protocol` and `domain`; never `manager` or `pool`. `aio` builds on it.
 
 Threads: a client, its services and its contexts may be used from any number of threads. In a forked child they begin a
 session of their own, and a pickled client connects anew. Leases stay with the session that they were given to.

@@ -102,16 +102,33 @@ def _cached(function: Callable[..., object], parameters: _CacheParameters) -> Ca
     return functools.lru_cache(parameters["maxsize"], parameters["typed"])(function)
 
 
-def _weak_dict(given: weakref.WeakKeyDictionary[object, object]) -> _Reduced:
-    """Copy a dictionary of weak keys, such as the one inside of a `functools.singledispatch` function."""
-    return weakref.WeakKeyDictionary, (dict(given),)
+def _weak_dict(
+    given: weakref.WeakKeyDictionary[object, object] | weakref.WeakValueDictionary[object, object],
+) -> _Reduced:
+    """Copy a dictionary of weak references, such as the one inside of a `functools.singledispatch` function."""
+    return type(given), (dict(given),)
+
+
+def _weak_reference(given: weakref.ReferenceType[object]) -> _Reduced:
+    """Copy a weak reference. The copy is dead if the original is, or if nothing else that is sent holds the object."""
+    return _referring_to, (given(),)
+
+
+def _referring_to(value: object) -> weakref.ReferenceType[object]:
+    return weakref.ref(set[object]() if value is None else value)
 
 
 class _Pickler(cloudpickle.Pickler):
-    """The pickler of `cloudpickle`, which also copies locks, caches and weak dictionaries, and a class only once."""
+    """The pickler of `cloudpickle`, which also copies locks, caches and weak references, and a class only once."""
 
     dispatch_table: ClassVar = ChainMap[type, Callable[[Any], _Reduced | str]](
-        {**dict.fromkeys(_LOCKS, _lock), _CACHED: _cached_function, weakref.WeakKeyDictionary: _weak_dict},
+        {
+            **dict.fromkeys(_LOCKS, _lock),
+            _CACHED: _cached_function,
+            weakref.WeakKeyDictionary: _weak_dict,
+            weakref.WeakValueDictionary: _weak_dict,
+            weakref.ReferenceType: _weak_reference,
+        },
         cloudpickle.Pickler.dispatch_table,
     )
 

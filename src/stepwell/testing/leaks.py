@@ -110,7 +110,8 @@ def _new_since(before: Snapshot) -> set[Resource]:
 def _is_ours(resource: Resource) -> bool:
     """Return True if a new resource belongs to this process or a descendant.
 
-    Processes and shared memory are listed for the whole machine, and other programs make some at any time.
+    Processes, socket directories and shared memory are listed for the whole machine, and other programs make some at
+    any time.
     """
     match resource.kind:
         case "process":

@@ -193,9 +193,8 @@ class LocalRuntime:
                 except ManagerKilled:
                     if settings.data_dir is None:
                         return
-                    settings = replace(
-                        settings, budget=None, must_exist=True
-                    )  # the stored budget counts: a client may have changed it
+                    # The stored budget counts: a client may have changed it.
+                    settings = replace(settings, budget=None, must_exist=True)
                     continue
                 return
         except BaseException as error:  # noqa: BLE001 - raised in the test's own thread
@@ -216,9 +215,8 @@ class LocalRuntime:
             loop = LocalLoop(self._listener, requests, self._mailbox, self.faults, log)
             stack.callback(loop.close)
             loop.faulty_replies.ensure_worker = self._ensure_worker
-            for (
-                worker
-            ) in self._workers:  # they have joined an earlier manager, even if they do not know yet that it died
+            # They have joined an earlier manager, even if they do not know yet that it died.
+            for worker in self._workers:
                 worker.is_ready = False
             resume(settings, loop, requests)
             with self._changed:

@@ -319,6 +319,18 @@ def test_lock_is_a_new_one(sent: Sent) -> None:
         copy.release()
 
 
+def test_weak_references(main: SimpleNamespace, sent: Sent) -> None:
+    """They refer to the copy of what is sent with them, and are dead if nothing else holds it."""
+    kept, lost = main.Point(1, 2), main.Point(3, 4)
+    copy = sent([kept, weakref.ref(kept), weakref.WeakValueDictionary({1: kept}), weakref.ref(lost)])
+    assert copy[1]() is copy[0]
+    assert copy[2][1] is copy[0]
+    gc.collect()
+    assert copy[3]() is None
+    del lost
+    assert sent(weakref.ref(main.Point(5, 6)))() is None
+
+
 def test_what_nobody_knows() -> None:
     """Is an error here, before anything is sent."""
     with pytest.raises(TypeError, match="generator"):

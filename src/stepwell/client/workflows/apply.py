@@ -121,8 +121,9 @@ class PlanApply:
 class _LeasedApply:
     """The part of an apply that runs under the plan's lease: from the first change in the tree to the report.
 
-    Guarantee: when `run` raises `Refused` or an error of the tree, the tree is undone; when it raises `RuntimeFault`,
-    the tree is committed and the outcome unknown.
+    When `run` raises `OutcomeUnknown`, the report is in doubt: the tree is committed if the apply was to be completed,
+    and undone if a validation failed. After any other error the tree is undone, or the next transaction at this root
+    undoes it.
     """
 
     def __init__(self, plans: PlanApi, plan: Plan, root: str, lease: Heartbeat) -> None:

@@ -30,7 +30,10 @@ class Heartbeat:
     """A context manager that renews a lease from a thread of its own until the block ends.
 
     `check` may be called from any thread. Leaving the block stops the renewals and waits for the thread; it does not
-    release the lease. Guarantee: as long as `check` returns, the lease has not expired at the manager.
+    release the lease.
+
+    Guarantee, if `asked_at_s` is given: as long as `check` returns, the lease has not expired at the manager. Without
+    it, the first lease may end there earlier, by the time that the request took.
     """
 
     def __init__(

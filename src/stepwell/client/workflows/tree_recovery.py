@@ -58,7 +58,7 @@ def rollback_name(plan: Plan) -> str:
 
 
 def recover_root(context: ChangesetApi, lock: RootLock) -> str | None:
-    """Recover every unfinished transaction at this root.
+    """Recover every unfinished transaction at this root, of the plans that the manager knows; leave others alone.
 
     Return the name of the one that an earlier attempt of this plan committed, so that the caller can resume it; None
     if there is none or the plan is not queued. There is at most one, because each attempt resumes the one before it.
@@ -92,7 +92,8 @@ def recover_if_unlocked(context: ChangesetApi, root: str) -> None:
     """Recover unfinished transactions at a root if it is possible at once; otherwise do nothing.
 
     For calls on a plan that has ended: its last process may have been killed before it finalized its transaction. But a
-    caller that only asks for the outcome must neither wait for the tree nor need it, so refusals are ignored.
+    caller that only asks for the outcome must neither wait for the tree nor need it, so a busy root, a failing file
+    system and an undecided transaction are ignored. A `TreeConflict` is raised.
     """
     if has_staging_dir(root):
         with suppress(Busy, TreeFailed, TransactionUndecided), RootLock(root, wait_s=0) as lock:

@@ -122,7 +122,8 @@ class StrategyWorker:
     """The loop of one worker: it joins the manager, then receives and runs tasks. One thread uses it.
 
     `working` is the session in which tasks are leased and finished, `looking` the session of the views that strategies
-    see. No exception of a task ends the loop, except the loss of the manager.
+    see. An exception of a task fails the task alone. Two end the loop: the loss of the manager, and a MemoryError,
+    after which the worker is recycled.
     """
 
     def __init__(self, working: Channel, looking: Channel, registry: Registry, lifeline: socket.socket) -> None:
@@ -159,7 +160,7 @@ class StrategyWorker:
         if isinstance(answer, Response) and isinstance(refusal := answer.results[0], Refusal):
             raise RuntimeLost(refusal.message)
         if not isinstance(answer, WorkerAccepted):
-            raise ProtocolError(f"the manager answered Work with {type(answer).__name__}")
+            raise ProtocolError(f"the manager answered JoinAsWorker with {type(answer).__name__}")
         with contextlib.suppress(BrokenPipeError):  # the supervisor is gone, which `_next_task` will see
             self._lifeline.sendall(READY)
 
@@ -207,7 +208,7 @@ class StrategyWorker:
             case Response():
                 self._check(message)
             case _:
-                raise ProtocolError(f"the manager told a worker {type(message).__name__}")
+                raise ProtocolError(f"the manager sent {type(message).__name__} to a worker")
 
     def _run_task(self, task: TaskAssigned) -> None:
         """Run a task and report its result. An exception fails the task alone; MemoryError also recycles the worker."""
