@@ -15,6 +15,7 @@ from pathlib import Path
 import multiprocess
 import pytest
 from multiprocess.connection import Connection, wait
+from multiprocess.process import current_process
 
 from stepwell.process import ChildProcess, SpawnedProcess, describe_exit, search_path
 from stepwell.testing.leaks import no_leaks
@@ -46,7 +47,7 @@ def describe_multiprocess(pipe: Connection) -> None:
     """Say what a function of the user finds that starts processes itself."""
     with pipe:
         default = multiprocess.get_start_method(allow_none=True)
-        pipe.send((default, multiprocess.process.current_process().daemon))
+        pipe.send((default, current_process().daemon))
 
 
 def start_and_pass_on(pipe: Connection) -> None:
