@@ -308,7 +308,7 @@ def test_interpreter_that_cannot_be_started_again(tmp_path: Path, monkeypatch: p
     """Not even a process is made: it is given up, too."""
     monkeypatch.setattr(limits, "RESTART_PAUSE_SECONDS", 0)
     with keeping(tmp_path) as runtime:
-        monkeypatch.setattr(sys, "executable", "/nonexistent")
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "nonexistent"))
         kill(runtime.pid)
         eventually(lambda: not keepers())
         assert not runtime.is_alive()

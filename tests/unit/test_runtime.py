@@ -169,9 +169,9 @@ def test_bad_settings_leave_nothing_behind() -> None:
         sw.Runtime.start(workers=0, budget=sw.TierBudget(hot_tokens=0))
 
 
-def test_interpreter_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interpreter_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left behind either."""
-    monkeypatch.setattr(sys, "executable", "/nonexistent")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nonexistent"))
     with pytest.raises(FileNotFoundError):
         sw.Runtime.start(workers=0)
 
