@@ -94,7 +94,7 @@ class Runtime:
         start, and the error that the manager reports, such as StoreFailed.
         """
         level = _log_level(log_level)
-        kept = _durability(durability, data_dir)
+        durability_level = _durability(durability, data_dir)
         if encoding is not None:
             counter(encoding)  # raises InvalidArgument if there is no such encoding
         require_instance(budget, (TierBudget, type(None)), "budget is a stepwell.TierBudget")
@@ -105,7 +105,7 @@ class Runtime:
             encoding=encoding,
             log_level=level,
             data_dir=None if data_dir is None else str(Path(data_dir).absolute()),
-            durability=kept,
+            durability=durability_level,
             spin_s=spin_s,
             private_directory=address is None,
             parent_pid=os.getpid(),
@@ -319,16 +319,16 @@ def _wait_until_served(process: ChildProcess) -> None:
     """Wait until the manager serves; raise the error that it reports, or StartFailed if it ends or is not in time."""
     process.socket.settimeout(limits.MANAGER_START_SECONDS_MAX)
     try:
-        told = process.socket.recv(64 * limits.KIB)
+        report = process.socket.recv(64 * limits.KIB)
     except TimeoutError:
         late = f"the manager did not start within {limits.MANAGER_START_SECONDS_MAX:g} s"
         raise StartFailed(late) from None
     process.socket.settimeout(None)
-    if not told:
+    if not report:
         code = _end_manager(process)
         raise StartFailed(f"the manager ended while starting, with exit code {code}; see its output above")
-    if told != b"{}":
-        raise msgspec.json.decode(told, type=Refusal).error()
+    if report != b"{}":
+        raise msgspec.json.decode(report, type=Refusal).error()
 
 
 def _end_manager(process: ChildProcess) -> int:

@@ -79,7 +79,7 @@ class AsyncCaller:
 
     async def _perform(self, call: Call[R]) -> R:
         """Send one call and finish it; send it again if the body of its answer was moved meanwhile."""
-        for _ in range(limits.ASK_AGAIN_MAX):
+        for _ in range(limits.MOVED_BODY_ATTEMPTS_MAX):
             (result,) = results_of(await self.channel.exchange(*request_for((call,))), 1)
             if isinstance(result, Refusal):
                 raise result.error()

@@ -167,7 +167,9 @@ class RequestHandler:
 
         The commands may have taken effect, so their results become `OutcomeUnknown`; refusals stay as they are.
         """
-        error = OutcomeUnknown("the results do not fit in one frame: see what took effect, and ask for less at a time")
+        error = OutcomeUnknown(
+            "the results do not fit in one frame: read the state to see what took effect, and ask for less at a time"
+        )
         refusal = Refusal.of(error, self.owner.revision)
         results = tuple(refusal if isinstance(each, CommandResult) else each for each in response.results)
         return Response(response.request_id, results)

@@ -5,7 +5,7 @@ commands. Those belong to `client.session` and to `manager`.
 
 Entry points:
 - `address`: check, listen at and dial the path of a Unix socket. Only its own user can reach one.
-- `blocking.Connection`: a client's end for threads. It carries one request at a time and waits for the answer.
+- `connection.Connection`: a client's end for threads. It carries one request at a time and waits for the answer.
 - `frame_socket.FrameSocket`: the part that a blocking connection shares with `aio.connection.AsyncConnection`.
 - `peer.Peer`: the manager's end. It never waits and has bounded buffers.
 - `busy_wait.Spin`: polls for a moment before a thread goes to sleep.

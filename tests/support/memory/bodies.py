@@ -165,7 +165,7 @@ def fill(upload: Upload, body: bytes, at_once: int = 100_000) -> None:
         piece = body[start : start + at_once]
         with upload.room as room:
             room[: len(piece)] = piece
-        upload.took(len(piece))
+        upload.advance(len(piece))
 
 
 @contextmanager

@@ -213,7 +213,7 @@ def _accepted(answer: ManagerMessage) -> int:
         case Rejected():
             raise answer.refusal.error()
         case _:
-            raise ProtocolError(f"the manager answered Watch with {type(answer).__name__}")
+            raise ProtocolError(f"the manager answered WatchEvents with {type(answer).__name__}")
 
 
 def project_names(projects: Iterable[str] | None) -> tuple[str, ...] | None:

@@ -372,7 +372,7 @@ def session_expired() -> SessionExpired:
     """Return the error for a request that may have taken effect in a session that the manager has forgotten."""
     return SessionExpired(
         "the manager has forgotten this session, its leases and whether this request took effect: "
-        "see what did, and start again what you were working on"
+        "read the state, and start your plans again"
     )
 
 

@@ -80,7 +80,7 @@ class Session:
 
         A result whose body was moved is asked for again, a bounded number of times.
         """
-        for _ in range(limits.ASK_AGAIN_MAX):
+        for _ in range(limits.MOVED_BODY_ATTEMPTS_MAX):
             (result,) = results_of(self.channel.exchange(*request_for((call,))), 1)
             if isinstance(result, Refusal):
                 raise result.error()
@@ -159,7 +159,7 @@ def results_of(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
 
 def moved_too_often() -> BodyGone:
     """Return the error for a body that the manager has moved after each of many answers."""
-    return BodyGone(f"a body has moved {limits.ASK_AGAIN_MAX} times between an answer and its reading")
+    return BodyGone(f"a body has moved {limits.MOVED_BODY_ATTEMPTS_MAX} times between an answer and its reading")
 
 
 def transaction_results(answer: ManagerMessage) -> tuple[Result, ...]:

@@ -358,7 +358,7 @@ def _unknown_tasks(answer: ManagerMessage) -> Sequence[str]:
         case Rejected():
             raise answer.refusal.error()
         case _:
-            raise ProtocolError(f"the manager answered Follow with {type(answer).__name__}")
+            raise ProtocolError(f"the manager answered FollowTasks with {type(answer).__name__}")
 
 
 def new_task_id() -> str:

@@ -78,14 +78,14 @@ def _answer(call: bytearray) -> tuple[FrameKind, bytes]:
     try:
         return FrameKind.RESULT, require_fits(dumps(result))
     except BaseException as error:  # noqa: BLE001 - a `__reduce__` of the user's may raise anything
-        told = f"the result, a {type(result).__name__}, cannot be sent back: {error}"
-        return FrameKind.FAILURE, _failure(PicklingError(told), because=error)
+        message = f"the result, a {type(result).__name__}, cannot be sent back: {error}"
+        return FrameKind.FAILURE, _failure(PicklingError(message), because=error)
 
 
 def _failure(error: BaseException, because: BaseException | None = None) -> bytes:
     """Return the pickled `Failure` of an error; `because` is the error whose traceback says where."""
-    told = "".join(traceback.format_exception(because or error))
-    failure: Failure = (f"{type(error).__name__}: {error}", told, None)
+    trace = "".join(traceback.format_exception(because or error))
+    failure: Failure = (f"{type(error).__name__}: {error}", trace, None)
     with contextlib.suppress(Exception):  # an error that cannot be pickled is sent in words alone
         failure = (*failure[:2], dumps(error))
     return dumps(failure)

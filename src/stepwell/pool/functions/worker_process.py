@@ -66,8 +66,8 @@ class WorkerExit(Struct, frozen=True):
 
     def error(self, call: str) -> WorkerDied:
         """Return the error for the future of the call that the worker ran."""
-        told = f"the worker that ran {call} {self.description}; others go on, and {call} is not run again"
-        return WorkerDied(told, pid=self.pid, exit_code=self.code, function=call)
+        message = f"the worker that ran {call} {self.description}; others go on, and {call} is not run again"
+        return WorkerDied(message, pid=self.pid, exit_code=self.code, function=call)
 
 
 class FunctionWorkerProcess:

@@ -3,7 +3,7 @@
 Entry points: `supervisor.Supervisor` keeps a number of workers alive in the calling thread (`stepwell workers`);
 `background_pool.BackgroundPool` does so in a thread of its own (`Runtime`, `stepwell serve`).
 
-    Supervisor --- WorkerProcess.lifeline --- worker.main ------ tasks ------ manager
+    Supervisor --- StrategyWorkerProcess --- worker.main ------ tasks ------ manager
         |                                                                       |
         +------------------ reports of deaths, as a client ---------------------+
 

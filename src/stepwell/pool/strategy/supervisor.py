@@ -48,7 +48,9 @@ class _Slot:
 
 
 class Supervisor:
-    """Keeps the wanted number of workers. One thread calls `run`; `stop` and `status` are for any thread.
+    """Keeps the wanted number of workers. One thread calls `run`; any thread may use `stop` and `status`.
+
+    `stepwell workers` runs one in its main thread; otherwise a `BackgroundPool` owns it and its thread.
 
     `on_change` is called in the thread of `run` with each new status. When `run` returns, no worker is left.
     """
@@ -174,8 +176,8 @@ class Supervisor:
             slot.failed_starts += 1
             if slot.failed_starts >= limits.WORKER_STARTS_FAILED_MAX:
                 output = worker.last_output or "it said nothing"
-                told = f"workers end before they are ready (exit code {code}): {output}"
-                raise StartFailed(told[-limits.WORKER_OUTPUT_CHARS_MAX :])
+                message = f"workers end before they are ready (exit code {code}): {output}"
+                raise StartFailed(message[-limits.WORKER_OUTPUT_CHARS_MAX :])
         elif worker.is_ready:
             slot.failed_starts = 0
         is_short = not worker.is_ready or worker.age_s < limits.WORKER_SETTLED_SECONDS
