@@ -78,7 +78,7 @@ def alter(data_dir: Path, *statements: str) -> None:
 
 
 def everything_in(directory: Path) -> dict[str, tuple[int, int, str]]:
-    """What would tell that somebody has been there. Not for a directory that this very process has open."""
+    """Return everything that would show an access to a directory. The directory must not be open in this process."""
     found = {}
     for path in sorted(directory.iterdir()):
         stat = path.stat()

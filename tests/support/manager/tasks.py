@@ -29,7 +29,7 @@ from tests.support.peers import RawPeer
 
 OFFERS = (StrategyOffer("s"),)
 FOREVER_SECONDS = 60
-"""A worker that nobody kills ends itself."""
+"""The time after which a worker that was not killed ends itself."""
 
 _numbers = count(1)
 
@@ -158,7 +158,7 @@ def workers(stage: Stage) -> set[str]:
 
 
 def work_forever(address: str, session_id: str) -> None:
-    """In a process of its own: a worker that comes to no end, and does not even notice that nobody listens."""
+    """Run a worker that never ends, and does not notice that its connection is closed. For a process of its own."""
     signal.alarm(FOREVER_SECONDS)
     with RawPeer(address, timeout_s=FOREVER_SECONDS) as peer:
         peer.hello(session_id)
@@ -180,5 +180,5 @@ def finish_and_die(address: str, session_id: str) -> None:
 
 
 def no_pidfd_of_ours(pid: int) -> int | None:
-    """Of this process nobody gets one: a worker that is played by the test must not be its end."""
+    """Return no pidfd for this process: the manager must not kill the test that plays a worker."""
     return None if pid == os.getpid() else os.pidfd_open(pid)
