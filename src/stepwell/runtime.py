@@ -285,8 +285,8 @@ class _ManagerSupervisor:
         if code == STORE_FAILED:
             self._log.error("manager.given_up", reason="its data directory cannot be used", exit_code=code)
             return False
-        often = len(self._died_at_s) == limits.RESTARTS_MAX
-        if often and now_s - self._died_at_s[0] < limits.RESTARTS_SECONDS:
+        is_at_limit = len(self._died_at_s) == limits.RESTARTS_MAX
+        if is_at_limit and now_s - self._died_at_s[0] < limits.RESTARTS_SECONDS:
             self._log.error("manager.given_up", reason="it dies again and again", exit_code=code)
             return False
         self._died_at_s.append(now_s)

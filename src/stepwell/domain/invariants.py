@@ -220,8 +220,8 @@ def plan_trees_agree(state: State) -> Iterator[str]:
         if plan.root_plan_id != (parent.root_plan_id if parent else plan.plan_id):
             yield f"{plan.plan_id} is in the tree of {plan.root_plan_id}, and its parent is not"
         for child in plan.subplans.children if plan.subplans else ():
-            born = state.plans.get(child.plan_id)
-            if born is None or born.parent_plan_id != plan.plan_id or born.root_plan_id != plan.root_plan_id:
+            row = state.plans.get(child.plan_id)
+            if row is None or row.parent_plan_id != plan.plan_id or row.root_plan_id != plan.root_plan_id:
                 yield f"{child.plan_id} is not a child of {plan.plan_id}"
     if trees != state.plans.by_root:
         yield "trees differ"

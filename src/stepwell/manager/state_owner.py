@@ -97,7 +97,7 @@ _NO_HANDLES: Final[dict[bytes, Handle]] = {}
 _SEGMENTS_PER_START_BITS: Final = 32
 
 
-def _full(error: OutOfRoom) -> TierFull:
+def _no_memory_error(error: OutOfRoom) -> TierFull:
     """Return the refusal for memory that cannot be had."""
     return TierFull(f"there is no shared memory left ({error}): delete some fragments, or raise arena_bytes")
 
@@ -240,7 +240,7 @@ class StateOwner:
             may_wait = size < self._bodies.arena.largest and not no_eviction
             if may_wait and (self._bodies.uploading > own or self._reclaim(size, origin)):
                 return None
-            raise _full(error) from error
+            raise _no_memory_error(error) from error
 
     def prepare(self, upload: Upload) -> bool:
         """Allocate more of an upload's memory.
@@ -250,7 +250,7 @@ class StateOwner:
         try:
             return upload.prepare()
         except OutOfRoom as error:
-            raise _full(error) from error
+            raise _no_memory_error(error) from error
 
     def open_view(self, projects: Sequence[str], origin: Origin, now_s: float) -> list[CatalogueEnd] | None:
         """Return the ends of the projects' catalogues, or None while one is being listed or room is being made."""
@@ -260,7 +260,7 @@ class StateOwner:
         except OutOfRoom as error:
             if self._reclaim(limits.CATALOGUE_SEGMENT_BYTES_MAX, origin):
                 return None
-            raise _full(error) from error
+            raise _no_memory_error(error) from error
         found = [end for end in ends if end is not None]
         return found if len(found) == len(ends) else None
 
@@ -336,7 +336,7 @@ class StateOwner:
         try:
             self._bodies.require_room(lengths)
         except OutOfRoom:
-            self._catalogues.shed()
+            self._catalogues.drop_oldest()
             if not no_eviction:
                 self._demote_for_room(sum(lengths), origin)
             has_more = self._bodies.background.work(limits.WORK_SECONDS_MAX)
@@ -345,7 +345,7 @@ class StateOwner:
             except OutOfRoom as error:
                 if has_more or self._bodies.uploading:
                     raise Busy("shared memory is full, and room is being made: try again in a moment") from error
-                raise _full(error) from error
+                raise _no_memory_error(error) from error
 
     def _reclaim(self, needed: int, origin: Origin) -> bool:
         """Make some room: drop a catalogue, demote fragments, or do background work.
@@ -353,7 +353,9 @@ class StateOwner:
         Return True if trying again is worthwhile.
         """
         taken = self._bodies.arena.bytes
-        gained = self._catalogues.shed() or self._demote_for_room(needed, origin) or self._bodies.background.work()
+        gained = (
+            self._catalogues.drop_oldest() or self._demote_for_room(needed, origin) or self._bodies.background.work()
+        )
         return gained or self._bodies.arena.bytes < taken
 
     def _demote_for_room(self, needed: int, origin: Origin) -> bool:

@@ -1,4 +1,4 @@
-"""The actors of the storm: what a process does, and what it then knows must be true.
+"""The actors of the storm test: their operations, and the state that each expects afterwards.
 
 Each actor is the only writer of its own fragments, so that it knows exactly what each has to hold. Beside that it does
 random operations on the fragments, actions and tiers of all actors.
@@ -34,7 +34,7 @@ class Expected(Struct, array_like=True):
 
 
 class Report(Struct):
-    """What a process says about itself when it ends."""
+    """The report of a process at its end."""
 
     commands: int = 0
     fragments: dict[str, Expected] = msgspec.field(default_factory=dict[str, Expected])

@@ -121,8 +121,8 @@ def _missing_share(request: ContextRequest, view: StrategyView, fused: Sequence[
     }
     best = nsmallest(limits.EXPAND_JUDGED_MAX, fused, key=lambda each: (-each.relevance, each.key))
     texts = [text for each in best if isinstance(text := read(view, each.row, limits.EXPAND_JUDGED_BYTES), str)]
-    lacking = [_missing_weight(weights, text) for text in texts] if weights else [0.0]
-    return min(lacking, default=1.0)
+    shares = [_missing_weight(weights, text) for text in texts] if weights else [0.0]
+    return min(shares, default=1.0)
 
 
 def _missing_weight(weights: Mapping[str, float], text: str) -> float:

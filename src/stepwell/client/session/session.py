@@ -88,7 +88,7 @@ class Session:
                 return call.finish(result)
             except BodyGone:  # the manager has moved the body and freed its old place since the answer
                 continue
-        raise moved_too_often()
+        raise body_moved_error()
 
     def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send several commands in one frame; return for each its result or error, and its revision."""
@@ -157,7 +157,7 @@ def results_of(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
     return answer.results
 
 
-def moved_too_often() -> BodyGone:
+def body_moved_error() -> BodyGone:
     """Return the error for a body that the manager has moved after each of many answers."""
     return BodyGone(f"a body has moved {limits.MOVED_BODY_ATTEMPTS_MAX} times between an answer and its reading")
 

@@ -42,8 +42,8 @@ class Lines:
 
 def indent(line: str) -> int:
     """Return the number of columns before the text of a line."""
-    white = line[: len(line) - len(line.lstrip(" \t"))]
-    return len(white) + (_TAB_COLUMNS - 1) * white.count("\t")
+    indentation = line[: len(line) - len(line.lstrip(" \t"))]
+    return len(indentation) + (_TAB_COLUMNS - 1) * indentation.count("\t")
 
 
 class Border(Struct, frozen=True):

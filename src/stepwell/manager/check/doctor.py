@@ -102,11 +102,11 @@ class CheckReport(Struct):
 def examine(directory: Path, counting: TokenCounters) -> CheckReport:
     """Examine a data directory and return the report. Raise `InvalidArgument` if it is no data directory."""
 
-    def look(db: sqlite3.Connection) -> CheckReport:
+    def examine_database(db: sqlite3.Connection) -> CheckReport:
         return _Examination(db, CheckReport(str(directory)), counting).examine()
 
     try:
-        return inspect(find_database(directory), look)
+        return inspect(find_database(directory), examine_database)
     except StoreDamaged as error:
         return CheckReport(str(directory), checks={Check.FILE: CheckFindings([error.message], 1)})
 
