@@ -1,4 +1,4 @@
-"""Everybody side by side, interleaved, with their ratios: tables, and if you like JSON and a chart."""
+"""Run the benchmark: all contenders interleaved, as tables with ratios, and optionally as JSON and a chart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.section import Section
 
 
 class Part(Struct, frozen=True):
-    """One of the works that are measured, whole and as the smallest slice of it that still does everything."""
+    """One part of the benchmark: the function that measures all of it, and one that measures the smallest slice."""
 
     whole: Callable[[int], list[Section]]  # given the number of rounds
     slice: Callable[[int], list[Section]]
@@ -37,7 +37,7 @@ PARTS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 1 if anything stays behind what it has to reach; a slice is too small to be held to that."""
+    """Run the chosen parts and return the exit code: 1 if a goal is missed. A slice is too small to have goals."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--rounds", type=int, help="in which each has its turn; by default 5, and 1 with --quick")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS], metavar="NAME", help=", ".join(PARTS))
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
             sections.append(section)
             print()
             report.show(section)
-            if options.json:  # as it is: whoever breaks it off has what there is
+            if options.json:  # after each part, so that an interrupted run leaves the results so far
                 options.json.write_bytes(report.encoded(sections))
     if options.chart:
         scale = FEW_CLIENTS if options.quick else small.Scale()
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _chart(sections: list[Section], scale: small.Scale, rounds: int) -> str:
-    """What most programs do: one call after another, alone and beside others, and many at once."""
+    """Return the chart of the usual cases: single calls of one and of several clients, and batches."""
     sizes = ((1, scale.alone), (1, scale.few), (scale.large_batch, scale.few))
     cells = [small.Cell("store", batch, clients) for batch, clients in sizes]
     panels = [

@@ -1,4 +1,4 @@
-"""Where the manager's time for a command goes: decoding it, doing it, encoding the answer.
+"""The time that the manager spends on one command, by step: decode, execute, encode the reply.
 
 It is the manager's own code, called in this process, without sockets, turns and other processes: of these, the part
 `small` tells.
@@ -36,7 +36,7 @@ _STEPS: Final = ("decoding", "doing it", "encoding")
 
 
 class Bench:
-    """A manager's state and what stands around it, as far as no socket is needed."""
+    """The state of a manager with its request handler, without sockets."""
 
     def __init__(self) -> None:
         self.owner: Final = StateOwner(_ROOM)
@@ -45,7 +45,7 @@ class Bench:
         self._next = 0
 
     def stores_and_gets(self, batch: int) -> dict[str, list[float]]:
-        """Seconds for each step of storing what is new, and of reading it, by the name of the work."""
+        """Return the seconds of each step of storing new fragments and of reading them, by the name of the work."""
         names = [f"f{number}" for number in range(self._next, self._next + batch)]
         self._next += batch
         stores = tuple(StoreFragment(_PROJECT, name, os.urandom(BODY_BYTES), 1) for name in names)
@@ -72,7 +72,7 @@ class Bench:
 
 
 def run(rounds: int, frames: int = FRAMES) -> list[Section]:
-    """Microseconds for a command: the median of its frames, in each round."""
+    """Return the microseconds per command: the median over the frames, for each round."""
     values: dict[str, list[float]] = {}
     with closing(Bench()) as bench:
         for _ in range(rounds + 1):

@@ -1,4 +1,4 @@
-"""A question to many fragments: the whole answer, next to two engines that only look for its words.
+"""One question to many fragments: the assembled answer, compared with two engines that only search for words.
 
 bm25s and SQLite's FTS5 run in the same process and give ids. `client.assemble` asks every strategy that the workers
 offer, in two processes, fuses and packs what they find, renders it and keeps a receipt; `keyword` is that one strategy
@@ -33,7 +33,7 @@ RESULTS: Final = 100
 
 QUESTION_MS_MAX: Final = 100.0
 ADDING_SHARE_MAX: Final = 0.1
-"""What adding and asking may take of the first answer: one that builds its index anew takes all of it."""
+"""The share of the first answer's time that adding and asking may take. Rebuilding the index would take all of it."""
 
 _ASSEMBLE, _KEYWORD, _BM25S, _FTS5 = "stepwell, assemble", "stepwell, keyword", "bm25s", "SQLite FTS5"
 _FIRST, _WARM, _ADDED, _CHANGED = "the first question", "a further one", f"{CHANGES} added", f"{CHANGES} changed"
@@ -47,16 +47,16 @@ Values = dict[tuple[str, str], list[float]]  # by work and contender
 
 
 class Engine(Protocol):
-    """Is given texts, new ones and others for those that it has, and finds some of them."""
+    """A search engine: `add` stores new texts or replaces known ones, `ask` searches them."""
 
     def add(self, texts: Texts) -> None: ...
     def ask(self, question: str) -> int:
-        """How many it has found."""
+        """Return the number of texts that were found."""
         ...
 
 
 class Corpus:
-    """Texts in which few words are most, as in any language; the same at each run."""
+    """A generator of texts whose words are distributed as in a natural language; the same in each run."""
 
     def __init__(self, words: int = 50_000) -> None:
         self._random = np.random.default_rng(6)
@@ -66,12 +66,12 @@ class Corpus:
         self._count = 0
 
     def texts(self, count: int) -> Texts:
-        """So many more, with their ids."""
+        """Return `count` new texts, by id."""
         first, self._count = self._count, self._count + count
         return self._texts(range(first, first + count))
 
     def changed(self, count: int) -> Texts:
-        """Others for so many of those that there are."""
+        """Return new texts for `count` of the existing ids."""
         return self._texts(self._random.choice(self._count, count, replace=False).tolist())
 
     def _texts(self, numbers: Sequence[int]) -> Texts:
@@ -80,13 +80,13 @@ class Corpus:
         return dict(zip(ids, map(" ".join, chosen.tolist()), strict=True))
 
     def question(self) -> str:
-        """Some words that are not in every text, among those that are."""
+        """Return a few words of medium frequency among common ones."""
         common = self._random.choice(_COMMON, 5).tolist()
         return " ".join([*common, *self._random.choice(self._vocabulary[100:10_000], 4).tolist()]) + "?"
 
 
 def _spelled(number: int) -> str:
-    """A word that can be pronounced, another one for each number."""
+    """Return a pronounceable word, a different one for each number."""
     word = ""
     while True:
         number, part = divmod(number, 80)
@@ -96,7 +96,7 @@ def _spelled(number: int) -> str:
 
 
 class Assemble:
-    """All strategies, and everything that is done with what they find."""
+    """`client.assemble` with all strategies."""
 
     def __init__(self, client: sw.Client) -> None:
         self._client = client
@@ -115,7 +115,7 @@ class Assemble:
 
 
 class Keyword(Assemble):
-    """One strategy."""
+    """The keyword strategy alone."""
 
     def ask(self, question: str) -> int:
         request = sw.ContextRequest(projects=self._client.projects or (), query=question)
@@ -123,7 +123,7 @@ class Keyword(Assemble):
 
 
 class Bm25s:
-    """Computes all scores when it is made, and has to be made again for another text."""
+    """bm25s: it computes all scores when its index is built, and has to be rebuilt for each new text."""
 
     def __init__(self) -> None:
         self._tokens: dict[str, list[str]] = {}
@@ -142,7 +142,7 @@ class Bm25s:
 
 
 class Fts5:
-    """In memory."""
+    """SQLite's FTS5, in memory."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -164,7 +164,7 @@ def _words(text: str) -> list[str]:
 
 @contextmanager
 def engines() -> Generator[dict[str, Engine]]:
-    """All of them, empty. Each of ours has workers of its own."""
+    """Yield all engines, empty. Each stepwell engine has its own workers."""
     found: dict[str, Engine] = {}
     with ExitStack() as stack:
         for name, kind in ((_ASSEMBLE, Assemble), (_KEYWORD, Keyword)):
@@ -177,7 +177,7 @@ def engines() -> Generator[dict[str, Engine]]:
 
 
 def run(rounds: int, sizes: Sequence[int] = FRAGMENTS, questions: int = QUESTIONS) -> list[Section]:
-    """Milliseconds for a question, and what share of the first one those after changes take. Goals are the last's."""
+    """Return the milliseconds per question. Goals bound the time after changes, as a share of the first."""
     sections: list[Section] = []
     for size in sizes:
         values = _measured(rounds, size, questions)
@@ -202,9 +202,9 @@ def run(rounds: int, sizes: Sequence[int] = FRAGMENTS, questions: int = QUESTION
 
 
 def _measured(rounds: int, fragments: int, questions: int) -> Values:
-    """Everybody has their turn with each question. Storing the first fragments does not count for us, but indexing.
+    """Measure each engine with each question. The first indexing counts; storing the first fragments does not.
 
-    There is one first question, and no other like it.
+    There is only one first question for each engine, so it has one value.
     """
     corpus = Corpus()
     with engines() as found:
@@ -230,7 +230,7 @@ def _measured(rounds: int, fragments: int, questions: int) -> Values:
 
 
 def _warm(engine: Engine, questions: list[str]) -> None:
-    """So many at once that every worker has to answer with every strategy: each has indexes of its own."""
+    """Ask so many questions at once that every worker runs every strategy, because each worker has its own indexes."""
     with ThreadPoolExecutor(2 * WORKERS) as executor:
         for _ in executor.map(engine.ask, questions):
             pass

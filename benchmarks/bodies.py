@@ -1,6 +1,6 @@
-"""Large bodies, written once and read by several processes at once: what it costs each of them to have all of one.
+"""Large bodies that are written once and read by several processes at once: the time of one write and of one read.
 
-A read ends when every page of the body has been touched: whoever only promises the bytes has not read them.
+A read ends when every page of the body has been touched, because a lazy mapping has not read anything yet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 
 import stepwell as sw
 from benchmarks import redis_server
-from benchmarks.client_processes import Crew, Deed, Open
+from benchmarks.client_processes import ClientProcesses, Open, Workload
 from benchmarks.section import CannotRun, Goal, Section, Turn, in_rounds
 
 KIB: Final = 1024
@@ -34,16 +34,16 @@ GOALS = tuple(
     Goal(f"1,024 KiB, read by {READERS}", contender, "at most", value, peer)
     for contender, peer, value in ((_GET, _SYNC, 0.1), (_VIEW, _SYNC, 0.1), (_VIEW, _REDIS, 0.1), (_VIEW, _MMAP, 2.0))
 )
-"""What a read may cost, as a multiple of a peer's in the same run. A `get` is a request, and counts as an access."""
+"""The longest time of a read, as a multiple of a peer's in the same run. A `get` is a request and an access."""
 
 Read = Callable[[], memoryview | bytes]
 
 
-def _reading(open_body: Callable[..., Read], where: object, size: int, _number: int) -> Deed:
-    """Seconds for one read."""
+def _reading(open_body: Callable[..., Read], where: object, size: int, _number: int) -> Workload:
+    """Return a workload that measures the seconds of one read."""
     read = open_body(where, size)
 
-    def deed(times: float) -> float:
+    def workload(times: float) -> float:
         begun = time.perf_counter()
         for _ in range(int(times)):
             with memoryview(read()) as body:
@@ -51,7 +51,7 @@ def _reading(open_body: Callable[..., Read], where: object, size: int, _number: 
                 bytes(body[::_PAGE])
         return (time.perf_counter() - begun) / times
 
-    return deed
+    return workload
 
 
 def _of_stepwell(address: str, size: int) -> Read:
@@ -99,7 +99,7 @@ Writes = dict[str, Callable[[str, bytes], object]]
 
 @contextmanager
 def places() -> Generator[tuple[Places, Writes, dict[str, str]]]:
-    """How everybody reads and where, how everybody writes, and why some could not take part."""
+    """Yield the readers and writers of all contenders, and the reasons of the absent ones."""
     absent: dict[str, str] = {}
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sw-bench-")))
@@ -128,7 +128,7 @@ def places() -> Generator[tuple[Places, Writes, dict[str, str]]]:
 
 
 def run(rounds: int, reads: int = 300, sizes: Sequence[int] = SIZES, readers: int = READERS) -> list[Section]:
-    """Microseconds for one write, and for one read with all readers reading; larger bodies are read less often."""
+    """Return the microseconds of a write, and of a read while all readers read. Larger bodies are read less often."""
     with places() as (ways, writes, absent), ExitStack() as stack:
         opens: dict[str, Open] = {}
         for size in sizes:
@@ -136,7 +136,7 @@ def run(rounds: int, reads: int = 300, sizes: Sequence[int] = SIZES, readers: in
                 write(f"body-{size}", os.urandom(size))
             for contender, (open_body, where) in ways.items():
                 opens[f"{contender}, {size}"] = partial(_reading, open_body, where, size)
-        crew = stack.enter_context(closing(Crew(readers, opens)))
+        processes = stack.enter_context(closing(ClientProcesses(readers, opens)))
         turns: dict[tuple[str, str], Turn] = {}
         for size in sizes:
             times = max(1, min(reads, reads * SIZES[1] // size))
@@ -146,14 +146,14 @@ def run(rounds: int, reads: int = 300, sizes: Sequence[int] = SIZES, readers: in
                 )
             for contender in ways:
                 name = f"{contender}, {size}"
-                turns[f"{size // KIB:,} KiB, read by {readers}", contender] = partial(_read, crew, name, times)
+                turns[f"{size // KIB:,} KiB, read by {readers}", contender] = partial(_read, processes, name, times)
         figures, failed = in_rounds(rounds, turns)
     title = "Large bodies: all of one in one's hands"
     return [Section(title=title, unit="µs", figures=figures, goals=GOALS, absent=absent | failed)]
 
 
 def _written(write: Callable[[str, bytes], object], size: int, times: int) -> float:
-    """Each is a body that was not there before: nobody may know it already."""
+    """Return the microseconds of one write. Each body is new, so that no contender can recognise it."""
     bodies = [os.urandom(size) for _ in range(times)]
     begun = time.perf_counter()
     for body in bodies:
@@ -161,7 +161,7 @@ def _written(write: Callable[[str, bytes], object], size: int, times: int) -> fl
     return (time.perf_counter() - begun) / times * 1e6
 
 
-def _read(crew: Crew, name: str, times: int) -> float:
-    """What a read costs when all have their share of the machine: the time of all, by the number of reads."""
-    seconds = crew.do(name, times)
+def _read(processes: ClientProcesses, name: str, times: int) -> float:
+    """Return the microseconds of a read while all readers share the machine: the total time by the number of reads."""
+    seconds = processes.do(name, times)
     return max(seconds) / len(seconds) * 1e6

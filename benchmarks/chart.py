@@ -1,4 +1,4 @@
-"""A chart for the README: how much everybody does a second, as bars on a logarithmic scale.
+"""A chart for the README: operations per second of each contender, as bars on a logarithmic scale.
 
 It is written as text: an SVG is small, sharp at every size and the same bytes for the same figures. Its colours
 follow the reader's, light or dark, and its letters are those that the reader has.
@@ -41,14 +41,14 @@ _STYLE: Final = """
 
 
 class Panel(Struct, frozen=True):
-    """A group of bars: for each contender one of each of these works, by the words that the legend has for them."""
+    """A group of bars: for each contender one bar for each work. `works` maps works to their words in the legend."""
 
     heading: str
     works: Mapping[str, str]
 
 
 class Scale(Struct, frozen=True):
-    """From one power of ten to another."""
+    """A logarithmic scale from one power of ten to another."""
 
     low: int
     high: int
@@ -62,7 +62,7 @@ class Scale(Struct, frozen=True):
 
 
 def drawn(title: str, panels: Sequence[Panel], sections: Sequence[Section], notes: Sequence[str] = ()) -> str:
-    """The SVG. A panel that nobody has figures for is left out; `ValueError` if that is all of them."""
+    """Return the SVG. A panel without figures is left out; raise `ValueError` if all are."""
     wanted = {work for panel in panels for work in panel.works.values()}
     drawn_from = [section for section in sections if section.unit == "/s" and wanted & {*_works(section)}]
     figures = {
@@ -118,7 +118,7 @@ def _header(title: str, panels: Sequence[Panel]) -> Iterator[str]:
 
 
 def _panel(panel: Panel, figures: Mapping[tuple[str, str], Figures], scale: Scale, top: int) -> tuple[list[str], int]:
-    """Its lines, and where it ends."""
+    """Return the SVG lines of a panel, and its bottom edge."""
     contenders = [*dict.fromkeys(contender for work, contender in figures if work in panel.works.values())]
     row = _BAR * len(panel.works) + _ROW_GAP
     first, bottom = top + _HEADING, top + _HEADING + row * len(contenders)
@@ -143,7 +143,7 @@ def _panel(panel: Panel, figures: Mapping[tuple[str, str], Figures], scale: Scal
 
 
 def _described(panel: Panel, figures: Mapping[tuple[str, str], Figures]) -> str:
-    """What it shows, for whoever has it read out."""
+    """Return a description of the chart for screen readers."""
     found = (
         f"{contender}, {label}: {_short(each.median)} a second"
         for label, named in panel.works.items()
@@ -159,7 +159,7 @@ def _text(x: float, y: float, content: str, style: str = "", anchor: str = "star
 
 
 def _short(value: float) -> str:
-    """Three digits, of which one is behind the point where there is room."""
+    """Return a number with three significant digits."""
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if value >= 0.9995 * size:
             return f"{value / size:.3g} {unit}"

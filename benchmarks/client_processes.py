@@ -1,4 +1,4 @@
-"""Client processes that do the same work at the same time, whatever it is."""
+"""Client processes that run the same workload at the same time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Final
 _END_SECONDS: Final = 10.0
 _spawn = get_context("spawn")
 
-Deed = Callable[[float], float]
-"""Does so much, or for so long; what was measured of it."""
-Open = Callable[[int], Deed]
-"""Given a client's number, what it does. It runs in the client's process, once."""
+Workload = Callable[[float], float]
+"""A workload: it takes an amount (a count or seconds) and returns the measured value."""
+Open = Callable[[int], Workload]
+"""A function from a client's number to its workload. It is called once, in the client's process."""
 
 
-class Crew:
-    """Client processes. They are the same for every contender, and open it when they first have to do with it."""
+class ClientProcesses:
+    """A fixed set of client processes that all contenders share. Each opens a contender at its first use."""
 
     def __init__(self, size: int, opens: Mapping[str, Open]) -> None:
         self._pipes: list[Connection] = []
@@ -36,9 +36,9 @@ class Crew:
             raise
 
     def do(self, name: str, amount: float, clients: int | None = None) -> list[float]:
-        """Has that many of them do so much of it, beginning together; what each has measured."""
+        """Run a workload in `clients` processes (None: in all) at the same time, and return the value of each."""
         pipes = self._pipes[:clients]
-        _answers(pipes, name)  # they open it, and whoever has done that waits for the others
+        _answers(pipes, name)  # each process opens the contender; the workload starts when all have
         return _answers(pipes, amount)
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ def _answers(pipes: Sequence[Connection], word: str | float) -> list[float]:
 
 
 def _serve(number: int, opens: Mapping[str, Open], orders: Connection) -> None:
-    opened: dict[str, Deed] = {}
+    opened: dict[str, Workload] = {}
     name = ""
     while True:
         try:
@@ -76,7 +76,7 @@ def _serve(number: int, opens: Mapping[str, Open], orders: Connection) -> None:
                     answer: float | Exception = 0.0
                 else:
                     answer = opened[name](word)
-            except Exception as error:  # noqa: BLE001 - whoever gave the order has to know
+            except Exception as error:  # noqa: BLE001 - the parent process raises it
                 answer = RuntimeError(repr(error))
             orders.send(answer)
         except (EOFError, OSError):

@@ -1,7 +1,7 @@
-"""Records of 1 KiB that survive, from several processes at once: who writes how many a second.
+"""Durable records of 1 KiB from several processes at once: records per second of each contender.
 
-At `disk` everybody's record is acknowledged only when it has been flushed to the same disk, and survives a loss of
-power. At `process` it is in the hands of the operating system, and survives the end of every process: SQLite does that
+At `disk` each contender acknowledges a record only when it has been flushed to the same disk, so that it survives a
+loss of power. At `process` the kernel has it, and it survives the end of every process: SQLite does that
 with `synchronous = NORMAL`, Redis with `appendfsync no`. A peer that has two ways of writing takes part with both.
 """
 
@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 import stepwell as sw
 from benchmarks import redis_server
-from benchmarks.client_processes import Crew, Deed, Open
+from benchmarks.client_processes import ClientProcesses, Open, Workload
 from benchmarks.section import CannotRun, Figures, Goal, Section, Turn, in_rounds
 
 BODY_BYTES: Final = 1024
@@ -46,15 +46,15 @@ GOALS = tuple(
         (_ONE, _REDIS, 1.0),
     )
 )
-"""What each has to reach at `disk`, as a multiple of a peer's rate in the same run."""
+"""The goals at `disk`, as multiples of a peer's rate in the same run."""
 
 
-def _writing(open_place: Callable[..., Write], where: tuple[str, ...], number: int) -> Deed:
-    """Records a second, for so many seconds."""
+def _writing(open_place: Callable[..., Write], where: tuple[str, ...], number: int) -> Workload:
+    """Return a workload that writes for some seconds and returns the records per second."""
     write = open_place(*where)
     written = 0
 
-    def deed(seconds: float) -> float:
+    def workload(seconds: float) -> float:
         nonlocal written
         begun, before = time.perf_counter(), written
         while True:
@@ -64,11 +64,11 @@ def _writing(open_place: Callable[..., Write], where: tuple[str, ...], number: i
             if taken >= seconds:
                 return (written - before) / taken
 
-    return deed
+    return workload
 
 
 def _body() -> bytes:
-    """Each another one: equal bodies are stored once."""
+    """Return a new body each time, because equal bodies are stored once."""
     return os.urandom(BODY_BYTES)
 
 
@@ -133,7 +133,7 @@ def _to_redis_together(address: str) -> Write:
 
 @contextmanager
 def places(level: Level) -> Generator[tuple[dict[str, Open], dict[str, str]]]:
-    """Everybody on the same disk, and why some could not take part."""
+    """Yield the writers of all contenders on the same disk, and the reasons of the absent ones."""
     absent: dict[str, str] = {}
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sw-bench-")))
@@ -166,14 +166,14 @@ def places(level: Level) -> Generator[tuple[dict[str, Open], dict[str, str]]]:
 
 
 def run(rounds: int, seconds: float = 2.0, clients: Sequence[int] = CLIENTS) -> list[Section]:
-    """Records a second of all clients together, at each level."""
+    """Return the records per second of all clients together, for each durability."""
     return [_section(rounds, seconds, clients, level) for level in ("disk", "process")]
 
 
 def _section(rounds: int, seconds: float, clients: Sequence[int], level: Level) -> Section:
-    with places(level) as (found, absent), closing(Crew(max(clients), found)) as crew:
+    with places(level) as (found, absent), closing(ClientProcesses(max(clients), found)) as processes:
         turns: dict[tuple[str, str], Turn] = {
-            (_work(count), name): partial(_rate, crew, name, seconds, count) for count in clients for name in found
+            (_work(count), name): partial(_rate, processes, name, seconds, count) for count in clients for name in found
         }
         figures, failed = in_rounds(rounds, turns)
     whose = f"SQLite synchronous {_SYNCHRONOUS[level]}, Redis appendfsync {_APPENDFSYNC[level]}"
@@ -190,12 +190,12 @@ def _work(clients: int) -> str:
     return "1 client" if clients == 1 else f"{clients} clients"
 
 
-def _rate(crew: Crew, name: str, seconds: float, clients: int) -> float:
-    return sum(crew.do(name, seconds, clients))
+def _rate(processes: ClientProcesses, name: str, seconds: float, clients: int) -> float:
+    return sum(processes.do(name, seconds, clients))
 
 
 def _alone(figures: Iterable[Figures]) -> Iterable[Figures]:
-    """SQLite has one writer at a time, and is quickest with one client: that, too, is what we are compared with."""
+    """Return SQLite's figures with one client, at which it is fastest because it has one writer at a time."""
     for each in figures:
         if (each.work, each.contender) == (_work(1), _SQLITE):
             yield Figures(GOALS[0].work, _SQLITE_ALONE, each.values)

@@ -1,4 +1,4 @@
-"""Many fragments, before anything is measured."""
+"""Filling a runtime with fragments before a measurement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STORED_AT_ONCE: Final = 10_000
 
 
 def store_all(client: sw.Client, fragments: Iterable[sw.Fragment]) -> None:
-    """However many, and again those for which a manager on a busy machine has no time; replies are not kept."""
+    """Store any number of fragments. Those that a busy manager refused are stored again; replies are not kept."""
     left = iter(fragments)
     while waiting := [*islice(left, _STORED_AT_ONCE)]:
         while waiting:

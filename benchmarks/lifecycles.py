@@ -1,4 +1,4 @@
-"""Plans from their beginning to their end, and records of changes, from several processes at once: how many a second.
+"""Lifecycles of plans and recorded changes from several processes at once: operations per second.
 
 A lifecycle is nine calls, from `use_action` to `complete_apply`. Records go to a changeset of each client's own. The
 peer is what a program would have without us: the same services on plain dicts, behind one lock, in a `BaseManager`. It
@@ -21,7 +21,7 @@ from typing import Final, Protocol, cast
 from msgspec.structs import replace
 
 import stepwell as sw
-from benchmarks.client_processes import Crew, Deed, Open
+from benchmarks.client_processes import ClientProcesses, Open, Workload
 from benchmarks.section import Section, Turn, in_rounds
 from stepwell.domain.changesets.model import EntryRow
 from stepwell.domain.plans.model import Phase, Plan, PlanState
@@ -42,14 +42,14 @@ _STEPS: Final = (
 
 
 class Plans(Protocol):
-    """What a client of either calls; the steps between are in `_STEPS`, by name."""
+    """The calls on plans that both contenders have; `_STEPS` names the steps in between."""
 
     def use_action(self, name: str, *, projects: Sequence[str]) -> Plan: ...
     def complete_apply(self, plan_id: str, *, proof: Mapping[str, sw.Digest | None]) -> Plan: ...
 
 
 class Execution(Protocol):
-    """Where a client of either records."""
+    """The calls that record changes, which both contenders have."""
 
     def start_changeset(self) -> str: ...
     def record_change(self, change: sw.Change) -> EntryRow: ...
@@ -57,7 +57,7 @@ class Execution(Protocol):
 
 
 class Steps(PlanLifecycleService):
-    """Further, to the end of a plan."""
+    """The steps from execute to the end of a plan."""
 
     def complete_execute(self, plan_id: str) -> Plan:
         return self._move("complete_execute", plan_id, Phase.EXECUTE, PlanState.PROCESSING, PlanState.COMPLETE)
@@ -71,13 +71,13 @@ class Steps(PlanLifecycleService):
         return self._move("start_apply", plan_id, Phase.APPLY, PlanState.QUEUED, PlanState.PROCESSING)
 
     def complete_apply(self, plan_id: str, *, proof: Mapping[str, sw.Digest | None]) -> Plan:
-        """Nothing was recorded, and nothing is to be proved."""
+        """Complete the plan. Nothing was recorded, so the proof is empty."""
         assert not proof
         return self._move("complete_apply", plan_id, Phase.APPLY, PlanState.PROCESSING, PlanState.APPLIED)
 
 
 class Locked:
-    """The services, which one caller at a time may use."""
+    """The services of the peer behind one lock."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -97,7 +97,7 @@ class Locked:
 
 
 class Proxy:
-    """An object's methods, called by name somewhere else."""
+    """Calls the methods of a remote object by name."""
 
     def __init__(self, call: Callable[..., object]) -> None:
         self._call = call
@@ -114,7 +114,7 @@ _Manager.register("services", Locked)
 
 
 class Client:
-    """One of many, of ours or of the peer."""
+    """One client, of stepwell or of the peer."""
 
     def __init__(self, plans: Plans, execution: Callable[[str], Execution], number: int) -> None:
         self._plans = plans
@@ -123,7 +123,7 @@ class Client:
         self._steps: list[Callable[[str], object]] = [getattr(plans, step) for step in _STEPS]
 
     def lifecycles(self, count: float) -> float:
-        """Seconds for so many."""
+        """Return the seconds for `count` lifecycles."""
         begun = time.perf_counter()
         for _ in range(int(count)):
             plan_id = self._plans.use_action(_ACTION, projects=[_PROJECT]).plan_id
@@ -133,7 +133,7 @@ class Client:
         return time.perf_counter() - begun
 
     def records(self, count: float) -> float:
-        """Seconds for so many, without those for the plan that they belong to."""
+        """Return the seconds for `count` records, without the time for their plan."""
         plan_id = self._plans.use_action(_ACTION, projects=[_PROJECT]).plan_id
         *before, complete_execute = self._steps[: 1 + _STEPS.index("complete_execute")]
         for step in before:
@@ -154,27 +154,27 @@ class Client:
         return taken
 
 
-def _ours(address: str, work: str, number: int) -> Deed:
+def _ours(address: str, work: str, number: int) -> Workload:
     client = sw.connect(address, projects=[_PROJECT])
     execution = cast("Callable[[str], Execution]", client.execution)
-    return _deed(Client(cast("Plans", client.plans), execution, number), work)
+    return _workload(Client(cast("Plans", client.plans), execution, number), work)
 
 
-def _theirs(services: Locked, work: str, number: int) -> Deed:
+def _theirs(services: Locked, work: str, number: int) -> Workload:
     def execution(plan_id: str) -> Execution:
         return cast("Execution", Proxy(partial(services.execution, plan_id)))
 
-    return _deed(Client(cast("Plans", Proxy(services.plans)), execution, number), work)
+    return _workload(Client(cast("Plans", Proxy(services.plans)), execution, number), work)
 
 
-def _deed(client: Client, work: str) -> Deed:
+def _workload(client: Client, work: str) -> Workload:
     return client.lifecycles if work == _LIVES else client.records
 
 
 @contextmanager
-def places() -> Generator[dict[str, Callable[[str, int], Deed]]]:
-    """Everybody, with an action to be used."""
-    found: dict[str, Callable[[str, int], Deed]] = {}
+def places() -> Generator[dict[str, Callable[[str, int], Workload]]]:
+    """Yield the contenders, each with an action to use."""
+    found: dict[str, Callable[[str, int], Workload]] = {}
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="sw-bench-"))
         in_memory = stack.enter_context(sw.Runtime.start(workers=0))
@@ -194,15 +194,15 @@ def _create_action(create: Callable[..., object]) -> None:
 
 
 def run(rounds: int, lifecycles: int = LIFECYCLES, records: int = RECORDS, clients: int = CLIENTS) -> list[Section]:
-    """How many a second, of all clients together."""
+    """Return the operations per second of all clients together."""
     counts = {_LIVES: lifecycles, _RECORDS: records}
     with places() as found:
         opens: dict[str, Open] = {
             f"{name}, {work}": partial(opening, work) for name, opening in found.items() for work in counts
         }
-        with closing(Crew(clients, opens)) as crew:
+        with closing(ClientProcesses(clients, opens)) as processes:
             turns: dict[tuple[str, str], Turn] = {
-                (work, name): partial(_rate, crew, f"{name}, {work}", count // clients)
+                (work, name): partial(_rate, processes, f"{name}, {work}", count // clients)
                 for work, count in counts.items()
                 for name in found
             }
@@ -221,6 +221,6 @@ def run(rounds: int, lifecycles: int = LIFECYCLES, records: int = RECORDS, clien
     ]
 
 
-def _rate(crew: Crew, name: str, count: int) -> float:
-    seconds = crew.do(name, count)
+def _rate(processes: ClientProcesses, name: str, count: int) -> float:
+    seconds = processes.do(name, count)
     return count * len(seconds) / max(seconds)

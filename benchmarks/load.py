@@ -1,6 +1,6 @@
-"""Client processes that do operations when they are told to, all from one instant on, and say how long each call took.
+"""Client processes that run operations on order, all from one instant on, and report the time of each call.
 
-They are started once, and are clients of every contender in turn. What one has stored, another one reads.
+They are started once and are clients of every contender in turn. Each reads what another one has stored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from msgspec import Struct
 from benchmarks.contenders.base import BODY_BYTES, Connect, Contender, Place, Session
 
 GATE_NS = 5_000_000
-"""Between an order and its beginning: until then everybody has it, and is waiting."""
+"""The time from an order to its start, so that every client has received the order by then."""
 ANSWER_SECONDS_MAX = 60.0
 END_SECONDS_MAX = 10.0
 _CPUCLOCK_SCHED = 2
@@ -32,11 +32,11 @@ Work = Literal["store", "get", "forget"]
 
 
 class Failed(Exception):
-    """What went wrong in a client."""
+    """An error in a client process."""
 
 
 class Keys(Struct, frozen=True):
-    """Those that one thread has stored in one turn, from 0 on."""
+    """The keys that one thread stored in one turn, numbered from 0."""
 
     owner: str
     count: int = 0
@@ -45,16 +45,16 @@ class Keys(Struct, frozen=True):
         return [f"{self.owner}-{number}" for number in range(self.count)]
 
 
-class Meeting(Struct, frozen=True):
-    """Become a client, if you are not one."""
+class ConnectOrder(Struct, frozen=True):
+    """An order to connect to a contender, unless the process is connected."""
 
     contender: str
     connect: Connect
     where: object
 
 
-class Order(Struct, frozen=True):
-    """Do one kind of work, with a thread for each of the keys."""
+class WorkOrder(Struct, frozen=True):
+    """An order to run one kind of work, with one thread for each element of `keys`."""
 
     contender: str
     work: Work
@@ -65,7 +65,7 @@ class Order(Struct, frozen=True):
 
 
 class Share(Struct, frozen=True):
-    """What one thread has done: with which keys, how long each call took, and when the last one ended."""
+    """The work of one thread: its keys, the time of each call, and the end of the last one."""
 
     keys: Keys
     times_ns: array[int]
@@ -73,7 +73,7 @@ class Share(Struct, frozen=True):
 
 
 class Effort(Struct, frozen=True):
-    """What all clients together have come to in one work."""
+    """The result of all clients together in one work."""
 
     rate: float  # operations a second, until the last client was done
     p50_us: float  # of a call
@@ -86,12 +86,12 @@ def _serve(orders: Connection) -> None:
     with ExitStack() as stack:
         while True:
             try:
-                order: Meeting | Order = orders.recv()
+                order: ConnectOrder | WorkOrder = orders.recv()
             except EOFError:
                 return
             try:
-                if isinstance(order, Order):
-                    orders.send(_obey(sessions[order.contender], order))
+                if isinstance(order, WorkOrder):
+                    orders.send(_execute(sessions[order.contender], order))
                 else:
                     if order.contender not in sessions:
                         sessions[order.contender] = stack.enter_context(order.connect(order.where))
@@ -100,15 +100,15 @@ def _serve(orders: Connection) -> None:
                 orders.send(Failed(f"{type(error).__name__}: {error}"))
 
 
-def _obey(session: Session, order: Order) -> list[Share]:
+def _execute(session: Session, order: WorkOrder) -> list[Share]:
     if len(order.keys) == 1:
         return [_work(session, order, order.keys[0])]
     with ThreadPoolExecutor(len(order.keys)) as threads:
         return [*threads.map(partial(_work, session, order), order.keys)]
 
 
-def _work(session: Session, order: Order, keys: Keys) -> Share:
-    """At least one call, whatever the time. What is done between the calls is no part of their times."""
+def _work(session: Session, order: WorkOrder, keys: Keys) -> Share:
+    """Run calls until the end time, at least one. Time between the calls is not measured."""
     if order.work == "forget":
         session.forget(keys.names())
         return Share(keys, array("q"), 0)
@@ -130,7 +130,7 @@ def _work(session: Session, order: Order, keys: Keys) -> Share:
 
 
 def _stores(session: Session, batch: int, owner: str) -> Iterator[Callable[[], int | None]]:
-    """Each body is another one: equal ones may be stored once."""
+    """Yield the stores. Each body is new, because equal bodies may be stored once."""
     for first in count(0, batch):
         keys = [f"{owner}-{number}" for number in range(first, first + batch)]
         items = [(key, key.encode().ljust(BODY_BYTES, b".")) for key in keys]
@@ -143,8 +143,8 @@ def _gets(session: Session, batch: int, keys: Sequence[str]) -> Iterator[Callabl
         yield partial(session.get, some[0]) if batch == 1 else partial(session.get_many, some)
 
 
-class Crowd:
-    """Client processes, as many as have been needed at once."""
+class ClientPool:
+    """A pool of client processes that grows to the largest number needed."""
 
     def __init__(self) -> None:
         self._pipes: list[Connection] = []
@@ -152,11 +152,11 @@ class Crowd:
         self._turns = 0
 
     def turn(self, contender: Contender, place: Place, batch: int, clients: int, seconds: float) -> dict[Work, Effort]:
-        """Store for so long, read for so long, and forget all of it. Raises `Failed`, and is then of no more use."""
+        """Store for some seconds, read for as long, and delete everything. After a `Failed` the pool is unusable."""
         self._turns += 1
         processes = 1 if contender.is_threaded else clients
         self._grow(processes)
-        self._ask([Meeting(contender.name, contender.connect, place.where)] * processes)
+        self._ask([ConnectOrder(contender.name, contender.connect, place.where)] * processes)
         found: dict[Work, Effort] = {}
         keys = [Keys(f"{self._turns}-{number}") for number in range(clients)]
         works: tuple[Work, ...] = ("store", "get")
@@ -164,13 +164,13 @@ class Crowd:
             spent_ns = _cpu_ns(place.pid)
             begin_ns = time.perf_counter_ns() + GATE_NS
             until_ns = begin_ns + int(seconds * 1e9)
-            order = partial(Order, contender.name, work, batch, begin_ns, until_ns)
+            order = partial(WorkOrder, contender.name, work, batch, begin_ns, until_ns)
             shares = self._share(order, keys, processes)
             found[work] = _effort(shares, begin_ns, batch, _cpu_ns(place.pid) - spent_ns if place.pid else None)
             if work == "store":
                 stored = [share.keys for share in shares]
                 keys = stored[1:] + stored[:1]
-        self._share(partial(Order, contender.name, "forget", batch, 0, 0), keys, processes)
+        self._share(partial(WorkOrder, contender.name, "forget", batch, 0, 0), keys, processes)
         return found
 
     def close(self) -> None:
@@ -195,12 +195,14 @@ class Crowd:
                 theirs.close()
             self._processes.append(process)
 
-    def _share(self, order: Callable[[tuple[Keys, ...]], Order], keys: Sequence[Keys], processes: int) -> list[Share]:
-        """A process for each of the keys, or all of them for one."""
+    def _share(
+        self, order: Callable[[tuple[Keys, ...]], WorkOrder], keys: Sequence[Keys], processes: int
+    ) -> list[Share]:
+        """Give each process one element of `keys`, or all of them to a single process, and return the shares."""
         orders = [order((each,)) for each in keys] if processes == len(keys) else [order(tuple(keys))]
         return [share for shares in self._ask(orders) for share in shares]
 
-    def _ask(self, orders: Sequence[Meeting | Order]) -> list[list[Share]]:
+    def _ask(self, orders: Sequence[ConnectOrder | WorkOrder]) -> list[list[Share]]:
         pipes = self._pipes[: len(orders)]
         try:
             for pipe, order in zip(pipes, orders, strict=True):
@@ -229,5 +231,5 @@ def _effort(shares: Sequence[Share], begin_ns: int, batch: int, cpu_ns: int | No
 
 
 def _cpu_ns(pid: int | None) -> int:
-    """What all threads of a process have run for; `/proc/PID/stat` says the same in hundredths of a second."""
+    """Return the CPU time of all threads of a process; `/proc/PID/stat` has it in hundredths of a second only."""
     return 0 if pid is None else time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)  # as clock_getcpuclockid(3)

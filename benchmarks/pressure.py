@@ -1,4 +1,4 @@
-"""Stores into a full hot tier, so that each demotes another fragment: it must not cost more when there are more.
+"""Stores into a full hot tier, each of which demotes a fragment: the cost must not grow with the number of fragments.
 
 A runtime for each number of fragments, half of them hot and half of them warm. What is stored is always another body
 for the least recently used: it comes from warm to hot, one goes from hot to warm, and their number stays as it is.
@@ -27,7 +27,7 @@ ENTRIES: Final = (1_000, 100_000, 1_000_000)
 STORES: Final = 2_000  # one at a time, in each round
 BATCHES: Final = 200  # in each round: the kernel counts CPU in steps of 10 ms
 BATCH: Final = 100
-BODY_BYTES: Final = 128  # that nothing makes smaller, so that it is known what bodies take
+BODY_BYTES: Final = 128  # incompressible, so that the size of stored bodies is known
 
 RATIO_MAX: Final = 1.3
 CPU_MORE_US_MAX: Final = 5.0
@@ -40,7 +40,7 @@ _REST_SECONDS_MAX: Final = 900.0
 
 
 class Full:
-    """A runtime with so many fragments, and no room for another one in hot."""
+    """A runtime with `entries` fragments and a full hot tier."""
 
     def __init__(self, entries: int, stack: ExitStack) -> None:
         self.name = f"stepwell, {entries:,} entries"
@@ -55,7 +55,7 @@ class Full:
         self._rest()
 
     def one_at_a_time(self, stores: int) -> float:
-        """Microseconds for a store, as a client sees it: the median."""
+        """Return the median microseconds of a store, measured by the client."""
         taken: list[float] = []
         for fragment in islice(self._fragments, stores):
             begun = time.perf_counter()
@@ -65,7 +65,7 @@ class Full:
         return statistics.median(taken) * 1e6
 
     def in_batches(self, batches: int) -> float:
-        """Microseconds of the manager's CPU for a store, until it is acknowledged."""
+        """Return the microseconds of the manager's CPU per store, until it is acknowledged."""
         before, stores = self._cpu_seconds(), 0
         for _ in range(batches):
             with self._client.batch() as batch:
@@ -77,24 +77,24 @@ class Full:
         return (acknowledged - before) / stores * 1e6
 
     def later(self) -> float:
-        """And after that, until the manager was at rest."""
+        """Return the microseconds of CPU per store after that, until the manager is idle."""
         return self._later_us
 
     def outside_bytes(self) -> float:
-        """What a fragment takes of the manager's memory, private and shared, beside its body."""
+        """Return the bytes of the manager's memory per fragment, private and shared, without its body."""
         held = self._client.tiers.metrics()
         assert (held.hot.entries, held.warm.entries) == (self._entries // 2, self._entries - self._entries // 2)
         grown = _resident_bytes(self._runtime.pid) - self._new_bytes
         return grown / self._entries - BODY_BYTES
 
     def _in_turn(self) -> Iterator[sw.Fragment]:
-        """All of them, again and again, each time with another body."""
+        """Yield all fragments over and over, each time with a new body."""
         while True:
             for number in range(self._entries):
                 yield sw.Fragment(fragment_id=f"f{number}", body=os.urandom(BODY_BYTES), tokens=1)
 
     def _rest(self) -> None:
-        """Until the manager has nothing left to do, and leaves the cores to whoever is next."""
+        """Wait until the manager has no background work left, so that it does not disturb the next measurement."""
         until, looks = time.monotonic() + _REST_SECONDS_MAX, 0
         while looks < _REST_LOOKS:
             if time.monotonic() > until:
@@ -108,12 +108,12 @@ class Full:
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def _process(self) -> list[str]:
-        """What the kernel says of it, from its state on."""
+        """Return the fields of `/proc/PID/stat` from the state on."""
         return Path(f"/proc/{self._runtime.pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def _is_stored(pending: sw.types.Pending[sw.types.FragmentPlaced]) -> bool:
-    """A manager on a busy machine may have no time for the end of a batch."""
+    """Return True if a store succeeded. A busy manager may refuse the end of a batch."""
     try:
         return pending.result().tier is sw.Tier.HOT
     except sw.Busy:
@@ -121,13 +121,13 @@ def _is_stored(pending: sw.types.Pending[sw.types.FragmentPlaced]) -> bool:
 
 
 def _resident_bytes(pid: int) -> int:
-    """The memory that a process has, without the files that it runs from."""
+    """Return the memory of a process, without its program files."""
     status = Path(f"/proc/{pid}/status").read_text()
     return sum(map(int, re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB$", status, re.MULTILINE))) * 1024
 
 
 def run(rounds: int, entries: Sequence[int] = ENTRIES, stores: int = STORES, batches: int = BATCHES) -> list[Section]:
-    """Each number has its turn in each round; it is filled once."""
+    """Measure each number of fragments in each round; a runtime is filled once."""
     with ExitStack() as stack:
         full = [Full(count, stack) for count in entries]
         turns: dict[tuple[str, str], Turn] = {(_ONE, each.name): partial(each.one_at_a_time, stores) for each in full}

@@ -1,4 +1,4 @@
-"""How long a manager takes to come back, and how large its directory is, with many fragments and after many events.
+"""The start time of a manager and the size of its directory, with many fragments and after many events.
 
 What is timed is `Runtime.start`, from the call until the manager serves; that of an empty directory stands beside it.
 """
@@ -22,14 +22,14 @@ EVENTS: Final = 1_000_000
 REPLACED: Final = 500  # fragments that all of the events are of
 RECOVERY_SECONDS_MAX: Final = 2.0
 GROWTH_MAX: Final = 1.25
-"""What the second half of the events may add, to the directory and to the time that it takes to open it."""
+"""The growth that the second half of the events may cause, in the size of the directory and the time to open it."""
 
 _OPENED, _SIZE = "it is opened", "its size"
 _BUDGET = sw.TierBudget(hot_tokens=10_000_000)
 
 
 def run(rounds: int, fragments: int = FRAGMENTS, events: int = EVENTS) -> list[Section]:
-    """Directories, empty, with many fragments, and after half of the events and all of them."""
+    """Measure directories: empty, with many fragments, after half of the events and after all of them."""
     full = f"stepwell, {fragments:,} fragments"
     half, whole = (f"stepwell, {count:,} events" for count in (events // 2, events // 2 * 2))
     with tempfile.TemporaryDirectory(prefix="sw-bench-") as parent:
@@ -41,7 +41,7 @@ def run(rounds: int, fragments: int = FRAGMENTS, events: int = EVENTS) -> list[S
         turns: dict[tuple[str, str], Turn] = {
             (_OPENED, name): partial(_open, directory) for name, directory in made.items()
         }
-        seconds, _ = in_rounds(rounds, turns, warm_up=False)  # whoever starts anew is never warm
+        seconds, _ = in_rounds(rounds, turns, warm_up=False)  # a new process is never warm
         sizes = tuple(Figures(_SIZE, name, (_mebibytes(directory),)) for name, directory in made.items())
     slower, larger = (Goal(work, whole, "at most", GROWTH_MAX, half) for work in (_OPENED, _SIZE))
     in_time = Goal(_OPENED, full, "at most", RECOVERY_SECONDS_MAX)
@@ -72,5 +72,5 @@ def _open(directory: Path) -> float:
 
 
 def _mebibytes(directory: Path) -> float:
-    """Of all its files."""
+    """Return the size of all files of a directory."""
     return sum(path.stat().st_size for path in directory.iterdir()) / (1 << 20)

@@ -21,7 +21,7 @@ _START_SECONDS_MAX: Final = 10.0
 
 @contextmanager
 def running(directory: Path, *options: str) -> Generator[tuple[str, int]]:
-    """Its address and its process. It keeps nothing but what the options say, in that directory."""
+    """Yield the address and the process id of a server that writes to the directory only what the options say."""
     for package in ("redis", "hiredis"):
         if find_spec(package) is None:
             raise CannotRun(f"{package} is not installed: pip install 'redis[hiredis]'")
@@ -40,7 +40,7 @@ def running(directory: Path, *options: str) -> Generator[tuple[str, int]]:
 
 
 def connected(address: str) -> Redis:
-    """A client, which can be entered."""
+    """Return a client as a context manager."""
     import redis  # noqa: PLC0415 - only where there is one
 
     return redis.Redis(unix_socket_path=address)

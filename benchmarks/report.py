@@ -1,4 +1,4 @@
-"""How figures are shown: as tables on a terminal, as JSON, with what they were measured on."""
+"""Reports of the figures: as tables on a terminal, and as JSON with a description of the machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PACKAGES = ("stepwell", "msgspec", "multiprocess", "numpy", "redis", "hiredis",
 
 
 def show(section: Section) -> None:
-    """A table: every contender's median and spread, what it is of ours, and what ours has to reach."""
+    """Print a table: the median and spread of each contender, its ratio to stepwell, and the goal of stepwell."""
     table = Table(title=f"{section.title} ({section.unit})", title_justify="left")
     for heading in ("work", "contender"):
         table.add_column(heading)
@@ -37,7 +37,7 @@ def _spread(figures: Figures) -> tuple[float, float, float]:
 
 
 def _ratio(section: Section, figures: Figures) -> str:
-    """Of the first of our contenders that does the same work."""
+    """Return the ratio of stepwell's median in the same work to the median of a contender."""
     ours = (each for each in section.figures if each.contender.startswith(OURS) and each.work == figures.work)
     first = next(ours, None)
     if first is None or figures.contender.startswith(OURS) or not figures.median:
@@ -53,7 +53,7 @@ def _wanted(section: Section, figures: Figures) -> Iterable[str]:
 
 
 def machine() -> dict[str, str]:
-    """What the figures depend on."""
+    """Return a description of the machine and the versions that the figures depend on."""
     found = {"python": platform.python_version(), "kernel": platform.release(), "cores": str(os.cpu_count())}
     for name in _PACKAGES:
         try:
@@ -64,6 +64,6 @@ def machine() -> dict[str, str]:
 
 
 def encoded(sections: Iterable[Section]) -> bytes:
-    """Everything that was measured, as JSON."""
+    """Return everything that was measured as JSON."""
     whole = {"machine": machine(), "sections": [*sections]}
     return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"

@@ -1,4 +1,4 @@
-"""What a part of the benchmark comes to: everybody's figures, what was to be reached, and who did not take part."""
+"""The result of one part of the benchmark: figures of all contenders, goals, and the absent contenders."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Literal
 from msgspec import Struct
 
 OURS = "stepwell"
-"""What the names of our own contenders begin with."""
+"""The prefix of the names of stepwell contenders."""
 
 
 class CannotRun(Exception):
-    """Why a contender takes no part."""
+    """A contender cannot run; the message says why."""
 
 
 class Figures(Struct, frozen=True):
-    """What one contender measured of one work, a value for each round."""
+    """The figures of one contender in one work, a value for each round."""
 
     work: str
     contender: str
@@ -29,7 +29,7 @@ class Figures(Struct, frozen=True):
 
 
 class Goal(Struct, frozen=True):
-    """What our median has to be: a multiple of a peer's in the same work or, without a peer, so much."""
+    """The goal of a stepwell median: a multiple of a peer's median in the same work or, without a peer, a value."""
 
     work: str
     contender: str
@@ -45,21 +45,21 @@ class Section(Struct, frozen=True, kw_only=True):
     unit: str  # "/s", "ms", "µs"
     figures: tuple[Figures, ...]
     goals: tuple[Goal, ...] = ()
-    absent: dict[str, str] = {}  # who could not take part, and why
+    absent: dict[str, str] = {}  # contenders that could not take part, with the reasons
 
     def median(self, work: str, contender: str) -> float | None:
-        """None if it did not take part."""
+        """Return the median of a contender in a work; None if it did not take part."""
         found = (each.median for each in self.figures if (each.work, each.contender) == (work, contender))
         return next(found, None)
 
     def reached(self, goal: Goal) -> float | None:
-        """What the goal's value is compared with; None if it or its peer did not take part."""
+        """Return the value to compare with the goal; None if the contender or its peer did not take part."""
         ours = self.median(goal.work, goal.contender)
         theirs = self.median(goal.work, goal.peer) if goal.peer else 1.0
         return None if ours is None or theirs is None else ours / theirs
 
     def behind(self) -> Iterator[str]:
-        """Where a goal was missed. What an absent peer would have measured is no miss; what nobody did, is one."""
+        """Yield the goals that were missed. An absent peer is no miss; a figure that was not measured is one."""
         for goal in self.goals:
             reached = self.reached(goal)
             if reached is None:
@@ -73,15 +73,16 @@ class Section(Struct, frozen=True, kw_only=True):
 
 
 Turn = Callable[[], float]
-"""Does a contender's work once; what was measured."""
+"""Runs a contender's work once and returns the measured value."""
 
 
 def in_rounds(
     rounds: int, turns: Mapping[tuple[str, str], Turn], *, warm_up: bool = True
 ) -> tuple[tuple[Figures, ...], dict[str, str]]:
-    """Everybody's turns, by work and contender, in rounds, after one that does not count.
+    """Run all turns, by work and contender, in rounds, after a warm-up round that does not count.
 
-    A peer that fails takes no further part, and its error says why. If one of ours fails, so does the benchmark.
+    A peer that fails is absent from then on, with its error as the reason. If a stepwell contender fails, the benchmark
+    fails.
     """
     values: dict[tuple[str, str], list[float]] = {}
     absent: dict[str, str] = {}

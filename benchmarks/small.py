@@ -1,9 +1,9 @@
-"""`store` and `get` of 1 KiB: how many a second, how long a call takes, and what it costs the manager.
+"""`store` and `get` of 1 KiB: operations per second, latency, and the CPU time of the manager.
 
 From 1, 4 and 16 client processes, one at a time and in batches of 16 and 100. Every body is new, and stays in memory;
-who is asked for it is another client than the one that stored it. Everybody works for the same time in each round,
-and keeps nothing of it for the next one. Whoever keeps processes busy even while nobody asks for anything, as Ray and
-Dask do, has its rounds after those of the others, which it would slow down.
+another client reads it than the one that stored it. Each contender works for the same time in each round, and deletes
+everything before the next one. Contenders whose processes are busy even while idle, as those of Ray and Dask are, have
+their rounds after the others, which they would slow down.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Final
 from msgspec import Struct
 
 from benchmarks.contenders.base import Contender, Place
-from benchmarks.contenders.registry import EVERYBODY, LOCKED, REDIS, STEPWELL, SYNC_MANAGER
-from benchmarks.load import Crowd, Effort, Work
+from benchmarks.contenders.registry import CONTENDERS, LOCKED, REDIS, STEPWELL, SYNC_MANAGER
+from benchmarks.load import ClientPool, Effort, Work
 from benchmarks.section import Figures, Goal, Section
 
 SECONDS: Final = 0.2
-WARM_UP: Final = 0.5  # of the seconds: the round that does not count
+WARM_UP: Final = 0.5  # the share of the seconds that the warm-up round takes
 _WORKS: Final[tuple[Work, ...]] = ("store", "get")
 
 
 class Scale(Struct, frozen=True, kw_only=True):
-    """How many clients there are, and how much each does at once."""
+    """The numbers of clients, and the sizes of batches."""
 
     alone: int = 1
     few: int = 4
@@ -57,30 +57,30 @@ class Cell(Struct, frozen=True):
 
 
 Efforts = dict[tuple[Cell, str], list[Effort]]
-"""By work and contender, one for each round."""
+"""The efforts by work and contender, one for each round."""
 
 
-class Match:
-    """Everybody's services and clients, while they are there."""
+class Comparison:
+    """The running services and clients of all contenders."""
 
     def __init__(self, contenders: Sequence[Contender]) -> None:
         self.absent: dict[str, str] = {}
         self.efforts: Efforts = {}
         self._contenders = contenders
         self._places: dict[str, Place] = {}
-        self._crowds: dict[str, Crowd] = {}
+        self._pools: dict[str, ClientPool] = {}
 
     def start(self, directory: Path, stack: ExitStack) -> None:
-        """Have everybody ready who can be."""
+        """Start the services of all contenders that can run."""
         for contender in self._contenders:
             try:
                 self._places[contender.name] = stack.enter_context(contender.start(directory))
-            except Exception as error:  # noqa: BLE001 - whatever it is, it keeps nobody else from taking part
+            except Exception as error:  # noqa: BLE001 - a contender that fails must not stop the others
                 self._exclude(contender, error)
-        stack.callback(self._close)  # clients end before what they are clients of
+        stack.callback(self._close)  # clients end before their services
 
-    def play(self, scale: Scale, seconds: float, *, counts: bool) -> None:
-        """A round: everybody has their turn at each size."""
+    def run_round(self, scale: Scale, seconds: float, *, counts: bool) -> None:
+        """Run one round: each contender has its turn at each size."""
         for batch in scale.batches:
             for clients in scale.clients:
                 for contender in self._contenders:
@@ -92,43 +92,43 @@ class Match:
 
     def _turn(self, contender: Contender, batch: int, clients: int, seconds: float, *, counts: bool) -> None:
         group = contender.name if contender.is_noisy else ""
-        crowd = self._crowds.setdefault(group, Crowd())
+        pool = self._pools.setdefault(group, ClientPool())
         try:
-            found = crowd.turn(contender, self._places[contender.name], batch, clients, seconds)
+            found = pool.turn(contender, self._places[contender.name], batch, clients, seconds)
         except Exception as error:  # noqa: BLE001 - see `start`
             self._exclude(contender, error)
-            self._crowds.pop(group).close()
+            self._pools.pop(group).close()
             return
         if counts:
             for work, effort in found.items():
                 self.efforts.setdefault((Cell(work, batch, clients), contender.name), []).append(effort)
 
     def _exclude(self, contender: Contender, error: Exception) -> None:
-        """What it has done so far is no figure of all rounds."""
+        """Remove a contender that failed, with its figures, because they are not of all rounds."""
         self.absent[contender.name] = str(error) or type(error).__name__
         self._places.pop(contender.name, None)
         self.efforts = {key: efforts for key, efforts in self.efforts.items() if key[1] != contender.name}
 
     def _close(self) -> None:
-        for crowd in self._crowds.values():
-            crowd.close()
+        for pool in self._pools.values():
+            pool.close()
 
 
 def measure(
     rounds: int, seconds: float, scale: Scale, contenders: Sequence[Contender]
 ) -> tuple[Efforts, dict[str, str]]:
-    """Everybody, in rounds, after one that does not count; and why some could not take part."""
+    """Return the efforts of all contenders, in rounds after a warm-up, and the reasons of the absent ones."""
     efforts: Efforts = {}
     absent: dict[str, str] = {}
     for is_noisy in (False, True):
-        match = Match([each for each in contenders if each.is_noisy is is_noisy])
+        comparison = Comparison([each for each in contenders if each.is_noisy is is_noisy])
         with tempfile.TemporaryDirectory(prefix="sw-bench-", ignore_cleanup_errors=True) as directory:
             with ExitStack() as stack:
-                match.start(Path(directory), stack)
+                comparison.start(Path(directory), stack)
                 for number in range(rounds + 1):
-                    match.play(scale, seconds * (1 if number else WARM_UP), counts=number > 0)
-        efforts |= match.efforts
-        absent |= match.absent
+                    comparison.run_round(scale, seconds * (1 if number else WARM_UP), counts=number > 0)
+        efforts |= comparison.efforts
+        absent |= comparison.absent
     return efforts, absent
 
 
@@ -136,9 +136,9 @@ def run(
     rounds: int,
     seconds: float = SECONDS,
     scale: Scale | None = None,
-    contenders: Sequence[Contender] = EVERYBODY,
+    contenders: Sequence[Contender] = CONTENDERS,
 ) -> list[Section]:
-    """The tables. Everybody works for about so many seconds at each size of each work, in each round."""
+    """Return the tables. Each contender works for about `seconds` at each size of each work in each round."""
     scale = scale or Scale()
     efforts, absent = measure(rounds, seconds, scale, contenders)
     return [
@@ -189,7 +189,7 @@ def _rate_goals(scale: Scale) -> Iterator[Goal]:
 
 
 def _rates(efforts: Efforts, scale: Scale) -> Iterator[Figures]:
-    """Who has no batches stands among those who have with what it does one at a time, which is all it can do."""
+    """Return the rates. A contender without batches is listed among the others with its rate of single calls."""
     unbatched = {name for cell, name in efforts} - {name for cell, name in efforts if cell.batch > 1}
     again = {
         (Cell(cell.work, batch, cell.clients), name): each
@@ -221,8 +221,8 @@ def _tail(effort: Effort) -> float:
 def _figures(
     efforts: Efforts, value: Callable[[Effort], float | None], is_shown: Callable[[Cell], bool] = lambda _: True
 ) -> Iterator[Figures]:
-    """In the order of sizes, and then of contenders."""
-    places = [each.name for each in EVERYBODY]
+    """Return the figures in the order of sizes, and then of contenders."""
+    places = [each.name for each in CONTENDERS]
 
     def place(key: tuple[Cell, str]) -> tuple[int, int, int, int]:
         cell, name = key

@@ -1,4 +1,4 @@
-"""Work that takes the processor, shared by two processes: who is done first.
+"""CPU-bound tasks that two processes share: the time until all are done.
 
 Long tasks show what giving them out costs beside doing them; short ones that need a large body each, what it costs to
 have it there. A pool of the standard library's kind has to send the body; a worker of ours finds it in shared memory.
@@ -31,15 +31,15 @@ _STEPWELL, _FUNCTIONS = "stepwell, strategies", "stepwell, runtime.executor()"
 _STANDARD, _LOKY, _POOL = "ProcessPoolExecutor", "loky", "multiprocess.Pool"
 
 Run = Callable[[int], None]
-"""Has so many tasks done, and comes back when all of them are."""
+"""Runs `count` tasks, and returns when all are done."""
 
 IDEAL_MAX = 1.10
 SHARES_MAX = {"long": 1.0, "short": 0.333}
-"""What share of a peer's time the strategies may take, in the same run."""
+"""The share of a peer's time that the strategies may take in the same run."""
 
 
 def burn(seconds: float) -> float:
-    """Take that much of a processor."""
+    """Use the processor for some seconds."""
     until = time.process_time() + seconds
     value = 1.0
     while time.process_time() < until:
@@ -75,7 +75,7 @@ def short_strategy(_request: ContextRequest, view: StrategyView, _budget: int) -
 
 @contextmanager
 def contenders() -> Generator[tuple[dict[str, dict[str, Run]], dict[str, str]]]:
-    """Everybody's two ways, and why some could not take part."""
+    """Yield the two runs of each contender, and the reasons of the absent ones."""
     body = os.urandom(BODY_BYTES)
     found: dict[str, dict[str, Run]] = {}
     absent: dict[str, str] = {}
@@ -105,8 +105,8 @@ def contenders() -> Generator[tuple[dict[str, dict[str, Run]], dict[str, str]]]:
 
 
 def _stop_lokys_tracker() -> None:
-    """A process that would stay until we end. It has no way out of its own, and starts again when it is needed."""
-    gc.collect()  # what it still keeps account of goes first
+    """Stop loky's tracker process, which would otherwise live until this process ends. It starts again on demand."""
+    gc.collect()  # the resources that it tracks are released first
     importlib.import_module("loky.backend.resource_tracker")._resource_tracker._stop()
 
 
@@ -124,7 +124,7 @@ def _exhaust(results: object) -> None:
 
 
 def run(rounds: int, long: int = LONG, short: int = SHORT) -> list[Section]:
-    """Seconds until all tasks are done."""
+    """Return the seconds until all tasks are done."""
     counts = {"long": long, "short": short}
     titles = {
         "long": f"{long:,} tasks of {LONG_SECONDS * 1000:g} ms",

@@ -1,1 +1,1 @@
-"""Who is compared with small bodies, a module for each kind; `everybody` has all of them."""
+"""The contenders of the small-body benchmark, a module for each kind; `registry` lists all of them."""

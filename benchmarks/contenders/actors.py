@@ -28,12 +28,12 @@ _NAME = "store"
 _spawn = get_context("spawn")
 
 Serve = Callable[[Path], AbstractContextManager[object]]
-"""Start a framework and an actor; gives where its clients find both."""
+"""Starts a framework with an actor, and yields the address of both for clients."""
 
 
 @contextmanager
 def _led(package: str, serve: Serve, directory: Path) -> Generator[Place]:
-    """A framework, for as long as the block lasts."""
+    """Run a framework in a process group of its own for the duration of the block."""
     if find_spec(package) is None:
         raise CannotRun(f"{package} is not installed: pip install {package}")
     ours, theirs = _spawn.Pipe()
@@ -56,12 +56,12 @@ def _led(package: str, serve: Serve, directory: Path) -> Generator[Place]:
         assert leader.pid is not None
         with suppress(ProcessLookupError):
             os.killpg(leader.pid, signal.SIGKILL)
-        leader.kill()  # if it had not come to have a group
+        leader.kill()  # the process may have ended before it had a group
         leader.join()
 
 
 def _lead(serve: Serve, directory: Path, owner: Connection) -> None:
-    """Serve until whoever wanted it closes the pipe, or is gone."""
+    """Serve until the parent process closes the pipe or ends."""
     os.setsid()
     with (directory / "log").open("wb") as log:
         for descriptor in (1, 2):
@@ -117,13 +117,13 @@ def _serve_ray(directory: Path) -> Generator[_RayAddress]:
 
 
 def _import_ray(token: str) -> Any:  # noqa: ANN401 - it is not installed everywhere, and neither are its types
-    """A token of one's own: Ray would otherwise leave one in the user's home."""
+    """Import Ray with a token of its own, because Ray would otherwise write one to the user's home directory."""
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token, RAY_USAGE_STATS_ENABLED="0")
     return import_module("ray")
 
 
 class RayActor:
-    """One call of a method, and one `ray.get`, each."""
+    """A Ray actor: each operation is one method call and one `ray.get`."""
 
     def __init__(self, ray: Any, actor: Any) -> None:  # noqa: ANN401 - see `_import_ray`
         self._fetch = ray.get
@@ -180,7 +180,7 @@ def _serve_dask(directory: Path) -> Generator[str]:
 
 
 def _import_dask() -> Any:  # noqa: ANN401 - see `_import_ray`
-    """Its processes look at themselves many times a second, unless told not to, while others are being timed."""
+    """Import Dask with its self-monitoring turned off, because that would disturb the timing of other contenders."""
     os.environ.update(
         DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL="10s",
         DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL="60s",
@@ -190,7 +190,7 @@ def _import_dask() -> Any:  # noqa: ANN401 - see `_import_ray`
 
 
 class DaskActor:
-    """One call of a method, and its `result()`, each."""
+    """A Dask actor: each operation is one method call and its `result()`."""
 
     def __init__(self, actor: Any) -> None:  # noqa: ANN401 - see `_import_ray`
         self._actor = actor

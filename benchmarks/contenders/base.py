@@ -1,4 +1,4 @@
-"""What a contender is: a service that is started once, and what each client does with it."""
+"""The interface of a contender: a service that is started once, and a session for each client."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ Item = tuple[str, bytes]
 
 
 class Session(Protocol):
-    """What one client does with a service. Each call ends when the service has acknowledged it."""
+    """The operations of one client. Each call returns when the service has acknowledged it."""
 
     def put(self, key: str, body: bytes, /) -> None: ...
     def get(self, key: str, /) -> int:
-        """How many bytes it now has in its hands."""
+        """Return the number of bytes that were read."""
         ...
 
     def put_many(self, items: Sequence[Item], /) -> None: ...
     def get_many(self, keys: Sequence[str], /) -> int: ...
     def forget(self, keys: Sequence[str], /) -> None:
-        """Nobody needs these any more, nor anything else that was put. It is not timed."""
+        """Delete these keys and everything else that was put. It is not timed."""
         ...
 
 
 class Unbatched:
-    """Who has no way of doing many at once."""
+    """A session without batches: it performs them one by one."""
 
     def put_many(self, items: Sequence[Item]) -> None:
         raise NotImplementedError
@@ -40,16 +40,16 @@ class Unbatched:
 
 
 class Place(Struct, frozen=True):
-    """Where a service is, for its clients, and which process it is, if it is one."""
+    """The address of a service for its clients, and its process id, if it is one process."""
 
     where: object
     pid: int | None = None
 
 
 Start = Callable[[Path], AbstractContextManager[Place]]
-"""Start a service, which may keep files in this directory; raises if it cannot."""
+"""Starts a service, which may write files to the directory; raises if that is impossible."""
 Connect = Callable[[object], AbstractContextManager[Session]]
-"""Given where the service is. It runs in the client's process."""
+"""Connects to a service at its address. It runs in the client's process."""
 
 
 class Contender(Struct, frozen=True, kw_only=True):
@@ -58,4 +58,4 @@ class Contender(Struct, frozen=True, kw_only=True):
     connect: Connect
     has_batches: bool = True
     is_threaded: bool = False  # its clients are threads of one process
-    is_noisy: bool = False  # it and its clients have threads of their own, busy or not: it shares nothing with others
+    is_noisy: bool = False  # its processes are busy even while idle, so it has rounds of its own

@@ -1,4 +1,4 @@
-"""What the standard library offers: proxies to an object in a manager's process, and pipes."""
+"""Contenders from the standard library: proxies to an object in a manager process, and pipes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _started_since(others: Sequence[object]) -> int | None:
 
 
 class LockedStore:
-    """A class as one writes it for a manager that serves each client with a thread of its own."""
+    """A store with a lock, because the manager serves each client in a thread of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -96,7 +96,7 @@ class StoreLike(Protocol):
 
 
 class Proxied:
-    """A store somewhere else, by whatever stands for it here."""
+    """A session that uses a store in another process through its proxy."""
 
     def __init__(self, store: StoreLike) -> None:
         self._store = store
@@ -126,9 +126,9 @@ def connect_store(where: object) -> Generator[Proxied]:
 
 
 class PingPong:
-    """As many bytes there and back as a service would need: to a process that keeps nothing and serves nobody else.
+    """Sends and receives as many bytes as a service would, to a process that stores nothing and has one client.
 
-    No service with a process of its own can be faster, if it is reached by pipes and sleeps until somebody calls.
+    No service with a process of its own can be faster, if it is reached by pipes and sleeps between two calls.
     """
 
     def __init__(self, pipe: Connection) -> None:
@@ -151,7 +151,7 @@ class PingPong:
         return len(self._pipe.recv_bytes())
 
     def forget(self, _keys: Sequence[str]) -> None:
-        """Nothing was kept."""
+        """Do nothing: the process stores nothing."""
 
 
 @contextmanager
@@ -169,7 +169,7 @@ def connect_pipe(_where: object) -> Generator[PingPong]:
 
 
 def _echo(pipe: Connection) -> None:
-    """Each key begins a line, and no body does."""
+    """Answer each message: with one body for each newline if it begins with one (these are keys), else with nothing."""
     body = b"." * BODY_BYTES
     while True:
         try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Commands:
-    """SET and GET, one at a time or in pipelines."""
+    """A Redis session: SET and GET, one at a time or in pipelines."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis

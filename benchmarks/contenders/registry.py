@@ -1,4 +1,4 @@
-"""All that take part with small bodies, in the order of the table."""
+"""The contenders of the small-body benchmark, in the order of the table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SYNC_MANAGER: Final = "SyncManager dict"
 REDIS: Final = "Redis"
 LOCKED: Final = "RLock in one process"
 
-EVERYBODY: Final = (
+CONTENDERS: Final = (
     Contender(name=STEPWELL, start=stepwell_client.start, connect=stepwell_client.connect),
     Contender(name=SYNC_MANAGER, start=managers.start_dict, connect=managers.connect_dict, has_batches=False),
     Contender(name="BaseManager class", start=managers.start_store, connect=managers.connect_store),

@@ -1,4 +1,4 @@
-"""stepwell, by requests to its manager; and what its manager does, done by threads under a lock."""
+"""stepwell through requests to its manager, and the same rules called by threads under a lock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stepwell.domain.verdict import Origin
 
 PROJECT = "p"
 ROOM = sw.TierBudget(hot_tokens=100_000_000, arena_bytes=4 * 1024 * limits.MIB)
-"""So much that nothing is evicted."""
+"""A budget so large that nothing is evicted."""
 
 
 def _fragment(key: str, body: bytes) -> sw.Fragment:
@@ -69,8 +69,8 @@ def connect(where: object) -> Generator[Requests]:
 class LockedServices(Unbatched):
     """The manager's own rules, `machine.apply` on a `State` of dicts, behind an RLock; bodies are in one more dict.
 
-    A call does what the same call to the manager does, but for the journey there: whatever is faster than this is so
-    because of what it leaves out.
+    A call does what the same call to the manager does, without the transport. So a contender that is faster than this
+    does less.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ def _origin() -> Origin:
 
 @contextmanager
 def start_nothing(_directory: Path) -> Generator[Place]:
-    """Everything is in the client's process."""
+    """Start no service, because everything is in the client's process."""
     yield Place(None)
 
 

@@ -1,4 +1,4 @@
-"""What an agent does for a child: functions of a client, importable by a process that was spawned."""
+"""The work of an agent on a child: functions of a client, importable in a spawned process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def work_from_elsewhere(
 
 
 def take_and_wait(address: str, parent_plan_id: str) -> None:
-    """Take a child, and come to no end."""
+    """Take a child, and never finish it."""
     with sw.connect(address) as client, client.watch() as watch:
         client.plans.start_ready(parent_plan_id, straight=True)
         for _ in watch:

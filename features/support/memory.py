@@ -1,4 +1,4 @@
-"""What another process does with bodies: functions of a client, importable by a process that was spawned."""
+"""Operations of another process on bodies: functions of a client, importable in a spawned process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = "fragment"
 
 
 class Found(NamedTuple):
-    """A body as a process found it: its hash, and the memory file in which it lies."""
+    """A body as a process found it: its hash, and the memory file that holds it."""
 
     digest: bytes
     inode: int

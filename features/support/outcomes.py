@@ -1,4 +1,4 @@
-"""What the callers of a race got: each a result or an error."""
+"""Checks of the outcomes of a race: each caller got a result or an error."""
 
 from __future__ import annotations
 

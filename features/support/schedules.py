@@ -1,4 +1,4 @@
-"""Who runs when: everybody at once, or one held at a seam until all others are done.
+"""Schedules of concurrent tasks: all at once, or one held at a seam until all others are done.
 
 A schedule runs tasks in threads and gives each one's result or error. Meanwhile a reader calls `look`, so that a
 scenario sees what was there in between and not only what is left at the end.
@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 30.0
 
 
 def look_at_nothing() -> None:
-    """What a reader does where nobody said what to read."""
+    """Read nothing: the default of a schedule."""
 
 
 class Schedule(Protocol):
@@ -70,10 +70,10 @@ class FirstHeld:
         self._others_done = Event()
 
     def seam(self, point: str) -> None:
-        """To be given to the twin."""
+        """Hold the first task at the point. The unsynchronised double calls this at each of its seams."""
         if point != self._point or not self._is_running or self._is_held:
             return
-        self._is_held = True  # nobody else runs yet
+        self._is_held = True  # no other task runs yet
         self.look()
         self._came.set()
         if not self._others_done.wait(PATIENCE_SECONDS):

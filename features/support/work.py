@@ -1,4 +1,4 @@
-"""What one caller does in a race: functions of a client or its twin, importable by a process that was spawned."""
+"""The work of one caller in a race: functions of a client or its double, importable in a spawned process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Execution = sw.PlanExecutionContext | UnsynchronisedContext
 
 
 class Reading(NamedTuple):
-    """What somebody saw of the tiers, and at which revision, if there are any."""
+    """The tiers as one caller saw them, and the revision, if there are revisions."""
 
     metrics: sw.types.TierMetrics
     revision: int | None = None
@@ -31,7 +31,7 @@ class Reading(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """A changeset that somebody started, and what they recorded in it."""
+    """A changeset of one caller, and the paths that the caller recorded in it."""
 
     changeset_id: str
     paths: list[str]

@@ -30,7 +30,7 @@
     │   ├── StoreFailed          the data directory could not be written: the manager stopped
     │   ├── StoreDamaged         the data directory does not hold what was written there
     │   ├── OutcomeUnknown       the answer was lost: it may or may not have happened
-    │   │   └── SessionExpired   so it was, and the manager has forgotten the session: its leases are over
+    │   │   └── SessionExpired   the same, and the manager has forgotten the session: its leases are over
     │   ├── EventsMissed         a watcher was too slow; `details["resume"]` is where it goes on
     │   ├── TaskFailed           a strategy did not end with a result
     │   │   ├── DeadlineExceeded   it took longer than it may, and was stopped

@@ -16,39 +16,39 @@ INLINE_BODY_BYTES_MAX: Final = 64 * KIB  # a larger one is uploaded beside the f
 METADATA_ENTRIES_MAX: Final = 64
 METADATA_BYTES_MAX: Final = 16 * KIB
 BATCH_COMMANDS_MAX: Final = 1_000  # about 10 ms of the loop, for the usual commands
-COMMANDS_PER_RUN: Final = 50  # of a batch, executed between two looks at the clock: below a millisecond
-YOUNG_OBJECTS: Final = 10_000  # of the manager, between two collections: about a millisecond each
-MALLOC_KEPT_BYTES: Final = 512 * KIB  # a freed buffer that is larger goes back to the system
-REQUEST_SECONDS_MAX: Final = 0.25  # of work: past it, the rest of a batch answers Busy, and did not happen
-TURN_SECONDS_MAX: Final = 0.05  # past it, a peer's further requests wait for the next turn
-GREETING_BYTES_MAX: Final = 64 * KIB  # of a frame before Hello: an unidentified peer must not make us allocate more
-FRAME_SECONDS_MAX: Final = 30.0  # from a frame's first byte to its last
-IDLE_CONNECTIONS_MAX: Final = 8  # that a client keeps: what a burst of threads opened is closed again
-STREAM_COMMANDS: Final = 200  # of store_many and get_many: one frame is applied while the next is made
-STREAM_BYTES: Final = MIB  # of store_many's bodies in a frame: larger ones are not quicker, and buffers keep their size
-REPLY_BYTES_MAX: Final = 6 * MIB  # of rows: past it a page ends, and the rest of a batch's reads answer Busy, unread
-SIMPLE_SOURCE_CHARS_MAX: Final = 256  # of a fragment that the fast path returns
-SIMPLE_RESULT_BYTES: Final = 4 * KIB  # that a result of the fast path takes in a reply, at the most
-ERROR_CHARS_MAX: Final = 2_000  # of an error message: it quotes its input, and a reader needs no more of that
-HANDLE_BYTES: Final = 128  # that the place of a body takes in a frame, rounded up
+COMMANDS_PER_RUN: Final = 50  # commands of a batch between two reads of the clock: below a millisecond
+YOUNG_OBJECTS: Final = 10_000  # new objects in the manager between two garbage collections: about a millisecond each
+MALLOC_KEPT_BYTES: Final = 512 * KIB  # a larger freed buffer is returned to the system
+REQUEST_SECONDS_MAX: Final = 0.25  # processor time of one batch: past it, the remaining commands are refused as Busy
+TURN_SECONDS_MAX: Final = 0.05  # past this time since a turn began, a peer's further requests wait for the next turn
+GREETING_BYTES_MAX: Final = 64 * KIB  # a frame before Hello: an unknown peer must not make the manager allocate more
+FRAME_SECONDS_MAX: Final = 30.0  # from the first byte of a frame to its last
+IDLE_CONNECTIONS_MAX: Final = 8  # idle connections of one client; others that a burst of threads opened are closed
+STREAM_COMMANDS: Final = 200  # commands in a frame of store_many or get_many: one is applied while the next is built
+STREAM_BYTES: Final = MIB  # bodies in a frame of store_many: larger frames are not faster, and buffers keep their size
+REPLY_BYTES_MAX: Final = 6 * MIB  # past it a page ends, and further reads of a batch are refused as Busy
+SIMPLE_SOURCE_CHARS_MAX: Final = 256  # a fragment with a longer source is not read on the fast path
+SIMPLE_RESULT_BYTES: Final = 4 * KIB  # an upper bound of the size of one fast-path result in a reply
+ERROR_CHARS_MAX: Final = 2_000  # an error message: it may quote its input, and a reader needs only the beginning
+HANDLE_BYTES: Final = 128  # the size of one handle in a frame, rounded up
 
 # Names and texts. They are held in memory with every row, and the first three are keys of tables.
 PROJECT_CHARS_MAX: Final = 128
-FRAGMENT_ID_CHARS_MAX: Final = 512  # a path and the name of a part of the file fit
-LABEL_CHARS_MAX: Final = 64  # a kind, a tool, an alias, a capability, the name of a strategy
-IDENTIFIER_CHARS_MAX: Final = 64  # of an id that a client makes; a ULID has 26
-NAME_PART_CHARS_MAX: Final = 64  # of each part of `[[server:]namespace/]name`
-SOURCE_CHARS_MAX: Final = 4_096  # as long as a path can be
+FRAGMENT_ID_CHARS_MAX: Final = 512  # room for a path and the name of a part of that file
+LABEL_CHARS_MAX: Final = 64  # a kind, tool, alias or capability, or the name of a strategy
+IDENTIFIER_CHARS_MAX: Final = 64  # an id that a client creates; a ULID has 26 characters
+NAME_PART_CHARS_MAX: Final = 64  # each part of `[[server:]namespace/]name`
+SOURCE_CHARS_MAX: Final = 4_096  # the longest path that Linux allows
 METADATA_KEY_CHARS_MAX: Final = 128
 METADATA_VALUE_CHARS_MAX: Final = 8_192
-CURSOR_CHARS_MAX: Final = 600  # the longest key, which is a fragment's id, and a little more
-NAMES_CACHED_MAX: Final = 1_024  # labels and projects whose pattern was matched; both are few
+CURSOR_CHARS_MAX: Final = 600  # a little more than the longest key, which is the id of a fragment
+NAMES_CACHED_MAX: Final = 1_024  # labels and project names whose pattern was matched; a manager sees few different ones
 DETAIL_DEPTH_MAX: Final = 16
-OUTLINE_NAME_CHARS_MAX: Final = 256  # of a part of a file, a heading path say: no reader needs more
+OUTLINE_NAME_CHARS_MAX: Final = 256  # the name of a part of a file, such as a path of headings: no reader needs more
 OUTLINE_REFS_MAX: Final = 64  # names that a part of a file refers to
-OUTLINE_REFS_CHARS_MAX: Final = 2_000  # of these together: a fragment should not be mostly metadata
-OUTLINE_ANCHOR_CHARS_MAX: Final = 400  # of a source in an id: the rest is for the name of the part
-OUTLINE_ANCHORS_CACHED_MAX: Final = 256  # sources: the rows of one file are usually handled together
+OUTLINE_REFS_CHARS_MAX: Final = 2_000  # all references of one part together: a fragment should not be mostly metadata
+OUTLINE_ANCHOR_CHARS_MAX: Final = 400  # the source in the id of a part: the rest of the id is for the name of the part
+OUTLINE_ANCHORS_CACHED_MAX: Final = 256  # escaped sources: the rows of one file are usually handled together
 
 # Connections and sessions: the resources of the manager that one peer may hold.
 PEERS_MAX: Final = 512
@@ -56,31 +56,31 @@ SESSIONS_MAX: Final = 4_096  # sessions outlive their connections by the grace
 RECEIVE_BYTES_PER_TURN: Final = 256 * KIB
 RECEIVE_BYTES_CLIENT: Final = 64 * KIB
 COMMANDS_PER_TURN: Final = 64  # for each peer; further requests wait for the next turn, behind the other peers
-OUTBOX_BYTES_MAX: Final = 4 * MIB  # past it the peer's requests wait until it reads
+OUTBOX_BYTES_MAX: Final = 4 * MIB  # unread replies of one peer: past it, the requests of that peer wait until it reads
 STALL_SECONDS_MAX: Final = 30.0  # a peer that neither reads its replies nor finishes its frame is cut off
-HELLO_SECONDS_MAX: Final = 10.0  # until a new connection has to say Hello
-DRAIN_SECONDS_MAX: Final = 5.0  # on SIGTERM: how long unread replies may hold up the end
+HELLO_SECONDS_MAX: Final = 10.0  # a new connection that has not said Hello by then is closed
+DRAIN_SECONDS_MAX: Final = 5.0  # after SIGTERM, the manager waits at most this long for peers to read their replies
 DRAIN_POLL_SECONDS: Final = 0.01  # between two turns while the manager waits for peers to read their last replies
 CONNECTIONS_PER_CLIENT_MAX: Final = 64  # one for each thread that is inside a call at the same moment
-ADDRESS_BYTES_MAX: Final = 107  # of a Unix socket's path: the kernel takes 108, with the NUL at the end
-LISTEN_BACKLOG: Final = 128  # connections that wait to be accepted: past it, dialling blocks or is told to try again
-STALE_SOCKET_SECONDS: Final = 1.0  # in which a manager accepts, before a new one decides that its address is taken
-GOODBYE_SECONDS_MAX: Final = 1.0  # how long a client that was cut off tries to give up its leases
-SPIN_SECONDS: Final = 200e-6  # longer than the other side takes for a request: both stay awake and warm
-SPIN_SKIPS_MAX: Final = 64  # waits without spinning after repeated misses: the count doubles up to this
-REPLIES_REMEMBERED_MAX: Final = 1_024  # for each session, of requests that it has not said to be answered
+ADDRESS_BYTES_MAX: Final = 107  # the path of a Unix socket: the kernel allows 108 bytes, including the final NUL
+LISTEN_BACKLOG: Final = 128  # connections that wait to be accepted: past it, a connect blocks or is tried again
+STALE_SOCKET_SECONDS: Final = 1.0  # a starting manager waits this long for an earlier one at the same address to accept
+GOODBYE_SECONDS_MAX: Final = 1.0  # a closing client without a connection tries this long to release its leases
+SPIN_SECONDS: Final = 200e-6  # longer than the other side takes for a request, so that both processes stay awake
+SPIN_SKIPS_MAX: Final = 64  # waits without spinning after repeated misses: their number doubles up to this
+REPLIES_REMEMBERED_MAX: Final = 1_024  # replies of one session that the client has not acknowledged
 REPLIES_REMEMBERED_BYTES_MAX: Final = 4 * MIB
-HOUSEKEEPING_SECONDS: Final = 0.25  # between two passes of the manager's timers: no timeout is exact to less
-RECONNECT_SECONDS_MAX: Final = 30.0  # how long a client waits for a durable manager to come back
-RECONNECT_PAUSE_SECONDS: Final = 0.02  # between two attempts
-RECONNECT_PAUSE_SECONDS_MAX: Final = 0.25  # it grows up to this
-SESSION_GRACE_SECONDS: Final = 30.0  # leases outlive a lost connection by this, not a dead process
-PROJECTS_PER_SESSION_MAX: Final = 64  # a scoped eviction merges that many orders
+HOUSEKEEPING_SECONDS: Final = 0.25  # the interval of the manager's timers: no timeout is more exact than this
+RECONNECT_SECONDS_MAX: Final = 30.0  # a client waits this long for a durable manager to restart
+RECONNECT_PAUSE_SECONDS: Final = 0.02  # the first pause between two attempts to reconnect
+RECONNECT_PAUSE_SECONDS_MAX: Final = 0.25  # the pause grows up to this
+SESSION_GRACE_SECONDS: Final = 30.0  # sessions and leases outlive a lost connection by this, but not a dead process
+PROJECTS_PER_SESSION_MAX: Final = 64  # an eviction in a scoped session merges one LRU list for each project
 
 # Tiers.
 BODIES_BYTES_MAX: Final = 4 * 1024 * MIB
-ARENA_BYTES: Final = 1024 * MIB  # of segments in shared memory
-ARENA_LIVE_PERCENT: Final = 70  # the rest: segments being filled, dead space not yet reclaimed, forms in transition
+ARENA_BYTES: Final = 1024 * MIB  # all segments of shared memory that hold bodies
+ARENA_LIVE_PERCENT: Final = 70  # the rest is for segments being filled, dead space, and bodies that are being converted
 HOT_TOKENS: Final = 200_000
 WARM_ENTRIES: Final = 100_000
 COLD_ENTRIES: Final = 1_000_000
@@ -92,133 +92,133 @@ MOVES_PER_STEP_MAX: Final = 4_096  # about 20 ms of the loop
 SWEEP_MOVES_MAX: Final = 1_000
 SWEEP_SECONDS: Final = 60.0
 PAGE_ROWS_MAX: Final = 1_000
-FRAGMENT_ROW_BYTES: Final = 4 * KIB  # of a fragment in a frame, without source, metadata and body, rounded up
+FRAGMENT_ROW_BYTES: Final = 4 * KIB  # one fragment in a frame, without source, metadata and body, rounded up
 SCAN_ROWS_MAX: Final = 2_000  # rows that one page may examine before it returns its cursor
 PATTERN_CHARS_MAX: Final = 512
-GLOBS_MAX: Final = 16  # of one page
-WILDCARDS_MAX: Final = 32  # of all globs of a page: each row is matched against all of them
+GLOBS_MAX: Final = 16  # globs of one list command
+WILDCARDS_MAX: Final = 32  # wildcards of all globs of one list command: each row is matched against all of them
 PATTERN_MEMORY_BYTES_MAX: Final = 256 * KIB  # a pattern that needs more is refused; compiling one takes about 1 ms
 
 # Plans.
 ACTIONS_MAX: Final = 100_000
 PLANS_MAX: Final = 100_000
-NAME_CHARS_MAX: Final = 200  # of an action or an actor, before it is made canonical
+NAME_CHARS_MAX: Final = 200  # the name of an action or actor, before it is made canonical
 ARGUMENTS_MAX: Final = 64
-INVARIANTS_MAX: Final = 64  # of an action and of a plan, each: every child inherits them
+INVARIANTS_MAX: Final = 64  # each of an action and of a plan: every child inherits them
 PROJECTS_PER_PLAN_MAX: Final = 64  # as many as a session can have in its scope
-DEPENDENCIES_MAX: Final = 64  # of a child on its siblings
+DEPENDENCIES_MAX: Final = 64  # siblings that one child depends on
 TEXT_CHARS_MAX: Final = 64_000
 TRANSACTION_CHANGES_MAX: Final = 10_000  # rows that one transaction may change: about 50 ms of the loop
 REVERSIONS_MAX: Final = 3
-ATTEMPTS_MAX: Final = 100  # errors are append-only, one or two an attempt; this bounds them
+ATTEMPTS_MAX: Final = 100  # it also bounds the errors of a plan: one or two are appended in each attempt
 LEASE_MS: Final = 300_000
 LEASE_MS_MIN: Final = 10
 LEASE_MS_MAX: Final = 24 * 60 * 60 * 1000
-LEASES_PER_SESSION_MAX: Final = 256  # all of them are lost in one step when the session ends
+LEASES_PER_SESSION_MAX: Final = 256  # all leases of a session are released in one step when the session ends
 EXPIRIES_PER_STEP_MAX: Final = 256
 DECISIONS_PER_PLAN_MAX: Final = 1_000
-DECISIONS_SEEN_MAX: Final = 256  # that go with a request: the nearest of a plan and its ancestors
-DECISIONS_SEEN_CHARS_MAX: Final = 64_000  # of their texts together: a request has to fit into a task
+DECISIONS_SEEN_MAX: Final = 256  # decisions that are sent with a request: the nearest ones of a plan and its ancestors
+DECISIONS_SEEN_CHARS_MAX: Final = 64_000  # the texts of these decisions together: a request has to fit into a task
 SUBPLANS_MAX: Final = 256
 SUBPLAN_DEPTH_MAX: Final = 8
-PLANS_PER_TREE_MAX: Final = 1_024  # cancelling a tree is one step
-CLOSED_PLANS_MAX: Final = 10_000  # trees that are over: kept to be read, at the cost of room for plans that are not
-PLAN_RETENTION_MS: Final = 30 * 24 * 60 * 60 * 1000  # an audit comes within a month, or has a copy
+PLANS_PER_TREE_MAX: Final = 1_024  # cancelling a whole tree is one step
+CLOSED_PLANS_MAX: Final = 10_000  # ended trees that are kept for readers; they take room from plans that have not ended
+PLAN_RETENTION_MS: Final = 30 * 24 * 60 * 60 * 1000  # long enough for an audit after a month
 FORGOTTEN_ROWS_PER_STEP_MAX: Final = 2_000  # about 20 ms of the loop
 MAX_PARALLEL: Final = 5
 MAX_PARALLEL_MAX: Final = 50
-SUBPLAN_RETRIES_MAX: Final = 10  # of a child that fails: what fails more often needs another strategy
-CONFLICTS_MAX: Final = 500  # of one merge: they travel with their plan, and each is resolved by a changeset of its own
-MERGED_ENTRIES: Final = 400  # recorded at once: about 10 ms of the loop, and never too many uploads
-MERGED_BYTES: Final = 4 * MIB  # of their bodies, unless one is larger
-DIFFED_AT_ONCE: Final = 200  # paths of a plan: their bodies are mapped together
-HEARTBEAT_SECONDS_MAX: Final = 2.0  # between two renewals of a lease: a caller learns within this time that it was lost
-WORK_LOOK_SECONDS: Final = 5.0  # between two questions while no child is ready: events may be lost with a connection
-WORK_PAUSE_SECONDS: Final = 0.25  # the same for an agent that gets no events, because there are too many watchers
-VALIDATIONS_MAX: Final = 16  # of an action and of a plan, each
+SUBPLAN_RETRIES_MAX: Final = 10  # a child that fails more often needs another strategy
+CONFLICTS_MAX: Final = 500  # conflicts of one merge: they are sent with their plan, and each needs its own changeset
+MERGED_ENTRIES: Final = 400  # entries of a merge that are recorded in one transaction: about 10 ms of the loop
+MERGED_BYTES: Final = 4 * MIB  # the bodies of these entries, unless a single one is larger
+PATHS_PER_DIFF_REQUEST: Final = 200  # paths whose bodies a diff of a plan locates in one request
+HEARTBEAT_SECONDS_MAX: Final = 2.0  # between two renewals of a lease: a holder learns this soon that the lease is lost
+AGENT_POLL_SECONDS: Final = 5.0  # an agent without a ready child asks this often: events may be lost with a connection
+AGENT_UNWATCHED_POLL_SECONDS: Final = 0.25  # the same for an agent without events, because there are too many watchers
+VALIDATIONS_MAX: Final = 16  # each of an action and of a plan
 VALIDATION_ARGUMENTS_MAX: Final = 64
 VALIDATION_ARGUMENT_CHARS_MAX: Final = 4_096
 VALIDATION_SECONDS: Final = 600.0
 VALIDATION_SECONDS_MAX: Final = 24 * 60 * 60.0
-VALIDATION_OUTPUT_CHARS_MAX: Final = 8_000  # the end of it: what failed is said last
+VALIDATION_OUTPUT_CHARS_MAX: Final = 8_000  # the end of the output, because commands report failures last
 
 # Tasks and strategies.
-STRATEGIES_MAX: Final = 256  # that the workers of a manager offer together
-CAPABILITIES_MAX: Final = 32  # of one strategy
-TASK_PAYLOAD_BYTES_MAX: Final = 512 * KIB  # a request, or the shares of one that are to be merged
-TASKS_BYTES_MAX: Final = 256 * MIB  # of payloads and results that wait
-TASK_RESULT_BYTES_MAX: Final = 64 * KIB  # that a message carries; a larger one is uploaded
-TASKS_MAX: Final = 100_000  # that are not over: about 100 MB
-TASKS_PER_SESSION_MAX: Final = 20_000  # of these; one session leaves room for others
-TASKS_ENDED_MAX: Final = 20_000  # whose outcome no client has fetched: past it, the oldest is deleted
+STRATEGIES_MAX: Final = 256  # strategies that all workers of a manager offer together
+CAPABILITIES_MAX: Final = 32  # capabilities of one strategy
+TASK_PAYLOAD_BYTES_MAX: Final = 512 * KIB  # a request, or the results of shares that are to be merged
+TASKS_BYTES_MAX: Final = 256 * MIB  # payloads and results of all tasks that the manager holds
+TASK_RESULT_BYTES_MAX: Final = 64 * KIB  # a result inside a message; a larger one is uploaded
+TASKS_MAX: Final = 100_000  # tasks that have not ended: about 100 MB
+TASKS_PER_SESSION_MAX: Final = 20_000  # unfinished tasks of one session, so that one session leaves room for others
+TASKS_ENDED_MAX: Final = 20_000  # ended tasks whose outcome no client has fetched: past it, the oldest is deleted
 TASK_PRIORITY_MAX: Final = 9
-TASK_DEADLINE_MS: Final = 60_000  # of work on one attempt: past it the worker is killed
+TASK_DEADLINE_MS: Final = 60_000  # the time for one attempt: past it the worker is killed
 TASK_DEADLINE_MS_MAX: Final = 24 * 60 * 60 * 1000
-TASK_AHEAD_MS: Final = 50  # what a worker is to do next is left to it so long, even if another one is idle
-TASK_DEATHS_MAX: Final = 3  # of workers that had a task: then it is not given to another one
-TASKS_ACKNOWLEDGED_TOGETHER: Final = 64  # outcomes: each acknowledgement wakes the manager, so they go in groups
-TASKS_PER_STEP_MAX: Final = 1_000  # given out, dropped or expired at once: about 10 ms of the loop
-EVIDENCE_CHARS_MAX: Final = 8_000  # of what a dead worker has left
-EVIDENCE_SECONDS: Final = 1.0  # how long a quarantined task waits for that before its client is told
-EXECUTOR_GRACE_SECONDS: Final = 10.0  # past a deadline: a worker that died has a successor, and the outcome was told
-BREAKER_FAILURES_MAX: Final = 3  # of a strategy, in a row: then it is not asked for a while
-BREAKER_PAUSE_SECONDS: Final = 30.0  # that while, at first; twice as long after each trial that fails
-BREAKER_PAUSE_SECONDS_MAX: Final = 600.0  # it grows up to this
+TASK_PREFETCHED_MS: Final = 50  # a prefetched task stays with its busy worker this long, even if another worker is idle
+TASK_DEATHS_MAX: Final = 3  # workers that died while they had the task: then the task is quarantined
+TASKS_ACKNOWLEDGED_TOGETHER: Final = 64  # outcomes in one acknowledgement, because each one wakes the manager
+TASKS_PER_STEP_MAX: Final = 1_000  # tasks that are leased, deleted or expired in one step: about 10 ms of the loop
+EVIDENCE_CHARS_MAX: Final = 8_000  # the last output of a worker that died
+EVIDENCE_SECONDS: Final = 1.0  # the outcome of a quarantined task waits this long for evidence from the supervisor
+EXECUTOR_GRACE_SECONDS: Final = 10.0  # past a deadline: time to replace a dead worker and to report the outcome
+BREAKER_FAILURES_MAX: Final = 3  # failures of a strategy in a row that open its circuit breaker
+BREAKER_PAUSE_SECONDS: Final = 30.0  # the first pause of an open breaker; it doubles with each failed trial
+BREAKER_PAUSE_SECONDS_MAX: Final = 600.0  # the pause doubles up to this
 WORKERS_MAX: Final = 256
-WORKER_SETTLED_SECONDS: Final = 1.0  # a worker that lives longer than this is replaced at once
-WORKER_PAUSE_SECONDS_MAX: Final = 2.0  # before a worker takes the place of one that died young, again and again
-WORKER_GOODBYE_SECONDS: Final = 0.5  # that a worker has to end its task when it is not wanted any more
-WORKER_START_SECONDS_MAX: Final = 30.0  # from its spawning until it can be given work
-WORKER_STARTS_FAILED_MAX: Final = 3  # one after another: then the pool gives up
-WORKER_START_PAUSE_SECONDS: Final = 0.1  # after the first that failed; then twice as long each time
-WORKER_PAUSE_DOUBLINGS_MAX: Final = 10  # of the pause before a worker is replaced: by then it is at its maximum
-WORKER_CHECK_SECONDS: Final = 1.0  # at least this often a supervisor wakes up
-WORKER_RELEASE_SECONDS: Final = 0.2  # for the manager to note that workers stop; a Ctrl-C should end within 2 s
-WORKER_PROGRESS_SECONDS: Final = 0.05  # between two reports of a task's progress, because each costs the manager
-WORKER_OUTPUT_CHARS_MAX: Final = 2_000  # of a worker that does not start, in the message of the error
-WORKER_END_SECONDS_MAX: Final = 5.0  # what a function left running may hold up its worker's end
-FUNCTION_FRAME_BYTES_MAX: Final = 16 * 1024 * MIB  # a function with its arguments, or its result
-FUNCTION_PART_BYTES: Final = MIB  # of a large result, received before other workers have their turn
-CLASSES_KNOWN_MAX: Final = 4_096  # copies of the program's classes that a worker keeps, with what they hold
-REQUEST_DEPTH_MAX: Final = 64  # steps along references: far more than any use has
-REQUEST_TOKENS_MAX: Final = 2**31  # of a budget: larger than the context window of any model
+WORKER_SETTLED_SECONDS: Final = 1.0  # a worker that has lived longer than this is replaced at once
+WORKER_PAUSE_SECONDS_MAX: Final = 2.0  # the longest pause before a replacement, after several workers died early
+WORKER_GOODBYE_SECONDS: Final = 0.5  # a worker that is stopped has this long to finish its task
+WORKER_START_SECONDS_MAX: Final = 30.0  # from the start of the process until it is ready for work
+WORKER_STARTS_FAILED_MAX: Final = 3  # failed starts in a row after which the pool gives up
+WORKER_START_PAUSE_SECONDS: Final = 0.1  # the pause after the first failed start; it doubles with each further one
+WORKER_PAUSE_DOUBLINGS_MAX: Final = 10  # doublings of the pause before a replacement: by then it is at its maximum
+WORKER_CHECK_SECONDS: Final = 1.0  # a supervisor wakes up at least this often
+WORKER_RELEASE_SECONDS: Final = 0.2  # time for the manager to note that workers stop; a Ctrl-C should end within 2 s
+WORKER_PROGRESS_SECONDS: Final = 0.05  # between two progress reports of a task, because each costs the manager time
+WORKER_OUTPUT_CHARS_MAX: Final = 2_000  # output of a worker that does not start, quoted in the error message
+WORKER_END_SECONDS_MAX: Final = 5.0  # threads that a function left running may delay the worker's end this long
+FUNCTION_FRAME_BYTES_MAX: Final = 16 * 1024 * MIB  # a pickled function with its arguments, or its result
+FUNCTION_PART_BYTES: Final = MIB  # bytes of a large result that are received before other workers have their turn
+CLASSES_KNOWN_MAX: Final = 4_096  # copies of the program's classes that a worker keeps, with their attributes
+REQUEST_DEPTH_MAX: Final = 64  # steps that the graph strategy follows references: far more than any use needs
+REQUEST_TOKENS_MAX: Final = 2**31  # a budget: larger than the context window of any model
 
 # Indexes and searches of the strategies, in a worker process.
 INDEXED_PROJECTS_MAX: Final = PROJECTS_PER_SESSION_MAX  # whose indexes a worker keeps: no request has more projects
-INDEXED_BODY_BYTES_MAX: Final = MIB  # of a longer body, its beginning: the rest seldom has other terms
-INDEX_BATCH_PIECES: Final = 1 << 20  # read before they become postings: some tens of megabytes
-INDEX_DEAD_SLOTS_MAX: Final = 1_000  # beyond as many as there are fragments: then the slots are numbered anew
-INDEX_PIECES_REMEMBERED_MAX: Final = 1 << 17  # with their terms, while fragments are read: about 20 MB
-INDEX_RUN_POSTINGS_MAX: Final = 1 << 18  # of a run that is merged into another: some milliseconds of a request
-TERM_WORDS_REMEMBERED_MAX: Final = 1 << 15  # with their terms: few words are most of every text
-EMBEDDED_BYTES_MAX: Final = 4_096  # of a body, its beginning: the mean of more words is a mean of everything
-EMBEDDED_WORDS_REMEMBERED_MAX: Final = 1 << 15  # with their vectors, 32 MB: few words are most of every text
-SEMANTIC_FRAGMENTS_MAX: Final = 200_000  # of a view: 20 s to read at first, 40 s on a busy machine, of a task's 60
-QUERY_TERMS_MAX: Final = 128  # the first ones: the commonest take 80 ms together among 100,000 fragments
-RAREST_TERMS_EXAMINED_MAX: Final = 48  # the first of a long text: the rarest of these are looked for
-REASON_WORDS_MAX: Final = 8  # of the query, named in the reason of a hit
-GRAPH_SEEDS_MAX: Final = 32  # hits of a project to start from: a worse hit says little about its neighbours
+INDEXED_BODY_BYTES_MAX: Final = MIB  # only the beginning of a longer body is indexed: the rest seldom has other terms
+INDEX_BATCH_PIECES: Final = 1 << 20  # pieces that are read before they become postings: some tens of megabytes
+INDEX_DEAD_SLOTS_MAX: Final = 1_000  # dead slots beyond the number of fragments: then all slots are numbered anew
+INDEX_PIECES_REMEMBERED_MAX: Final = 1 << 17  # pieces whose terms are cached while fragments are read: about 20 MB
+INDEX_RUN_POSTINGS_MAX: Final = 1 << 18  # a run that is merged into another one: some milliseconds of a request
+TERM_WORDS_REMEMBERED_MAX: Final = 1 << 15  # words whose terms are cached: few words are most of every text
+EMBEDDED_BYTES_MAX: Final = 4_096  # the beginning of a body: the mean over more words says less about its subject
+EMBEDDED_WORDS_REMEMBERED_MAX: Final = 1 << 15  # words whose vectors are cached, 32 MB: most texts have the same words
+SEMANTIC_FRAGMENTS_MAX: Final = 200_000  # of a view: the first read takes 20 s, on a busy machine 40 s of a task's 60 s
+QUERY_TERMS_MAX: Final = 128  # the first terms of a query: the commonest ones take 80 ms among 100,000 fragments
+RAREST_TERMS_EXAMINED_MAX: Final = 48  # the first terms of a long text, among which the rarest are searched for
+REASON_WORDS_MAX: Final = 8  # words of the query that the reason of a hit names
+GRAPH_SEEDS_MAX: Final = 32  # keyword hits of a project to start from: a worse hit says little about its neighbours
 GRAPH_EXPANDED_MAX: Final = 256  # fragments of a project whose neighbours are examined
-DECISION_GENERATIONS_MAX: Final = 4  # of ancestors whose words are looked for: older ones count as the last of these
-DECISION_NAMES_MAX: Final = 128  # looked up for each generation: the names that its latest decisions mention
-DECISION_TERMS_MAX: Final = 16  # the rarest of a generation's words
-DECISION_HITS_MAX: Final = 200  # of a generation's words
-DECISION_PARTS_MAX: Final = 64  # of a source that a decision names
+DECISION_GENERATIONS_MAX: Final = 4  # generations of ancestors: older ones count as the last of these
+DECISION_NAMES_MAX: Final = 128  # names in the latest decisions of one generation that are looked up
+DECISION_TERMS_MAX: Final = 16  # the rarest words of one generation's decisions, which are searched for
+DECISION_HITS_MAX: Final = 200  # hits of one generation's words
+DECISION_PARTS_MAX: Final = 64  # parts of a source that a decision names
 
 # Assembling an answer, in the client.
-EXPAND_SOURCES_MAX: Final = 128  # whose parts are examined: the sources with the best hits
-EXPAND_PARTS_MAX: Final = 10_000  # in these sources: about 10 ms
+EXPAND_SOURCES_MAX: Final = 128  # sources with the best hits, whose parts are examined
+EXPAND_PARTS_MAX: Final = 10_000  # parts of these sources: about 10 ms
 EXPAND_ADDED_MAX: Final = 1_000  # parts that become candidates though no strategy named them
-EXPAND_JUDGED_MAX: Final = 16  # of the best hits, searched for the words of the query
-EXPAND_JUDGED_BYTES: Final = 8 * KIB  # of each of these hits
-PACK_LEADERS_MAX: Final = 100  # of the best hits that are tried first
-PACK_SHORTENED_MAX: Final = 32  # tried in a shorter form at the end, for the tokens that are left
-PACK_FILLS_MAX: Final = 3  # how often the tokens that are left over are filled again: each time counts the whole text
-SHORTENED_FROM_BYTES: Final = 64 * KIB  # of a body, from which a shorter form is made: about 2 ms
-SHORTENED_LINE_CHARS_MAX: Final = 200  # of a line in a shorter form
-SIGNATURE_LINES_MAX: Final = 8  # of a signature that has several lines
+EXPAND_JUDGED_MAX: Final = 16  # best hits that are searched for the words of the query
+EXPAND_JUDGED_BYTES: Final = 8 * KIB  # bytes of each of these hits that are searched
+PACK_LEADERS_MAX: Final = 100  # best hits that are packed before all other candidates
+PACK_SHORTENED_MAX: Final = 32  # candidates that are tried in a shorter form at the end, for the tokens that are left
+PACK_FILLS_MAX: Final = 3  # rounds of filling the tokens that are left: each round counts the whole text again
+SHORTENED_FROM_BYTES: Final = 64 * KIB  # the beginning of a body from which a shorter form is made: about 2 ms
+SHORTENED_LINE_CHARS_MAX: Final = 200  # one line of a shorter form
+SIGNATURE_LINES_MAX: Final = 8  # lines of one signature
 SUMMARY_MEMBERS_MAX: Final = 64  # definitions or paragraphs in a summary
-HEADING_CHARS_MAX: Final = 300  # of a source in a heading: its end tells more than its beginning
+HEADING_CHARS_MAX: Final = 300  # a source in a heading: its end tells more than its beginning
 REPLAY_NAMED_MAX: Final = 10  # missing bodies that a message names; `details` has all of them
 
 # Changesets.
@@ -226,161 +226,161 @@ CHANGESETS_PER_PLAN_MAX: Final = 1_000
 ENTRIES_PER_PLAN_MAX: Final = 100_000  # a proof covers all of them in one step: about 100 ms of the loop
 ACTIVE_PER_CONTEXT_MAX: Final = 64
 PATH_CHARS_MAX: Final = 4_096
-PATH_CHARS_SHOWN: Final = 200  # of a path that a message quotes
-PATHS_LISTED_MAX: Final = 100  # in the details of a refusal: the message counts the others
+PATH_CHARS_SHOWN: Final = 200  # characters of a path that a message quotes
+PATHS_LISTED_MAX: Final = 100  # paths in the details of a refusal: the message counts the others
 
 # Receipts.
 RECEIPTS_MAX: Final = 1_000  # past it, the oldest is deleted: a receipt explains a recent answer
 RECEIPT_BYTES_MAX: Final = 4 * MIB  # 10,000 candidates of 400 bytes each
-RECEIPTS_BYTES_MAX: Final = 256 * MIB  # of all of them
-RECEIPTS_PERCENT_MAX: Final = 10  # of all bodies' bytes: fragments are what the room is for
-TITLE_CHARS_MAX: Final = 200  # a line of a list
-RECEIPT_ROW_BYTES: Final = 2 * KIB  # of a receipt in a page, without its projects, rounded up
+RECEIPTS_BYTES_MAX: Final = 256 * MIB  # all receipts together
+RECEIPTS_PERCENT_MAX: Final = 10  # receipts as a share of the bytes of all bodies, because the room is for fragments
+TITLE_CHARS_MAX: Final = 200  # the title of a receipt is one line of a list
+RECEIPT_ROW_BYTES: Final = 2 * KIB  # one receipt in a page, without its projects, rounded up
 
 # Ingesting.
-INGEST_FILE_BYTES_MAX: Final = 4 * MIB  # a larger file is data, and would be about 2,000 fragments without a reader
-INGEST_SNIFFED_BYTES: Final = 8 * KIB  # of a file that are searched for a null byte before all of it is decoded
-INGEST_LINE_CHARS_MAX: Final = 300  # a longer line is no definition and no heading, and would keep a pattern busy
-INGEST_REFERENCE_CHARS_MAX: Final = 200  # a longer reference is no name and no path
-INGEST_TURNS_MAX: Final = 5_000  # of one file: a longer conversation is split by size
-INGEST_TURNS_EXAMINED: Final = 20  # lines, of which half have to be turns before a file counts as a conversation
-INGEST_GIT_SECONDS_MAX: Final = 60.0  # to list what it knows: then the directory is walked
-INGEST_SETTLED_NS: Final = 2_000_000_000  # a file that is younger may change again within one tick of its clock
-INGEST_JOB_FILES: Final = 16  # that a worker splits at once: what it answers fits in a message, mostly
-INGEST_JOB_BYTES: Final = 256 * KIB  # of them, unless one is larger
-INGEST_JOBS_AHEAD: Final = 64  # submitted and not stored yet: enough for any number of workers that helps
-INGEST_COMMANDS: Final = 250  # in a transaction of many files: about 20 ms of the loop
-INGEST_ATTEMPTS_MAX: Final = 5  # at a file that another client stores at the same time
-INGEST_BUSY_SECONDS_MAX: Final = 30.0  # that it waits while room is made for what it stores
+INGEST_FILE_BYTES_MAX: Final = 4 * MIB  # a larger file is data: about 2,000 fragments that no query needs
+INGEST_SNIFFED_BYTES: Final = 8 * KIB  # the beginning of a file, which is searched for a null byte before decoding
+INGEST_LINE_CHARS_MAX: Final = 300  # a longer line is neither a definition nor a heading, and matching it takes long
+INGEST_REFERENCE_CHARS_MAX: Final = 200  # a longer reference is neither a name nor a path
+INGEST_TURNS_MAX: Final = 5_000  # turns of one file: a longer conversation is split by size
+INGEST_TURNS_EXAMINED: Final = 20  # the first lines: if half of them are turns, the file is a conversation
+INGEST_GIT_SECONDS_MAX: Final = 60.0  # time for git to list its files: past it, the directory is walked
+INGEST_SETTLED_NS: Final = 2_000_000_000  # a younger file may change again within one tick of its clock
+INGEST_JOB_FILES: Final = 16  # files that one job splits: mostly, the result fits into a message
+INGEST_JOB_BYTES: Final = 256 * KIB  # bytes of the files of one job, unless a single file is larger
+INGEST_JOBS_IN_FLIGHT: Final = 64  # jobs that are submitted and not stored yet: enough for any useful number of workers
+INGEST_COMMANDS: Final = 250  # commands of one transaction for several files: about 20 ms of the loop
+INGEST_ATTEMPTS_MAX: Final = 5  # attempts to store a file that other clients store at the same time
+INGEST_BUSY_SECONDS_MAX: Final = 30.0  # the wait while the manager makes room for fragments
 INGEST_BUSY_PAUSE_SECONDS: Final = 0.05  # between two attempts
-INGEST_WARM_PERCENT: Final = 50  # of warm for one project: the rest of a larger tree goes to cold
-INGEST_PAUSE_SECONDS: Final = 0.5  # between two looks at a tree that is watched
-INGEST_PAUSE_SECONDS_MAX: Final = 5.0  # it grows up to this while nothing changes
-INGEST_PAUSE_RATIO: Final = 10.0  # and is so many times as long as the look: watching takes a tenth of a core at most
-INGEST_SKIPPED_MAX: Final = 1_000  # named in a report; those beyond are counted
+INGEST_WARM_PERCENT: Final = 50  # of the warm tier for one project: the rest of a larger tree goes to cold
+INGEST_PAUSE_SECONDS: Final = 0.5  # the first pause between two passes over a watched tree
+INGEST_PAUSE_SECONDS_MAX: Final = 5.0  # the pause doubles up to this while nothing changes
+INGEST_PAUSE_RATIO: Final = 10.0  # a pause takes this many times as long as a pass: at most a tenth of a core
+INGEST_SKIPPED_MAX: Final = 1_000  # skipped files that a report names; it counts the others
 
 # Trees.
-TREE_PART_BYTES: Final = MIB  # of a file that are read, hashed or written at once
+TREE_PART_BYTES: Final = MIB  # bytes of a file that are read, hashed or written at once
 TREE_DELTAS_MAX: Final = ENTRIES_PER_PLAN_MAX  # paths of one transaction: all that a plan may have changed
-TREE_LOCK_SECONDS: Final = 60.0  # to wait for another process at the same tree: a large change is a matter of seconds
+TREE_LOCK_SECONDS: Final = 60.0  # the wait for another process at the same tree: a large change takes seconds
 TREE_LOCK_PAUSE_SECONDS: Final = 0.01  # between two attempts at the lock of a tree
-TREE_LOCK_BYTES_MAX: Final = 4_096  # of the lock's file that are read: it has a process id, a few bytes
-TREE_TRANSACTION_NAME_CHARS_MAX: Final = 128  # with a suffix it is the name of a directory, which has 255 at most
-TREE_ENTRIES_MAX: Final = 500_000  # of a tree that is captured: about 200 MB
-TREE_SPOOL_BYTES_MAX: Final = 4 * 1024 * MIB  # of old contents during a capture, in the directory for temporary files
-TREE_ATTEMPTS_MAX: Final = 5  # at reading a file that another program writes at the same time
-TREE_NAMED_MAX: Final = 20  # paths in a message; `details` has all of them
-MERGE_SECONDS_MAX: Final = 60.0  # of one file
+TREE_LOCK_BYTES_MAX: Final = 4_096  # bytes that are read from the lock file: it holds a process id
+TREE_TRANSACTION_NAME_CHARS_MAX: Final = 128  # with a suffix it is the name of a directory, which has at most 255 bytes
+TREE_ENTRIES_MAX: Final = 500_000  # entries of a captured tree: about 200 MB
+TREE_SPOOL_BYTES_MAX: Final = 4 * 1024 * MIB  # saved contents of one capture, in the directory for temporary files
+TREE_ATTEMPTS_MAX: Final = 5  # attempts to read a file that another program writes at the same time
+TREE_NAMED_MAX: Final = 20  # paths that a message names; `details` has all of them
+MERGE_SECONDS_MAX: Final = 60.0  # git merge-file for one file
 
 # Applying.
-APPLY_WAIT_SECONDS: Final = 600.0  # for another process at the same plan or tree: as long as a validation may take
-APPLY_LOOK_SECONDS: Final = 1.0  # of such a wait, before the plan is read again to see if waiting is still needed
-APPLY_REPORTS_MAX: Final = 3  # attempts to report a tree's outcome to the manager after an answer was lost
-VALIDATION_LOOK_SECONDS: Final = 0.25  # until a validation whose lease was lost is stopped
+APPLY_WAIT_SECONDS: Final = 600.0  # the wait for another process at the same plan or tree: as long as a validation
+APPLY_POLL_SECONDS: Final = 1.0  # a waiting process reads the plan this often, to see whether it still has to wait
+APPLY_REPORTS_MAX: Final = 3  # attempts to report the outcome of a tree transaction after an answer was lost
+VALIDATION_POLL_SECONDS: Final = 0.25  # a running validation is stopped this soon after its lease is lost
 
 # Watching.
-WATCHERS_MAX: Final = 64  # each looks at every event
-EVENTS_BUFFERED: Final = 10_000  # in memory, for watchers that are a little behind: about 10 MB
-EVENTS_PER_FRAME: Final = 200  # or the one step that has more
-EVENTS_TOLD_PER_TURN: Final = 1_000  # to all watchers together: about 2 ms
-WATCHER_OUTBOX_BYTES: Final = 256 * KIB  # past it a watcher gets no more until it reads
-UNTOLD_SECONDS: Final = 0.25  # at most this often a watcher is told that nothing of what happened concerns it
+WATCHERS_MAX: Final = 64  # the manager filters every event for each watcher
+EVENTS_BUFFERED: Final = 10_000  # changes in memory for watchers that are a little behind: about 10 MB
+EVENTS_PER_FRAME: Final = 200  # events in one frame, unless a single revision has more
+EVENTS_SENT_PER_TURN: Final = 1_000  # events that are examined for all watchers together: about 2 ms
+WATCHER_OUTBOX_BYTES: Final = 256 * KIB  # past it, a watcher gets no more events until it reads
+WATCHER_POSITION_SECONDS: Final = 0.25  # a watcher that may see none of the new events gets its position this often
 
 # Clients of an event loop.
-REQUESTS_IN_FLIGHT_MAX: Final = 128  # on one connection: further ones wait their turn, instead of being refused
-UNSENT_BYTES_MAX: Final = MIB  # that wait for the manager to read them: past it, further requests wait
+REQUESTS_IN_FLIGHT_MAX: Final = 128  # requests on one connection: further ones wait instead of being refused
+UNSENT_BYTES_MAX: Final = MIB  # bytes that the manager has not read yet: past it, further requests wait
 UPLOADING_CONNECTIONS_MAX: Final = 4  # each carries the large bodies of one request at a time
-FRAMES_AHEAD_MAX: Final = 16  # that a watch has received and not given out: past it the manager has to wait
-LOOP_THREADS_MAX: Final = 8  # for what takes long, and would hold up the loop
-BUILT_BYTES_MAX: Final = 64 * KIB  # of bodies whose tokens are counted in the loop: about 2 ms; more go to a thread
+PUSHED_FRAMES_MAX: Final = 16  # frames that a watch has received and not returned: past it, the socket is not read
+LOOP_THREADS_MAX: Final = 8  # threads for operations that would block the event loop
+BUILT_BYTES_MAX: Final = 64 * KIB  # text whose tokens are counted in the loop, about 2 ms; more is counted in a thread
 
 # Test doubles (`stepwell.testing`).
-CLOCK_STEPS_MAX: Final = 1_000  # in which a clock advances over a long time: about 100 ms
-FAULT_WAIT_SECONDS: Final = 10.0  # for a fault that another thread is about to meet: past it, the test hangs
-LEAK_SETTLE_SECONDS: Final = 3.0  # for what is ending to end: a worker may outlive its manager by 2 s
-LEAK_POLL_SECONDS: Final = 0.01  # between two looks at what is left
-LOCAL_RUNTIME_END_SECONDS_MAX: Final = DRAIN_SECONDS_MAX + 5.0  # for its manager's thread to end
+CLOCK_STEPS_MAX: Final = 1_000  # steps in which a test clock advances over a long time: about 100 ms
+FAULT_WAIT_SECONDS: Final = 10.0  # the wait for an armed fault to happen: past it, the test fails
+LEAK_SETTLE_SECONDS: Final = 3.0  # time for resources to end: a worker may outlive its manager by 2 s
+LEAK_POLL_SECONDS: Final = 0.01  # between two snapshots while resources are ending
+LOCAL_RUNTIME_END_SECONDS_MAX: Final = DRAIN_SECONDS_MAX + 5.0  # time for the manager's thread to end
 
 # Counting tokens.
 TOKENIZED_CHARS: Final = 32 * KIB  # in one call of the tokenizer, about 1 ms: past it, the next border ends the piece
 TOKENIZED_CHARS_MAX: Final = 64 * KIB  # a piece without a border ends here
-TOKENIZER_CACHED_CHARS_MAX: Final = 8 * MIB  # then its cache is cleared: it is bounded in entries, and takes 13 B/char
+TOKENIZER_CACHED_CHARS_MAX: Final = 8 * MIB  # then the tokenizer cache, which takes 13 bytes per character, is cleared
 
 # The command line.
-SKIPPED_SHOWN_BY_ASSEMBLE: Final = 3  # files that were not read: the answer is what the user wants to see
-SKIPPED_SHOWN_BY_INGEST: Final = 10  # --json has all of them
+SKIPPED_SHOWN_BY_ASSEMBLE: Final = 3  # files that were not read: a user of assemble wants to see the answer
+SKIPPED_SHOWN_BY_INGEST: Final = 10  # files that were not read; --json has all of them
 RECEIPT_ENTRIES_SHOWN: Final = 100  # candidates of a receipt; --json has all of them
-FRAGMENTS_SHOWN: Final = 10  # of each strategy; --json has all of them
-DOCTOR_PROBLEMS_SHOWN: Final = 20  # of each check of a data directory; --json has all that are listed
-OUTPUT_LINES_SHOWN: Final = 10  # of the end of a validation's output
-PLANS_SHOWN: Final = 10  # whose ids begin with a prefix that is not unique
+FRAGMENTS_SHOWN: Final = 10  # fragments of each strategy; --json has all of them
+DOCTOR_PROBLEMS_SHOWN: Final = 20  # problems of each check of a data directory; --json has all that are listed
+OUTPUT_LINES_SHOWN: Final = 10  # last lines of a validation's output
+PLANS_SHOWN: Final = 10  # plans that an ambiguous prefix of an id matches
 PLAN_PREFIX_CHARS_MIN: Final = 6  # a shorter prefix matches all plans of several hours, because ids begin with the time
-DIFFSTAT_SIGNS_MAX: Final = 40  # of the bar of the file that changes most
-EVALUATION_THREADS: Final = 4  # questions under way at once, so that no worker waits for the next one
+DIFFSTAT_SIGNS_MAX: Final = 40  # the length of the bar of the file with the most changes
+EVALUATION_THREADS: Final = 4  # questions that are asked at once, so that no worker waits for the next one
 WORKER_MEMORY_BYTES_MIN: Final = 64 * MIB  # an interpreter with its modules takes half of it
-PIPE_COLUMNS: Final = 10_000  # wider than a path with its heading, because a table is folded at the width
+PIPE_COLUMNS: Final = 10_000  # wider than any path with its heading, because rich folds a table at this width
 
 # The store.
-RECENCY_SECONDS: Final = 10.0  # reads are written down this often: a crash forgets the order of later ones
-RECENCY_ROWS_PER_TURN: Final = 500  # about 2 ms
-EVENTS_KEPT: Final = 100_000  # for watchers that come late
+RECENCY_SECONDS: Final = 10.0  # the interval at which access times are written: a crash loses the order of later reads
+RECENCY_ROWS_PER_TURN: Final = 500  # access times that are written in one turn: about 2 ms
+EVENTS_KEPT: Final = 100_000  # events in the store, for watchers that resume late
 EVENTS_TRIMMED_PER_TURN: Final = 1_000
-BODY_PART_BYTES: Final = MIB  # of a large body, written at once
-PARTS_TRIMMED_PER_TURN: Final = 2  # of large bodies that are gone: about 50 ms
-TIDY_SECONDS: Final = 1.0  # until replies that have reached their callers, and parts of gone bodies, are deleted
-WAL_PAGES: Final = 4_000  # of 4 KiB: then they are written back to the database, about 20 ms, if no reader needs them
-WAL_BYTES_KEPT: Final = 16 * MIB  # a log that grew under a reader is cut to this when it is used again
-SQLITE_BUSY_SECONDS: Final = 5.0  # that a connection waits for the lock of another tool's
-INSPECT_ATTEMPTS_MAX: Final = 3  # to read a database at which managers start or stop meanwhile
-BACKUP_STEPS_PER_CHECK: Final = 1_000  # of SQLite's virtual machine, between two checks for a Ctrl-C
-LOCK_FILE_BYTES_MAX: Final = 4 * KIB  # read of a lock file that describes its holder
-PROBLEMS_LISTED_MAX: Final = 1_000  # of one check of a data directory: those beyond are counted
-PROBLEMS_SHOWN: Final = 5  # in the message with which a manager refuses a damaged directory; the doctor lists them all
+BODY_PART_BYTES: Final = MIB  # one part of a large body, which is written at once
+PARTS_TRIMMED_PER_TURN: Final = 2  # parts of deleted bodies that one commit deletes: about 50 ms
+TIDY_SECONDS: Final = 1.0  # the interval at which acknowledged replies and parts of deleted bodies are deleted
+WAL_PAGES: Final = 4_000  # pages of 4 KiB in the log before a checkpoint, which takes about 20 ms
+WAL_BYTES_KEPT: Final = 16 * MIB  # a log that grew while a reader was open is truncated to this when it is used again
+SQLITE_BUSY_SECONDS: Final = 5.0  # the wait for a lock that another tool holds
+INSPECT_ATTEMPTS_MAX: Final = 3  # attempts to read a database while managers start or stop on it
+BACKUP_STEPS_PER_CHECK: Final = 1_000  # steps of SQLite's virtual machine between two checks for Ctrl-C
+LOCK_FILE_BYTES_MAX: Final = 4 * KIB  # bytes that are read from a lock file, which describes its holder
+PROBLEMS_LISTED_MAX: Final = 1_000  # problems of one check of a data directory; the others are counted
+PROBLEMS_SHOWN: Final = 5  # problems in the message of a manager that refuses a damaged directory; the doctor lists all
 
 # The manager's process.
-MANAGER_START_SECONDS_MAX: Final = 30.0  # from its spawning until it serves: a large data directory takes seconds
-MANAGER_END_SECONDS_MAX: Final = DRAIN_SECONDS_MAX + 5.0  # from its release to its end; then it is killed
-RESTARTS_MAX: Final = 5  # of a manager that dies, within
+MANAGER_START_SECONDS_MAX: Final = 30.0  # from the start of the process until it serves: large directories take seconds
+MANAGER_END_SECONDS_MAX: Final = DRAIN_SECONDS_MAX + 5.0  # from the request to end; past it, the process is killed
+RESTARTS_MAX: Final = 5  # deaths of a manager within `RESTARTS_SECONDS` after which the supervisor gives up
 RESTARTS_SECONDS: Final = 60.0
-RESTART_PAUSE_SECONDS: Final = 0.1  # before the second; then twice as long each time
+RESTART_PAUSE_SECONDS: Final = 0.1  # the pause before the second restart; it doubles with each further one
 
 # Shared memory.
-SEGMENT_BYTES_MAX: Final = 16 * MIB  # of bodies that share one; a larger body has a segment of its own
+SEGMENT_BYTES_MAX: Final = 16 * MIB  # a segment that bodies share; a larger body has a segment of its own
 SEGMENT_BYTES_MIN: Final = 64 * KIB
-SEGMENTS_PER_ARENA: Final = 32  # a small arena has small segments, so that one that is being filled is a small part
-ALLOCATION_BYTES: Final = MIB  # asked of the kernel at a time: about 0.3 ms
-PREPARED_BYTES_PER_TURN: Final = 4 * MIB  # for an upload, before it is granted
+SEGMENTS_PER_ARENA: Final = 32  # a small arena has small segments, so that the unfilled one is a small part of it
+ALLOCATION_BYTES: Final = MIB  # allocated by the kernel in one call: about 0.3 ms
+PREPARED_BYTES_PER_TURN: Final = 4 * MIB  # memory of one upload that is allocated in one turn, before it is granted
 FILE_SEGMENT_BYTES: Final = 64 * MIB
-FILE_BYTES_MAX: Final = 16 * 1024 * MIB  # of cold bodies on disk, dead space included
-DESCRIPTORS_PER_FRAME_MAX: Final = 200  # the kernel takes 253 at a time
-DEAD_PERCENT_MAX: Final = 20  # of all segments' bytes: past it, the most dead one is emptied
-WORK_BYTES_PER_SLICE: Final = 256 * KIB  # compressed, expanded or moved at once: about 1 ms
+FILE_BYTES_MAX: Final = 16 * 1024 * MIB  # files of cold bodies, including dead space
+DESCRIPTORS_PER_FRAME_MAX: Final = 200  # the kernel passes at most 253 descriptors in one call
+DEAD_PERCENT_MAX: Final = 20  # dead bytes of all segments: past it, the segment with the most dead bytes is emptied
+WORK_BYTES_PER_SLICE: Final = 256 * KIB  # compressed, expanded or moved in one step of background work: about 1 ms
 WORK_SECONDS_PER_TURN: Final = 0.001
-WORK_SECONDS_MAX: Final = 0.01  # of that, before a store that finds no room is refused
-PACKED_PERCENT_MAX: Final = 90  # a body that compresses worse stays as it is
-TRY_AGAIN_SECONDS: Final = 5.0  # until what found no room, on disk say, is tried again
-PRESSED_PERCENT: Final = 75  # of the arena in use: then forms change between busy turns too, not only in idle ones
-UPLOADS_PERCENT_MAX: Final = 50  # of the arena, for all uploads that are under way, unless they are one peer's
-ASK_AGAIN_MAX: Final = 100  # for a body that moves whenever it is asked for
+WORK_SECONDS_MAX: Final = 0.01  # background work that a store without room waits for before it is refused
+PACKED_PERCENT_MAX: Final = 90  # a body whose compressed size is a larger share stays uncompressed
+BLOCKED_RETRY_SECONDS: Final = 5.0  # conversions that found no room are tried again after this time
+PRESSED_PERCENT: Final = 75  # of the arena: past it, background work runs between busy turns too, not only in idle ones
+UPLOADS_PERCENT_MAX: Final = 50  # of the arena, for all uploads in progress, unless all are from one peer
+MOVED_BODY_ATTEMPTS_MAX: Final = 100  # attempts to read a body or a catalogue that the manager moves after each answer
 UPLOADS_PER_REQUEST_MAX: Final = 1_000
-UPLOAD_SECONDS_MAX: Final = 60.0  # from the grant to the last byte
-GRANT_SECONDS_MAX: Final = 30.0  # how long an offer waits for room
-MAPPED_MAX: Final = 5_000  # segments that a client may say it has: so many fit in a greeting
+UPLOAD_SECONDS_MAX: Final = 60.0  # from the grant of an upload to its last byte
+GRANT_SECONDS_MAX: Final = 30.0  # an offered upload waits this long for room
+MAPPED_MAX: Final = 5_000  # segments that a client reports as mapped: so many fit into a greeting
 RELEASED_PER_MESSAGE_MAX: Final = 1_000
-RETIRED_REMEMBERED: Final = 4_096  # segments that a late descriptor does not bring back
-RETIRED_BYTES_MAX: Final = 1024 * MIB  # in retired segments that some client still maps
+RETIRED_REMEMBERED: Final = 4_096  # retired segments that a client remembers, so that a late descriptor maps none again
+RETIRED_BYTES_MAX: Final = 1024 * MIB  # retired segments that a client still maps
 CATALOGUE_SEGMENT_BYTES_MIN: Final = 64 * KIB
 CATALOGUE_SEGMENT_BYTES_MAX: Final = 4 * MIB
-CATALOGUE_ROWS_PER_SLICE: Final = 500  # listed between two turns: about 1 ms
-CATALOGUE_SHED_SECONDS: Final = 1.0  # since its last use: a catalogue in use is not dropped for a body
-CATALOGUES_MAX: Final = 256  # projects that are looked at: past it the one that was asked for the longest ago goes
-CATALOGUE_RECORDS_MIN: Final = 4_096  # out of date before a catalogue is listed anew
-CATALOGUE_IDLE_SECONDS: Final = 600.0  # without a use: then it is dropped, and built again on demand
-VIEW_STATES_PER_PROJECT_MAX: Final = 4  # that a client keeps: a reader that is a little behind finds its own
+CATALOGUE_ROWS_PER_SLICE: Final = 500  # rows that are listed between two turns: about 1 ms
+CATALOGUE_DROP_SECONDS: Final = 1.0  # a catalogue that was used within this time is not dropped to make room for a body
+CATALOGUES_MAX: Final = 256  # projects with a catalogue: past it, the least recently requested one is dropped
+CATALOGUE_RECORDS_MIN: Final = 4_096  # stale records that a catalogue may have, however small its project is
+CATALOGUE_IDLE_SECONDS: Final = 600.0  # without a request: then a catalogue is dropped, and built again on demand
+VIEW_STATES_PER_PROJECT_MAX: Final = 4  # replayed states that a client caches, for readers of slightly older views
 
 assert STREAM_COMMANDS * INLINE_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a stream's inline bodies are one frame"
 assert REPLY_BYTES_MAX + 2 * INLINE_BODY_BYTES_MAX + 4 * METADATA_BYTES_MAX < FRAME_BYTES_MAX - MIB, (
-    "a stream's frame is full past this, and has one more store or change"
+    "a stream closes a frame past this size, and one more store or change still fits"
 )
 assert BATCH_COMMANDS_MAX * SIMPLE_RESULT_BYTES < REPLY_BYTES_MAX, "a batch on the fast path is one reply"
 assert 2 * REPLY_BYTES_MAX < FRAME_BYTES_MAX, "a full reply, and the row that filled it, are one frame"
@@ -393,20 +393,28 @@ assert SWEEP_MOVES_MAX <= MOVES_PER_STEP_MAX, "a sweep is a step"
 assert HOT_TTL_MS <= WARM_TTL_MS <= COLD_RETENTION_MS, "tiers are ordered"
 assert SUBPLAN_RETRIES_MAX < ATTEMPTS_MAX, "retries that are declared can be made"
 assert MERGED_ENTRIES + 3 <= BATCH_COMMANDS_MAX, "entries recorded at once, with their beginning and end, are a batch"
-assert 2 * MERGED_ENTRIES <= UPLOADS_PER_REQUEST_MAX, "and so are their bodies"
-assert MERGED_BYTES + 2 * INLINE_BODY_BYTES_MAX < FRAME_BYTES_MAX // 2, "and one frame"
+assert 2 * MERGED_ENTRIES <= UPLOADS_PER_REQUEST_MAX, (
+    "the bodies of entries that are recorded at once are the uploads of one request"
+)
+assert MERGED_BYTES + 2 * INLINE_BODY_BYTES_MAX < FRAME_BYTES_MAX // 2, (
+    "inline bodies of entries that are recorded at once fit into one frame"
+)
 assert CONFLICTS_MAX < CHANGESETS_PER_PLAN_MAX, "every conflict can be resolved, behind the changeset of the merge"
 assert CONFLICTS_MAX * PATH_CHARS_MAX < REPLY_BYTES_MAX, "a plan with its conflicts is one reply"
-assert 2 * VALIDATIONS_MAX * VALIDATION_OUTPUT_CHARS_MAX < REPLY_BYTES_MAX // 4, "and so is one with its validations"
+assert 2 * VALIDATIONS_MAX * VALIDATION_OUTPUT_CHARS_MAX < REPLY_BYTES_MAX // 4, (
+    "a plan with its validations is one reply"
+)
 assert CLOSED_PLANS_MAX < PLANS_MAX, "plans that are over leave room for others"
 assert PLANS_PER_TREE_MAX < FORGOTTEN_ROWS_PER_STEP_MAX, "a tree's plans are forgotten in one step"
 assert OUTLINE_ANCHOR_CHARS_MAX < FRAGMENT_ID_CHARS_MAX <= CURSOR_CHARS_MAX, "an id has room for a part's name"
 assert OUTLINE_REFS_CHARS_MAX <= METADATA_VALUE_CHARS_MAX, "an outline fits into metadata"
 assert RECEIPTS_MAX <= SCAN_ROWS_MAX, "a page of receipts examines all of them at the most"
 assert INLINE_BODY_BYTES_MAX <= RECEIPT_BYTES_MAX <= RECEIPTS_BYTES_MAX, "the largest receipt has room"
-assert WATCHER_OUTBOX_BYTES < OUTBOX_BYTES_MAX, "a watcher is never full of events alone, unless of one step"
+assert WATCHER_OUTBOX_BYTES < OUTBOX_BYTES_MAX, (
+    "events alone do not fill the outbox of a watcher, unless one revision has very many"
+)
 assert EVIDENCE_SECONDS < EXECUTOR_GRACE_SECONDS, "no executor gives a task up while its evidence is awaited"
-assert EVENTS_BUFFERED <= EVENTS_KEPT, "what is in memory is in the store too"
+assert EVENTS_BUFFERED <= EVENTS_KEPT, "events that are in memory are in the store too"
 assert REQUESTS_IN_FLIGHT_MAX + UPLOADING_CONNECTIONS_MAX + CONNECTIONS_PER_CLIENT_MAX < REPLIES_REMEMBERED_MAX, (
-    "whatever is in flight when a connection breaks can be sent again"
+    "every request that is in flight when a connection breaks can be sent again"
 )

@@ -253,7 +253,7 @@ def describe_exit(code: int) -> str:
     """Return how a process with this exit code ended, as a clause without its subject."""
     if code >= 0:
         return f"ended with exit code {code}"
-    perhaps = ", perhaps for want of memory" if code == -signal.SIGKILL else ""
+    hint = ", perhaps for want of memory" if code == -signal.SIGKILL else ""
     with contextlib.suppress(ValueError):
-        return f"was killed by {signal.Signals(-code).name}{perhaps}"
+        return f"was killed by {signal.Signals(-code).name}{hint}"
     return f"was killed by signal {-code}"

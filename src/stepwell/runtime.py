@@ -95,7 +95,7 @@ class Runtime:
         manager reports, such as StoreFailed.
         """
         level = _log_level(log_level)
-        kept = _durability(durability, data_dir)
+        durability_level = _durability(durability, data_dir)
         if encoding is not None:
             counter(encoding)  # raises InvalidArgument if there is no such encoding
         require_instance(budget, (TierBudget, type(None)), "budget is a stepwell.TierBudget")
@@ -106,7 +106,7 @@ class Runtime:
             encoding=encoding,
             log_level=level,
             data_dir=None if data_dir is None else str(Path(data_dir).absolute()),
-            durability=kept,
+            durability=durability_level,
             spin_s=spin_s,
             private_directory=address is None,
             parent_pid=os.getpid(),
@@ -286,8 +286,8 @@ class _ManagerSupervisor:
         if code == STORE_FAILED:
             self._log.error("manager.given_up", reason="its data directory cannot be used", exit_code=code)
             return False
-        often = len(self._died_at_s) == limits.RESTARTS_MAX
-        if often and now_s - self._died_at_s[0] < limits.RESTARTS_SECONDS:
+        is_at_limit = len(self._died_at_s) == limits.RESTARTS_MAX
+        if is_at_limit and now_s - self._died_at_s[0] < limits.RESTARTS_SECONDS:
             self._log.error("manager.given_up", reason="it dies again and again", exit_code=code)
             return False
         self._died_at_s.append(now_s)
@@ -320,16 +320,16 @@ def _wait_until_served(process: ChildProcess) -> None:
     """Wait until the manager serves; raise the error that it reports, or StartFailed if it ends or is not in time."""
     process.socket.settimeout(limits.MANAGER_START_SECONDS_MAX)
     try:
-        told = process.socket.recv(64 * limits.KIB)
+        report = process.socket.recv(64 * limits.KIB)
     except TimeoutError:
         late = f"the manager did not start within {limits.MANAGER_START_SECONDS_MAX:g} s"
         raise StartFailed(late) from None
     process.socket.settimeout(None)
-    if not told:
+    if not report:
         code = _end_manager(process)
         raise StartFailed(f"the manager ended while starting, with exit code {code}; see its output above")
-    if told != b"{}":
-        raise msgspec.json.decode(told, type=Refusal).error()
+    if report != b"{}":
+        raise msgspec.json.decode(report, type=Refusal).error()
 
 
 def _end_manager(process: ChildProcess) -> int:

@@ -5,7 +5,7 @@ import pytest
 from benchmarks import anatomy, assembly, bodies, chart, durable, lifecycles, pressure, recovery, small, tasks
 from benchmarks.contenders import managers, stepwell_client
 from benchmarks.contenders.base import Contender
-from benchmarks.contenders.registry import EVERYBODY
+from benchmarks.contenders.registry import CONTENDERS
 from benchmarks.section import Figures, Goal, Section, in_rounds
 
 
@@ -13,12 +13,12 @@ def test_everybody_takes_part_with_small_bodies() -> None:
     """Each contender is in the tables with every round, or absent for a reason; one that fails stops nobody else."""
     broken = Contender(name="broken", start=stepwell_client.start_nothing, connect=managers.connect_dict)
     scale = small.Scale(few=2, crowd=3, batch=2, large_batch=3)
-    sections = small.run(rounds=1, seconds=0.002, scale=scale, contenders=[broken, *EVERYBODY])
+    sections = small.run(rounds=1, seconds=0.002, scale=scale, contenders=[broken, *CONTENDERS])
     rates, *_, cpu = sections
     absent = rates.absent
     assert "TypeError" in absent["broken"]
     assert all(absent.values())
-    assert {each.contender for each in rates.figures} == {each.name for each in EVERYBODY} - absent.keys()
+    assert {each.contender for each in rates.figures} == {each.name for each in CONTENDERS} - absent.keys()
     assert {"stepwell", "SyncManager dict", "BaseManager class", "RLock in one process", "pipe ping-pong"}.isdisjoint(
         absent
     )

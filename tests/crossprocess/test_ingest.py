@@ -86,10 +86,10 @@ def test_the_workers_do_it(client: sw.Client, tmp_path: Path) -> None:
     execution = sw.DefaultStrategyExecutor(client).execute(ContextRequest(projects=[project], query="words"))
     assert files.SPLIT_JOB not in execution.results | execution.failures
     chore = files.SplitJob(os.fsencode(tmp_path), client.status().encoding, (files.FileRequest("0.md"),))
-    (future,) = client.strategies.submit_chores(files.SPLIT_JOB, project, [files.encoder.encode(chore)])
+    (future,) = client.strategies.submit_jobs(files.SPLIT_JOB, project, [files.encoder.encode(chore)])
     (outcome,) = files.outcomes_decoder.decode(future.result(SECONDS))
     assert isinstance(outcome, files.FileSplit)
-    (refused,) = client.strategies.submit_chores(files.SPLIT_JOB, project, [b"rubbish"])
+    (refused,) = client.strategies.submit_jobs(files.SPLIT_JOB, project, [b"rubbish"])
     assert isinstance(refused.exception(SECONDS), sw.TaskFailed)
 
 

@@ -1,4 +1,4 @@
-"""Data directories, made by real managers: to be looked at, copied, and damaged."""
+"""Data directories that real managers made, for tests that inspect, copy or damage them."""
 
 import hashlib
 import os
@@ -70,7 +70,7 @@ def _fill(client: sw.Client) -> str:
 
 
 def alter(data_dir: Path, *statements: str) -> None:
-    """Write to a database, behind the back of every manager; and have all of it in one file."""
+    """Write to a database without a manager, and checkpoint it, so that all of it is in one file."""
     with closing(sqlite3.connect(data_dir / DATABASE, isolation_level=None)) as db:
         for statement in statements:
             db.execute(statement)
@@ -78,7 +78,7 @@ def alter(data_dir: Path, *statements: str) -> None:
 
 
 def everything_in(directory: Path) -> dict[str, tuple[int, int, str]]:
-    """What would tell that somebody has been there. Not for a directory that this very process has open."""
+    """Return everything that would show an access to a directory. The directory must not be open in this process."""
     found = {}
     for path in sorted(directory.iterdir()):
         stat = path.stat()

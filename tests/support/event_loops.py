@@ -42,7 +42,7 @@ async def ticks(count: int) -> None:
 async def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
     """Let the loop turn until a condition holds."""
     async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - of what the kernel or another process does, nobody tells us
+        while not condition():  # noqa: ASYNC110 - the kernel and other processes send no notification
             await asyncio.sleep(0.001)
 
 

@@ -1,4 +1,4 @@
-"""A durable manager in a process of its own, that may be told to die at a named point of a turn.
+"""A durable manager in a process of its own, which can be made to die at a named point of a turn.
 
 `python -m tests.support.killable_manager SETTINGS POINT`: the turn that stores a fragment with the id `FATAL` ends
 there.
@@ -36,7 +36,7 @@ def _die() -> None:
 
 
 def _before(kind: type, name: str, deed: Callable[..., None]) -> None:
-    """Have something done before a method is."""
+    """Call a function before each call of a method."""
     method = getattr(kind, name)
 
     def changed(self: object, *arguments: object) -> object:
@@ -47,7 +47,7 @@ def _before(kind: type, name: str, deed: Callable[..., None]) -> None:
 
 
 def _after(kind: type, name: str, deed: Callable[..., None]) -> None:
-    """Have something done after a method was."""
+    """Call a function after each call of a method."""
     method = getattr(kind, name)
 
     def changed(self: object, *arguments: object) -> object:
@@ -83,7 +83,7 @@ def _after_apply(_watcher: _Watcher) -> None:
 
 
 def _before_commit(_watcher: _Watcher) -> None:
-    """Everything is written, and nothing is committed."""
+    """Die when everything is written and nothing is committed."""
     _after(SqliteStore, "_write", lambda _store, turn: _die() if _is_fatal(turn) else None)
 
 
@@ -114,7 +114,7 @@ POINTS: dict[str, Callable[[_Watcher], None]] = {
 
 
 def start(settings: Settings, point: str = "") -> subprocess.Popen[bytes]:
-    """A manager that serves by the time that this returns."""
+    """Start a manager, and return when it serves."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.killable_manager", msgspec.json.encode(settings).decode(), point],
         stdout=subprocess.PIPE,
@@ -130,7 +130,7 @@ def start(settings: Settings, point: str = "") -> subprocess.Popen[bytes]:
 
 
 def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> int:
-    """Have a manager end; its exit code."""
+    """Send a signal to a manager, and return its exit code."""
     process.send_signal(number)
     code = process.wait(START_SECONDS)
     assert process.stdout is not None
@@ -140,7 +140,7 @@ def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> int:
 
 @contextmanager
 def running(settings: Settings, point: str = "") -> Iterator[subprocess.Popen[bytes]]:
-    """A manager that is gone in the end."""
+    """Run a manager for the duration of the block."""
     process = start(settings, point)
     try:
         yield process

@@ -1,4 +1,4 @@
-"""A strategy that logs with structlog, as we do: a module of its own, because loading that is what is tried."""
+"""A strategy that logs with structlog, as we do: a module of its own, because the test is about loading it."""
 
 import os
 from collections.abc import Sequence

@@ -21,7 +21,7 @@ ENCODING = "estimate"
 
 
 class Stage:
-    """A loop that turns when it is told to, in the thread that made it."""
+    """A loop whose turns the test runs, in the thread that made it."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from stepwell.errors import Refused, TransactionAborted
 from tests.support.domain.world import NOON_MS, arrives, image
 
 UPLOADS = {1: b"wwwwwww", 2: b"uploaded"}
-"""What everybody has uploaded already."""
+"""The uploads that every session has."""
 
 
 class Refusal(Exception):

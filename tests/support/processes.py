@@ -20,7 +20,7 @@ CONTEXT = multiprocess.get_context("spawn")
 
 @contextmanager
 def spawned(target: Callable[..., object], *arguments: object, timeout_s: float = 60.0) -> Iterator[SpawnedProcess]:
-    """A process that is joined at the end, and killed if it does not come to one."""
+    """Run a process for the duration of the block; join it at the end, or kill it if it does not end in time."""
     process = SpawnedProcess(target, arguments)
     process.start()
     try:
@@ -80,7 +80,7 @@ def in_forked_child(deed: Callable[[], None], *, is_measured: bool = True) -> No
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process exists and has not ended."""
+    """Return True if a process exists and has not ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
     except OSError:
@@ -93,11 +93,11 @@ def kill(pid: int) -> None:
 
 
 def resident_bytes(pid: int) -> int:
-    """The memory that a process really has."""
+    """Return the resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def descriptors(pid: int) -> int:
-    """How many descriptors a process has open."""
+    """Return the number of descriptors that a process has open."""
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())

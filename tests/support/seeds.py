@@ -4,6 +4,6 @@ import random
 
 
 def seeded(seed: int) -> random.Random:
-    """A generator whose seed is printed, for whoever has to repeat a failure."""
+    """Return a generator whose seed is printed, so that a failure can be repeated."""
     print(f"seed {seed}")
     return random.Random(seed)

@@ -1,6 +1,6 @@
-"""How long the tests that have no natural end go on."""
+"""The duration of tests that have no natural end."""
 
 import os
 
 IS_LONG = os.environ.get("STEPWELL_HYPOTHESIS_PROFILE") == "long"
-"""Whether this is the soak: the profile that gives the property tests more examples makes the others longer, too."""
+"""True in a soak run: the profile that gives the property tests more examples makes the others longer, too."""

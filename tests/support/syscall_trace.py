@@ -63,7 +63,7 @@ _BELL = signal.SIGURG
 
 
 class TracingForbidden(Exception):
-    """This machine, or whoever traces the process already, does not let us."""
+    """The machine forbids tracing, or another process traces this one already."""
 
 
 class SystemCall(NamedTuple):

@@ -17,7 +17,7 @@ from stepwell.aio.channel import Channel
 from stepwell.aio.threads import Threads
 from stepwell.client.session.calls import Call
 from stepwell.client.session.session import (
-    moved_too_often,
+    body_moved_error,
     request_for,
     results_of,
     status_of,
@@ -79,13 +79,13 @@ class AsyncCaller:
 
     async def _perform(self, call: Call[R]) -> R:
         """Send one call and finish it; send it again if the body of its answer was moved meanwhile."""
-        for _ in range(limits.ASK_AGAIN_MAX):
+        for _ in range(limits.MOVED_BODY_ATTEMPTS_MAX):
             (result,) = results_of(await self.channel.exchange(*request_for((call,))), 1)
             if isinstance(result, Refusal):
                 raise result.error()
             with suppress(BodyGone):  # the manager has moved the body and freed its old place since the answer
                 return await self._finish(call, result)
-        raise moved_too_often()
+        raise body_moved_error()
 
     async def _finish_or_retry(self, call: Call[R], result: Result) -> tuple[R | StepwellError, int]:
         """Return the result or the error of one command, and its revision; perform it again if its body was moved."""

@@ -37,6 +37,6 @@ class AsyncCapture:
         await self._threads.run(lambda: self._blocking.__exit__(kind, error, traceback))
 
     def _exit_after_cancel(self, entering: Future[Captured]) -> None:
-        """Exit the blocking capture, which has gone on in its thread, as an exception in the block would have."""
+        """Exit the blocking capture, whose thread entered it after the cancellation, so that nothing is recorded."""
         if not entering.cancelled() and entering.exception() is None:
             self._blocking.__exit__(asyncio.CancelledError, asyncio.CancelledError(), None)

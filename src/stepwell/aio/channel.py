@@ -22,8 +22,8 @@ from stepwell import limits
 from stepwell.aio.connection import AnswerFuture, AsyncConnection, answer_or_raise
 from stepwell.client.session import channel as blocking
 from stepwell.client.session.calls import LargeBody
-from stepwell.client.session.channel import give_up, is_granted, offer_for, session_expired, unless_rejected
-from stepwell.client.session.connection_pool import Unreachable, client_closed
+from stepwell.client.session.channel import give_up, is_granted, offer_for, require_not_rejected, session_expired_error
+from stepwell.client.session.connection_pool import Unreachable, client_closed_error
 from stepwell.client.session.pending_requests import PendingRequest, RequestFactory
 from stepwell.errors import NotOwner, OutcomeUnknown, RuntimeLost, StepwellError
 from stepwell.protocol.messages import AskStatus, Goodbye, ManagerMessage, OfferUpload, SegmentsReleased
@@ -158,7 +158,7 @@ class Channel:
         attempt = self._attempt_with_uploads if pending.uploads else self._attempt
         while True:
             if self.is_closed:
-                give_up(pending, client_closed().error)
+                give_up(pending, client_closed_error().error)
             try:
                 answer = await attempt(pending)
             except Unreachable as unreachable:
@@ -166,7 +166,7 @@ class Channel:
             except _AttemptFailed as failed:
                 pause_s = self.blocking_channel.pause_after_failure(pending, failed.connection, failed.error)
             else:
-                return unless_rejected(answer)
+                return require_not_rejected(answer)
             if pause_s:
                 await self.is_closed_within(pause_s)
 
@@ -289,7 +289,7 @@ class Channel:
         except StepwellError as error:
             self.discard(connection)
             raise (
-                client_closed() if self.is_closed else self.blocking_channel.connections.greeting_error(error)
+                client_closed_error() if self.is_closed else self.blocking_channel.connections.greeting_error(error)
             ) from error
         except BaseException:
             self.discard(connection)
@@ -312,10 +312,10 @@ class Channel:
             except OSError as error:  # for example, this process may open no more descriptors
                 raise Unreachable(error, is_final=True) from error
             await self.is_closed_within(limits.RECONNECT_PAUSE_SECONDS)
-        raise client_closed()
+        raise client_closed_error()
 
 
 def _check_generation(connection: AsyncConnection, pending: PendingRequest) -> None:
     """Raise `SessionExpired` if the request may have taken effect in an earlier generation of the session."""
     if pending.sent_in is not None and pending.is_expired(connection.generation):
-        raise session_expired()
+        raise session_expired_error()

@@ -34,7 +34,7 @@ class _AwaitedAnswer(NamedTuple):
 
 
 class AsyncConnection(FrameSocket):
-    """One connection of an event loop, used from the loop's thread only.
+    """One connection of an event loop, used from the loop's thread only. The channel or the watch that dialled owns it.
 
     `error` is None while the connection is usable. After that it is the reason, and all methods that send raise
     `RuntimeLost`, because their message was not sent.
@@ -203,7 +203,7 @@ class AsyncConnection(FrameSocket):
             raise message.refusal.error()
         elif self._pushed is not None:
             self._pushed.append(message)
-            if len(self._pushed) >= limits.FRAMES_AHEAD_MAX:
+            if len(self._pushed) >= limits.PUSHED_FRAMES_MAX:
                 self._ignore_reads()
             self._progress.set()
         else:

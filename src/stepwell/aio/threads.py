@@ -14,7 +14,7 @@ from typing import Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, ove
 
 from stepwell import limits
 from stepwell.aio.channel import Channel
-from stepwell.client.session.connection_pool import client_closed
+from stepwell.client.session.connection_pool import client_closed_error
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +39,7 @@ class Threads:
         """
         self._channel.require_owner()
         if self._channel.is_closed:
-            raise client_closed().error
+            raise client_closed_error().error
         if self._pool is None:
             self._pool = ThreadPoolExecutor(limits.LOOP_THREADS_MAX, thread_name_prefix="stepwell-aio")
         return self._pool.submit(contextvars.copy_context().run, function)

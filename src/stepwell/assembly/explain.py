@@ -104,8 +104,8 @@ def _explained(receipt: Receipt, entry: ReceiptEntry) -> str:
 
 def _last_kept(receipt: Receipt) -> ReceiptEntry | None:
     """Return the shown entry with the lowest score: the threshold for all that were cut."""
-    kept = [entry for entry in receipt.entries if entry.shown is not None]
-    return kept[-1] if kept else None
+    shown = [entry for entry in receipt.entries if entry.shown is not None]
+    return shown[-1] if shown else None
 
 
 class _ReceiptIndex:

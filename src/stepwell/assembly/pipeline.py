@@ -150,8 +150,8 @@ class _LayoutSearch:
         """
         summary = self._summary(packed, scored)
         tokens_max = preambles.tokens_max(self._budget, summary)
-        said = self._components.preamble(summary) if scored and (packed is NOTHING or packed.placed) else ()
-        first = next((each for each in said if self._inputs.count(f"{each}\n\n") <= tokens_max), "")
+        texts = self._components.preamble(summary) if scored and (packed is NOTHING or packed.placed) else ()
+        first = next((each for each in texts if self._inputs.count(f"{each}\n\n") <= tokens_max), "")
         return tuple(each for each in (first, self._skeleton) if each)
 
     def _summary(self, packed: PackResult, scored: Mapping[Key, ScoredCandidate]) -> AnswerSummary:

@@ -51,7 +51,9 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--description", metavar="TEXT", help="what its plans do; {name} stands for an argument (default: its name)"
     )
-    parser.add_argument("--done", metavar="TEXT", default=_DONE, help="when one is done (default: %(default)r)")
+    parser.add_argument(
+        "--done", metavar="TEXT", default=_DONE, help="definition of done of its plans (default: %(default)r)"
+    )
     parser.add_argument(
         "--argument",
         action="append",
@@ -60,8 +62,12 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
         help="a text that its plans are given; required if there is no default; may be given several times",
     )
     add_validations(parser)
-    parser.add_argument("--strategy-actor", metavar="NAME", default=_ACTOR, help="who plans (default: %(default)s)")
-    parser.add_argument("--execution-actor", metavar="NAME", default=_ACTOR, help="who works (default: %(default)s)")
+    parser.add_argument(
+        "--strategy-actor", metavar="NAME", default=_ACTOR, help="actor of the strategize phase (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--execution-actor", metavar="NAME", default=_ACTOR, help="actor of the execute phase (default: %(default)s)"
+    )
     parser.add_argument("--once", action="store_true", help="it can be used for one plan only")
 
 

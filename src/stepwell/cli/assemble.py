@@ -44,11 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--focus", nargs="+", default=[], metavar="SOURCE", help="paths or ids to begin at")
     parser.add_argument("--kinds", nargs="+", default=[], metavar="KIND", help="such as code, markdown, text, turn")
     parser.add_argument("--strategies", nargs="+", metavar="NAME", help="(default: all that the workers offer)")
-    parser.add_argument("--plan", metavar="ID", help="a plan of that manager, for whose sake it is asked")
+    parser.add_argument("--plan", metavar="ID", help="a plan of that manager, whose decisions are part of the context")
     parser.add_argument("--component", action="append", default=[], metavar="STAGE=NAME", help="replace a stage")
     parser.add_argument("--deadline", type=float, metavar="SECONDS", help="for each strategy (default: 60)")
     parser.add_argument("--json", action="store_true", help="one JSON object, for machines")
-    parser.add_argument("--explain", action="store_true", help="also what became of every candidate, and why")
+    parser.add_argument(
+        "--explain", action="store_true", help="also print the decision about every candidate, with its reason"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -145,9 +147,9 @@ def _report_failures(answer: Answer) -> None:
     for failure in answer.failures:
         print_error(f"{failure.strategy}: {failure.message}")
     if not answer.fragments and not answer.failures:
-        silent = [f"{each.strategy}: {each.explanation}" for each in answer.strategies if not each.candidates]
+        without_hits = [f"{each.strategy}: {each.explanation}" for each in answer.strategies if not each.candidates]
         print_error("nothing was found that fits: ask otherwise, or give a larger --budget")
-        for each in silent if len(silent) == len(answer.strategies) else []:
+        for each in without_hits if len(without_hits) == len(answer.strategies) else []:
             print_error(each)
 
 
@@ -182,9 +184,9 @@ def _print(answer: Answer, *, with_receipt: bool) -> None:
 
 def _table(answer: Answer) -> Table:
     """Return the table of strategies: how confident each was, its weight, and how many of its candidates were kept."""
-    kept = f", receipt {answer.receipt_id}" if answer.receipt_id else ""
+    receipt = f", receipt {answer.receipt_id}" if answer.receipt_id else ""
     table = Table(
-        title=f"{len(answer.fragments)} fragments, {answer.total_tokens:,} of {answer.budget_tokens:,} tokens{kept}",
+        title=f"{len(answer.fragments)} fragments, {answer.total_tokens:,} of {answer.budget_tokens:,} tokens{receipt}",
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )

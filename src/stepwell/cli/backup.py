@@ -15,7 +15,7 @@ from stepwell.cli.common.output import print_result
 from stepwell.cli.common.state_directory import add_data_dir, directory_path
 from stepwell.storage.backup import back_up
 
-SUMMARY: Final = "Copy a data directory, consistently, while its manager goes on"
+SUMMARY: Final = "Make a consistent copy of a data directory, also while its manager runs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ from stepwell.cli.common.source import add_source, open_source, source_of
 from stepwell.cli.why import latest_receipts
 from stepwell.errors import InvalidArgument
 
-SUMMARY: Final = "Say what is different between two answers, and why"
+SUMMARY: Final = "Explain the differences between two answers"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

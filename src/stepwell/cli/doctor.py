@@ -30,7 +30,7 @@ _CLAIMS: Final = {
     Check.FILE: "the database is whole",
     Check.SCHEMA: "its version is known",
     Check.ROWS: "every row can be read",
-    Check.INVARIANTS: "what is true of every state is true",
+    Check.INVARIANTS: "all invariants hold",
     Check.BODIES: "every body is there, byte for byte",
     Check.TOKENS: "tokens add up",
     Check.SESSIONS: "replies and leases belong to a session",

@@ -5,7 +5,7 @@ tokens they have. Skipped files are named on stderr with the reason. With `--wat
 prints a line whenever something has changed; with `--json` each line is an object.
 
 It polls instead of using inotify, because inotify misses changes on network file systems and needs one watch for each
-directory. The pause grows while nothing changes, and is a multiple of the time that a look takes, so a large tree costs
+directory. The pause grows while nothing changes, and is a multiple of the time that a pass takes, so a large tree costs
 a tenth of a core at most.
 """
 
@@ -61,8 +61,8 @@ def _ingest(client: Client, path: Path) -> IngestReport:
 def _watch(client: Client, path: Path, *, as_json: bool) -> int:
     """Read the path again and again until Ctrl-C, and return 0.
 
-    An error at one look is reported, and may be gone at the next one: the manager restarts, or a directory is being
-    moved.
+    An error in one pass is reported, and the next pass may succeed: the manager may be restarting, or a directory
+    may be in the middle of a move.
     """
     pause_s = limits.INGEST_PAUSE_SECONDS
     is_first = True
@@ -72,27 +72,27 @@ def _watch(client: Client, path: Path, *, as_json: bool) -> int:
             begun_s = time.monotonic()
             try:
                 report = _ingest(client, path)
-                is_news = is_first or report.is_changed
-                if is_news:
+                has_changed = is_first or report.is_changed
+                if has_changed:
                     _print_report(report, as_json=as_json)
                 is_first = False
-                if is_news or seen is None:
-                    seen = client.view()  # held, so that the next look at the rows is at what has changed since
+                if has_changed or seen is None:
+                    seen = client.view()  # held, so that the next pass replays only the changes since
             except (StepwellError, OSError) as error:
                 print_error(f"{error}; trying again")
-                is_news = False
+                has_changed = False
             # A change resets the pause, because more changes tend to follow. Without changes the pause doubles up to a
             # bound.
             taken_s = time.monotonic() - begun_s
             longest_s = max(limits.INGEST_PAUSE_SECONDS_MAX, taken_s * limits.INGEST_PAUSE_RATIO)
-            pause_s = limits.INGEST_PAUSE_SECONDS if is_news else min(2 * pause_s, longest_s)
+            pause_s = limits.INGEST_PAUSE_SECONDS if has_changed else min(2 * pause_s, longest_s)
             time.sleep(max(pause_s, taken_s * limits.INGEST_PAUSE_RATIO))
     except KeyboardInterrupt:
         return 0
 
 
 def _print_report(report: IngestReport, *, as_json: bool) -> None:
-    """Print the report of one look, and name a few of the skipped files."""
+    """Print the report of one pass, and name a few of the skipped files."""
     if as_json:
         sys.stdout.write(f"{msgspec.json.encode(report).decode()}\n")
         sys.stdout.flush()

@@ -66,16 +66,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what an acknowledged write in the data directory survives: a loss of power, or the death of every "
         "process (default: disk)",
     )
-    budget = parser.add_argument_group("budget", "What is left out is as it is kept in the data directory.")
+    budget = parser.add_argument_group("budget", "An option that is not given keeps the value in the data directory.")
     for name, default in _BUDGET.items():
         budget.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=f"at first: {default}")
     parser.add_argument(
         "--encoding",
         choices=ENCODINGS,
-        help=f"of tokens; a data directory keeps the one that it began with (at first: {ENCODING})",
+        help=f"vocabulary in which tokens are counted; a data directory keeps its first one (default: {ENCODING})",
     )
     parser.add_argument(
-        "--log-level", choices=[*LogLevel], default=LogLevel.INFO, help="what is worth a line (default: %(default)s)"
+        "--log-level",
+        choices=[*LogLevel],
+        default=LogLevel.INFO,
+        help="lowest level of events that are logged (default: %(default)s)",
     )
     parser.add_argument("--json-logs", action="store_true", help="one JSON object a line instead of words")
 

@@ -30,7 +30,7 @@ from stepwell.domain.tiers.table import Usage
 from stepwell.protocol.messages import Status
 from stepwell.storage.store import Durability
 
-SUMMARY: Final = "Show how a manager is"
+SUMMARY: Final = "Show the state of a running manager"
 
 _SURVIVED: Final[dict[str, str]] = {
     Durability.DISK: "a loss of power (durability: disk)",

@@ -17,7 +17,7 @@ from stepwell.cli.common.source import add_source, open_source, source_of
 from stepwell.client.client import Client
 from stepwell.errors import NotFound
 
-SUMMARY: Final = "Say what became of a fragment in an answer, and why"
+SUMMARY: Final = "Explain why a fragment is in an answer, or is not"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

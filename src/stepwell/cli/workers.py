@@ -47,12 +47,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         help="of data for each, such as 512M; a strategy that needs more fails",
     )
-    parser.add_argument("--nice", type=int, metavar="N", help="how far to stand back behind other programs, 0 to 19")
+    parser.add_argument("--nice", type=int, metavar="N", help="nice value of the worker processes, 0 to 19")
     parser.add_argument(
         "--strategies", nargs="+", default=[], metavar="MODULE:ATTR", help="besides those built in and installed"
     )
     parser.add_argument(
-        "--log-level", choices=[*LogLevel], default=LogLevel.WARNING, help="what is worth a line (default: %(default)s)"
+        "--log-level",
+        choices=[*LogLevel],
+        default=LogLevel.WARNING,
+        help="lowest level of events that are logged (default: %(default)s)",
     )
 
 

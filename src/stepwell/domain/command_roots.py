@@ -24,7 +24,7 @@ R_co = TypeVar("R_co", bound=Reply, covariant=True)
 class Command(Struct, Generic[R_co], frozen=True, array_like=True, gc=False, tag=True):
     """The root of all commands. A command is an immutable, bounded value; `R_co` is the type of its reply."""
 
-    is_modest: ClassVar[bool] = False
+    no_eviction: ClassVar[bool] = False
     """True if no fragment may be demoted to make room in memory for the bodies that come with the command."""
 
     @property

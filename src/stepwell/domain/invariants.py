@@ -69,7 +69,7 @@ def each_fragment_is_in_exactly_one_tier(state: State) -> Iterator[str]:
             row = entry.row
             key = row.key
             if row.tier is not tier:
-                yield f"{key} says {row.tier} and lies in {tier}"
+                yield f"{key} has {row.tier} in its row and is in {tier}"
             if key in placed:
                 yield f"{key} is in 2 tiers"
             placed.add(key)
@@ -104,13 +104,13 @@ def sums_equal_what_they_sum(state: State) -> Iterator[str]:
     for entry in state.fragments.entries.values():
         row = entry.row
         actual[row.project, row.tier].add(row)
-    for (_, tier), usage in list(actual.items()):
-        actual[None, tier] = actual[None, tier].plus(usage)
+    for (_, tier), part in list(actual.items()):
+        actual[None, tier] = actual[None, tier].plus(part)
     for scope in (None, *state.fragments.projects_after("")):
         for tier in Tier:
-            kept = state.fragments.usage(tier, None if scope is None else (scope,))
-            if kept != actual[scope, tier]:
-                yield f"{scope or 'all'}/{tier}: {kept}"
+            usage = state.fragments.usage(tier, None if scope is None else (scope,))
+            if usage != actual[scope, tier]:
+                yield f"{scope or 'all'}/{tier}: {usage}"
 
 
 @invariant
@@ -220,8 +220,8 @@ def plan_trees_agree(state: State) -> Iterator[str]:
         if plan.root_plan_id != (parent.root_plan_id if parent else plan.plan_id):
             yield f"{plan.plan_id} is in the tree of {plan.root_plan_id}, and its parent is not"
         for child in plan.subplans.children if plan.subplans else ():
-            born = state.plans.get(child.plan_id)
-            if born is None or born.parent_plan_id != plan.plan_id or born.root_plan_id != plan.root_plan_id:
+            row = state.plans.get(child.plan_id)
+            if row is None or row.parent_plan_id != plan.plan_id or row.root_plan_id != plan.root_plan_id:
                 yield f"{child.plan_id} is not a child of {plan.plan_id}"
     if trees != state.plans.by_root:
         yield "trees differ"

@@ -69,7 +69,7 @@ class DeferredRequests:
         assert connection.session is not None
         opened: ViewOpened | Response | None
         if is_overdue:
-            opened = self._requests.too_late(question)
+            opened = self._requests.view_timeout(question)
         else:
             opened = self._requests.open_view(question, connection.session, self._epoch, now_s)
         if opened is None:

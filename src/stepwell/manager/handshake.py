@@ -18,7 +18,10 @@ from stepwell.protocol.messages import VERSION, Hello, Welcome
 
 
 class Handshake:
-    """Gives each new connection its session, a known one if there is one."""
+    """Gives each new connection its session: the one that its Hello names, or a new one.
+
+    The loop owns the one instance, and only its thread uses it.
+    """
 
     def __init__(self, sessions: SessionTable, sharing: SegmentSharing, journal: Journal) -> None:
         self._sessions = sessions

@@ -121,7 +121,7 @@ class Housekeeping:
             return math.inf
         due_ms = tasks.by_deadline[0][0]
         if tasks.prefetched and self.owner.has_idle_workers:
-            due_ms = min(due_ms, self._clock.now_ms() + limits.TASK_AHEAD_MS)
+            due_ms = min(due_ms, self._clock.now_ms() + limits.TASK_PREFETCHED_MS)
         return (due_ms - self._clock.now_ms()) / 1000
 
     def expire_tasks(self) -> None:

@@ -128,12 +128,12 @@ class Journal:
         if not self.is_durable:
             return
         self.store.check_present()
-        news = {
+        advanced = {
             session_id: number for session_id, number in answered.items() if self._answered.get(session_id, 0) < number
         }
         self._answered = answered
-        if news or self.store.has_garbage:
-            self._batch.answered = news
+        if advanced or self.store.has_garbage:
+            self._batch.answered = advanced
             self._is_changed = True
         if now_s >= self._write_uses_at_s and not self.write_uses():
             self._write_uses_at_s = now_s + limits.RECENCY_SECONDS

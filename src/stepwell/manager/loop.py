@@ -121,12 +121,12 @@ class Loop:
             self._journal.commit()
         self._journal.commit()
 
-    def restore_sessions(self, kept: StoredState) -> None:
+    def restore_sessions(self, stored: StoredState) -> None:
         """Expect the clients of an earlier manager: restore their sessions and watch their processes.
 
         A session whose client does not reconnect within the grace ends like any other session without connections.
         """
-        self._sessions.restore(kept.sessions, kept.replies, self._now_s)
+        self._sessions.restore(stored.sessions, stored.replies, self._now_s)
         for session in self._sessions:
             if session.pidfd is not None:
                 self._watch_process(session.pidfd)

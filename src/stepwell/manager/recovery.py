@@ -29,12 +29,12 @@ def recover(stored: StoredState) -> State:
     try:
         state.restore(stored.revision, stored.rows, stored.fragments, stored.next_serial, stored.tick)
     except (LookupError, ValueError, AssertionError) as error:
-        raise StoreDamaged(f"the data directory does not hold together ({error!r}): see `stepwell doctor`") from error
+        raise StoreDamaged(f"the data directory is inconsistent ({error!r}): see `stepwell doctor`") from error
     if problems := [*duplicates(state, stored), *missing_bodies(state, stored), *check(state, but=(BUDGET,))]:
         hidden = len(problems) - limits.PROBLEMS_SHOWN
         more = f", and {hidden} more" if hidden > 0 else ""
         raise StoreDamaged(
-            f"the data directory does not hold together: {'; '.join(problems[: limits.PROBLEMS_SHOWN])}{more}; "
+            f"the data directory is inconsistent: {'; '.join(problems[: limits.PROBLEMS_SHOWN])}{more}; "
             "it was left as it is: see `stepwell doctor`, and restore a backup"
         )
     return state

@@ -69,7 +69,7 @@ class ReplyCache:
         try:
             connection.peer.send(response)
         except InvalidArgument:  # too large for a frame
-            connection.peer.send(self._requests.without_answers(response))
+            connection.peer.send(self._requests.with_unknown_outcomes(response))
 
     def _answer_write(
         self,
@@ -88,7 +88,7 @@ class ReplyCache:
         response = self._requests.respond(message, session, connection.uploads.held)
         frame = _framed(response)
         if frame is None:  # too large for a frame, but the commands have taken effect
-            frame = _framed(self._requests.without_answers(response))
+            frame = _framed(self._requests.with_unknown_outcomes(response))
             assert frame is not None
         session.remember(message.request_id, frame)
         if self._journal.revision != revision:

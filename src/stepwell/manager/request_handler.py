@@ -94,7 +94,11 @@ class RequestHandler:
         atomic = isinstance(message, TransactionRequest) or (
             isinstance(message, PartlyDecodedRequest) and message.atomic
         )
-        results = self._together(message.commands, origin) if atomic else self._each(message.commands, origin)
+        results = (
+            self._execute_transaction(message.commands, origin)
+            if atomic
+            else self._execute_batch(message.commands, origin)
+        )
         return Response(message.request_id, results)
 
     def origin(self, session: SessionRecord) -> Origin:
@@ -116,7 +120,7 @@ class RequestHandler:
             return Response(message.request_id, (self._refusal(error, origin),))
         return None if ends is None else ViewOpened(message.request_id, epoch, self.revision, tuple(ends))
 
-    def too_late(self, message: AskView) -> Response:
+    def view_timeout(self, message: AskView) -> Response:
         """Return the refusal of a view that could not be opened in time."""
         error = Busy("no room could be made for the catalogue of a project in time: try again later")
         return Response(message.request_id, (Refusal.of(error, self.revision),))
@@ -132,7 +136,7 @@ class RequestHandler:
         assert isinstance(reply, TierMetrics)
         return reply
 
-    def _each(self, commands: Sequence[Asked], origin: Origin) -> tuple[Result, ...]:
+    def _execute_batch(self, commands: Sequence[Asked], origin: Origin) -> tuple[Result, ...]:
         """Execute a batch, and return one result per command.
 
         Reads beyond a full reply, and all commands beyond the time budget, are refused. Writes are executed even when
@@ -140,7 +144,7 @@ class RequestHandler:
         effect.
         """
         if len(commands) == 1:
-            return tuple(self.owner.execute_simple(commands, origin)) or (self._one(commands[0], origin),)
+            return tuple(self.owner.execute_simple(commands, origin)) or (self._execute_one(commands[0], origin),)
         results: list[Result] = []
         carried = 0
         has_reads = any(isinstance(command, Read) for command in commands)
@@ -157,22 +161,24 @@ class RequestHandler:
             elif carried >= limits.REPLY_BYTES_MAX and isinstance(commands[at], Read):
                 results.append(self._refusal(Busy("the reply is full: ask for the rest again"), origin))
             else:
-                results.append(result := self._one(commands[at], origin))
+                results.append(result := self._execute_one(commands[at], origin))
                 if has_reads:
                     carried += size_of(result)
         return tuple(results)
 
-    def without_answers(self, response: Response) -> Response:
+    def with_unknown_outcomes(self, response: Response) -> Response:
         """Return the response that replaces one that does not fit in a frame.
 
         The commands may have taken effect, so their results become `OutcomeUnknown`; refusals stay as they are.
         """
-        error = OutcomeUnknown("the results do not fit in one frame: see what took effect, and ask for less at a time")
+        error = OutcomeUnknown(
+            "the results do not fit in one frame: read the state to see what took effect, and ask for less at a time"
+        )
         refusal = Refusal.of(error, self.owner.revision)
         results = tuple(refusal if isinstance(each, CommandResult) else each for each in response.results)
         return Response(response.request_id, results)
 
-    def _one(self, command: Asked, origin: Origin) -> Result:
+    def _execute_one(self, command: Asked, origin: Origin) -> Result:
         """Execute one command, and return its result or its refusal."""
         if isinstance(command, InvalidArgument):
             return self._refusal(command, origin)
@@ -181,7 +187,7 @@ class RequestHandler:
         except StepwellError as error:
             return self._refusal(error, origin)
 
-    def _together(self, commands: Sequence[Asked], origin: Origin) -> tuple[Result, ...]:
+    def _execute_transaction(self, commands: Sequence[Asked], origin: Origin) -> tuple[Result, ...]:
         """Execute a transaction, and return one result per command, or the one refusal of all of them."""
         writes = [command for command in commands if isinstance(command, Write)]
         if len(writes) < len(commands):

@@ -81,7 +81,7 @@ class SessionRecord:
             self._forget_below(answered)
         if request_id < self.answered:
             raise OutcomeUnknown(
-                f"request {request_id} was answered too long ago to say what it came to: see what took effect"
+                f"request {request_id} was answered too long ago, and its reply is forgotten: read the state"
             )
         return self.replies.get(request_id)
 
@@ -102,7 +102,10 @@ class SessionRecord:
 
 
 class SessionTable:
-    """All sessions, by id and by the pidfd that announces the death of their process. It owns the pidfds."""
+    """All sessions, by id and by the pidfd that announces the death of their process.
+
+    The loop owns the table, and only its thread uses it. The table owns the pidfds and closes them.
+    """
 
     def __init__(self) -> None:
         self._by_id: dict[str, SessionRecord] = {}

@@ -97,7 +97,7 @@ _NO_HANDLES: Final[dict[bytes, Handle]] = {}
 _SEGMENTS_PER_START_BITS: Final = 32
 
 
-def _full(error: OutOfRoom) -> TierFull:
+def _no_memory_error(error: OutOfRoom) -> TierFull:
     """Return the refusal for memory that cannot be had."""
     return TierFull(f"there is no shared memory left ({error}): delete some fragments, or raise arena_bytes")
 
@@ -157,7 +157,7 @@ class StateOwner:
         self._require_owner()
         try:
             if lengths := command.inline:
-                self._make_room(lengths, origin, is_modest=command.is_modest)
+                self._make_room(lengths, origin, no_eviction=command.no_eviction)
             revision = self._state.revision
             outcome = machine.apply(self._state, command, origin)
             if outcome.revision != revision:
@@ -218,7 +218,7 @@ class StateOwner:
         self._require_owner()
         try:
             if lengths := [length for command in commands for length in command.inline]:
-                self._make_room(lengths, origin, is_modest=all(each.is_modest for each in commands if each.inline))
+                self._make_room(lengths, origin, no_eviction=all(each.no_eviction for each in commands if each.inline))
             outcomes = machine.apply_all(self._state, commands, origin)
             self._propagate(outcomes, origin.now_ms)
             return [CommandResult(outcome.revision, outcome.reply, _NO_HANDLES) for outcome in outcomes]
@@ -227,20 +227,20 @@ class StateOwner:
         except Exception as error:
             raise StateBroken(repr(error)) from error
 
-    def reserve(self, size: int, own: int, origin: Origin, *, is_modest: bool = False) -> Upload | None:
+    def reserve(self, size: int, own: int, origin: Origin, *, no_eviction: bool = False) -> Upload | None:
         """Reserve memory for an upload, or return None while room is being made.
 
         `own` is the number of bytes that the connection has uploaded already. Raise `TierFull` when waiting cannot
-        help. A modest upload is refused at once, because no fragment is demoted for it.
+        help. With `no_eviction` no fragment is demoted, so waiting would not help and the upload is refused at once.
         """
         self._require_owner()
         try:
             return self._bodies.reserve(size, own)
         except OutOfRoom as error:
-            may_wait = size < self._bodies.arena.largest and not is_modest
+            may_wait = size < self._bodies.arena.largest and not no_eviction
             if may_wait and (self._bodies.uploading > own or self._reclaim(size, origin)):
                 return None
-            raise _full(error) from error
+            raise _no_memory_error(error) from error
 
     def prepare(self, upload: Upload) -> bool:
         """Allocate more of an upload's memory.
@@ -250,7 +250,7 @@ class StateOwner:
         try:
             return upload.prepare()
         except OutOfRoom as error:
-            raise _full(error) from error
+            raise _no_memory_error(error) from error
 
     def open_view(self, projects: Sequence[str], origin: Origin, now_s: float) -> list[CatalogueEnd] | None:
         """Return the ends of the projects' catalogues, or None while one is being listed or room is being made."""
@@ -260,7 +260,7 @@ class StateOwner:
         except OutOfRoom as error:
             if self._reclaim(limits.CATALOGUE_SEGMENT_BYTES_MAX, origin):
                 return None
-            raise _full(error) from error
+            raise _no_memory_error(error) from error
         found = [end for end in ends if end is not None]
         return found if len(found) == len(ends) else None
 
@@ -285,7 +285,7 @@ class StateOwner:
         self._require_owner()
         self._catalogues.housekeep(now_s)
         if now_s >= self._retry_at_s:
-            self._retry_at_s = now_s + limits.TRY_AGAIN_SECONDS
+            self._retry_at_s = now_s + limits.BLOCKED_RETRY_SECONDS
             self._bodies.background.retry_blocked()
 
     @property
@@ -326,18 +326,18 @@ class StateOwner:
         """Release all shared memory and files. The state itself cannot be used afterwards."""
         self._bodies.close()
 
-    def _make_room(self, lengths: Sequence[int], origin: Origin, *, is_modest: bool) -> None:
+    def _make_room(self, lengths: Sequence[int], origin: Origin, *, no_eviction: bool) -> None:
         """Ensure room for inline bodies before their command is decided.
 
         Once the state has changed, storing its bodies must not fail. Where the arena is full, a catalogue is dropped,
-        fragments are demoted (unless the command is modest) and some background work is done first. Raise `Busy` if
+        fragments are demoted (unless `no_eviction`) and some background work is done first. Raise `Busy` if
         room is on the way, and `TierFull` if it is not.
         """
         try:
             self._bodies.require_room(lengths)
         except OutOfRoom:
-            self._catalogues.shed()
-            if not is_modest:
+            self._catalogues.drop_oldest()
+            if not no_eviction:
                 self._demote_for_room(sum(lengths), origin)
             has_more = self._bodies.background.work(limits.WORK_SECONDS_MAX)
             try:
@@ -345,7 +345,7 @@ class StateOwner:
             except OutOfRoom as error:
                 if has_more or self._bodies.uploading:
                     raise Busy("shared memory is full, and room is being made: try again in a moment") from error
-                raise _full(error) from error
+                raise _no_memory_error(error) from error
 
     def _reclaim(self, needed: int, origin: Origin) -> bool:
         """Make some room: drop a catalogue, demote fragments, or do background work.
@@ -353,7 +353,9 @@ class StateOwner:
         Return True if trying again is worthwhile.
         """
         taken = self._bodies.arena.bytes
-        gained = self._catalogues.shed() or self._demote_for_room(needed, origin) or self._bodies.background.work()
+        gained = (
+            self._catalogues.drop_oldest() or self._demote_for_room(needed, origin) or self._bodies.background.work()
+        )
         return gained or self._bodies.arena.bytes < taken
 
     def _demote_for_room(self, needed: int, origin: Origin) -> bool:
@@ -401,11 +403,14 @@ class StateOwner:
                         self._bodies.recheck(digest)
         self.task_changes += outcome.changes
 
-    def _recheck_bodies(self, change: AnyChange, kept: Container[bytes]) -> None:
-        """Let the bodies that a changed row refers to, or did, be freed or converted."""
+    def _recheck_bodies(self, change: AnyChange, arrived: Container[bytes]) -> None:
+        """Have the body store free or convert the bodies that a changed row refers to, or referred to before.
+
+        Bodies in `arrived` came with the command and were stored a moment ago, so they need no check.
+        """
         before, after = change.before, change.after
         if isinstance(after, FragmentRow):
-            if after.digest not in kept:
+            if after.digest not in arrived:
                 self._bodies.recheck(after.digest)
             if isinstance(before, FragmentRow) and before.digest != after.digest:
                 self._bodies.recheck(before.digest)

@@ -61,7 +61,7 @@ class Uploads:
         """Reserve the memory and allocate a part of it. Return True when all of it is allocated."""
         if self._current is None:
             own = sum(held[1] for held in self.held.values() if isinstance(held, tuple))
-            self._current = self._owner.reserve(offer.size, own, origin, is_modest=offer.is_modest)
+            self._current = self._owner.reserve(offer.size, own, origin, no_eviction=offer.is_modest)
         if self._current is not None and self._owner.prepare(self._current):
             return True
         if is_overdue:
@@ -78,10 +78,10 @@ class Uploads:
         """The memory where the next bytes belong; empty if no upload is under way."""
         return self._current.room if self._current is not None else memoryview(bytearray())
 
-    def took(self, size: int) -> None:
+    def advance(self, size: int) -> None:
         """Note that `size` bytes have been received into `room`. When all have, the upload can be referred to."""
         assert self._current is not None
-        self._current.took(size)
+        self._current.advance(size)
         if self._current.is_complete:
             self.held[self._number] = self._owner.bodies.stage(self._current)
             self._current = None

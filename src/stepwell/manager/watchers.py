@@ -131,7 +131,7 @@ class Watchers:
         if not self._queue:
             return []
         revision = self._requests.revision
-        room, idle = limits.EVENTS_TOLD_PER_TURN, 0
+        room, idle = limits.EVENTS_SENT_PER_TURN, 0
         notified: list[ClientConnection] = []
         while room > 0 and idle < len(self._queue):
             watcher = self._queue[0]
@@ -156,7 +156,7 @@ class Watchers:
         Other watchers continue.
         """
         self._log.exception("watcher.met_a_defect", pid=watcher.connection.credentials.pid)
-        fault = ManagerFault(f"what happened behind revision {watcher.notified} cannot be told ({error!r})")
+        fault = ManagerFault(f"the events behind revision {watcher.notified} cannot be read ({error!r})")
         watcher.connection.peer.send(Rejected(Refusal.of(fault, self._requests.revision)))
         watcher.connection.peer.is_open = False
         self.remove(watcher.connection)
@@ -171,7 +171,7 @@ class Watchers:
         if not watcher.is_ready:
             return 0
         if watcher.scanned >= revision:
-            if watcher.notified < watcher.scanned and now_s - watcher.notified_at_s >= limits.UNTOLD_SECONDS:
+            if watcher.notified < watcher.scanned and now_s - watcher.notified_at_s >= limits.WATCHER_POSITION_SECONDS:
                 watcher.send(Events((), watcher.scanned), watcher.scanned, now_s)
             return 0
         if (resume := self._feed.resume_point(watcher.scanned)) > watcher.scanned:

@@ -89,7 +89,7 @@ def inspect(database: Path, read: ReadFunction[T]) -> T:
         else:
             if before.is_shared or _file_state(database) == before:
                 return found
-    raise Busy(f"managers come and go at {str(database)!r}: try again when one stays, or none")
+    raise Busy(f"managers start and stop at {str(database)!r}: try again when one stays, or none")
 
 
 def number_of(db: sqlite3.Connection, query: str) -> int:

@@ -63,10 +63,10 @@ class RowTable(Generic[RowT]):
                 for (column, kind, is_text), value in zip(self._types, values, strict=True)
             }
         except (msgspec.MsgspecError, UnicodeError, ValueError) as error:
-            raise StoreDamaged(f"table {self.name}, {self._which(values)}: {error}") from error
+            raise StoreDamaged(f"table {self.name}, {self._key_text(values)}: {error}") from error
         return self.kind(**fields)
 
-    def _which(self, values: Sequence[Value]) -> str:
+    def _key_text(self, values: Sequence[Value]) -> str:
         """Return the key of a row, for an error message."""
         found = dict(zip(self.columns, values, strict=True))
         return ", ".join(f"{column} {found[column]!r}" for column in self._key)

@@ -268,13 +268,13 @@ class SqliteStore:
             return
         table = cast("rows.RowTable[msgspec.Struct]", _TABLES[kind])
         gone = [_key(key) for key, row in changed.items() if row is None]
-        kept = [cast(msgspec.Struct, row) for row in changed.values() if row is not None]
+        present = [cast(msgspec.Struct, row) for row in changed.values() if row is not None]
         if gone:
             db.executemany(table.delete, gone)
-        db.executemany(table.put, [table.values(row) for row in kept])
+        db.executemany(table.put, [table.values(row) for row in present])
         if kind is Plan:
             db.executemany("DELETE FROM leases WHERE plan_id = ?", [(key,) for key in changed])
-            leased = [(plan.plan_id, plan.lease) for plan in cast("list[Plan]", kept)]
+            leased = [(plan.plan_id, plan.lease) for plan in cast("list[Plan]", present)]
             db.executemany(
                 "INSERT INTO leases VALUES (?, ?, ?, ?)",
                 [(plan_id, *msgspec.structs.astuple(lease)) for plan_id, lease in leased if lease],
@@ -300,8 +300,8 @@ class SqliteStore:
             gone = [digest for digest, body in batch.bodies.items() if body is None and digest in self._numbers]
             if gone:
                 db.executemany("DELETE FROM bodies WHERE number = ?", [(self._numbers.pop(each),) for each in gone])
-            kept = [body for body in batch.bodies.values() if body is not None]
-            db.executemany(_PUT_BODY, [(self._number(body.digest), *_body_values(body)) for body in kept])
+            present = [body for body in batch.bodies.values() if body is not None]
+            db.executemany(_PUT_BODY, [(self._number(body.digest), *_body_values(body)) for body in present])
         if batch.packed_bytes:
             noted = [(size, self._numbers.get(digest)) for digest, size in batch.packed_bytes.items()]
             db.executemany("UPDATE bodies SET packed_bytes = ? WHERE number = ?", noted)

@@ -165,15 +165,15 @@ class PlanSeen(Struct, frozen=True, array_like=True):
         The decisions of nearer plans come first, and of one plan the latest ones. The result keeps the order in which
         they are given, which is the order of recording.
         """
-        given = list(enumerate(decisions))
-        kept: list[tuple[int, DecisionSeen]] = []
+        numbered = list(enumerate(decisions))
+        chosen: list[tuple[int, DecisionSeen]] = []
         chars = 0
-        for number, decision in sorted(given, key=lambda pair: (pair[1].depth, -pair[0])):
+        for number, decision in sorted(numbered, key=lambda pair: (pair[1].depth, -pair[0])):
             needed = chars + len(decision.text)
-            if len(kept) < limits.DECISIONS_SEEN_MAX and needed <= limits.DECISIONS_SEEN_CHARS_MAX:
+            if len(chosen) < limits.DECISIONS_SEEN_MAX and needed <= limits.DECISIONS_SEEN_CHARS_MAX:
                 chars = needed
-                kept.append((number, decision))
-        seen = tuple(decision for _, decision in sorted(kept, key=lambda pair: pair[0]))
+                chosen.append((number, decision))
+        seen = tuple(decision for _, decision in sorted(chosen, key=lambda pair: pair[0]))
         return cls(plan_id, phase, seen, skeleton[: limits.TEXT_CHARS_MAX])
 
 

@@ -86,13 +86,13 @@ def _left_behind(before: Snapshot, settle_seconds: float) -> list[Resource]:
     # An object that only a reference cycle holds is no leak.
     gc.collect()
     deadline = time.monotonic() + settle_seconds
-    never = threading.Event()
-    lasting = _new_since(before)
+    pause = threading.Event()
+    remaining = _new_since(before)
     while (left := _new_since(before)) and time.monotonic() < deadline:
-        never.wait(limits.LEAK_POLL_SECONDS)
-        lasting &= left
+        pause.wait(limits.LEAK_POLL_SECONDS)
+        remaining &= left
     # Other programs of the machine make directories all the time. One that was not there from the beginning is theirs.
-    return sorted(each for each in left if each.kind != "directory" or each in lasting)
+    return sorted(each for each in left if each.kind != "directory" or each in remaining)
 
 
 def _snapshot() -> Snapshot:

@@ -39,7 +39,7 @@ class Sink(Protocol):
         """
         ...
 
-    def took(self, size: int) -> None:
+    def advance(self, size: int) -> None:
         """Advance by `size` bytes, which the caller has put at the start of `room`."""
         ...
 
@@ -94,7 +94,7 @@ class Peer:
             size = self._receive(part, now_s)
         if size:
             self._uploaded_at_s = now_s
-            sink.took(size)
+            sink.advance(size)
             self._finish(sink)
 
     def _receive(self, into: memoryview, now_s: float) -> int:
@@ -134,7 +134,7 @@ class Peer:
                 size = self._framer.read_into(room)
             if not size:
                 break
-            sink.took(size)
+            sink.advance(size)
         self._finish(sink)
 
     def _finish(self, sink: Sink) -> None:

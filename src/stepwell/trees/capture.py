@@ -175,27 +175,31 @@ def pair_moves(differences: Iterable[TreeDifference]) -> list[TreeDifference]:
     file name are paired first, then the first in order of path; so the result does not depend on the given order.
     """
     listed = sorted(differences, key=lambda each: each.path)
-    gone = [each for each in listed if each.before and not each.after and each.before.digest != EMPTY]
-    come = [each for each in listed if each.after and not each.before]
-    sources = _paired(gone, come, lambda each: each.path.rpartition("/")[2])
+    deleted = [each for each in listed if each.before and not each.after and each.before.digest != EMPTY]
+    created = [each for each in listed if each.after and not each.before]
+    sources = _paired(deleted, created, lambda each: each.path.rpartition("/")[2])
     taken = {*sources.values()}
     sources |= _paired(
-        [each for each in gone if each.path not in taken],
-        [each for each in come if each.path not in sources],
+        [each for each in deleted if each.path not in taken],
+        [each for each in created if each.path not in sources],
         lambda _: "",
     )
     moved = [
-        TreeDifference(each.path, each.after, each.after, sources[each.path]) for each in come if each.path in sources
+        TreeDifference(each.path, each.after, each.after, sources[each.path])
+        for each in created
+        if each.path in sources
     ]
     left_out = {*sources, *sources.values()}
     return sorted([*moved, *(each for each in listed if each.path not in left_out)], key=lambda each: each.path)
 
 
 def _paired(
-    gone: list[TreeDifference], come: list[TreeDifference], name: Callable[[TreeDifference], str]
+    deleted: list[TreeDifference], created: list[TreeDifference], name: Callable[[TreeDifference], str]
 ) -> dict[str, str]:
     """Return the source path for each created path that has one: an equal entry that is also equal by `name`."""
     waiting: dict[tuple[TreeEntry | None, str], deque[str]] = defaultdict(deque)
-    for each in gone:
+    for each in deleted:
         waiting[each.before, name(each)].append(each.path)
-    return {each.path: candidates.popleft() for each in come if (candidates := waiting.get((each.after, name(each))))}
+    return {
+        each.path: candidates.popleft() for each in created if (candidates := waiting.get((each.after, name(each))))
+    }

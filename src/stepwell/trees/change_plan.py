@@ -76,7 +76,7 @@ def check_deltas(deltas: Iterable[Delta]) -> dict[str, Delta]:
             entry = by_path[above].after if above in by_path else None
             if entry is not None and not entry.is_directory:
                 shown, blocked = path[: limits.PATH_CHARS_SHOWN], above[: limits.PATH_CHARS_SHOWN]
-                raise InvalidArgument(f"path {shown!r} cannot be: {blocked!r} is to be no directory")
+                raise InvalidArgument(f"path {shown!r} cannot exist: {blocked!r} will not be a directory")
     return by_path
 
 
@@ -158,7 +158,7 @@ def _wanted(delta: Delta, found: FoundEntry) -> TreeEntry | None:
 class _Planner:
     """Derives from found and wanted entries which files and directories are created and removed.
 
-    Used once, by `plan`. It caches file types by path, because neighbouring paths share their directories.
+    Used once, by `plan`. It caches file types by path, because many paths share their directories.
     """
 
     def __init__(self, root: Root, found: Mapping[str, FoundEntry], wanted: Mapping[str, TreeEntry | None]) -> None:

@@ -147,8 +147,10 @@ def merge_text(
         favoured = ["--theirs"] if theirs_wins else []
         done = _run(["git", "merge-file", "-p", *favoured, *named, *LABELS], directory)
     if done.returncode < 0 or done.returncode > _CONFLICTS_MAX:
-        said = done.stderr.decode(errors="replace").strip()
-        raise ToolMissing(f"git cannot merge here, and says {said[: limits.ERROR_CHARS_MAX]!r}: install a git that can")
+        message = done.stderr.decode(errors="replace").strip()
+        raise ToolMissing(
+            f"git cannot merge here, and says {message[: limits.ERROR_CHARS_MAX]!r}: install a git that can"
+        )
     return MergedText(done.stdout, is_clean=done.returncode == 0)
 
 

@@ -48,7 +48,7 @@ ReadBody = Callable[[bytes], bytes | memoryview]
 """A function that returns the content with the given digest."""
 
 
-def _always() -> None:
+def _no_check() -> None:
     pass
 
 
@@ -131,7 +131,7 @@ class TreeTransaction:
                 self._staging.rename(self._name, to, self._stage)
         self._name = to
 
-    def apply(self, check: Callable[[], None] = _always) -> None:
+    def apply(self, check: Callable[[], None] = _no_check) -> None:
         """Make the changes in the tree, and read it back.
 
         `check` is called before each step and may raise, for instance because a lease was lost. Then, and after any

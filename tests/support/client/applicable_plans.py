@@ -62,7 +62,7 @@ def executed_plan(
 
 
 def change_into(root: Path, after: Tree) -> None:
-    """In place, as an editor would: what a directory has becomes another tree."""
+    """Change the files of a directory in place, as an editor would, so that it becomes another tree."""
     for path in root.iterdir():
         if path.name != ".stepwell":
             build(path, {}).rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()

@@ -128,7 +128,7 @@ class _Side:
         self._body_bytes = 0  # of a body that was granted, and is still to come
 
     def receive(self) -> list[tuple[bytes, object]] | None:
-        """Whole messages, as they were, and halves of bodies; None at the end."""
+        """Return whole messages, unchanged, and halves of bodies; None at the end of the stream."""
         data, descriptors, _, _ = socket.recv_fds(self.socket, RECEIVE_BYTES, DESCRIPTORS_MAX)
         self._descriptors += descriptors
         if not data:
@@ -196,7 +196,7 @@ def never(_: Forwarded) -> bool:
 
 
 class Once:
-    """Cuts the first time that something is so."""
+    """A cut that happens once, when the condition first holds."""
 
     def __init__(self, condition: Cut) -> None:
         self._condition = condition

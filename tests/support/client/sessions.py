@@ -35,7 +35,7 @@ def executing(client: sw.Client, name: str, project: str, lease_ms: int = limits
 
 @contextmanager
 def unchanged(client: sw.Client) -> Iterator[None]:
-    """Whatever happens in the block, the revision stays what it was."""
+    """Assert that the block does not change the revision."""
     before = client.status().revision
     yield
     assert client.status().revision == before, "a refused request has changed something"
@@ -43,7 +43,7 @@ def unchanged(client: sw.Client) -> Iterator[None]:
 
 @contextmanager
 def refused(client: sw.Client, kind: type[sw.StepwellError], advice: str) -> Iterator[None]:
-    """Refused with this error, whose message says what to do, and nothing changed."""
+    """Assert that the block raises this refusal with this advice, and changes nothing."""
     with unchanged(client), pytest.raises(kind, match=advice) as caught:
         yield
     assert type(caught.value) is kind

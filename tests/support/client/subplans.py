@@ -1,4 +1,4 @@
-"""Parents and children for the tests of merging: what each changed is given, and the test's own client works."""
+"""Parents and children for the tests of merging: a test gives the changes of each, and its own client records them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Given = bytes | tuple[bytes, int] | None
 """A content, with its mode if that is known; None for no file."""
 
 Work = Mapping[str, tuple[Given, Given]]
-"""What a child did, by path: what it found, and what it left."""
+"""The changes of a child by path: the content that it found, and the content that it left."""
 
 
 def content(given: Given) -> tuple[bytes | None, int | None]:
@@ -84,7 +84,7 @@ def declared(
 
 
 def tree(context: sw.PlanExecutionContext) -> dict[str, tuple[bytes, int | None] | None]:
-    """What the plan leaves at each path that it changes, and at those where nothing is left, None."""
+    """Return the content that the plan leaves at each changed path; None where no file is left."""
     return {
         path: None if each.after is None else (bytes(context.body(each.after.digest)), each.after.mode)
         for path, each in sorted(context.net_changes().items())

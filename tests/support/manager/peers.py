@@ -85,7 +85,7 @@ def ask(stage: Stage, peer: RawPeer, *commands: AnyCommand) -> list[CommandResul
 
 
 def results(stage: Stage, peer: RawPeer, message: Request | TransactionRequest) -> list[CommandResult | Refusal]:
-    """What a message came to."""
+    """Return the results of a message."""
     peer.send(message)
     response = answered(stage, peer)
     assert isinstance(response, Response)
@@ -93,7 +93,7 @@ def results(stage: Stage, peer: RawPeer, message: Request | TransactionRequest) 
 
 
 def gone(peer: RawPeer) -> bool:
-    """Whether the manager has hung up, without a word."""
+    """Return True if the manager has closed the connection without a message."""
     peer.socket.settimeout(0)
     try:
         return peer.receive() is None
@@ -151,10 +151,10 @@ def noise(size: int, seed: int = 0) -> bytes:
 
 
 def refusals(results: Sequence[CommandResult | Refusal]) -> list[str]:
-    """What each result is: the kind of its refusal, or nothing."""
+    """Return for each result the kind of its refusal, or nothing."""
     return [each.kind if isinstance(each, Refusal) else "" for each in results]
 
 
 def pins(stage: Stage) -> int:
-    """Stretches of the arena that are being written."""
+    """Return the number of ranges of the arena that are being written."""
     return sum(segment.pins for segment in stage.owner.bodies.arena.segments.values())

@@ -29,7 +29,7 @@ from tests.support.peers import RawPeer
 
 OFFERS = (StrategyOffer("s"),)
 FOREVER_SECONDS = 60
-"""A worker that nobody kills ends itself."""
+"""The time after which a worker that was not killed ends itself."""
 
 _numbers = count(1)
 
@@ -44,7 +44,7 @@ def joined_worker(stage: Stage, session_id: str = "w", *strategies: str) -> RawP
 
 
 def following(stage: Stage, session_id: str = "alice", *task_ids: str, unknown: tuple[str, ...] = ()) -> RawPeer:
-    """A connection that is told what becomes of a session's tasks."""
+    """Return a connection that follows a session's tasks."""
     follower = joined(stage, session_id)
     number = next(_numbers)
     follower.send(FollowTasks(number, task_ids))
@@ -53,7 +53,7 @@ def following(stage: Stage, session_id: str = "alice", *task_ids: str, unknown: 
 
 
 def heard(stage: Stage, peer: RawPeer, turns: int = 6) -> list[ManagerMessage]:
-    """All that a peer is told within a few turns, none of which waits for anything."""
+    """Return all messages to a peer within a few turns, none of which waits."""
     messages: list[ManagerMessage] = []
     peer.socket.settimeout(0)
     for _ in range(turns):
@@ -67,7 +67,7 @@ def heard(stage: Stage, peer: RawPeer, turns: int = 6) -> list[ManagerMessage]:
 
 
 def turn_without_waiting(stage: Stage) -> None:
-    """A turn that does not wait until something is due."""
+    """Run one turn without waiting."""
     stage.loop.housekeeping.due_at_s = 0.0
     stage.turn()
 
@@ -88,28 +88,28 @@ def replied(stage: Stage, peer: RawPeer, command: AnyCommand) -> Reply:
 def submit(
     stage: Stage, client: RawPeer, task_id: str = "t", *, strategy: str = "s", deadline_ms: int = 60_000
 ) -> TaskState:
-    """Have something done."""
+    """Submit a task."""
     found = replied(stage, client, SubmitTask(task_id, strategy, ("p",), b"do it", deadline_ms=deadline_ms))
     assert isinstance(found, TaskFound)
     return found.state
 
 
 def assigned(stage: Stage, worker: RawPeer) -> TaskAssigned:
-    """What a worker is told to do."""
+    """Return the task that a worker is assigned."""
     message = answered(stage, worker)
     assert isinstance(message, TaskAssigned), message
     return message
 
 
 def finish(stage: Stage, worker: RawPeer, task: TaskAssigned, result: bytes | int = b"found") -> TaskFound:
-    """What a worker found."""
+    """Finish a task with a result, as its worker."""
     found = replied(stage, worker, FinishTask(task.task_id, task.attempt, result))
     assert isinstance(found, TaskFound)
     return found
 
 
 def ended(stage: Stage, follower: RawPeer) -> TaskEnded:
-    """What a follower is told became of a task."""
+    """Return the outcome of a task that a follower receives."""
     message = answered(stage, follower)
     assert isinstance(message, TaskEnded), message
     return message
@@ -121,7 +121,7 @@ def ends(messages: Iterable[ManagerMessage]) -> list[str]:
 
 
 def die(stage: Stage, number: int) -> int:
-    """A worker comes, gets what is next, and goes; the number of its process."""
+    """Have a worker join, get the next task and disconnect; return its process id."""
     with joined_worker(stage, f"mortal-{number}") as worker:
         assigned(stage, worker)
     stage.turn_until(lambda: not workers(stage))
@@ -158,7 +158,7 @@ def workers(stage: Stage) -> set[str]:
 
 
 def work_forever(address: str, session_id: str) -> None:
-    """In a process of its own: a worker that comes to no end, and does not even notice that nobody listens."""
+    """Run a worker that never ends, and does not notice that its connection is closed. For a process of its own."""
     signal.alarm(FOREVER_SECONDS)
     with RawPeer(address, timeout_s=FOREVER_SECONDS) as peer:
         peer.hello(session_id)
@@ -180,5 +180,5 @@ def finish_and_die(address: str, session_id: str) -> None:
 
 
 def no_pidfd_of_ours(pid: int) -> int | None:
-    """Of this process nobody gets one: a worker that is played by the test must not be its end."""
+    """Return no pidfd for this process: the manager must not kill the test that plays a worker."""
     return None if pid == os.getpid() else os.pidfd_open(pid)

@@ -1,4 +1,4 @@
-"""A body store with the counts that the domain would have, and what every body has to be."""
+"""A body store with reference counts as the domain would have them, and the expected content of each body."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class BodyStoreHarness:
         return bytes(content(memoryview(stored), handle))
 
     def form(self, digest: bytes) -> str:
-        """Where and how a body is kept."""
+        """Return the place and the form of a body, as text."""
         handle = self.handle(digest)
         where = "arena" if handle.segment in self.store.arena.segments else "file"
         return f"{'packed' if handle.packed else 'raw'} in {where}"
@@ -165,7 +165,7 @@ def fill(upload: Upload, body: bytes, at_once: int = 100_000) -> None:
         piece = body[start : start + at_once]
         with upload.room as room:
             room[: len(piece)] = piece
-        upload.took(len(piece))
+        upload.advance(len(piece))
 
 
 @contextmanager

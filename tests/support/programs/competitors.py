@@ -1,4 +1,4 @@
-"""Processes that want the same thing at the same moment, and one that dies while it has it."""
+"""Processes that compete for the same name, plan or receipt, and one that dies while it holds a lease."""
 
 import os
 import threading
@@ -13,7 +13,7 @@ WON, LOST = 1, 0
 
 
 def create_same(address: str, number: int, turn: Connection) -> None:
-    """Create each name when told to, together with everybody else; say whether it was won."""
+    """On each signal, create a name at the same time as all others; report whether this process succeeded."""
     with sw.connect(address) as client:
         while (name := turn.recv()) is not None:
             try:
@@ -24,7 +24,7 @@ def create_same(address: str, number: int, turn: Connection) -> None:
 
 
 def start_same(address: str, _number: int, turn: Connection) -> None:
-    """Start each plan when told to, together with everybody else; say whether it was won."""
+    """On each signal, start a plan at the same time as all others; report whether this process succeeded."""
     with sw.connect(address) as client:
         while (plan_id := turn.recv()) is not None:
             try:
@@ -35,7 +35,7 @@ def start_same(address: str, _number: int, turn: Connection) -> None:
 
 
 def store_same(address: str, number: int, turn: Connection) -> None:
-    """Store two receipts when told to, together with everybody else: one as everybody has it, one of its own."""
+    """On each signal, store two receipts at the same time as all others: one that all share, and one of its own."""
     with sw.connect(address, projects=["p"]) as client:
         while (name := turn.recv()) is not None:
             client.receipts.store(f"{name}-same", ["p"], name, name.encode())

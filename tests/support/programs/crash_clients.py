@@ -1,7 +1,7 @@
 """Clients of a manager that is killed again and again: each knows what was acknowledged to it, and writes that down.
 
-A survivor is the only writer of its own fragments and of its own changesets. It numbers what it does, so that whoever
-looks at the state can tell whether something is missing, or happened twice.
+A survivor is the only writer of its own fragments and of its own changesets. It numbers its operations, so that a
+reader of the state can tell whether one is missing, or happened twice.
 """
 
 import faulthandler
@@ -20,7 +20,7 @@ _COUNTS = struct.Struct("<QQ")  # requests acknowledged, changes acknowledged
 
 
 class Progress:
-    """What the survivors have had acknowledged, as their parent sees it: a file that everybody maps."""
+    """The acknowledged operations of each survivor, in a file that the parent and all survivors map."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -128,7 +128,7 @@ class _Survivor:
             self._random.choice((self._tiers.promote, self._tiers.demote))(name, project=self._project)
 
     def _keep_receipt(self) -> None:
-        """Nobody stores as many as are kept before this one is looked at."""
+        """Store a receipt. Too few are stored to push it out before it is checked."""
         self._receipts += 1
         receipt_id, data = f"receipt-{self._number}-{self._receipts}", self._random.randbytes(500)
         self._client.receipts.store(receipt_id, [self._project], "a title", data)

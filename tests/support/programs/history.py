@@ -1,4 +1,4 @@
-"""What many processes saw, each on its own, and whether one total order can explain it.
+"""A check whether one total order explains the observations of many processes.
 
 `time.monotonic_ns` is one clock for the whole machine, so that intervals of different processes compare. The rule is
 the promise: if A's reply arrived before B was sent, A comes first. A read names the revision that it saw, a write the
@@ -20,7 +20,7 @@ class Operation(Struct, frozen=True, array_like=True):
 
 
 def violations(history: Sequence[Operation]) -> list[str]:
-    """What no total order explains."""
+    """Return the observations that no total order explains."""
     return [*_shared_revisions(history), *_real_time(history)]
 
 

@@ -1,4 +1,4 @@
-"""What the kernel says of shared memory, whatever our own books say."""
+"""Shared memory as the kernel reports it, independent of our own counters."""
 
 import errno
 import re

@@ -19,7 +19,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Target(NamedTuple):
-    """What a reader has of a segment."""
+    """The access that a reader has to a segment."""
 
     body: memoryview
     descriptor: int
@@ -113,13 +113,13 @@ REFUSED = {False: _MEMORY, True: _FILE}
 
 
 def vandalise(address: str, is_cold: bool, turn: Connection) -> None:  # noqa: FBT001
-    """Try everything, and tell what came of it."""
+    """Make all attempts, and report the outcome of each."""
     with sw.connect(address, [PROJECT]) as client:
         turn.send(attempt_all(client.tiers.get("a").body, is_cold=is_cold))
 
 
 def attempt_all(body: memoryview, *, is_cold: bool) -> dict[str, str]:
-    """What came of each attempt at the only segment that this process has mapped."""
+    """Return the outcome of each attempt on the only segment that this process has mapped."""
     target = _target(body, "/#" if is_cold else "/memfd:stepwell")
     return {name: _outcome(ATTEMPTS[name], target) for name in REFUSED[is_cold]}
 

@@ -344,7 +344,7 @@ def _chat(address: str, bell: Bell, say: int, path: Path) -> None:
 
 
 class Household(Struct):
-    """Everybody who has a part in a runtime."""
+    """The processes of one runtime: manager, readers and writers."""
 
     address: str
     manager: int
@@ -379,7 +379,7 @@ def _hold_for_ever(address: str, names: Sequence[str], say: int) -> None:
 
 
 def _write_for_ever(address: str, number: int, seed: int, say: int) -> None:
-    """Until the manager is gone; after that it waits like everybody else."""
+    """Write until the manager is gone; then wait, as the other processes do."""
     with sw.connect(address, [PROJECT]) as client, suppress(sw.RuntimeFault):
         writer = Writer(client, number, BodyMaker(f"{seed}-w{number}"))
         while True:
@@ -390,7 +390,7 @@ def _write_for_ever(address: str, number: int, seed: int, say: int) -> None:
 
 
 def end_all(pids: Iterable[int]) -> None:
-    """Kill whoever is left."""
+    """Kill the processes that are left."""
     for pid in pids:
         with suppress(ProcessLookupError):
             kill(pid)

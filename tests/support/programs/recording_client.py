@@ -23,7 +23,7 @@ history: list[Operation] = []
 """What this process did. Appending is atomic, whichever thread it is."""
 
 
-class RecordedLink(PooledConnection):
+class RecordedConnection(PooledConnection):
     """Answers come in the order of the requests, so that each belongs to the oldest one without."""
 
     def __init__(self, address: str, timeout_s: float | None, on_out_of_band: OnOutOfBand) -> None:
@@ -57,4 +57,4 @@ def _write_down(message: Request | TransactionRequest, response: Response, began
 
 def record() -> None:
     """Have every client of this process recorded from now on."""
-    setattr(connection_pool, "PooledConnection", RecordedLink)  # noqa: B010 - a name that it imports, for type checkers
+    setattr(connection_pool, "PooledConnection", RecordedConnection)  # noqa: B010 - a name that it imports, for type checkers

@@ -1,4 +1,4 @@
-"""A client that does this and that while there is not enough of something, and knows what has to be there."""
+"""A client that makes random operations during a shortage of a resource, and knows the expected state."""
 
 import os
 import random
@@ -17,7 +17,7 @@ FULL = (sw.TierFull, sw.Busy)
 
 
 class Model:
-    """Random deeds of one client, and what has to be there after each, refused or not."""
+    """Random operations of one client, and the expected state after each, refused or not."""
 
     def __init__(self, client: sw.Client, generator: random.Random) -> None:
         self._client = client
@@ -28,7 +28,7 @@ class Model:
         self.refused = self.done = 0
 
     def act(self) -> None:
-        """One deed. What is refused says that there is no room, and has changed nothing."""
+        """Make one operation. A refusal says that there is no room, and changes nothing."""
         deeds = [self._store, self._store, self._batch, self._transaction, self._move, self._move, self._delete]
         deed = self._random.choice(deeds)
         try:
@@ -38,7 +38,7 @@ class Model:
             self.note(refusal)
 
     def note(self, refusal: sw.Refused) -> None:
-        """It says of what there is not enough."""
+        """Check that the refusal names the resource that is short."""
         assert "memory" in refusal.message, refusal
         self.refused += 1
 
@@ -104,7 +104,7 @@ class Model:
 
 
 class Shortage:
-    """A system call that fails while there is none left of what it gives."""
+    """A system call that fails as if its resource were used up."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, code: int) -> None:
         self.is_on = False

@@ -1,4 +1,4 @@
-"""A good client beside the bad peers. It works all the time, and tells how far it is."""
+"""A well-behaved client beside bad peers. It works all the time, and reports its progress."""
 
 import threading
 from types import TracebackType

@@ -1,7 +1,7 @@
-"""The actors of the storm: what a process does, and what it then knows must be true.
+"""The actors of the storm test: their operations, and the state that each expects afterwards.
 
 Each actor is the only writer of its own fragments, so that it knows exactly what each has to hold. Beside that it does
-with everybody's fragments, actions and tiers whatever it likes.
+random operations on the fragments, actions and tiers of all actors.
 """
 
 import faulthandler
@@ -34,7 +34,7 @@ class Expected(Struct, array_like=True):
 
 
 class Report(Struct):
-    """What a process says about itself when it ends."""
+    """The report of a process at its end."""
 
     commands: int = 0
     fragments: dict[str, Expected] = msgspec.field(default_factory=dict[str, Expected])
@@ -96,7 +96,7 @@ class Actor:
         self.report.commands += commands
 
     def _fragment(self) -> sw.Fragment:
-        """A new fragment of ours, or a new body for an old one; noted at once, since nobody else writes it."""
+        """A new fragment of ours, or a new body for an old one; noted at once, because no other actor writes it."""
         self._serial += 1
         is_new = not self._bodies or self._random.random() < 0.5
         fragment_id = f"{self._name}-{self._serial}" if is_new else self._random.choice([*self._bodies])
@@ -149,7 +149,7 @@ class Actor:
         self._count(2)
 
     def _meddle(self) -> None:
-        """With what everybody meddles with: it may be gone at any moment."""
+        """Operate on shared fragments, which other actors may delete at any moment."""
         shared = self._random.choice(SHARED)
         deed = self._random.randrange(4)
         try:

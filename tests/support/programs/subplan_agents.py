@@ -1,8 +1,8 @@
 """Agents in processes of their own, what each child is to do, and what has to come of it all.
 
-A child's work follows from the seed and its number, and from nothing else: so whoever does it, however often it was
-begun, leaves the same. What comes of all of them is computed here without any merging: edits are of lines that are far
-from each other, and of what several change alike the first in declared order stays.
+A child's work follows from the seed and its number, and from nothing else: so every agent, in every
+attempt, leaves the same. The merged result is computed here without any merging: edits are of lines that are far from
+each other, and where several children change the same path, the first in declared order stays.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Script:
 
 
 def own_failures(plan: sw.Plan) -> int:
-    """How often it failed of itself, and not because somebody died."""
+    """Return how often the child failed by itself, and not because its agent died."""
     return sum(UNLUCKY in fault.message for fault in plan.errors)
 
 
@@ -101,7 +101,7 @@ def agent(address: str, parent_plan_id: str, script: Script) -> None:
             for path, (before, after) in work.items():
                 if fails and path == SHARED:
                     raise RuntimeError(f"{UNLUCKY} {number}")
-                pause.wait(random.random() * 0.01)  # so that whoever dies leaves something half done
+                pause.wait(random.random() * 0.01)  # so that an agent that dies leaves unfinished work
                 record(context, {path: (before, after)}, f"tool-{number}")
                 context.check()
 
@@ -157,4 +157,4 @@ DEEDS: dict[str, Deed] = {
     ),
     "renew": lambda client, _unmerged, merged, _id: client.plans.renew_lease(merged.plan_id, lease=merged.lease),
 }
-"""What nobody can do without a lease."""
+"""The operations that need a lease."""

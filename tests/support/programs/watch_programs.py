@@ -15,7 +15,7 @@ END = "the end"
 
 
 class Written(Struct):
-    """What a writer was answered: of each revision, what it stored at it."""
+    """The acknowledged writes of a writer: for each revision, the fragments that it stored."""
 
     stored: dict[int, list[str]] = msgspec.field(default_factory=dict[int, list[str]])
 
@@ -112,7 +112,7 @@ def _leave(report: Struct, directory: str, name: str) -> None:
 
 
 def read(directory: Path, name: str) -> Watched:
-    """What a watcher has left."""
+    """Return the report of a watcher."""
     return msgspec.msgpack.decode((directory / f"{name}.report").read_bytes(), type=Watched)
 
 

@@ -20,7 +20,7 @@ def greeted(stage: Stage, session_id: str) -> RawPeer:
 
 
 def ask(stage: Stage, peer: RawPeer, *commands: AnyCommand, number: int | None = None, done: int = 0) -> Response:
-    """What a request came to; all with a number below `done` have reached their caller."""
+    """Return the results of a request; all requests with a number below `done` are acknowledged."""
     peer.send(Request(next(request_ids) if number is None else number, commands, done))
     response = answered(stage, peer)
     assert isinstance(response, Response)

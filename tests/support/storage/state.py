@@ -159,7 +159,7 @@ def served_on(directory: Path, budget: TierBudget | None = None) -> Iterator[str
 
 
 def kept(directory: Path) -> StoredState:
-    """What a directory holds."""
+    """Return the stored state of a directory."""
     found = load(directory / DATABASE)
     assert found is not None
     return found

@@ -76,7 +76,7 @@ def test_what_has_moved_is_asked_for_again(
 
 def test_what_moves_all_the_time(address: str, project: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Is given up in the end."""
-    monkeypatch.setattr(limits, "ASK_AGAIN_MAX", 3)
+    monkeypatch.setattr(limits, "MOVED_BODY_ATTEMPTS_MAX", 3)
 
     async def main(client: aio.Client) -> None:
         await client.tiers.store(fragment("a"))

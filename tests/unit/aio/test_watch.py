@@ -175,7 +175,7 @@ def test_in_time(address: str, project: str) -> None:
 
 def test_far_behind(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bounded number of frames is received ahead; what was forgotten meanwhile is said, and it goes on behind it."""
-    monkeypatch.setattr(limits, "FRAMES_AHEAD_MAX", 2)
+    monkeypatch.setattr(limits, "PUSHED_FRAMES_MAX", 2)
     monkeypatch.setattr(limits, "EVENTS_PER_FRAME", 5)
 
     async def main() -> None:

@@ -105,7 +105,7 @@ def test_without_the_encoding(
     """A vocabulary that is unknown here, or replaced by an estimate, counts nothing."""
     alter(data_dir, "UPDATE store SET encoding = 'runes'")
     assert main(["doctor", "--data-dir", str(data_dir)]) == 0
-    assert "note: tokens were not counted: encoding 'runes' is not to be had here" in capsys.readouterr().out
+    assert "note: tokens were not counted: encoding 'runes' is not available here" in capsys.readouterr().out
     estimate = counter("estimate")
     monkeypatch.setattr(doctor, "counter", lambda _: estimate)
     assert main(["doctor", "--data-dir", str(data_dir)]) == 0

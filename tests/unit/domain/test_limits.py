@@ -31,7 +31,7 @@ def load(source: str, path: Path) -> None:
     [
         ("STREAM_COMMANDS", "300", "a stream's inline bodies are one frame"),
         ("INLINE_BODY_BYTES_MAX", "96 * KIB", "a stream's inline bodies are one frame"),
-        ("METADATA_BYTES_MAX", "3 * MIB", "and has one more store or change"),
+        ("METADATA_BYTES_MAX", "3 * MIB", "one more store or change still fits"),
         ("REPLY_BYTES_MAX", "8 * MIB", "a full reply, and the row that filled it, are one frame"),
         ("BODY_BYTES_MAX", "64 * KIB", "the largest body has room in the arena"),
         ("BODY_BYTES_MAX", "1024 * MIB", "the largest body has room in the arena"),

@@ -105,8 +105,8 @@ def test_one_ahead_of_somebody_slow(stage: Stage, client: RawPeer) -> None:
         submit(stage, client, "t2")
         assert [assigned(stage, slow).task_id for _ in range(2)] == ["t1", "t2"]
         with joined_worker(stage, "w2") as idle:
-            assert stage.loop.housekeeping.seconds_to_deadline <= limits.TASK_AHEAD_MS / 1000
-            later(stage, limits.TASK_AHEAD_MS)
+            assert stage.loop.housekeeping.seconds_to_deadline <= limits.TASK_PREFETCHED_MS / 1000
+            later(stage, limits.TASK_PREFETCHED_MS)
             again = assigned(stage, idle)
             assert (again.task_id, again.attempt, again.is_ahead) == ("t2", 1, False)
             assert answered(stage, slow) == TaskRecalled("t2", 1)

@@ -125,7 +125,7 @@ def test_transaction_is_told_as_one(stage: Stage) -> None:
 
 def test_late_watcher_is_told_in_parts(stage: Stage) -> None:
     """A bounded number of events a turn, so that nobody waits for it, until it has all of them."""
-    amount = limits.EVENTS_TOLD_PER_TURN * 2 + 50
+    amount = limits.EVENTS_SENT_PER_TURN * 2 + 50
     do(stage, *(store(f"{number}") for number in range(amount)))
     watcher = joined(stage, "late")
     with watcher:
@@ -133,7 +133,7 @@ def test_late_watcher_is_told_in_parts(stage: Stage) -> None:
         place = stage.loop._watchers
         stage.turn_until(lambda: len(place))
         first = place._queue[0].scanned
-        assert 0 < first <= limits.EVENTS_TOLD_PER_TURN + limits.EVENTS_PER_FRAME
+        assert 0 < first <= limits.EVENTS_SENT_PER_TURN + limits.EVENTS_PER_FRAME
         assert place.has_more
         messages = told(stage, watcher)
         assert ids(messages) == [f"{number}" for number in range(amount)]
@@ -235,11 +235,11 @@ def test_only_what_was_asked_for(stage: Stage) -> None:
 
 def test_told_how_far_even_if_nothing_concerns_it(stage: Stage, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that it resumes from there; not at every turn, because it is no news."""
-    monkeypatch.setattr(limits, "UNTOLD_SECONDS", 10.0)
+    monkeypatch.setattr(limits, "WATCHER_POSITION_SECONDS", 10.0)
     with watching(stage, projects=("p",)) as watcher:
         do(stage, store("a", project="q"))
         assert silent(stage, watcher)
-        clock.forward(limits.UNTOLD_SECONDS)
+        clock.forward(limits.WATCHER_POSITION_SECONDS)
         do(stage, store("b", project="q"))
         assert told(stage, watcher) == [Events((), stage.requests.revision)]
 

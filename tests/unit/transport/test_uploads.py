@@ -38,7 +38,7 @@ class Region:
         with memoryview(self.memory) as whole:
             return whole[self.at : end]
 
-    def took(self, size: int) -> None:
+    def advance(self, size: int) -> None:
         self.at += size
 
     def close(self) -> tuple[bytes, bytes]:

@@ -7,7 +7,7 @@ hit spreads little. Distances are in tokens, not in parts: dozens of short turns
 the next one.
 
 The strength of the effect depends on the query. If one fragment has all of its words, it may well be the answer, and
-needs no neighbours. If none has, the answer is spread over several fragments that stand together.
+needs no surroundings. If none has, the answer is spread over several fragments that stand together.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from stepwell.strategies.ranking import has_requested_kind
 
 REACH_TOKENS: Final = 400.0  # at this distance a hit counts 1/e
 SPREAD: Final = 2.0  # the effect if the best hits have none of the query's words
-SPREAD_MIN: Final = 0.05  # the effect if a hit has all of them: neighbours then only fill the room that is left
+SPREAD_MIN: Final = 0.05  # the effect if a hit has all of them: surrounding parts then only fill the room that is left
 SUPPORT_MIN: Final = 0.05  # of a part that no strategy named: with less it does not become a candidate
 
 Expand = Callable[[ContextRequest, StrategyView, Sequence[FusedFragment]], tuple[Candidate, ...]]
@@ -80,14 +80,14 @@ def parts_by_source(request: ContextRequest, view: StrategyView, fused: Sequence
         ]:  # the cheap test first: most rows fail it
             if has_requested_kind(request, row):
                 found[project, row.source].append(row)
-    kept: dict[Key, Sequence[FragmentRow]] = {}
+    examined: dict[Key, Sequence[FragmentRow]] = {}
     room = limits.EXPAND_PARTS_MAX
     for key, parts in found.items():
         room -= len(parts)
         if room < 0:
             break
-        kept[key] = sorted(parts, key=_order)
-    return kept
+        examined[key] = sorted(parts, key=_order)
+    return examined
 
 
 def place_of(row: FragmentRow, index: int) -> int:
@@ -102,7 +102,7 @@ def _order(row: FragmentRow) -> tuple[int, int]:
 
 
 def _best_sources(fused: Sequence[FusedFragment]) -> list[Key]:
-    """Return the sources with the best hits, the best first. A fragment without a source has no neighbours."""
+    """Return the sources with the best hits, the best first. A fragment without a source has no surroundings."""
     best: dict[Key, float] = {}
     for each in fused:
         key = each.row.project, each.row.source
@@ -121,8 +121,8 @@ def _missing_share(request: ContextRequest, view: StrategyView, fused: Sequence[
     }
     best = nsmallest(limits.EXPAND_JUDGED_MAX, fused, key=lambda each: (-each.relevance, each.key))
     texts = [text for each in best if isinstance(text := read(view, each.row, limits.EXPAND_JUDGED_BYTES), str)]
-    lacking = [_missing_weight(weights, text) for text in texts] if weights else [0.0]
-    return min(lacking, default=1.0)
+    shares = [_missing_weight(weights, text) for text in texts] if weights else [0.0]
+    return min(shares, default=1.0)
 
 
 def _missing_weight(weights: Mapping[str, float], text: str) -> float:

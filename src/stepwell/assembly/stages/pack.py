@@ -169,16 +169,18 @@ class _Packing:
             return False
         # Only a candidate that one strategy alone has named counts against the share of that strategy.
         votes = scored.candidate.votes
-        sole = votes[0].strategy if is_shared and len(votes) == 1 else None
-        if sole is not None and self._alone.get(sole, 0) + needed > self._context.shares.get(sole, 0):
+        only_strategy = votes[0].strategy if is_shared and len(votes) == 1 else None
+        if only_strategy is not None and self._alone.get(only_strategy, 0) + needed > self._context.shares.get(
+            only_strategy, 0
+        ):
             return False
         text = read(self._context.view, row)
         if isinstance(text, Unreadable):
             self.unreadable[key] = text.reason
             return False
         is_put = self._put(scored, DepthForm("full", text), room)
-        if is_put and sole is not None:
-            self._alone[sole] = self._alone.get(sole, 0) + self.placed[key].cost
+        if is_put and only_strategy is not None:
+            self._alone[only_strategy] = self._alone.get(only_strategy, 0) + self.placed[key].cost
         return is_put
 
     def put_shorter(self, scored: ScoredCandidate, tokens_max: int) -> bool:

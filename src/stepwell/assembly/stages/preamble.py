@@ -38,12 +38,12 @@ def brief(summary: AnswerSummary) -> tuple[str, ...]:
     names = [f"{name} {count}" for name, count in summary.strategies.items()]
     if summary.neighbours:
         names.append(f"their neighbours {summary.neighbours}")
-    said = f"> {summary.shown} of {summary.candidates} fragments"
+    line = f"> {summary.shown} of {summary.candidates} fragments"
     if summary.shortened:
-        said += f", {summary.shortened} of them shortened"
+        line += f", {summary.shortened} of them shortened"
     ending = f" Missing: {', '.join(missing)}." if missing else ""
     plain = f" Missing: {', '.join(each.strategy for each in summary.failures)}." if missing else ""
-    return (f"{said}: {', '.join(names)}.{ending}", f"{said}.{plain}", f">{plain}" if missing else "")
+    return (f"{line}: {', '.join(names)}.{ending}", f"{line}.{plain}", f">{plain}" if missing else "")
 
 
 def silent(summary: AnswerSummary) -> tuple[str, ...]:  # noqa: ARG001 - the others' signature

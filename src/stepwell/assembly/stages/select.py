@@ -39,9 +39,9 @@ def names_to_ask(request: ContextRequest, offers: Iterable[StrategyInfo]) -> tup
 def by_confidence(request: ContextRequest, results: Sequence[StrategyResult]) -> tuple[SelectedResult, ...]:
     """Return the results with any confidence; if there are none, that of the fallback; without it, all results."""
     chosen = [SelectedResult(result, _confidence(request, result)) for result in results]
-    sure = tuple(each for each in chosen if each.confidence > 0 and each.result.fragments)
-    if sure:
-        return sure
+    confident = tuple(each for each in chosen if each.confidence > 0 and each.result.fragments)
+    if confident:
+        return confident
     found = [SelectedResult(each.result, 1.0) for each in chosen if each.result.fragments]
     return tuple(each for each in found if each.result.strategy == FALLBACK) or tuple(found)
 

@@ -39,14 +39,14 @@ def _decided(decision: DecisionSeen) -> str:
 
 def _fitting(lines: Iterable[str], tokens_max: int, count: Count) -> str:
     """Return the heading and as many lines as there is room for, in their order; empty if there is room for none."""
-    kept: list[str] = []
+    fitting: list[str] = []
     left = tokens_max - count(f"{_HEADING}\n")
     for line in lines:
         left -= count(f"{line}\n")
         if left < 0:
             break
-        kept.append(line)
-    return "\n".join([_HEADING, *kept]) if kept else ""
+        fitting.append(line)
+    return "\n".join([_HEADING, *fitting]) if fitting else ""
 
 
 COMPONENTS: Final[dict[str, Skeleton]] = {"decisions": decisions_first, "none": none}

@@ -86,8 +86,8 @@ def _conflict_lines(error: StepwellError) -> list[str]:
     if not isinstance(expected, list) or not isinstance(found, list):
         return [f"  {escape_line(path)}" for path in paths]
     return [
-        f"  {escape_line(path)}: expected {wanted}, found {there}"
-        for path, wanted, there in zip(paths, expected, found, strict=False)
+        f"  {escape_line(path)}: expected {wanted}, found {actual}"
+        for path, wanted, actual in zip(paths, expected, found, strict=False)
     ]
 
 

@@ -172,7 +172,7 @@ APPLY: Final = Subcommand(
     "tree; if a required one fails, all is undone. Applied once, it is not applied again.",
 )
 ROLLBACK: Final = Subcommand(
-    "Make the files that a plan was applied to what they were before it",
+    "Restore the files of a tree as they were before a plan was applied",
     _add_rollback,
     _rollback,
     "`outcome` (`rolled_back` or `rolled_back_before`) and `plan`, with the fields of `stepwell.Plan` by name; or "

@@ -12,7 +12,7 @@ from stepwell.cli.common.subcommand import Subcommand, add_subcommands, run_subc
 from stepwell.cli.plan import apply, control, diff, new, record, show
 from stepwell.cli.plan import list as listing
 
-SUMMARY: Final = "Follow a plan, and what it changes, from its beginning to its end"
+SUMMARY: Final = "Create, record, inspect, apply and roll back plans"
 
 _VERBS: Final[dict[str, Subcommand]] = {
     "new": new.NEW,

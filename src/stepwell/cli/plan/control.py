@@ -74,7 +74,7 @@ def _revert(client: Client, plan: Plan, reason: str) -> Plan:
 
 
 CANCEL: Final = Subcommand(
-    "End a plan and all that are below it, for good",
+    "End a plan and all its descendants, for good",
     _add_reason,
     _subcommand_run(_cancel, "cancelled"),
     _PLAN_KEY,

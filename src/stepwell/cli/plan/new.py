@@ -77,7 +77,7 @@ def _value(action: Action, name: str, text: str) -> ArgumentValue:
 
 
 NEW: Final = Subcommand(
-    "Make a plan of an action, and say its id",
+    "Create a plan from an action, and print its id",
     _add_arguments,
     _run,
     "`plan`, with the fields of `stepwell.Plan` by name",

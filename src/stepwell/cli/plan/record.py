@@ -56,7 +56,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_plan(parser)
     add_root(parser, "the tree in which changes count")
     parser.add_argument("--tool", metavar="NAME", help="who made the changes (default: the command's name)")
-    parser.add_argument("--keep", action="store_true", help="record also what a command changed that failed")
+    parser.add_argument("--keep", action="store_true", help="record the changes of a command that failed, too")
     parser.add_argument(
         "--lease",
         type=int,

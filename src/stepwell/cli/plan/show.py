@@ -239,7 +239,7 @@ def _table(title: str, *headings: str) -> Table:
 
 
 SHOW: Final = Subcommand(
-    "Show all that is known of a plan: where it stands, who works on it, what it changed, and what went wrong",
+    "Show a plan: its position, its lease, its changes and its errors",
     add_plan,
     _run,
     "`plan`, with the fields of `stepwell.Plan` by name, `changesets`, and `children`, a list, each with `plan_id`, "

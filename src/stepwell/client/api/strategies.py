@@ -96,7 +96,7 @@ class StrategyService:
         commands = [_command(name, StrategyTask(request, request.budget_tokens), terms) for request in requests]
         return _results(self._tasks.submit_many(commands, result_decoder.decode), until_s)
 
-    def submit_chores(self, name: str, project: str, payloads: Iterable[bytes]) -> Sequence[Future[bytes]]:
+    def submit_jobs(self, name: str, project: str, payloads: Iterable[bytes]) -> Sequence[Future[bytes]]:
         """Have workers execute an internal job, which is no strategy, for each payload.
 
         Return the futures of the raw results. Payload and result are a matter between the caller and the job.
@@ -144,10 +144,10 @@ class StrategyService:
 
 def list_strategies() -> Call[StrategiesFound]:
     """Return the call that lists the offered strategies without internal jobs."""
-    return Call(ListStrategies(), lambda answered: _without_chores(answered.reply))
+    return Call(ListStrategies(), lambda answered: _without_jobs(answered.reply))
 
 
-def _without_chores(found: StrategiesFound) -> StrategiesFound:
+def _without_jobs(found: StrategiesFound) -> StrategiesFound:
     return replace(found, offers=tuple(each for each in found.offers if not each.is_job))
 
 

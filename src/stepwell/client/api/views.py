@@ -172,7 +172,7 @@ class Views:
         Between the answer and the replay the manager may rewrite a catalogue. Then the client asks again.
         """
         names = self._names(projects)
-        for _ in range(limits.ASK_AGAIN_MAX):
+        for _ in range(limits.MOVED_BODY_ATTEMPTS_MAX):
             opened = self._session.open_view(names)
             if since is not None and not 0 <= since <= opened.revision:
                 raise InvalidArgument(f"since={since} is no revision of this epoch, which is at {opened.revision}")
@@ -182,7 +182,7 @@ class Views:
             except BodyGone:  # the manager has rewritten a catalogue since its answer
                 continue
             return View(opened.epoch, opened.revision, names, differences is not None, replayed, self._bodies)
-        raise BodyGone(f"a catalogue was listed anew {limits.ASK_AGAIN_MAX} times before it could be read")
+        raise BodyGone(f"a catalogue was listed anew {limits.MOVED_BODY_ATTEMPTS_MAX} times before it could be read")
 
     def open_at(self, epoch: str, revision: int, ends: Sequence[CatalogueEnd]) -> View | None:
         """Open the view that another client has opened; None if its catalogues do not exist any more.

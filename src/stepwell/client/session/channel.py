@@ -26,7 +26,7 @@ from stepwell.client.session.connection_pool import (
     PooledConnection,
     SessionConnection,
     Unreachable,
-    client_closed,
+    client_closed_error,
 )
 from stepwell.client.session.pending_requests import PendingRequest, PendingRequests, RequestFactory
 from stepwell.domain.checks import check
@@ -180,7 +180,7 @@ class Channel:
                 continue
             if pending.sent_in is not None and pending.is_expired(connection.generation):
                 self.connections.release(connection)
-                raise session_expired()
+                raise session_expired_error()
             return connection
 
     def expects_restart(self) -> bool:
@@ -226,7 +226,7 @@ class Channel:
     def _pause(self, pending: PendingRequest, pause_s: float) -> None:
         """Wait for the pause; a client that is closed meanwhile gives up the request."""
         if pause_s and self.connections.is_closed_within(pause_s):
-            give_up(pending, client_closed().error)
+            give_up(pending, client_closed_error().error)
 
     def send_preliminaries(self, connection: PooledConnection, pending: PendingRequest) -> None:
         """Send the messages that precede a request: released segments, and the bodies that the request refers to.
@@ -298,7 +298,7 @@ class _Stream:
         if not self._answers:
             assert self._connection is not None
             try:
-                self._add_answer(unless_rejected(self._connection.receive()))
+                self._add_answer(require_not_rejected(self._connection.receive()))
             except OutcomeUnknown as unknown:
                 if "shortage" in unknown.details:
                     raise
@@ -341,7 +341,7 @@ def _upload(connection: PooledConnection, number: int, body: LargeBody) -> None:
         try:
             connection.send_body(body)
         except RuntimeLost as gone:
-            unless_rejected(connection.receive_rejection(gone))
+            require_not_rejected(connection.receive_rejection(gone))
             raise
 
 
@@ -356,23 +356,23 @@ def offer_for(number: int, body: LargeBody) -> tuple[OfferUpload, bytes | memory
 
 def is_granted(answer: ManagerMessage) -> bool:
     """Return True if the manager accepts the bytes of an offered body, or raise its refusal."""
-    if not isinstance(unless_rejected(answer), UploadGranted):
+    if not isinstance(require_not_rejected(answer), UploadGranted):
         raise ProtocolError(f"the manager answered an offer with {type(answer).__name__}")
     return isinstance(answer, UploadGranted) and answer.accepted
 
 
-def unless_rejected(answer: ManagerMessage) -> ManagerMessage:
+def require_not_rejected(answer: ManagerMessage) -> ManagerMessage:
     """Return an answer, or raise the manager's reason if the answer is a rejection of the session."""
     if isinstance(answer, Rejected):
         raise answer.refusal.error()
     return answer
 
 
-def session_expired() -> SessionExpired:
+def session_expired_error() -> SessionExpired:
     """Return the error for a request that may have taken effect in a session that the manager has forgotten."""
     return SessionExpired(
         "the manager has forgotten this session, its leases and whether this request took effect: "
-        "see what did, and start again what you were working on"
+        "read the state, and start your plans again"
     )
 
 

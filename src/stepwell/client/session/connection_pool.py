@@ -131,7 +131,7 @@ class ConnectionPool:
         with self._lock:
             while True:
                 if self._is_closed:
-                    raise client_closed()
+                    raise client_closed_error()
                 if self._idle:
                     return self._idle.pop()
                 if len(self._open) + self._opening < limits.CONNECTIONS_PER_CLIENT_MAX:
@@ -180,7 +180,7 @@ class ConnectionPool:
     def _require_open(self) -> None:
         """Raise `Unreachable` if the pool is closed."""
         if self._is_closed:
-            raise client_closed()
+            raise client_closed_error()
 
     def is_closed_within(self, seconds: float) -> bool:
         """Wait for at most `seconds`, and return True if the pool is closed by then."""
@@ -265,7 +265,7 @@ class ConnectionPool:
         A manager that goes away during the greeting may come back. An answer that cannot be decoded is final.
         """
         if self._is_closed:
-            return client_closed()
+            return client_closed_error()
         if not isinstance(error, RuntimeLost | OutcomeUnknown):
             return Unreachable(error, is_final=True)
         lost = RuntimeLost(f"the manager at {self.address!r} went away while greeting")
@@ -327,7 +327,7 @@ def _welcomed(answer: ManagerMessage) -> Welcome:
             raise Unreachable(ProtocolError(f"the manager answered Hello with {kind}"), is_final=True)
 
 
-def client_closed() -> Unreachable:
+def client_closed_error() -> Unreachable:
     """Return the error of a call on a client that its own program has closed."""
     return Unreachable(RuntimeLost("this client is closed: connect anew"), is_final=True)
 

@@ -80,7 +80,7 @@ class Session:
 
         A result whose body was moved is asked for again, a bounded number of times.
         """
-        for _ in range(limits.ASK_AGAIN_MAX):
+        for _ in range(limits.MOVED_BODY_ATTEMPTS_MAX):
             (result,) = results_of(self.channel.exchange(*request_for((call,))), 1)
             if isinstance(result, Refusal):
                 raise result.error()
@@ -88,7 +88,7 @@ class Session:
                 return call.finish(result)
             except BodyGone:  # the manager has moved the body and freed its old place since the answer
                 continue
-        raise moved_too_often()
+        raise body_moved_error()
 
     def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send several commands in one frame; return for each its result or error, and its revision."""
@@ -157,9 +157,9 @@ def results_of(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
     return answer.results
 
 
-def moved_too_often() -> BodyGone:
+def body_moved_error() -> BodyGone:
     """Return the error for a body that the manager has moved after each of many answers."""
-    return BodyGone(f"a body has moved {limits.ASK_AGAIN_MAX} times between an answer and its reading")
+    return BodyGone(f"a body has moved {limits.MOVED_BODY_ATTEMPTS_MAX} times between an answer and its reading")
 
 
 def transaction_results(answer: ManagerMessage) -> tuple[Result, ...]:

@@ -105,7 +105,9 @@ class SubplanAgent(Generic[ContextT]):
                 left_s = None if until_s is None else until_s - time.monotonic()
                 if found.plan is not None or found.is_over or (left_s is not None and left_s <= 0):
                     return found
-                self._wait(watch, limits.WORK_LOOK_SECONDS if left_s is None else min(left_s, limits.WORK_LOOK_SECONDS))
+                self._wait(
+                    watch, limits.AGENT_POLL_SECONDS if left_s is None else min(left_s, limits.AGENT_POLL_SECONDS)
+                )
 
     def _ask(self) -> ReadyStarted:
         """Ask the manager for a ready child; it starts one under a lease in the same step."""
@@ -114,7 +116,7 @@ class SubplanAgent(Generic[ContextT]):
     def _wait(self, watch: Watch | None, seconds: float) -> None:
         """Wait for an event that may make a child ready, at most for the time; without a watch, pause shortly."""
         if watch is None:
-            threading.Event().wait(min(seconds, limits.WORK_PAUSE_SECONDS))
+            threading.Event().wait(min(seconds, limits.AGENT_UNWATCHED_POLL_SECONDS))
             return
         until_s = time.monotonic() + seconds
         try:
@@ -165,8 +167,8 @@ class SubplanAgent(Generic[ContextT]):
             self._lost.append(plan.plan_id)
             return
         # Exceptions may carry surrogates, for instance of file names, which a message cannot.
-        said = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
-        reason = said[: limits.ERROR_CHARS_MAX]
+        text = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
+        reason = text[: limits.ERROR_CHARS_MAX]
         try:
             self._session.perform(Call(FailPhase(plan.plan_id, plan.phase, token, reason), plan_of))
         except (LeaseLost, PlanNotReady):

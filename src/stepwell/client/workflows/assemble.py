@@ -135,10 +135,12 @@ class ContextAssembly:
         if len(encoded) > limits.RECEIPT_BYTES_MAX:
             return answer
         try:
-            kept = self._client.receipts.store(str(ULID()), receipt.request.projects, receipt.request.query, encoded)
+            receipt_id = self._client.receipts.store(
+                str(ULID()), receipt.request.projects, receipt.request.query, encoded
+            )
         except (TierFull, Busy):
             return answer
-        return replace(answer, receipt_id=kept)
+        return replace(answer, receipt_id=receipt_id)
 
 
 def _info(offered: StrategyOffer) -> StrategyInfo:

@@ -190,5 +190,5 @@ _NEW: Final = Breaker()
 def _refusal(name: str, breaker: Breaker, now_s: float) -> CircuitOpen:
     """Return the error for a refused call; during a trial it says one second, so that callers do not poll faster."""
     retry_s = max(1, math.ceil(breaker.until_s - now_s))
-    said = f"strategy {name!r} has failed {breaker.failures} times in a row"
-    return CircuitOpen(f"{said}: it is tried again in {retry_s} s", strategy=name, retry_s=retry_s)
+    reason = f"strategy {name!r} has failed {breaker.failures} times in a row"
+    return CircuitOpen(f"{reason}: it is tried again in {retry_s} s", strategy=name, retry_s=retry_s)

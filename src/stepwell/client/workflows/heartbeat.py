@@ -73,10 +73,10 @@ class Heartbeat:
 
     def _run(self) -> None:
         """Renew three times per lease, more often for long leases; retry sooner after a renewal without an answer."""
-        usual_s = pause_s = min(self._lease_s / 3, limits.HEARTBEAT_SECONDS_MAX)
+        interval_s = pause_s = min(self._lease_s / 3, limits.HEARTBEAT_SECONDS_MAX)
         while not self._stopped.wait(pause_s):
             asked_at_s = now_s()
-            pause_s = usual_s / 4
+            pause_s = interval_s / 4
             try:
                 self._session.perform(Call(self._command, plan_of))
             except Busy:
@@ -87,4 +87,4 @@ class Heartbeat:
             except StepwellError:  # the manager cannot be reached now; `check` knows when the lease has expired
                 continue
             self._held_until_s = asked_at_s + self._lease_s
-            pause_s = usual_s
+            pause_s = interval_s

@@ -242,7 +242,9 @@ class _IngestPass:
                     raise
             wanted = self._changes_now([item for item, _ in group])
         else:
-            raise Conflict(f"others have stored the same files {limits.INGEST_ATTEMPTS_MAX} times before we could")
+            raise Conflict(
+                f"other clients have stored the same files {limits.INGEST_ATTEMPTS_MAX} times before we could"
+            )
         self._counts.stored += sum(len(change.stored) for change in wanted)
         for item, _ in group:
             yield item

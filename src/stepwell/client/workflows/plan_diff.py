@@ -49,8 +49,8 @@ def plan_diff(context: ChangesetApi, paths: Sequence[str], tools: Sequence[str])
     net = net_changes(entries)
     rows = _rows(context.plan_id, net, _chosen(net, _tools(entries), paths, tools))
     parts: list[str] = []
-    for start in range(0, len(rows), limits.DIFFED_AT_ONCE):
-        group = rows[start : start + limits.DIFFED_AT_ONCE]
+    for start in range(0, len(rows), limits.PATHS_PER_DIFF_REQUEST):
+        group = rows[start : start + limits.PATHS_PER_DIFF_REQUEST]
         bodies = _bodies(context.session, group)
         parts += [entry_diff(row, bodies) for row in group]
     return "".join(parts)

@@ -49,8 +49,8 @@ class FileSplitter:
         pending: deque[tuple[_Chunk, Future[bytes] | None]] = deque()
         try:
             while True:
-                if len(pending) <= limits.INGEST_JOBS_AHEAD // 2:
-                    pending.extend(self._submit([*islice(chunks, limits.INGEST_JOBS_AHEAD - len(pending))]))
+                if len(pending) <= limits.INGEST_JOBS_IN_FLIGHT // 2:
+                    pending.extend(self._submit([*islice(chunks, limits.INGEST_JOBS_IN_FLIGHT - len(pending))]))
                 if not pending:
                     return
                 yield from self._chunk_outcomes(*pending.popleft())
@@ -70,7 +70,7 @@ class FileSplitter:
         """Submit one job for each chunk, and return the chunks with their futures; None if no worker can take jobs."""
         payloads = [files.encoder.encode(SplitJob(self._root, self._encoding, chunk)) for chunk in chunks]
         try:
-            futures: Sequence[Future[bytes] | None] = self._strategies.submit_chores(
+            futures: Sequence[Future[bytes] | None] = self._strategies.submit_jobs(
                 files.SPLIT_JOB, self._project, payloads
             )
         except (NotFound, Busy):

@@ -64,7 +64,7 @@ def _run_until(process: subprocess.Popen[bytes], until_s: float, check: Callable
     Output is read all the while, because a command that fills its pipe would block.
     """
     assert process.stdout is not None
-    kept = bytearray()
+    tail = bytearray()
     with ExitStack() as stack:
         stdout = process.stdout.fileno()
         os.set_blocking(stdout, False)
@@ -74,20 +74,20 @@ def _run_until(process: subprocess.Popen[bytes], until_s: float, check: Callable
         selector.register(exit_event, selectors.EVENT_READ)
         selector.register(stdout, selectors.EVENT_READ)
         while (rest_s := until_s - time.monotonic()) > 0:
-            ready = {key.fd for key, _ in selector.select(min(rest_s, limits.VALIDATION_LOOK_SECONDS))}
+            ready = {key.fd for key, _ in selector.select(min(rest_s, limits.VALIDATION_POLL_SECONDS))}
             check()
-            if stdout in ready and _read_output(stdout, kept) == 0:
+            if stdout in ready and _read_output(stdout, tail) == 0:
                 selector.unregister(stdout)
             if exit_event in ready:
                 for _ in range(_LAST_READS):  # bounded, because a process that it left behind may write for ever
-                    if not _read_output(stdout, kept):
+                    if not _read_output(stdout, tail):
                         break
-                return bytes(kept), True
-    return bytes(kept), False
+                return bytes(tail), True
+    return bytes(tail), False
 
 
-def _read_output(stdout: int, kept: bytearray) -> int | None:
-    """Read available output into `kept`, of which only the end is kept.
+def _read_output(stdout: int, tail: bytearray) -> int | None:
+    """Append available output to `tail`, and cut `tail` to the last bytes that are stored.
 
     Returns the number of bytes read: 0 at the end of the output, None if nothing is available now.
     """
@@ -95,8 +95,8 @@ def _read_output(stdout: int, kept: bytearray) -> int | None:
         part = os.read(stdout, limits.RECEIVE_BYTES_CLIENT)
     except BlockingIOError:
         return None
-    kept += part
-    del kept[:-_OUTPUT_BYTES_MAX]
+    tail += part
+    del tail[:-_OUTPUT_BYTES_MAX]
     return len(part)
 
 

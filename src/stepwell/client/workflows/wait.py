@@ -42,23 +42,23 @@ def wait_for_lease_end(session: Session, plan: Plan, until_s: float, wait_s: flo
                     "enough for it: call again to go on waiting",
                     plan_id=plan.plan_id,
                 )
-            _wait_for_event(watch, plan.plan_id, min(rest_s, limits.APPLY_LOOK_SECONDS))
+            _wait_for_event(watch, plan.plan_id, min(rest_s, limits.APPLY_POLL_SECONDS))
 
 
 @contextmanager
 def wait_for_root_lock(root: str, until_s: float, wait_s: float) -> Generator[RootLock | None]:
     """Hold the lock of a root for the block.
 
-    Gives None after `limits.APPLY_LOOK_SECONDS`, so that the caller can check whether the lock is still wanted before
+    Gives None after `limits.APPLY_POLL_SECONDS`, so that the caller can check whether the lock is still wanted before
     it waits again. Raises `Busy`, with the holder's process id, at the time `until_s`.
     """
     rest_s = until_s - time.monotonic()
     with ExitStack() as stack:
         lock: RootLock | None = None
         try:
-            lock = stack.enter_context(RootLock(root, wait_s=max(0.0, min(rest_s, limits.APPLY_LOOK_SECONDS))))
+            lock = stack.enter_context(RootLock(root, wait_s=max(0.0, min(rest_s, limits.APPLY_POLL_SECONDS))))
         except Busy as busy:
-            if rest_s <= limits.APPLY_LOOK_SECONDS:
+            if rest_s <= limits.APPLY_POLL_SECONDS:
                 pid = busy.details["pid"]
                 raise Busy(
                     f"process {pid} is changing {root!r}, and {wait_s:g} seconds were not enough: try again later",

@@ -8,7 +8,8 @@ from stepwell.domain.changesets.model import EntryRow
 class EntryTable:
     """The entries of each changeset in order, and the number of entries of each plan.
 
-    Entries are appended, and deleted from the end only, so that a list for each changeset is enough.
+    Owned by the `State`. Entries are appended, and deleted from the end only, so that a list for each changeset is
+    enough.
     """
 
     def __init__(self) -> None:

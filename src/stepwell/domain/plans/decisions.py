@@ -79,8 +79,10 @@ def supersede_decisions(state: State, plan: Plan, now_ms: int, *, entirely: bool
     A reversion keeps the decisions up to the checkpoint, because the plan begins again from there. A rollback
     supersedes all, because nothing of the plan is in effect afterwards.
     """
-    kept = plan.decision_ids.index(plan.last_checkpoint_id) + 1 if plan.last_checkpoint_id and not entirely else 0
-    later = (state.decisions.rows[decision_id] for decision_id in plan.decision_ids[kept:])
+    valid_count = (
+        plan.decision_ids.index(plan.last_checkpoint_id) + 1 if plan.last_checkpoint_id and not entirely else 0
+    )
+    later = (state.decisions.rows[decision_id] for decision_id in plan.decision_ids[valid_count:])
     return [
         RowChanged(decision, replace(decision, superseded_at_ms=now_ms))
         for decision in later

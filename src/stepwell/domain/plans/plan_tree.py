@@ -78,7 +78,7 @@ def require_turn(state: State, plan: Plan) -> None:
     if parent is None:
         return
     if parent.subplans is None or all(child.plan_id != plan.plan_id for child in parent.subplans.children):
-        raise PlanNotReady(f"its parent {parent.plan_id!r} was reverted and disowned it: cancel it")
+        raise PlanNotReady(f"its parent {parent.plan_id!r} was reverted and no longer declares it: cancel it")
     if plan.phase is Phase.STRATEGIZE:
         require_parent_executing(state, plan)
     _require_turn(state, parent.subplans, plan, plan.phase, _occupancy(children(state, parent)))

@@ -16,7 +16,10 @@ from stepwell.domain.tables import Table
 
 
 class PlanTable(Table[Plan]):
-    """Plans by id and by tree, their leases by session and by expiry, and the roots that have ended by their end."""
+    """Plans by id and by tree, their leases by session and by expiry, and the roots that have ended by their end.
+
+    Owned by the `State`. Deciders only read it; `swap` keeps all indexes in agreement with the rows.
+    """
 
     def __init__(self) -> None:
         super().__init__()

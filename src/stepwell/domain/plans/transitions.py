@@ -109,7 +109,7 @@ def steps_to_execute(state: State, plan: Plan, origin: Origin, lease_ms: int) ->
 
 
 def step_changes(steps: list[Plan]) -> tuple[AnyChange, ...]:
-    """Return one change for each pair of neighbouring values, so that watchers are told of each transition."""
+    """Return one change for each pair of adjacent values, so that watchers receive each transition."""
     return tuple(RowChanged(before, after) for before, after in pairwise(steps))
 
 

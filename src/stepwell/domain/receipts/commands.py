@@ -17,10 +17,10 @@ Title = Annotated[str, Meta(max_length=limits.TITLE_CHARS_MAX, description="a ti
 class StoreReceipt(Write[replies.ReceiptStored], frozen=True):
     """Store a receipt; the oldest receipts make room for it. Storing the same one again has no effect.
 
-    The command is modest: no fragment is demoted to make room in memory for the receipt's body.
+    No fragment is demoted to make room in memory for the receipt's body (`no_eviction`).
     """
 
-    is_modest: ClassVar[bool] = True
+    no_eviction: ClassVar[bool] = True
 
     receipt_id: Identifier
     projects: Annotated[

@@ -37,7 +37,7 @@ def store_receipt(state: State, command: StoreReceipt, origin: Origin) -> Verdic
         serial=state.receipts.next_serial,
     )
     if known := state.receipts.get(row.receipt_id):
-        return Verdict(ReceiptStored(_same(known, row)))
+        return Verdict(ReceiptStored(_stored_if_equal(known, row)))
     budget = state.budget
     if size > budget.receipts_bytes:
         raise TierFull(
@@ -82,7 +82,7 @@ def list_receipts(state: State, command: ListReceipts, origin: Origin) -> Verdic
     return Verdict(ReceiptPage(page, cursor))
 
 
-def _same(known: ReceiptRow, row: ReceiptRow) -> ReceiptRow:
+def _stored_if_equal(known: ReceiptRow, row: ReceiptRow) -> ReceiptRow:
     """Return the stored receipt if the new one equals it; raise `AlreadyExists` otherwise."""
     if (known.projects, known.title, known.digest) != (row.projects, row.title, row.digest):
         raise AlreadyExists(

@@ -11,7 +11,7 @@ from stepwell.domain.tables import Table
 
 
 class ReceiptTable(Table[ReceiptRow]):
-    """Receipts by id and by serial number, and the bytes of their bodies together."""
+    """Receipts by id and by serial number, and the bytes of their bodies together. Owned by the `State`."""
 
     def __init__(self) -> None:
         super().__init__()

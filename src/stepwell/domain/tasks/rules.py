@@ -305,7 +305,7 @@ def _retractable(state: State, names: Collection[str], origin: Origin) -> Task |
 
     A worker that began its current task just now may finish it and begin the prefetched one at this moment.
     """
-    before_ms = origin.now_ms - limits.TASK_AHEAD_MS
+    before_ms = origin.now_ms - limits.TASK_PREFETCHED_MS
     waiting = (
         task
         for worker_id, task in state.tasks.prefetched.items()

@@ -174,14 +174,14 @@ def _shortened(text: str, chars_max: int) -> str:
 
 def _bounded_refs(refs: Iterable[str]) -> list[str]:
     """Return the first references that fit into the bounds."""
-    kept: list[str] = []
+    fitting: list[str] = []
     chars = 0
     for ref in refs:
         chars += len(ref) + 1
-        if len(kept) == limits.OUTLINE_REFS_MAX or chars > limits.OUTLINE_REFS_CHARS_MAX:
+        if len(fitting) == limits.OUTLINE_REFS_MAX or chars > limits.OUTLINE_REFS_CHARS_MAX:
             break
-        kept.append(ref)
-    return kept
+        fitting.append(ref)
+    return fitting
 
 
 def _number(text: str) -> int | None:

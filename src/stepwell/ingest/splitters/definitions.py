@@ -48,9 +48,9 @@ def borders(lines: Lines, language: Language) -> list[Border] | None:
     if not language.definition:
         return None
     found = [*_definition_lines(lines, language, re.compile(language.definition))]
-    whole = {each.name for place, each in enumerate(found) if each.holds and _is_small(lines, found, place)}
-    kept = [each for each in found if each.scope not in whole]
-    return [Border(each.begin, each.name, each.scope) for each in kept] or None
+    undivided = {each.name for place, each in enumerate(found) if each.holds and _is_small(lines, found, place)}
+    parts = [each for each in found if each.scope not in undivided]
+    return [Border(each.begin, each.name, each.scope) for each in parts] or None
 
 
 def _definition_lines(lines: Lines, language: Language, pattern: re.Pattern[str]) -> Iterator[_DefinitionLine]:

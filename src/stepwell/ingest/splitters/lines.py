@@ -42,8 +42,8 @@ class Lines:
 
 def indent(line: str) -> int:
     """Return the number of columns before the text of a line."""
-    white = line[: len(line) - len(line.lstrip(" \t"))]
-    return len(white) + (_TAB_COLUMNS - 1) * white.count("\t")
+    indentation = line[: len(line) - len(line.lstrip(" \t"))]
+    return len(indentation) + (_TAB_COLUMNS - 1) * indentation.count("\t")
 
 
 class Border(Struct, frozen=True):
@@ -77,12 +77,12 @@ def stretches(lines: Lines, borders: Iterable[Border]) -> Iterator[Stretch]:
     A border behind the text, at the line of another one, or in the wrong order is dropped. A text that does not begin
     with a border gets one.
     """
-    kept: list[Border] = []
+    ordered: list[Border] = []
     for border in borders:
-        if border.line < len(lines) and (not kept or border.line > kept[-1].line):
-            kept.append(border)
-    if len(lines) and (not kept or kept[0].line > 0):
-        kept.insert(0, Border(0))
-    for border, end in pairwise([*kept, Border(len(lines))]):
+        if border.line < len(lines) and (not ordered or border.line > ordered[-1].line):
+            ordered.append(border)
+    if len(lines) and (not ordered or ordered[0].line > 0):
+        ordered.insert(0, Border(0))
+    for border, end in pairwise([*ordered, Border(len(lines))]):
         names = [border.name] if border.name else []
         yield Stretch(border.line, end.line, names, border.scope, border.speaker, border.is_alone)

@@ -54,21 +54,21 @@ def turn_of(line: str) -> DialogueTurn | None:
         return None
     inner = outer.get("message")
     for each in (outer, cast("dict[str, object]", inner) if isinstance(inner, dict) else {}):
-        said = next((text for key in _TEXTS if (text := _text(each.get(key))) is not None), None)
+        text = next((found for key in _TEXTS if (found := _text(each.get(key))) is not None), None)
         speaker = next((name for key in _SPEAKERS if isinstance(name := each.get(key), str)), None)
-        if said is not None and speaker is not None:
-            return DialogueTurn(" ".join(speaker.split()), said)
+        if text is not None and speaker is not None:
+            return DialogueTurn(" ".join(speaker.split()), text)
     return None
 
 
-def _text(said: object) -> str | None:
+def _text(value: object) -> str | None:
     """Return the text of a field, or of its parts; empty if a part is no text, such as a picture; None if it is
     neither.
     """
-    if not isinstance(said, list):
-        return said if isinstance(said, str) else None
+    if not isinstance(value, list):
+        return value if isinstance(value, str) else None
     texts: list[str] = []
-    for part in cast("list[object]", said):
+    for part in cast("list[object]", value):
         text = cast("dict[str, object]", part).get("text") if isinstance(part, dict) else part
         if not isinstance(text, str):
             return ""

@@ -1,4 +1,4 @@
-"""Parts of a readable size: tiny neighbours are merged, and large parts are cut at blank lines.
+"""Parts of a readable size: tiny adjacent parts are merged, and large parts are cut at blank lines.
 
 Sizes are in bytes of UTF-8, three or four to a token, so that the cuts depend on the text alone and not on a tokenizer.
 The constants are part of the splitting rules: `split.VERSION` is raised when one changes.
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from stepwell.ingest.splitters.lines import Lines, Stretch
 
-TINY_BYTES: Final = 160  # about 45 tokens: a smaller part says little without its neighbours
+TINY_BYTES: Final = 160  # about 45 tokens: a smaller part says little without the parts around it
 _SCRAP_BYTES_MAX: Final = 70  # about 20 tokens: a smaller part is not worth a fragment
 _SHARED_BYTES_MAX: Final = 1_000  # of tiny parts that are merged
 PART_BYTES_MAX: Final = 2_000  # about 550 tokens
@@ -41,7 +41,7 @@ def windows(lines: Lines, found: Iterable[Stretch]) -> Iterator[Window]:
 
 
 def _merge_tiny(lines: Lines, found: Iterable[Stretch]) -> Iterator[Stretch]:
-    """Yield stretches, with tiny neighbours merged into one."""
+    """Yield stretches, with tiny adjacent ones merged into one."""
     current: Stretch | None = None
     are_tiny = True  # all that share the current one
     for stretch in found:
@@ -60,9 +60,10 @@ def _merge_tiny(lines: Lines, found: Iterable[Stretch]) -> Iterator[Stretch]:
 
 
 def _can_share_part(lines: Lines, before: Stretch, after: Stretch, *, are_tiny: bool) -> bool:
-    """Return True if two neighbouring stretches may share a part.
+    """Return True if two adjacent stretches may share a part.
 
-    A scrap joins any neighbour. Otherwise all of them have to be tiny, and members of the same thing.
+    A stretch that is not worth a fragment joins any adjacent one. Otherwise all of them have to be tiny, and members
+    of the same definition.
     """
     if before.is_alone or after.is_alone:
         return False

@@ -102,11 +102,11 @@ class CheckReport(Struct):
 def examine(directory: Path, counting: TokenCounters) -> CheckReport:
     """Examine a data directory and return the report. Raise `InvalidArgument` if it is no data directory."""
 
-    def look(db: sqlite3.Connection) -> CheckReport:
+    def examine_database(db: sqlite3.Connection) -> CheckReport:
         return _Examination(db, CheckReport(str(directory)), counting).examine()
 
     try:
-        return inspect(find_database(directory), look)
+        return inspect(find_database(directory), examine_database)
     except StoreDamaged as error:
         return CheckReport(str(directory), checks={Check.FILE: CheckFindings([error.message], 1)})
 
@@ -230,7 +230,7 @@ class _Examination:
             return
         if count is None:
             self._report.notes.append(
-                f"tokens were not counted: encoding {contents.store.encoding!r} is not to be had here"
+                f"tokens were not counted: encoding {contents.store.encoding!r} is not available here"
             )
         elif body_check.differing:
             self._report.notes.append(
@@ -249,11 +249,11 @@ class _Examination:
         query = "SELECT tier, count(*), sum(tokens), sum(size) FROM fragments GROUP BY tier"
         sums = {tier: Usage(*values) for tier, *values in self._db.execute(query)}
         for tier in Tier:
-            kept, summed = state.fragments.usage(tier), sums.pop(tier, Usage())
-            if kept != summed:
-                findings.add(f"{tier} has {kept} by its rows, and {summed} in the table")
-        for tier, summed in sums.items():
-            findings.add(f"there is no tier {tier!r}, and {summed.entries} fragments are in it")
+            by_rows, by_table = state.fragments.usage(tier), sums.pop(tier, Usage())
+            if by_rows != by_table:
+                findings.add(f"{tier} has {by_rows} by its rows, and {by_table} in the table")
+        for tier, by_table in sums.items():
+            findings.add(f"there is no tier {tier!r}, and {by_table.entries} fragments are in it")
 
     def _check_sessions(self, contents: StoreContents, state: State, findings: CheckFindings) -> None:
         """Check that leases have a plan and replies a session, and that replies can be decoded.

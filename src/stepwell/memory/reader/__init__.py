@@ -6,4 +6,10 @@ segments into a view of a project at one revision, and `changes` into the differ
 what has not changed.
 
 Any thread of a client may use a mapping or a view: mappings are locked, views are immutable.
+
+Allowed imports: `domain` for the rows, `protocol.handles` for the layout, `memory.compression`, `limits` and `errors`;
+never `memory.writer`.
+
+Invariants: nothing here writes to shared memory. A memoryview of a body stays readable for as long as the program holds
+it, and a state at one revision never changes.
 """

@@ -170,7 +170,7 @@ class Catalogues:
             if not self._entries(project):
                 return CatalogueEnd(project, 0, revision, ())
             while len(self._by_project) >= limits.CATALOGUES_MAX:
-                self.shed(0)
+                self.drop_oldest(0)
             catalogue = _Catalogue(_RecordLog(self._bodies.arena, next(self._generations)), now_s)
             self._unlisted[project] = None
         self._by_project[project] = catalogue
@@ -208,7 +208,7 @@ class Catalogues:
             return True
         return False
 
-    def shed(self, idle_s: float = limits.CATALOGUE_SHED_SECONDS) -> bool:
+    def drop_oldest(self, idle_s: float = limits.CATALOGUE_DROP_SECONDS) -> bool:
         """Drop the catalogue that was asked for the longest ago. Return True if one was dropped.
 
         A catalogue that was asked for within `idle_s` stays. A dropped one is built again on demand, so that a

@@ -36,7 +36,7 @@ class Upload:
         """The memory where the next bytes belong; empty when all have arrived. The caller releases it."""
         return self._view[self._written :]
 
-    def took(self, size: int) -> None:
+    def advance(self, size: int) -> None:
         """Note that `size` bytes were received into `room`: hash them, and write the parts that are complete."""
         with self._view[self._written : self._written + size] as arrived:
             self._hash.update(arrived)

@@ -19,12 +19,12 @@ from stepwell.pool.pickling import PicklingError, loads
 class RemoteTraceback(Exception):
     """The traceback of the worker, as text: the cause of the error that the future raises in the program."""
 
-    def __init__(self, told: str) -> None:
-        super().__init__(told)
-        self.told = told
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
 
     def __str__(self) -> str:
-        return f'\n"""\n{self.told}"""'
+        return f'\n"""\n{self.text}"""'
 
 
 def complete(call: PendingCall, kind: FrameKind, data: bytearray) -> None:
@@ -57,11 +57,11 @@ def _run_callbacks(complete_future: Callable[[], None]) -> None:
 
 def _remote_error(call: PendingCall, data: bytearray) -> BaseException:
     """Return the exception of a FAILURE, or a PicklingError that quotes it; its cause is the worker's traceback."""
-    line, told, pickled = cast("Failure", loads(data))
+    line, trace, pickled = cast("Failure", loads(data))
     error = _unpickled_error(pickled)
     if error is None:
         error = PicklingError(f"{call.name} raised {line}, which cannot be sent as itself")
-    error.__cause__ = RemoteTraceback(told)
+    error.__cause__ = RemoteTraceback(trace)
     return error
 
 

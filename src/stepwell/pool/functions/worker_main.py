@@ -45,10 +45,10 @@ def main(encoded: str) -> int:
     sys.path[:] = settings.path
     for descriptor in (settings.socket_fd, settings.begun_fd):
         os.set_inheritable(descriptor, False)  # noqa: FBT003
-    with socket.socket(fileno=settings.socket_fd) as line, contextlib.suppress(ConnectionError):
-        _send(line, FrameKind.READY, b"")
-        while call := _next_call(line, settings.begun_fd):
-            _run_call(line, call)
+    with socket.socket(fileno=settings.socket_fd) as connection, contextlib.suppress(ConnectionError):
+        _send(connection, FrameKind.READY, b"")
+        while call := _next_call(connection, settings.begun_fd):
+            _run_call(connection, call)
             del call  # it may be large, and the next one may be long in coming
     return 0
 
@@ -58,13 +58,13 @@ def run_chunk(function: Callable[..., R], calls: list[tuple[object, ...]]) -> li
     return [function(*each) for each in calls]
 
 
-def _run_call(line: socket.socket, call: bytearray) -> None:
+def _run_call(connection: socket.socket, call: bytearray) -> None:
     """Run a pickled call and send its answer."""
     own_pid = os.getpid()
     kind, answer = _answer(call)
     if os.getpid() != own_pid:  # the function forked and this is the child: its parent sends the answer
         os._exit(0)
-    _send(line, kind, answer)
+    _send(connection, kind, answer)
 
 
 def _answer(call: bytearray) -> tuple[FrameKind, bytes]:
@@ -78,41 +78,41 @@ def _answer(call: bytearray) -> tuple[FrameKind, bytes]:
     try:
         return FrameKind.RESULT, require_fits(dumps(result))
     except BaseException as error:  # noqa: BLE001 - a `__reduce__` of the user's may raise anything
-        told = f"the result, a {type(result).__name__}, cannot be sent back: {error}"
-        return FrameKind.FAILURE, _failure(PicklingError(told), because=error)
+        message = f"the result, a {type(result).__name__}, cannot be sent back: {error}"
+        return FrameKind.FAILURE, _failure(PicklingError(message), because=error)
 
 
 def _failure(error: BaseException, because: BaseException | None = None) -> bytes:
     """Return the pickled `Failure` of an error; `because` is the error whose traceback says where."""
-    told = "".join(traceback.format_exception(because or error))
-    failure: Failure = (f"{type(error).__name__}: {error}", told, None)
+    trace = "".join(traceback.format_exception(because or error))
+    failure: Failure = (f"{type(error).__name__}: {error}", trace, None)
     with contextlib.suppress(Exception):  # an error that cannot be pickled is sent in words alone
         failure = (*failure[:2], dumps(error))
     return dumps(failure)
 
 
-def _next_call(line: socket.socket, begun_fd: int) -> bytearray | None:
+def _next_call(connection: socket.socket, begun_fd: int) -> bytearray | None:
     """Return the next pickled call, or None at the end of the socket."""
-    header = _read(line, HEADER.size)
+    header = _read(connection, HEADER.size)
     if header is None:
         return None
     os.eventfd_write(begun_fd, 1)  # before the call is read, because reading a huge one may already kill the worker
-    return _read(line, HEADER.unpack(header)[0])
+    return _read(connection, HEADER.unpack(header)[0])
 
 
-def _read(line: socket.socket, count: int) -> bytearray | None:
+def _read(connection: socket.socket, count: int) -> bytearray | None:
     """Return that many bytes, or None if the socket ends before."""
     data = bytearray(count)
     with memoryview(data) as view:
         filled = 0
         while filled < count:
-            received = line.recv_into(view[filled:])
+            received = connection.recv_into(view[filled:])
             if received == 0:
                 return None
             filled += received
     return data
 
 
-def _send(line: socket.socket, kind: FrameKind, data: bytes) -> None:
-    line.sendall(HEADER.pack(len(data), kind))
-    line.sendall(data)
+def _send(connection: socket.socket, kind: FrameKind, data: bytes) -> None:
+    connection.sendall(HEADER.pack(len(data), kind))
+    connection.sendall(data)

@@ -66,8 +66,8 @@ class WorkerExit(Struct, frozen=True):
 
     def error(self, call: str) -> WorkerDied:
         """Return the error for the future of the call that the worker ran."""
-        told = f"the worker that ran {call} {self.description}; others go on, and {call} is not run again"
-        return WorkerDied(told, pid=self.pid, exit_code=self.code, function=call)
+        message = f"the worker that ran {call} {self.description}; others go on, and {call} is not run again"
+        return WorkerDied(message, pid=self.pid, exit_code=self.code, function=call)
 
 
 class FunctionWorkerProcess:
@@ -193,10 +193,10 @@ class _Inbox:
         self._data = bytearray(HEADER.size)
         self._filled = 0
 
-    def read(self, line: socket.socket) -> int:
+    def read(self, connection: socket.socket) -> int:
         """Receive a part of the frame and return the number of its bytes; raise EOFError at the end of the stream."""
         with memoryview(self._data) as view:
-            received = line.recv_into(view[self._filled : self._filled + limits.FUNCTION_PART_BYTES])
+            received = connection.recv_into(view[self._filled : self._filled + limits.FUNCTION_PART_BYTES])
         if received == 0:
             raise EOFError
         self._filled += received

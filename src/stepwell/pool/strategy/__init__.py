@@ -3,9 +3,9 @@
 Entry points: `supervisor.Supervisor` keeps a number of workers alive in the calling thread (`stepwell workers`);
 `background_pool.BackgroundPool` does so in a thread of its own (`Runtime`, `stepwell serve`).
 
-    Supervisor --- StrategyWorkerProcess.lifeline --- worker.main ------ tasks ------ manager
-        |                                                                               |
-        +---------------------- reports of deaths, as a client -------------------------+
+    Supervisor --- StrategyWorkerProcess --- worker.main ------ tasks ------ manager
+        |                                                                       |
+        +------------------ reports of deaths, as a client ---------------------+
 
 `worker` is the program of a worker process, `worker_process` the supervisor's view of one, `settings` what both agree
 on, `jobs` the tasks that are no strategies.

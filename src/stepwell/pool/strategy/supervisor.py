@@ -48,7 +48,9 @@ class _Slot:
 
 
 class Supervisor:
-    """Keeps the wanted number of workers. One thread calls `run`; `stop` and `status` are for any thread.
+    """Keeps the wanted number of workers. One thread calls `run`; any thread may use `stop` and `status`.
+
+    `stepwell workers` runs one in its main thread; otherwise a `BackgroundPool` owns it and its thread.
 
     `on_change` is called in the thread of `run` with each new status. When `run` returns, no worker is left.
     """
@@ -110,7 +112,7 @@ class Supervisor:
     def _is_wanted(self) -> bool:
         return not self._is_stopping
 
-    def _supervise(self, manager: _ManagerLink) -> None:
+    def _supervise(self, manager: _ManagerConnection) -> None:
         """Keep workers for this manager, until it ends or the supervisor is stopped; then none of them is left."""
         with selectors.DefaultSelector() as selector:
             assert self._wake_fd is not None
@@ -139,7 +141,7 @@ class Supervisor:
         waits = [slot.start_at_s - now_s for slot in self._slots if slot.worker is None]
         return max(0.0, min(waits, default=limits.WORKER_CHECK_SECONDS))
 
-    def _read(self, selector: selectors.BaseSelector, manager: _ManagerLink, slots: set[_Slot]) -> None:
+    def _read(self, selector: selectors.BaseSelector, manager: _ManagerConnection, slots: set[_Slot]) -> None:
         """Read what the workers in these slots have sent, and reap those that have ended."""
         for slot in slots:
             worker = slot.worker
@@ -154,7 +156,7 @@ class Supervisor:
                 self._reap(slot, worker, code, manager)
         self._on_change(self.status)
 
-    def _reap(self, slot: _Slot, worker: StrategyWorkerProcess, code: int, manager: _ManagerLink) -> None:
+    def _reap(self, slot: _Slot, worker: StrategyWorkerProcess, code: int, manager: _ManagerConnection) -> None:
         """Empty the slot of a worker that has ended, report an unexpected end, and schedule the next start."""
         slot.worker = None
         evidence = worker.evidence(code)
@@ -174,8 +176,8 @@ class Supervisor:
             slot.failed_starts += 1
             if slot.failed_starts >= limits.WORKER_STARTS_FAILED_MAX:
                 output = worker.last_output or "it said nothing"
-                told = f"workers end before they are ready (exit code {code}): {output}"
-                raise StartFailed(told[-limits.WORKER_OUTPUT_CHARS_MAX :])
+                message = f"workers end before they are ready (exit code {code}): {output}"
+                raise StartFailed(message[-limits.WORKER_OUTPUT_CHARS_MAX :])
         elif worker.is_ready:
             slot.failed_starts = 0
         is_short = not worker.is_ready or worker.age_s < limits.WORKER_SETTLED_SECONDS
@@ -201,7 +203,7 @@ def _ignore(_status: PoolStatus) -> None:
     """Do nothing: the owner of the supervisor gave no `on_change`."""
 
 
-class _ManagerLink:
+class _ManagerConnection:
     """The manager's process, and a session with it for reports.
 
     Reports are sent from threads of their own, because a manager that is stopped (SIGSTOP) must not hold up the
@@ -252,8 +254,11 @@ class _ManagerLink:
             report.join(limits.WORKER_GOODBYE_SECONDS)
 
 
-def _manager(address: str, is_wanted: Callable[[], bool]) -> _ManagerLink:
-    """Return a link to the manager. Wait for it as long as a client would, while it is wanted; raise RuntimeLost."""
+def _manager(address: str, is_wanted: Callable[[], bool]) -> _ManagerConnection:
+    """Return a connection to the manager, or raise RuntimeLost.
+
+    It waits for a manager as long as a client would, unless `is_wanted` returns False before.
+    """
     until_s = time.monotonic() + limits.RECONNECT_SECONDS_MAX
     while True:
         try:
@@ -264,6 +269,6 @@ def _manager(address: str, is_wanted: Callable[[], bool]) -> _ManagerLink:
             time.sleep(limits.RECONNECT_PAUSE_SECONDS)
             continue
         try:
-            return _ManagerLink(client)
+            return _ManagerConnection(client)
         except ProcessLookupError:  # it ended between its answer and our look at its process
             client.close()

@@ -5,13 +5,13 @@ worker does not wait for a round trip between two tasks. Such a task is prefetch
 worker has told the manager that it begins the task.
 
     worker                                   manager
-      the strategies that it offers        -->
-                                           <--  accepted
-                                           <--  Assigned: a task, and the ends of the catalogues of its view
-      Progressed, as often as the limit    -->
-                                           <--  Assigned: the next task, prefetched
+      JoinAsWorker, with its strategies    -->
+                                           <--  WorkerAccepted
+                                           <--  TaskAssigned, with the ends of the catalogues of its view
+      ReportProgress, bounded in frequency -->
+                                           <--  TaskAssigned: the next task, prefetched
       FinishTask, BeginTask of the next    -->
-                                           <--  Response, or Recalled: the prefetched task went to another worker
+                                           <--  Response, or TaskRecalled: the prefetched task went to another worker
 
 The worker keeps its strategies, and the indexes that they have computed, from task to task. It ends when its
 supervisor disconnects the lifeline, and when the manager goes away; the manager gives its unfinished tasks to other
@@ -88,15 +88,15 @@ def main(encoded: str) -> int:
     if "structlog" in sys.modules:  # a strategy has imported it, and may log with it
         configure(settings.log_level)
     # A session numbers its requests. Those of the worker and those of its views are numbered apart.
-    working, looking = Channel(settings.address, None), Channel(settings.address, None)
+    task_channel, view_channel = Channel(settings.address, None), Channel(settings.address, None)
     try:
         with socket.socket(fileno=settings.lifeline_fd) as lifeline:
-            return StrategyWorker(working, looking, registry, lifeline).run()
+            return StrategyWorker(task_channel, view_channel, registry, lifeline).run()
     except (RuntimeLost, OutcomeUnknown):
         return EXIT_NO_MANAGER
     finally:
-        working.close()
-        looking.close()
+        task_channel.close()
+        view_channel.close()
 
 
 def _registry(settings: WorkerSettings) -> Registry:
@@ -121,18 +121,20 @@ class _Recycle(Exception):
 class StrategyWorker:
     """The loop of one worker: it joins the manager, then receives and runs tasks. One thread uses it.
 
-    `working` is the session in which tasks are leased and finished, `looking` the session of the views that strategies
-    see. An exception of a task fails the task alone. Two end the loop: the loss of the manager, and a MemoryError,
-    after which the worker is recycled.
+    `task_channel` has the session in which tasks are leased and finished, `view_channel` the session of the views
+    that strategies see. An exception of a task fails the task alone. Two end the loop: the loss of the manager,
+    and a MemoryError, after which the worker is recycled.
     """
 
-    def __init__(self, working: Channel, looking: Channel, registry: Registry, lifeline: socket.socket) -> None:
+    def __init__(
+        self, task_channel: Channel, view_channel: Channel, registry: Registry, lifeline: socket.socket
+    ) -> None:
         self._registry = registry
         self._lifeline = lifeline
-        self._epoch = looking.open().epoch
-        session = Session(looking)
+        self._epoch = view_channel.open().epoch
+        session = Session(view_channel)
         self._views = Views(session, ContextTierService(session))
-        self._connection: Connection = working.dial()
+        self._connection: Connection = task_channel.dial()
         self._inbox: deque[TaskAssigned] = deque()
         self._is_begun = False  # True if the manager knows that the first task of the inbox is begun
         self._number = 0
@@ -228,8 +230,8 @@ class StrategyWorker:
 
     def _result(self, task: TaskAssigned) -> bytes:
         """Run the job or the strategy of a task and return its encoded result."""
-        if chore := jobs.JOBS.get(task.strategy):
-            return chore(task.payload)
+        if job := jobs.JOBS.get(task.strategy):
+            return job(task.payload)
         begun_s = time.perf_counter()
         work = task_decoder.decode(task.payload)
         strategy = self._registry[task.strategy]
@@ -250,15 +252,15 @@ class StrategyWorker:
         return encoder.encode(result)
 
     def _answer(
-        self, strategy: Strategy, work: StrategyTask, whole: View
+        self, strategy: Strategy, work: StrategyTask, whole_view: View
     ) -> tuple[float, tuple[ScoredFragment, ...], int]:
         """Return the confidence of the strategy, the fragments that it found, and the revision of its view."""
-        view = cast("StrategyView", whole)
+        view = cast("StrategyView", whole_view)
         if work.share is not None:
             view = _partitioned(strategy).partition(view, work.share.part, work.share.parts)
         confidence = float(strategy.can_handle(work.request, view))
         found = strategy.assemble(work.request, view, work.budget_tokens)
-        return confidence, _checked(strategy, found, cast("StrategyView", whole)), whole.revision
+        return confidence, _checked(strategy, found, cast("StrategyView", whole_view)), whole_view.revision
 
     def _merged(self, strategy: Strategy, work: StrategyTask) -> bytes:
         """Return the encoded merge of the shares that other workers have computed."""
@@ -350,7 +352,7 @@ class StrategyWorker:
         """Raise ProtocolError if the manager refused a command, unless another worker has the task by now."""
         for refusal in self._refusals(response):
             if refusal is not None and not isinstance(refusal, LeaseLost):
-                raise ProtocolError(f"the manager would not have a result: {refusal.message}")
+                raise ProtocolError(f"the manager refused a result: {refusal.message}")
 
 
 def _require_scope(task: TaskAssigned, work: StrategyTask) -> None:
@@ -385,5 +387,5 @@ def _describe_error(task: TaskAssigned, error: BaseException) -> str:
     summary = "".join(traceback.format_exception_only(error)).strip()
     frames = traceback.extract_tb(error.__traceback__)
     where = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    told = f"strategy {task.strategy!r} raised {summary}{where}"[: limits.ERROR_CHARS_MAX]
-    return told.encode("utf-8", "replace").decode()  # the name of a file may not be valid text
+    message = f"strategy {task.strategy!r} raised {summary}{where}"[: limits.ERROR_CHARS_MAX]
+    return message.encode("utf-8", "replace").decode()  # the name of a file may not be valid text

@@ -161,8 +161,8 @@ def _seed_strength(found: _Found, slot: int, best: int) -> float:
 
 def _scored_fragment(neighbours: ProximityIndex, slot: int, reached: _Reached) -> ScoredFragment:
     row, reason = neighbours.at(slot), reached.reason
-    told = reason if isinstance(reason, str) else neighbours.reason(reason)
-    return ScoredFragment(row.project, row.fragment_id, reached.score, row.tokens, row.revision, told)
+    text = reason if isinstance(reason, str) else neighbours.reason(reason)
+    return ScoredFragment(row.project, row.fragment_id, reached.score, row.tokens, row.revision, text)
 
 
 def _rank(neighbours: ProximityIndex, found: _Found, slot: int) -> tuple[float, str]:

@@ -88,16 +88,16 @@ def _newest(
         wanted &= timeline.serials % parts == part
     slots = np.flatnonzero(wanted)
     ages_ms = np.maximum(0, min(now_ms, _MOMENT_MS_MAX) - timeline.written_ms[slots])
-    counted_ms, revisions = np.minimum(ages_ms, AGE_MS_MAX), timeline.revisions[slots]
-    places = smallest((counted_ms, -revisions), RESULTS_MAX).tolist()
+    capped_ages_ms, revisions = np.minimum(ages_ms, AGE_MS_MAX), timeline.revisions[slots]
+    places = smallest((capped_ages_ms, -revisions), RESULTS_MAX).tolist()
     rows = [timeline.at(slot) for slot in slots[places].tolist()]
     ranked = sorted(
-        (int(counted_ms[place]), -row.revision, row.fragment_id, int(ages_ms[place]), row)
+        (int(capped_ages_ms[place]), -row.revision, row.fragment_id, int(ages_ms[place]), row)
         for place, row in zip(places, rows, strict=True)
     )
-    for age_ms, _, _, told_ms, row in ranked:
-        score = exp2(-age_ms / HALF_LIFE_MS)
-        yield ScoredFragment(row.project, row.fragment_id, score, row.tokens, row.revision, f"{told_ms // 1000} s old")
+    for capped_ms, _, _, age_ms, row in ranked:
+        score = exp2(-capped_ms / HALF_LIFE_MS)
+        yield ScoredFragment(row.project, row.fragment_id, score, row.tokens, row.revision, f"{age_ms // 1000} s old")
 
 
 def _rank(fragment: ScoredFragment) -> Rank:

@@ -69,6 +69,8 @@ class Bm25Match(Struct, frozen=True):
 class Bm25Index(IncrementalIndex):
     """The terms of one project's fragments, at one revision; of those fragments that `is_indexed` accepts.
 
+    The cache of a worker owns it, and one thread uses it.
+
     `_slots` maps the ids of live fragments to slots. The parallel arrays have one element for each slot, dead ones
     included; `_alive` says which are live. A query computes with whole arrays, never with one fragment at a time.
     """
@@ -166,12 +168,12 @@ class Bm25Index(IncrementalIndex):
         """Drop all dead slots, and number the others anew, in their order."""
         alive = np.array(self._alive, dtype=np.bool_)
         self._postings.renumber(alive)
-        kept = np.flatnonzero(alive).tolist()
-        self._rows = [self._rows[slot] for slot in kept]
+        live_slots = np.flatnonzero(alive).tolist()
+        self._rows = [self._rows[slot] for slot in live_slots]
         self._kinds = {}
         self._kind_codes = array("I", [self._kinds.setdefault(row.kind, len(self._kinds)) for row in self._rows])
         self._serials = array("Q", [row.serial for row in self._rows])
-        self._lengths = array("Q", [self._lengths[slot] for slot in kept])
+        self._lengths = array("Q", [self._lengths[slot] for slot in live_slots])
         self._slots = {row.fragment_id: slot for slot, row in enumerate(self._rows)}
         self._alive = bytearray(b"\1" * len(self._rows))
 

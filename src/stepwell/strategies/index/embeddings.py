@@ -5,7 +5,7 @@ text is cut into words first, and the vectors of words are cached. That is more 
 text depends on nothing but the text.
 
 A vector is stored in whole numbers from -127 to 127. Their products and sums are exact, so the same fragments get the
-same scores, to the last bit, whatever their slots and neighbours are.
+same scores, to the last bit, whatever other fragments and slots the index has.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _quantized(vector: NDArray[np.float32]) -> Vector:
 
 
 class EmbeddingIndex(ColumnIndex):
-    """The vectors of one project's fragments: 256 bytes each."""
+    """The vectors of one project's fragments: 256 bytes each. The cache of a worker owns it, and one thread uses it."""
 
     def __init__(self, project: str, embed: Embed) -> None:
         super().__init__(project)

@@ -55,7 +55,7 @@ class IncrementalIndex(ABC):
         self._at = (view.epoch, view.revision)
 
     def _changes(self, view: StrategyView) -> Changes | None:
-        """Return the changes from the index's revision to the view's; None if they cannot be told."""
+        """Return the changes from the index's revision to the view's; None if the view does not know them."""
         if self._at is None:
             return None
         epoch, revision = self._at

@@ -37,7 +37,10 @@ class KeywordHit(Struct, frozen=True, gc=False):
 
 
 class KeywordSearch:
-    """Searches the word indexes, one project at a time: the contents of another project change nothing."""
+    """Searches the word indexes, one project at a time: the contents of another project change nothing.
+
+    The strategies of one worker share it. It has no lock, because a worker runs one request at a time.
+    """
 
     def __init__(self, indexes: Bm25IndexCache | None = None) -> None:
         self._indexes: Final = Bm25IndexCache() if indexes is None else indexes

@@ -203,19 +203,19 @@ class Postings:
         Terms that no live slot has leave the vocabulary.
         """
         numbers = np.cumsum(alive, dtype=np.int32) - 1
-        kept: list[tuple[Terms, Slots, Counts]] = []
+        live_postings: list[tuple[Terms, Slots, Counts]] = []
         is_used = np.zeros(len(self._vocabulary), dtype=np.bool_)
         for run in self._runs:
             stays = alive[run.slots]
             terms = run.repeated[stays]
             is_used[terms] = True
-            kept.append((terms, numbers[run.slots[stays]], run.counts[stays]))
+            live_postings.append((terms, numbers[run.slots[stays]], run.counts[stays]))
         meanings = np.cumsum(is_used, dtype=np.int32) - 1
         used = compress(self._vocabulary, is_used.tolist())
         self._vocabulary = {term: number for number, term in enumerate(used)}
         self._runs = []
         self.forget_pieces()
-        for terms, slots, counts in kept:
+        for terms, slots, counts in live_postings:
             self.add(_run(meanings[terms], slots, counts))
 
 

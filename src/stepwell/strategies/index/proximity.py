@@ -70,7 +70,9 @@ class Neighbour(Struct, frozen=True, gc=False):
 class ProximityIndex(SlotIndex):
     """The order, names and references of one project's fragments. About 0.8 kB for a fragment with ten references.
 
-    A listing of a file has a row here but no entries: its parts stand for it.
+    The cache of a worker owns it, and one thread uses it. A fragment changes its own entries only; references are
+    resolved by each query, so they are never stale. A listing of a file has a row here but no entries: its parts stand
+    for it.
     """
 
     def __init__(self, project: str) -> None:
@@ -183,8 +185,8 @@ class ProximityIndex(SlotIndex):
         if row.source and self._beginning(row.source) == [slot]:
             words.update(stems(row.source))
         for word in sorted(words):
-            saying = self._by_reference_word.get(word, ())
-            for referrer in saying if len(saying) <= REFERRERS_MAX else ():
+            referrers = self._by_reference_word.get(word, ())
+            for referrer in referrers if len(referrers) <= REFERRERS_MAX else ():
                 for ref in Outline.of(self.at(referrer).metadata).refs:
                     if last_word(ref) == word:
                         yield referrer, ref

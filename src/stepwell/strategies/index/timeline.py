@@ -30,7 +30,10 @@ class _Column(IntEnum):
 
 
 class TimelineIndex(ColumnIndex):
-    """The tier, times, revision and serial of each of a project's fragments."""
+    """The tier, times, revision and serial of each of a project's fragments.
+
+    The cache of a worker owns it, and one thread uses it.
+    """
 
     def __init__(self, project: str) -> None:
         super().__init__(project)

@@ -330,7 +330,7 @@ def test_write_in_a_forgotten_session_is_not_sent_again(stage: Stage, name: str)
     """Nobody knows any more whether it happened: here it did, and does not again."""
     with proxied(stage.address, until_forgotten(stage, before_answer)) as proxy:
         with sw.connect(proxy.address, projects=["p"]) as client:
-            with pytest.raises(sw.SessionExpired, match="see what did"):
+            with pytest.raises(sw.SessionExpired, match="read the state"):
                 WRITES[name](client)
             assert client.status().revision == 1
             assert client.tiers.store(fragment("after")).revision == 2

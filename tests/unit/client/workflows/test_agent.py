@@ -273,7 +273,7 @@ class TestWaiting:
         self, client: sw.Client, parent: sw.Plan, first: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It is told, and need not look."""
-        monkeypatch.setattr(limits, "WORK_LOOK_SECONDS", 60.0)
+        monkeypatch.setattr(limits, "AGENT_POLL_SECONDS", 60.0)
         when_waiting(monkeypatch, lambda: client.plans.complete_execute(first))
         assert len(client.plans.work_on(parent.plan_id, lambda *_: None).completed) == 1
 
@@ -281,7 +281,7 @@ class TestWaiting:
         self, client: sw.Client, parent: sw.Plan, first: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """An agent may come before there is anything to do."""
-        monkeypatch.setattr(limits, "WORK_LOOK_SECONDS", 60.0)
+        monkeypatch.setattr(limits, "AGENT_POLL_SECONDS", 60.0)
         inner = [sw.subplan(parent.action_name, alias="inner")]
         when_waiting(monkeypatch, lambda: client.plans.declare_subplans(first, inner))
         assert len(client.plans.work_on(first, lambda *_: None).completed) == 1
@@ -291,7 +291,7 @@ class TestWaiting:
     ) -> None:
         """It looks now and then."""
         monkeypatch.setattr(limits, "WATCHERS_MAX", 0)
-        monkeypatch.setattr(limits, "WORK_PAUSE_SECONDS", 0.01)
+        monkeypatch.setattr(limits, "AGENT_UNWATCHED_POLL_SECONDS", 0.01)
         when_waiting(monkeypatch, lambda: client.plans.complete_execute(first))
         assert len(client.plans.work_on(parent.plan_id, lambda *_: None).completed) == 1
 

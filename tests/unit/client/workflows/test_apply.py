@@ -287,7 +287,7 @@ def attention(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Told by events, or looking now and then, where so many watch that nobody else may."""
     if request.param == "looking":
         monkeypatch.setattr(limits, "WATCHERS_MAX", 0)
-        monkeypatch.setattr(limits, "APPLY_LOOK_SECONDS", 0.01)
+        monkeypatch.setattr(limits, "APPLY_POLL_SECONDS", 0.01)
 
 
 @pytest.mark.usefixtures("attention")
@@ -346,7 +346,7 @@ def test_takes_over_from_whoever_lost_its_lease(
 
 def test_turns_at_a_root(client: sw.Client, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever changes the tree is waited for, without the plan's lease, and named when the time is over."""
-    monkeypatch.setattr(limits, "APPLY_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(limits, "APPLY_POLL_SECONDS", 0.01)
     context, applied = executed_plan(client, root.parent), executed_plan(client, root.parent)
     applied.apply(root)
     with RootLock(root):

@@ -386,7 +386,7 @@ def test_somebody_else_is_always_faster(client: sw.Client, root: Path, monkeypat
         times.append(client.tiers.store(theirs))
 
     before_each(monkeypatch, faster)
-    with pytest.raises(sw.Conflict, match="others have stored the same files"):
+    with pytest.raises(sw.Conflict, match="other clients have stored the same files"):
         client.ingest(root)
     assert len(times) == limits.INGEST_ATTEMPTS_MAX
 

@@ -90,7 +90,7 @@ def test_summary(context: sw.PlanExecutionContext) -> None:
 def test_in_groups(context: sw.PlanExecutionContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many paths a few are read at a time."""
     whole = context.plan_diff()
-    monkeypatch.setattr(limits, "DIFFED_AT_ONCE", 2)
+    monkeypatch.setattr(limits, "PATHS_PER_DIFF_REQUEST", 2)
     assert context.plan_diff() == whole
 
 

@@ -27,7 +27,7 @@ class Workers:
         self.work = work
         self.chores: list[SplitJob] = []
 
-    def submit_chores(self, name: str, project: str, payloads: Iterable[bytes]) -> Sequence[Future[bytes]]:
+    def submit_jobs(self, name: str, project: str, payloads: Iterable[bytes]) -> Sequence[Future[bytes]]:
         assert (name, project) == (files.SPLIT_JOB, "p")
         return [self._future(payload) for payload in payloads]
 
@@ -96,7 +96,7 @@ def test_every_file_is_split(tmp_path: Path, names: list[str], work: Callable[[S
 
 def test_no_worker_at_all(tmp_path: Path, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has offered it when it is submitted."""
-    monkeypatch.setattr(Workers, "submit_chores", lambda *_: refuse(sw.NotFound("nobody"))(SplitJob(b"", "", ())))
+    monkeypatch.setattr(Workers, "submit_jobs", lambda *_: refuse(sw.NotFound("nobody"))(SplitJob(b"", "", ())))
     assert all(isinstance(each, FileSplit) for each in outcomes(tmp_path, honest, names))
 
 
@@ -143,7 +143,7 @@ def test_chores_are_of_a_bounded_size(tmp_path: Path) -> None:
     asked = [(FileRequest(str(number)), 0) for number in range(10_000)]
     looks = splitter.split_all(asked)
     next(looks)
-    assert len(workers.chores) == limits.INGEST_JOBS_AHEAD
+    assert len(workers.chores) == limits.INGEST_JOBS_IN_FLIGHT
     assert 1 + sum(1 for _ in looks) == len(asked)
     assert {len(chore.files) for chore in workers.chores} == {limits.INGEST_JOB_FILES}
     workers.chores.clear()

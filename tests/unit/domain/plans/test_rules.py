@@ -434,9 +434,9 @@ class TestAgain:
         world.execute()
         world.do(RevertPlan("old", "x"))
         start = StartPhase("old", Phase.STRATEGIZE)
-        world.refuse(start, PlanNotReady, "its parent 'plan' was reverted and disowned it: cancel it")
+        world.refuse(start, PlanNotReady, "its parent 'plan' was reverted and no longer declares it: cancel it")
         world.declare("new")
-        world.refuse(start, PlanNotReady, "disowned it: cancel it")
+        world.refuse(start, PlanNotReady, "no longer declares it: cancel it")
         world.do(CancelPlan("old"))
 
     def test_child_of_a_done_parent_stays_done(self, world: World) -> None:

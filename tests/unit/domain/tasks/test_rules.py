@@ -217,7 +217,7 @@ def test_one_ahead_of_who_is_slow(busy: TaskWorld) -> None:
     busy.reserve()
     busy.join("w2")
     assert busy.lease() == []
-    busy.wait(limits.TASK_AHEAD_MS)
+    busy.wait(limits.TASK_PREFETCHED_MS)
     assert busy.do(LeaseTasks()).tasks == ()  # somebody may have said that it begins
     assert [(task.task_id, task.worker_id, task.attempt) for task in busy.lease()] == [("t2", "w2", 1)]
     busy.finish("t2")

@@ -114,7 +114,7 @@ def test_tokens_that_somebody_else_counted_are_no_problem(closed: Path) -> None:
 def test_an_encoding_that_is_not_to_be_had(closed: Path) -> None:
     report = examine(closed, lambda _: None)
     assert report.problems == []
-    assert "tokens were not counted: encoding 'estimate' is not to be had here" in report.notes
+    assert "tokens were not counted: encoding 'estimate' is not available here" in report.notes
 
 
 def test_what_a_crash_leaves_is_a_note(closed: Path) -> None:
@@ -341,7 +341,7 @@ def test_a_manager_that_comes_meanwhile(closed: Path) -> None:
 
 def test_managers_that_come_and_go(closed: Path) -> None:
     """It is not tried for ever; and an error that is nobody's doing is raised at once."""
-    with pytest.raises(Busy, match="come and go"):
+    with pytest.raises(Busy, match="start and stop"):
         readonly.inspect(closed / DATABASE, lambda _: (closed / DATABASE).touch())
     with pytest.raises(ZeroDivisionError):
         readonly.inspect(closed / DATABASE, lambda _: 1 / 0)
