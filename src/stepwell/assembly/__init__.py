@@ -15,16 +15,14 @@ run in this order; `components.Components` is the table of them, and each can be
   skeleton    the decisions of the plan for which the question is asked
   render      Markdown with sources and line ranges
 
-Further entry points: `receipt.Receipt` records how an answer came about, `replay.replay` makes the same bytes again
-from a receipt, `explain.why` and `explain.diff` put a receipt into words, `evaluation` measures answers against known
-evidence.
+Further entry points: `receipt.Receipt` records how an answer came about, `replay.replay` makes the same bytes from it
+again, `explain` puts it into words, and `evaluation` measures answers against known evidence.
 
 Imports: `strategies` (types, terms), `ingest.splitters.turns`, `domain`, `errors` and `limits`. Assembly does no I/O:
 it reads bodies through the view that it is given, and an import contract forbids files, sockets, clocks and random
 numbers.
 
 Invariants:
-
 - The same inputs give the same bytes. Results are taken in order of the strategies' names, ties are broken by project
   and id, and no clock is read.
 - `total_tokens` is the exact count of the text, and never more than the budget.

@@ -56,8 +56,11 @@ connection of their own, because the manager pushes messages on it. Numbers in `
 (4) They arrive before the first message with a handle into one of the segments.
 
 All Structs are `array_like`: fields travel by position, which is small and quick to decode. A change of their order or
-meaning therefore needs a new `VERSION`, as does another tag of a message. Responses are stored
-as they were sent, so the tags inside of one stay what they are.
+meaning therefore needs a new `VERSION`, as does another tag of a message. Responses are stored as they were sent, so
+the tags inside of one stay what they are.
+
+Words: a *response* is the message to a request. It has a *result* for each command: a refusal, or the domain's *reply*
+with its revision and handles. An *answer* is what `client.assemble` returns.
 """
 
 from __future__ import annotations
