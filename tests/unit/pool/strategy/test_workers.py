@@ -39,20 +39,9 @@ def started() -> Iterator[sw.Runtime]:
         yield runtime
 
 
-@pytest.fixture(scope="module")
-def runtime() -> Iterator[sw.Runtime]:
-    """For tests that cost no worker its life.
-
-    Those have one task at a time: of several, one that lies with a slow worker is given to another, and the slow one,
-    coming to it too late, is replaced.
-    """
-    with started() as found:
-        yield found
-
-
 @pytest.fixture
-def mortal() -> Iterator[sw.Runtime]:
-    """For those that do."""
+def runtime() -> Iterator[sw.Runtime]:
+    """A pool for each test: a worker that is replaced in a pool of several tests would be a leak of one of them."""
     with started() as found:
         yield found
 
@@ -144,15 +133,15 @@ def test_failure_is_the_tasks_alone(runtime: sw.Runtime, client: sw.Client, name
 
 
 @pytest.mark.parametrize("name", ["hanging", "stopping", "busy-in-c"])
-def test_deadline(mortal: sw.Runtime, name: str) -> None:
+def test_deadline(runtime: sw.Runtime, name: str) -> None:
     """Whatever the strategy is doing: it is stopped, not tried again, and others go on."""
-    with mortal.client(projects=["p"]) as client:
-        before = settled(mortal, client)
+    with runtime.client(projects=["p"]) as client:
+        before = settled(runtime, client)
         with pytest.raises(sw.DeadlineExceeded, match="took more than 200 ms"):
             client.strategies.submit(name, ASKED, deadline_s=0.2).result(SECONDS)
         assert len(client.strategies.submit("everything", ASKED).result(SECONDS).fragments) == FRAGMENTS
         eventually(lambda: sum(map(is_alive, before)) == 1)
-        assert len({*settled(mortal, client)} - {*before}) == 1
+        assert len({*settled(runtime, client)} - {*before}) == 1
 
 
 @pytest.mark.parametrize(
@@ -163,9 +152,9 @@ def test_deadline(mortal: sw.Runtime, name: str) -> None:
         ("forking", "killed by SIGKILL"),
     ],
 )
-def test_poison_is_quarantined_with_the_evidence(mortal: sw.Runtime, name: str, evidence: str) -> None:
+def test_poison_is_quarantined_with_the_evidence(runtime: sw.Runtime, name: str, evidence: str) -> None:
     """After exactly three deaths; a child that was left behind does not hide them."""
-    with mortal.client(projects=["p"]) as client:
+    with runtime.client(projects=["p"]) as client:
         with pytest.raises(sw.TaskQuarantined) as caught:
             client.strategies.submit(name, ASKED).result(SECONDS)
         found = caught.value.details["evidence"]
@@ -185,10 +174,10 @@ def test_what_a_strategy_logs_is_evidence() -> None:
     assert "nobody.wants_to_know" not in told
 
 
-def test_cancel_stops_running_work(mortal: sw.Runtime) -> None:
+def test_cancel_stops_running_work(runtime: sw.Runtime) -> None:
     """Its worker is replaced, and whoever waits is told."""
-    with mortal.client(projects=["p"]) as client:
-        before = settled(mortal, client)
+    with runtime.client(projects=["p"]) as client:
+        before = settled(runtime, client)
         future = client.strategies.submit("hanging", ASKED)
         eventually(lambda: client.strategies.list().leased == 1)
         assert future.cancel()
@@ -198,12 +187,12 @@ def test_cancel_stops_running_work(mortal: sw.Runtime) -> None:
             future.result(0)
         assert not future.cancel() or future.cancelled()
         eventually(lambda: sum(map(is_alive, before)) == 1)
-        settled(mortal, client)
+        settled(runtime, client)
 
 
-def test_cancel_of_what_waits(mortal: sw.Runtime) -> None:
+def test_cancel_of_what_waits(runtime: sw.Runtime) -> None:
     """It never begins; what is over cannot be cancelled."""
-    with mortal.client(projects=["p"]) as client:
+    with runtime.client(projects=["p"]) as client:
         hanging = [client.strategies.submit("hanging", ASKED) for _ in range(2)]
         waiting = client.strategies.submit("sayings", ASKED)
         assert waiting.cancel()
@@ -213,17 +202,17 @@ def test_cancel_of_what_waits(mortal: sw.Runtime) -> None:
         assert not over.cancel()
 
 
-def test_wait_and_as_completed(mortal: sw.Runtime) -> None:
+def test_wait_and_as_completed(runtime: sw.Runtime) -> None:
     """As with every other future."""
-    with mortal.client(projects=["p"]) as client:
+    with runtime.client(projects=["p"]) as client:
         futures = [client.strategies.submit("everything", ASKED) for _ in range(6)]
         done, _ = wait(futures, SECONDS, FIRST_COMPLETED)
         assert done
         assert {*as_completed(futures, SECONDS)} == {*futures}
 
 
-def test_map_keeps_the_order_and_ends_what_nobody_wants(mortal: sw.Runtime) -> None:
-    with mortal.client(projects=["p"]) as client:
+def test_map_keeps_the_order_and_ends_what_nobody_wants(runtime: sw.Runtime) -> None:
+    with runtime.client(projects=["p"]) as client:
         queries = [ContextRequest(projects=["p"], query=str(number)) for number in range(20)]
         found = list(client.strategies.map("sayings", queries, timeout=SECONDS))
         assert [each.fragments[0].reason.split()[1] for each in found] == [request.query for request in queries]
@@ -248,10 +237,10 @@ def test_progress(client: sw.Client) -> None:
     assert told[-1] == (3, 3, "step 3")
 
 
-def test_shared_work_comes_to_the_same(mortal: sw.Runtime) -> None:
+def test_shared_work_comes_to_the_same(runtime: sw.Runtime) -> None:
     """However many workers share it."""
     asked = ContextRequest(projects=["p"], query="number some", budget_tokens=40)
-    with mortal.client(projects=["p"]) as client:
+    with runtime.client(projects=["p"]) as client:
         view = client.view()
         for name, parts in itertools.product(("keyword", "recency"), (2, 3, 7)):
             whole = client.strategies.submit(name, asked, view=view).result(SECONDS)
@@ -283,13 +272,13 @@ def test_bad_questions(client: sw.Client, runtime: sw.Runtime) -> None:
     assert len(runtime.workers) == 2
 
 
-def test_closed_client_leaves_nobody_waiting(mortal: sw.Runtime) -> None:
-    client = mortal.client(projects=["p"])
+def test_closed_client_leaves_nobody_waiting(runtime: sw.Runtime) -> None:
+    client = runtime.client(projects=["p"])
     future = client.strategies.submit("hanging", ASKED)
     client.close()
     with pytest.raises(sw.RuntimeLost, match="closed before"):
         future.result(SECONDS)
-    with mortal.client() as other:
+    with runtime.client() as other:
         eventually(lambda: other.strategies.list().leased == 0)
 
 
@@ -320,10 +309,10 @@ def test_memory_limit() -> None:
 
 
 @pytest.mark.parametrize("before", [1, 10])
-def test_reads_what_it_was_never_sent(mortal: sw.Runtime, before: int) -> None:
+def test_reads_what_it_was_never_sent(runtime: sw.Runtime, before: int) -> None:
     """A view comes with the task; segments that were made since the last question are asked for. Nobody dies of it."""
-    with mortal.client(projects=["p"]) as client:
-        workers = settled(mortal, client)
+    with runtime.client(projects=["p"]) as client:
+        workers = settled(runtime, client)
         for _ in range(before):
             client.strategies.submit("everything", ASKED).result(SECONDS)
         client.tiers.store_many(
@@ -332,7 +321,7 @@ def test_reads_what_it_was_never_sent(mortal: sw.Runtime, before: int) -> None:
         found = client.strategies.submit("reading", ASKED).result(SECONDS)
         assert len(found.fragments) == FRAGMENTS + 20
         assert client.strategies.submit("everything", ASKED).result(SECONDS).fragments
-        assert mortal.workers == workers
+        assert runtime.workers == workers
 
 
 def test_old_view_of_what_lay_ahead(tmp_path: Path) -> None:
