@@ -10,8 +10,8 @@ from behave import fixture, use_fixture
 from behave.model import Scenario
 from behave.runner import Context
 
-from features.support import expected_failure
 from stepwell.testing.leaks import no_leaks, private_runtime_directory
+from tests.support.features import expected_failure
 from tests.support.signals import restore_keyboard_signals
 
 restore_keyboard_signals()

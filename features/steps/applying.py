@@ -13,9 +13,9 @@ from behave import fixture, given, then, use_fixture, when
 from behave.runner import Context
 
 import stepwell as sw
-from features.support import work
-from features.support.outcomes import no_errors
-from features.support.work import PROJECT
+from tests.support.features import work
+from tests.support.features.outcomes import no_errors
+from tests.support.features.work import PROJECT
 
 CHANGED = ["a.txt", "script"]
 FAILS = sw.Validation("tests", ("sh", "-c", "echo 1 failed; exit 1"))

@@ -8,10 +8,10 @@ from behave import then, when
 from behave.runner import Context
 
 import stepwell as sw
-from features.support.outcomes import no_errors
-from features.support.schedules import attempt
-from features.support.work import PROJECT
 from stepwell.domain.tiers.model import FragmentRow
+from tests.support.features.outcomes import no_errors
+from tests.support.features.schedules import attempt
+from tests.support.features.work import PROJECT
 
 
 def pair(generation: int) -> list[sw.Fragment]:

@@ -8,10 +8,10 @@ from behave import given, then, when
 from behave.runner import Context
 
 import stepwell as sw
-from features.support import work
-from features.support.outcomes import no_errors
-from features.support.processes import in_processes
-from features.support.work import Recorded
+from tests.support.features import work
+from tests.support.features.outcomes import no_errors
+from tests.support.features.processes import in_processes
+from tests.support.features.work import Recorded
 
 
 @given("a plan that is being executed")

@@ -8,9 +8,9 @@ from behave import then, when
 from behave.runner import Context
 
 import stepwell as sw
-from features.support.work import PROJECT, make_fragments
 from stepwell import aio
 from tests.support.event_loops import run, ticks
+from tests.support.features.work import PROJECT, make_fragments
 from tests.support.wait import eventually
 
 

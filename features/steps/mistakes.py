@@ -8,8 +8,8 @@ from behave import then, when
 from behave.runner import Context
 
 import stepwell as sw
-from features.support.schedules import attempt
-from features.support.work import PROJECT
+from tests.support.features.schedules import attempt
+from tests.support.features.work import PROJECT
 
 
 def _store(client: sw.Client, fragment_id: str = "a", tokens: int = 1, metadata: dict[str, str] | None = None) -> None:

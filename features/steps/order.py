@@ -8,8 +8,8 @@ from behave import then, when
 from behave.runner import Context
 
 import stepwell as sw
-from features.support.outcomes import no_errors
-from features.support.work import PROJECT, make_fragments
+from tests.support.features.outcomes import no_errors
+from tests.support.features.work import PROJECT, make_fragments
 
 
 @when("{callers:d} clients take turns in storing, {rounds:d} rounds, each after the one before was answered")

@@ -12,10 +12,10 @@ from behave.runner import Context
 from multiprocess.connection import Connection
 
 import stepwell as sw
-from features.support.schedules import PATIENCE_SECONDS, attempt
 from stepwell.domain.tiers.commands import GetMetrics
 from stepwell.domain.verdict import Origin
 from stepwell.manager.state_owner import StateOwner
+from tests.support.features.schedules import PATIENCE_SECONDS, attempt
 
 
 @given("the state as a manager owns it")

@@ -8,7 +8,7 @@ from behave import given, then, when
 from behave.runner import Context
 
 import stepwell as sw
-from features.support.schedules import attempt
+from tests.support.features.schedules import attempt
 
 OPERATIONS: dict[str, Callable[[sw.Client], object]] = {
     "stores into": lambda client: client.tiers.store(sw.Fragment(fragment_id="x", project="theirs", body="x")),

@@ -6,8 +6,8 @@ from behave import given
 from behave.runner import Context
 
 import stepwell as sw
-from features.support.schedules import AtOnce, FirstHeld
 from tests.doubles.unsynchronised import Unsynchronised
+from tests.support.features.schedules import AtOnce, FirstHeld
 
 
 @given("the runtime")

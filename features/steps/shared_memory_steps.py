@@ -9,13 +9,13 @@ from behave.runner import Context
 
 import stepwell as sw
 from features.steps.services import start_runtime
-from features.support import memory
-from features.support.memory import NAME
-from features.support.outcomes import no_errors
-from features.support.processes import in_processes
-from features.support.schedules import attempt
-from features.support.work import PROJECT
 from stepwell.domain.tiers.body_refs import digest_of
+from tests.support.features import memory
+from tests.support.features.memory import NAME
+from tests.support.features.outcomes import no_errors
+from tests.support.features.processes import in_processes
+from tests.support.features.schedules import attempt
+from tests.support.features.work import PROJECT
 from tests.support.programs.memory_attacks import REFUSED
 from tests.support.wait import eventually
 

@@ -9,11 +9,11 @@ from behave import given, then, when
 from behave.runner import Context
 
 import stepwell as sw
-from features.support import children
-from features.support.children import FILE
-from features.support.outcomes import no_errors
-from features.support.processes import in_processes
-from features.support.schedules import PATIENCE_SECONDS
+from tests.support.features import children
+from tests.support.features.children import FILE
+from tests.support.features.outcomes import no_errors
+from tests.support.features.processes import in_processes
+from tests.support.features.schedules import PATIENCE_SECONDS
 from tests.support.processes import kill, spawned
 from tests.support.wait import eventually
 

@@ -9,10 +9,10 @@ from behave import given, then, when
 from behave.runner import Context
 
 import stepwell as sw
-from features.support import work
-from features.support.outcomes import no_errors
-from features.support.processes import in_processes
-from features.support.work import PROJECT, Reading
+from tests.support.features import work
+from tests.support.features.outcomes import no_errors
+from tests.support.features.processes import in_processes
+from tests.support.features.work import PROJECT, Reading
 
 
 @given("{count:d} fragments of {tokens:d} tokens are in {tier:w}")

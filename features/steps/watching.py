@@ -9,10 +9,10 @@ from behave import given, then, when
 from behave.runner import Context
 
 import stepwell as sw
-from features.support.outcomes import no_errors
-from features.support.schedules import attempt
-from features.support.work import PROJECT, make_fragments
 from stepwell import limits
+from tests.support.features.outcomes import no_errors
+from tests.support.features.schedules import attempt
+from tests.support.features.work import PROJECT, make_fragments
 
 PATIENCE_SECONDS = 10
 

@@ -83,7 +83,7 @@ class FileSame(Struct, frozen=True, array_like=True, tag=True):
 class FileSkipped(Struct, frozen=True, array_like=True, tag=True):
     """A file that is not split, and why.
 
-    A file that could be read has a digest, size and time, by which it is recognised and not read again. `is_feared`
+    A file that could be read has a digest, size and time, by which it is recognised and not read again. `is_unsafe`
     says that workers died, or nearly died, of the file: then the client does not read it, either.
     """
 
@@ -92,7 +92,7 @@ class FileSkipped(Struct, frozen=True, array_like=True, tag=True):
     size: int = 0
     mtime_ns: int = 0
     digest: str = ""
-    is_feared: bool = False
+    is_unsafe: bool = False
 
 
 Outcome = FileSplit | FileSame | FileSkipped

@@ -258,7 +258,7 @@ class TaskDispatcher:
                 strategy=task.strategy,
                 projects=task.projects,
                 payload=task.payload,
-                is_ahead=task.is_prefetched,
+                is_prefetched=task.is_prefetched,
                 revision=self._housekeeping.owner.revision,
                 catalogues=self._housekeeping.owner.catalogue_ends(task.projects, self._housekeeping.now_s()),
             )

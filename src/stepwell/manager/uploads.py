@@ -61,7 +61,7 @@ class Uploads:
         """Reserve the memory and allocate a part of it. Return True when all of it is allocated."""
         if self._current is None:
             own = sum(held[1] for held in self.held.values() if isinstance(held, tuple))
-            self._current = self._owner.reserve(offer.size, own, origin, no_eviction=offer.is_modest)
+            self._current = self._owner.reserve(offer.size, own, origin, no_eviction=offer.no_eviction)
         if self._current is not None and self._owner.prepare(self._current):
             return True
         if is_overdue:

@@ -138,12 +138,12 @@ class AskStatus(Message, frozen=True):
 class OfferUpload(Message, frozen=True):
     """Ask for room for a body that is too large for a frame. The next request can refer to it by its number.
 
-    `is_modest`: no fragment is demoted to make room. Where there is none at present, the upload is refused.
+    `no_eviction`: no fragment is demoted to make room. Where there is none at present, the upload is refused.
     """
 
     number: UploadNumber
     size: Annotated[int, Meta(ge=1, le=limits.BODY_BYTES_MAX, description="a body has at most 64 MiB; split it")]
-    is_modest: bool = False
+    no_eviction: bool = False
 
 
 class AskView(Message, frozen=True):
@@ -299,8 +299,8 @@ class WorkerAccepted(Message, frozen=True):
 class TaskAssigned(Message, frozen=True):
     """Give a task to a worker.
 
-    `is_ahead`: the task is prefetched, and the worker sends `BeginTask` before it begins. `catalogues` are those of the
-    task's projects at `revision`; if there are none, the worker asks for a view.
+    `is_prefetched`: the worker sends `BeginTask` before it begins the task. `catalogues` are those of the task's
+    projects at `revision`; if there are none, the worker asks for a view.
     """
 
     task_id: str
@@ -308,7 +308,7 @@ class TaskAssigned(Message, frozen=True):
     strategy: str
     projects: tuple[str, ...]
     payload: bytes
-    is_ahead: bool
+    is_prefetched: bool
     revision: int
     catalogues: tuple[CatalogueEnd, ...]
 

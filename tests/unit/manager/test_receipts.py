@@ -102,7 +102,7 @@ def test_modest_offer_is_answered_at_once(full: Stage) -> None:
     store_until_refused(full)
     before = tiers(full)
     with joined(full, "a") as peer:
-        peer.send(OfferUpload(0, MIB, is_modest=True))
+        peer.send(OfferUpload(0, MIB, no_eviction=True))
         assert answered(full, peer) == UploadGranted(0, accepted=False)
         assert connection_of(full, "a").deferred is None
         assert refusals(ask(full, peer, StoreReceipt("large", ("p",), "", 0))) == ["TierFull"]
@@ -116,7 +116,7 @@ def test_uploaded_receipt(stage: Stage) -> None:
     body = noise(3 * MIB)
     with joined(stage, "a") as peer:
         for number, size in ((0, len(body)), (1, limits.RECEIPT_BYTES_MAX + 1)):
-            peer.send(OfferUpload(number, size, is_modest=True))
+            peer.send(OfferUpload(number, size, no_eviction=True))
             assert answered(stage, peer) == UploadGranted(number, accepted=True)
             pour(stage, peer, body if number == 0 else bytes(size))
             kinds = refusals(ask(stage, peer, StoreReceipt(f"receipt-{number}", ("p",), "", number)))

@@ -55,7 +55,7 @@ def test_from_submission_to_result(stage: Stage, worker: RawPeer, client: RawPee
     with following(stage) as follower:
         assert submit(stage, client) is TaskState.QUEUED
         task = assigned(stage, worker)
-        assert task == TaskAssigned("t", 1, "s", ("p",), b"do it", is_ahead=False, revision=0, catalogues=())
+        assert task == TaskAssigned("t", 1, "s", ("p",), b"do it", is_prefetched=False, revision=0, catalogues=())
         assert finish(stage, worker, task) == TaskFound("t", TaskState.DONE, 1)
         assert answered(stage, follower) == TaskEnded("t", TaskState.DONE, 1, (), None, b"found", None, None)
         assert len(stage.owner.tasks) == 1
@@ -77,7 +77,7 @@ def test_one_ahead(stage: Stage, worker: RawPeer, client: RawPeer) -> None:
     for task_id in ("t1", "t2", "t3"):
         submit(stage, client, task_id)
     first, second = assigned(stage, worker), assigned(stage, worker)
-    assert [(each.task_id, each.is_ahead) for each in (first, second)] == [("t1", False), ("t2", True)]
+    assert [(each.task_id, each.is_prefetched) for each in (first, second)] == [("t1", False), ("t2", True)]
     assert heard(stage, worker) == []
     finish(stage, worker, first)
     assert (assigned(stage, worker).task_id, task_of(stage, "t2").is_begun) == ("t3", False)
@@ -108,7 +108,7 @@ def test_one_ahead_of_somebody_slow(stage: Stage, client: RawPeer) -> None:
             assert stage.loop.housekeeping.seconds_to_deadline <= limits.TASK_PREFETCHED_MS / 1000
             later(stage, limits.TASK_PREFETCHED_MS)
             again = assigned(stage, idle)
-            assert (again.task_id, again.attempt, again.is_ahead) == ("t2", 1, False)
+            assert (again.task_id, again.attempt, again.is_prefetched) == ("t2", 1, False)
             assert answered(stage, slow) == TaskRecalled("t2", 1)
 
 

@@ -94,7 +94,7 @@ class FileSplitter:
         match outcome:
             case FileSplit():
                 return files.reread_split(self._root, outcome, self._count)
-            case FileSkipped() if not outcome.digest and not outcome.is_feared:
+            case FileSkipped() if not outcome.digest and not outcome.is_unsafe:
                 return self.split_here(asked)
             case _:
                 return outcome, b""
@@ -110,7 +110,7 @@ class FileSplitter:
             return outcomes if [each.source for each in outcomes] == [each.source for each in chunk] else None
         except (TaskQuarantined, DeadlineExceeded, MemoryExceeded) as error:
             if len(chunk) == 1:
-                return [FileSkipped(chunk[0].source, f"splitting it failed: {error.message}", is_feared=True)]
+                return [FileSkipped(chunk[0].source, f"splitting it failed: {error.message}", is_unsafe=True)]
             return [outcome for each in chunk for outcome in self._retry_alone(each)]
         except (TaskFailed, NotFound, Busy, BodyGone, DecodeError):
             return None

@@ -172,7 +172,7 @@ class StrategyWorker:
             self._listen(0.0 if self._inbox else None)
             if self._is_stopped():
                 return None
-            if self._inbox and not self._inbox[0].is_ahead:
+            if self._inbox and not self._inbox[0].is_prefetched:
                 break
             if beginning := self._beginning():
                 self._send(*beginning)

@@ -116,7 +116,7 @@ def test_a_file_that_workers_die_of(tmp_path: Path, names: list[str], error: typ
         return honest(chore)
 
     found = {each.source: each for each in outcomes(tmp_path, work, names)}
-    assert found.pop("07.py") == FileSkipped("07.py", "splitting it failed: they died of it", is_feared=True)
+    assert found.pop("07.py") == FileSkipped("07.py", "splitting it failed: they died of it", is_unsafe=True)
     assert len(found) == len(names) - 1
     assert all(isinstance(each, FileSplit) for each in found.values())
 

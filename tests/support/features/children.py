@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 import stepwell as sw
-from features.support.work import PROJECT, create_action
+from tests.support.features.work import PROJECT, create_action
 
 FILE = "shared.txt"
 LINES_APART = 4

@@ -6,8 +6,8 @@ from contextlib import closing
 from typing import NamedTuple
 
 import stepwell as sw
-from features.support.work import PROJECT
 from stepwell.domain.tiers.body_refs import digest_of
+from tests.support.features.work import PROJECT
 from tests.support.programs.kernel_memory import mapped_files
 from tests.support.programs.memory_attacks import attempt_all, place_of
 

@@ -9,8 +9,8 @@ from typing import TypeVar, cast
 import multiprocess
 from multiprocess.connection import Connection
 
-from features.support.schedules import PATIENCE_SECONDS, attempt
 from stepwell.process import SpawnedProcess
+from tests.support.features.schedules import PATIENCE_SECONDS, attempt
 
 T = TypeVar("T")
 
