@@ -27,6 +27,7 @@
     ├── RuntimeFault             something broke, through no fault of the request
     │   ├── StartFailed          the manager did not come up
     │   ├── RuntimeLost          there is no manager at that address
+    │   │   └── HistoryLost      the manager has lost writes that this client has seen
     │   ├── StoreFailed          the data directory could not be written: the manager stopped
     │   ├── StoreDamaged         the data directory does not hold what was written there
     │   ├── OutcomeUnknown       the answer was lost: it may or may not have happened
@@ -283,6 +284,15 @@ class RuntimeLost(RuntimeFault):
     """There is no manager at that address, or it has ended, or it has refused the connection.
 
     The request had no effect. The caller starts a runtime, or connects to another address.
+    """
+
+
+class HistoryLost(RuntimeLost):
+    """The manager is at an earlier revision of its epoch than this client has seen: acknowledged writes are lost.
+
+    The files of its data directory were damaged or replaced by older ones. The session of this client is over, because
+    the same revision may now mean another state; other clients are not affected. `details` has `seen`, `found` and
+    `epoch`. The operator runs `stepwell doctor`, or restores a backup. The caller connects anew, and reads the state.
     """
 
 

@@ -82,7 +82,7 @@ class TestFirstStart:
         journal, database = (tmp_path / "early" / JOURNAL).read_bytes(), (tmp_path / "later" / DATABASE).read_bytes()
         assert (any(journal[:8]), len(database)) == (True, PAGE_BYTES)
         data = tmp_path / "data"
-        data.mkdir()
+        data.mkdir(mode=0o700)
         (data / DATABASE).write_bytes(database)
         (data / JOURNAL).write_bytes(journal)
         for _ in range(2):

@@ -13,6 +13,7 @@ from stepwell.storage.directory import DATABASE
 from stepwell.telemetry import LogLevel
 from stepwell.transport.address import private_directory
 from tests.support import killable_manager
+from tests.support.storage.state import write_checksums
 from tests.support.wait import eventually
 
 PROJECT = "p"
@@ -70,10 +71,11 @@ def _fill(client: sw.Client) -> str:
 
 
 def alter(data_dir: Path, *statements: str) -> None:
-    """Write to a database without a manager, and checkpoint it, so that all of it is in one file."""
+    """Write to a database without a manager, with checksums, and checkpoint it, so that all of it is in one file."""
     with closing(sqlite3.connect(data_dir / DATABASE, isolation_level=None)) as db:
         for statement in statements:
             db.execute(statement)
+        write_checksums(db)
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 

@@ -4,6 +4,7 @@
 there.
 """
 
+import errno
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from stepwell.errors import StoreFailed
 from stepwell.manager.journal import Journal
 from stepwell.manager.loop import Loop
 from stepwell.manager.process import STORE_FAILED, Settings, serve
+from stepwell.storage.mark import MarkFile
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import CommitBatch
 from stepwell.transport.peer import Peer
@@ -91,6 +93,21 @@ def _after_commit(watcher: _Watcher) -> None:
     _after(SqliteStore, "commit", watcher.die_if_seen)
 
 
+def _before_mark(watcher: _Watcher) -> None:
+    """Die when the database has the commit, and the mark does not."""
+    _before(MarkFile, "write", watcher.die_if_seen)
+
+
+def _full_at_mark(watcher: _Watcher) -> None:
+    """The disk refuses the mark of the fatal turn."""
+
+    def refuse(*_: object) -> None:
+        if watcher.has_seen:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    _before(MarkFile, "write", refuse)
+
+
 def _before_reply(watcher: _Watcher) -> None:
     _before(Loop, "_reply", watcher.die_if_seen)
 
@@ -106,11 +123,13 @@ def _after_reply(watcher: _Watcher) -> None:
 POINTS: dict[str, Callable[[_Watcher], None]] = {
     "after apply": _after_apply,
     "before commit": _before_commit,
+    "before mark": _before_mark,
     "after commit": _after_commit,
     "before reply": _before_reply,
     "during reply": _during_reply,
     "after reply": _after_reply,
 }
+FAULTS: dict[str, Callable[[_Watcher], None]] = {"full at mark": _full_at_mark}
 
 
 def start(settings: Settings, point: str = "") -> subprocess.Popen[bytes]:
@@ -151,7 +170,7 @@ def running(settings: Settings, point: str = "") -> Iterator[subprocess.Popen[by
 def main(encoded: str, point: str) -> int:
     settings = msgspec.json.decode(encoded, type=Settings)
     if point:
-        POINTS[point](_Watcher())
+        (POINTS | FAULTS)[point](_Watcher())
 
     def ready() -> None:
         sys.stdout.buffer.write(READY)

@@ -25,7 +25,7 @@ from stepwell.client.session.calls import LargeBody
 from stepwell.client.session.channel import give_up, is_granted, offer_for, require_not_rejected, session_expired_error
 from stepwell.client.session.connection_pool import Unreachable, client_closed_error
 from stepwell.client.session.pending_requests import PendingRequest, RequestFactory
-from stepwell.errors import NotOwner, OutcomeUnknown, RuntimeLost, StepwellError
+from stepwell.errors import HistoryLost, NotOwner, OutcomeUnknown, RuntimeLost, StepwellError
 from stepwell.protocol.messages import AskStatus, Goodbye, ManagerMessage, OfferUpload, SegmentsReleased
 
 
@@ -166,6 +166,7 @@ class Channel:
             except _AttemptFailed as failed:
                 pause_s = self.blocking_channel.pause_after_failure(pending, failed.connection, failed.error)
             else:
+                self.blocking_channel.connections.note_answer(answer)
                 return require_not_rejected(answer)
             if pause_s:
                 await self.is_closed_within(pause_s)
@@ -284,8 +285,13 @@ class Channel:
         connection = await self._open_socket()
         self._open.add(connection)
         try:
-            answer = await connection.exchange(self.blocking_channel.connections.hello())
+            answer = await connection.exchange(self.blocking_channel.connections.hello(connection))
             self.blocking_channel.connections.admit(connection, answer)
+        except Unreachable as unreachable:
+            if isinstance(unreachable.error, HistoryLost):
+                await self._say_goodbye(connection)
+            self.discard(connection)
+            raise
         except StepwellError as error:
             self.discard(connection)
             raise (

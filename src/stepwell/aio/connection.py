@@ -43,6 +43,7 @@ class AsyncConnection(FrameSocket):
     def __init__(self, address: str, on_out_of_band: OnOutOfBand, loop: AbstractEventLoop) -> None:
         super().__init__(address, 0.0)
         self.generation = 0
+        self.seen_before = 0
         self.is_used = False
         self.error: StepwellError | None = None
         self._on_out_of_band = on_out_of_band

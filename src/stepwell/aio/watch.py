@@ -120,6 +120,7 @@ class Watch:
             except (OutcomeUnknown, RuntimeLost):
                 self._disconnect()
                 continue
+            self._channel.blocking_channel.connections.note_answer(message)
             try:
                 pushed = events_of(message)
             except StepwellError:

@@ -1,8 +1,11 @@
-"""`stepwell doctor`: check a data directory without changing a byte of it.
+"""`stepwell doctor`: check a data directory without changing a byte of it, unless it is told to accept a loss.
 
 It prints one line for each check, green if the check holds and red with the problems if it does not. The checks go from
 the database file over rows and invariants to every stored body. Exit code 0 means healthy, 1 means that there are
 problems. With `--json` it prints one object with all counts, problems and notes.
+
+`--accept-loss` is the one option that changes something. Where acknowledged writes are lost, no manager starts, because
+clients may have seen them. With this option the directory begins a new epoch, and a manager serves what is left.
 """
 
 from __future__ import annotations
@@ -17,19 +20,21 @@ from rich.console import Console
 from rich.text import Text
 
 from stepwell import limits
-from stepwell.cli.common.output import result_console
+from stepwell.cli.common.output import print_error, result_console
 from stepwell.cli.common.state_directory import add_data_dir
 from stepwell.client.session.tokens import counter
 from stepwell.errors import InvalidArgument
 from stepwell.manager.check.doctor import Check, CheckFindings, CheckReport, examine
+from stepwell.storage.loss import accept_loss
 
-SUMMARY: Final = "Check a data directory without changing a byte of it"
+SUMMARY: Final = "Check a data directory without changing it"
 
 
 _CLAIMS: Final = {
     Check.FILE: "the database is whole",
     Check.SCHEMA: "its version is known",
-    Check.ROWS: "every row can be read",
+    Check.COMMITS: "no commit is lost",
+    Check.ROWS: "every row is as it was written",
     Check.INVARIANTS: "all invariants hold",
     Check.BODIES: "every body is there, byte for byte",
     Check.TOKENS: "tokens add up",
@@ -42,11 +47,26 @@ _CLAIMS: Final = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_dir(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object, for machines")
+    parser.add_argument(
+        "--accept-loss",
+        action="store_true",
+        help="if acknowledged writes are lost, begin a new epoch without them, so that a manager starts again",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check the directory, print the report and return 0 if it is healthy, else 1."""
+    """Check the directory, print the report and return 0 if it is healthy, else 1.
+
+    With `--accept-loss` the report is of the directory as it is afterwards.
+    """
     report = examine(arguments.data_dir, _token_counter)
+    if arguments.accept_loss:
+        if Check.COMMITS in report.checks and report.checks[Check.COMMITS].count:
+            epoch = accept_loss(arguments.data_dir)
+            print_error(f"the loss is accepted: {f'epoch {epoch} begins' if epoch else 'the next manager begins anew'}")
+            report = examine(arguments.data_dir, _token_counter)
+        else:
+            print_error("there is no loss of commits to accept: nothing was changed")
     if arguments.json:
         sys.stdout.write(f"{msgspec.json.encode(_json_object(report)).decode()}\n")
     else:

@@ -84,6 +84,19 @@ class State:
         """The bounds of the tiers, as the latest `SetBudget` left them."""
         return self._budget.row
 
+    @property
+    def row_count(self) -> int:
+        """The number of rows that survive, without the entries of changesets, which are numbered without gaps."""
+        return (
+            len(self.fragments)
+            + len(self.actions)
+            + len(self.plans)
+            + len(self.decisions)
+            + len(self.contexts)
+            + len(self.changesets)
+            + len(self.receipts)
+        )
+
     def restore(
         self, revision: int, rows: Iterable[Row], fragments: Sequence[FragmentEntry], serial: int, tick: int
     ) -> None:

@@ -123,11 +123,13 @@ class Journal:
         """Delete what is not needed any more, and write access times when they are due.
 
         `answered` has, by session, the number below which all requests have reached their caller. This also checks that
-        the database is still at its path: a manager whose files were removed must not acknowledge more writes.
+        the database is still at its path: a manager whose files were removed must not acknowledge more writes. And it
+        flushes the mark, by which the next manager notices a loss of commits.
         """
         if not self.is_durable:
             return
         self.store.check_present()
+        self.store.sync_mark()
         advanced = {
             session_id: number for session_id, number in answered.items() if self._answered.get(session_id, 0) < number
         }
@@ -157,7 +159,7 @@ class Journal:
         """Write the batch in one transaction, and publish its events. Raise `StoreFailed` if it cannot be written.
 
         A turn without changes commits nothing. The batch is exchanged first, so that a failed one is never written
-        again. The counters (revision, serial, tick) are read here, because they belong to the end of the turn.
+        again. The counters (revision, serial, tick, rows) are read here, because they belong to the end of the turn.
         """
         if not self._is_changed:
             return
@@ -167,6 +169,7 @@ class Journal:
             batch.fragments[key] = table.entries.get(key)
         batch.revision = self._state.revision
         batch.next_serial, batch.tick = table.next_serial, table.tick
+        batch.row_count = self._state.row_count
         self.store.commit(batch)
         self.feed.publish(batch.events)
 

@@ -5,7 +5,8 @@ when it is complete and synced, so that the target exists entirely or not at all
 
 The copy starts a history of its own, with an epoch of its own, so that no client of the original mistakes it for that.
 It has no sessions and no remembered replies, and its leases are expired: the first manager that serves it queues their
-plans.
+plans. It has no mark (see `mark`), and its database says so: whatever mark the directory has to which it is restored
+belongs to another history.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from stepwell import limits
 from stepwell.errors import InvalidArgument, StartFailed, StoreDamaged, StoreFailed
 from stepwell.storage.directory import DATABASE
 from stepwell.storage.readonly import find_database, inspect, number_of, schema_of
+from stepwell.storage.rows import verify
 from stepwell.storage.schema import VERSION, start_new_epoch
+from stepwell.storage.table import add_checksum_function
 
 _PARTIAL: Final = "copy.partial"
 _DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
@@ -151,12 +154,14 @@ def _continue() -> int:
 def _start_new_epoch(partial: Path) -> BackupResult:
     """Give the copy its own epoch, check it, and return its description.
 
-    `quick_check` reads every page of the copy, so that a backup that cannot be restored is noticed now and not when it
-    is needed.
+    `quick_check` reads every page of the copy, and `verify` compares the checksum of every row, so that a backup that
+    cannot be restored is noticed now and not when it is needed.
     """
     with closing(sqlite3.connect(partial, isolation_level=None)) as db:
+        add_checksum_function(db)
         db.execute("PRAGMA journal_mode = WAL")  # as a manager opens it, so that the first one changes nothing
         db.execute("BEGIN IMMEDIATE")
+        verify(db)
         epoch = start_new_epoch(db)
         db.execute("COMMIT")
         found = [str(line) for (line,) in db.execute("PRAGMA quick_check")]

@@ -10,9 +10,11 @@ import os
 import sqlite3
 import threading
 from contextlib import suppress
+from pathlib import Path
 
-from stepwell.errors import BodyGone, StoreDamaged
+from stepwell.errors import BodyGone, StoreDamaged, StoreFailed
 from stepwell.storage.database import open_to_read, translated_errors
+from stepwell.storage.private_files import require_private_database
 
 # One lock for the process. SQLite has process-wide locks of its own, and a child that is forked while a thread holds
 # them would wait for them forever. Therefore no thread reads while another one forks.
@@ -39,7 +41,7 @@ class BodyFile:
         """
         with _read_lock, translated_errors(f"the database {self._database!r}"):
             if self._db is None:
-                self._db = open_to_read(self._database)
+                self._db = self._open()
             self._db.execute("BEGIN")
             try:
                 found = self._find(self._db, digest, number)
@@ -49,6 +51,14 @@ class BodyFile:
         if found is None:
             raise BodyGone(f"the body {digest.hex()} is not in the store any more")
         return found
+
+    def _open(self) -> sqlite3.Connection:
+        """Open the database, unless another user can have exchanged it."""
+        try:
+            require_private_database(Path(self._database))
+        except OSError as error:
+            raise StoreFailed(f"the database {self._database!r} is not read: {error.strerror}") from error
+        return open_to_read(self._database)
 
     @staticmethod
     def _find(db: sqlite3.Connection, digest: bytes, number: int) -> tuple[bool, bytes] | None:

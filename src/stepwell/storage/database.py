@@ -21,8 +21,11 @@ from urllib.parse import quote
 from stepwell import limits
 from stepwell.errors import StartFailed, StoreDamaged, StoreFailed
 from stepwell.storage.directory import boot_id
+from stepwell.storage.private_files import open_private
+from stepwell.storage.rows import StoreRow
 from stepwell.storage.schema import APPLICATION_ID, version_of
 from stepwell.storage.store import Durability
+from stepwell.storage.table import add_checksum_function
 
 UNREADABLE: Final = (sqlite3.Error, UnicodeError)
 """The errors of a query on damaged pages. Messages of SQLite quote damaged text, hence the decoding errors."""
@@ -116,14 +119,14 @@ def read_error(where: str, error: Exception) -> StoreDamaged | StoreFailed:
     return StoreDamaged(f"{where} cannot be read: {error}; restore a backup, or see `stepwell doctor`")
 
 
-def open_to_write(path: Path, durability: Durability) -> sqlite3.Connection:
-    """Return the connection of the writing manager, in WAL mode. Raise `StartFailed` if that is not possible.
+def open_to_write(path: Path) -> sqlite3.Connection:
+    """Return a connection that writes, in WAL mode. Raise `StartFailed` if that is not possible.
 
-    The file is created here and not by SQLite, so that only its user can read it. SQLite gives its log the same
-    permissions.
+    Its commits are flushed to the disk until `set_durability` says otherwise. The file is created here and not by
+    SQLite, so that only its user can read it. SQLite gives its log the same permissions.
     """
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(open_private(path, os.O_RDWR | os.O_CREAT))
         db = sqlite3.connect(path, isolation_level=None)
     except (OSError, sqlite3.Error) as error:
         raise StartFailed(f"{str(path)!r} cannot be opened: {error}") from error
@@ -131,9 +134,10 @@ def open_to_write(path: Path, durability: Durability) -> sqlite3.Connection:
         # Another tool may have the database open.
         db.execute(f"PRAGMA busy_timeout = {int(limits.SQLITE_BUSY_SECONDS * 1000)}")
         (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
-        db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
+        db.execute("PRAGMA synchronous = FULL")
         db.execute(f"PRAGMA wal_autocheckpoint = {limits.WAL_PAGES}")
         db.execute(f"PRAGMA journal_size_limit = {limits.WAL_BYTES_KEPT}")
+        add_checksum_function(db)
     except sqlite3.Error as error:
         db.close()
         raise StartFailed(f"{str(path)!r} cannot be opened: {error}") from error
@@ -143,14 +147,17 @@ def open_to_write(path: Path, durability: Durability) -> sqlite3.Connection:
     return db
 
 
-def may_have_lost_commits(db: sqlite3.Connection) -> bool:
+def set_durability(db: sqlite3.Connection, durability: Durability) -> None:
+    """Set whether commits from now on are flushed to the disk. Call it outside of a transaction."""
+    db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
+
+
+def may_have_lost_commits(store: StoreRow) -> bool:
     """Return True if the machine has restarted since the last manager, and that one did not sync its commits.
 
     Commits that only the kernel had are then lost, and the same revisions would be given out twice.
     """
-    # A missing row is reported by `load`.
-    boot, durability = db.execute("SELECT boot, durability FROM store").fetchone() or ("", "")
-    return bool(durability == Durability.PROCESS and boot != boot_id())
+    return store.durability == Durability.PROCESS and store.boot != boot_id()
 
 
 def open_read_only_guard(database: Path) -> sqlite3.Connection | None:

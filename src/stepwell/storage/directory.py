@@ -15,6 +15,7 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.errors import StartFailed
+from stepwell.storage.private_files import open_private, require_private_database, sync_directory
 
 DATABASE: Final = "stepwell.sqlite"
 LOCK: Final = "lock"
@@ -31,9 +32,24 @@ def boot_id() -> str:
         return ""
 
 
+def _make_private(path: Path) -> None:
+    """Create a directory with access for its user only, whatever the umask is.
+
+    One that another process has made meanwhile is left as it is, and examined like any other.
+    """
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+    else:
+        path.chmod(0o700)
+
+
 class DataDirectory:
     """A locked data directory. It is created with access for its user only, unless it exists.
 
+    An existing one must have that access already (see `private_files`): its mode is not changed behind the user's back.
     Raise `StartFailed` if the directory cannot be used, is locked by another manager, or must exist and does not.
     """
 
@@ -44,7 +60,8 @@ class DataDirectory:
             if must_exist and not self.database.exists():
                 raise StartFailed(f"the data directory {str(self.path)!r} is gone: nothing was put in its place")
             self._make(self.path)
-            self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            require_private_database(self.database)
+            self._lock = open_private(self.path / LOCK, os.O_RDWR | os.O_CREAT)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise StartFailed(f"the data directory {str(self.path)!r} cannot be used: {reason}") from error
@@ -66,17 +83,13 @@ class DataDirectory:
         directory in its parent, would otherwise be lost with the power.
         """
         for path in (self.path, *(each.parent for each in self._made)):
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_directory(path)
 
     def _make(self, path: Path) -> None:
-        """Create a directory and its missing parents, and remember them for `sync`."""
+        """Create a directory and its missing parents, with access for this user only. Remember them for `sync`."""
         if not path.is_dir():
             self._make(path.parent)
-            path.mkdir(mode=0o700, exist_ok=True)
+            _make_private(path)
             self._made.insert(0, path)
 
     def close(self) -> None:

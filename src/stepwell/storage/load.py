@@ -4,8 +4,8 @@ One reader serves two callers. A manager that starts wants the complete state or
 at once. The doctor wants all problems and everything that is readable besides: `read_all` reports each problem and goes
 on. The difference is the `_ProblemSink` that the `_TableReader` reports to.
 
-A problem names the table and the row. Rows are checked by the types of their structs (bounds included); contradictions
-between rows are found by `manager.recovery` and by the invariants of the domain.
+A problem names the table and the row. Rows are checked by their checksums and by the types of their structs (bounds
+included); contradictions between rows are found by `manager.recovery` and by the invariants of the domain.
 """
 
 from __future__ import annotations
@@ -19,36 +19,21 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
+from stepwell.domain.changesets.model import EntryRow
 from stepwell.domain.plans.model import Lease, Plan
 from stepwell.domain.replies import Row
+from stepwell.domain.tiers.model import TierBudget
 from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.errors import StepwellError, StoreDamaged
 from stepwell.storage import rows
 from stepwell.storage.database import UNREADABLE, open_to_read, read_error, translated_errors
 from stepwell.storage.schema import version_of
-from stepwell.storage.store import BodyRow, SessionRow, StoredState
+from stepwell.storage.store import UNCOUNTED, BodyRow, SessionRow, StoredState
+from stepwell.storage.table import CheckedTable, Value
 
 T = TypeVar("T")
 
 _DIGEST_BYTES: Final = 32
-
-
-class StoreRow(Struct, frozen=True):
-    """The one row of the table `store`, in the order of its columns.
-
-    It is not `array_like`, because the error of a wrong value then names its column.
-    """
-
-    epoch: str
-    encoding: str
-    starts: int
-    revision: int
-    clock_ms: int
-    next_serial: int
-    tick: int
-    events_after: int
-    boot: str
-    durability: str
 
 
 class StoredBody(Struct, frozen=True, gc=False):
@@ -69,7 +54,7 @@ class StoredBody(Struct, frozen=True, gc=False):
 class StoreContents(Struct):
     """Everything that could be read. `store` is None if its row is missing or unreadable."""
 
-    store: StoreRow | None
+    store: rows.StoreRow | None
     rows: list[Row]
     fragments: list[FragmentEntry]
     bodies: list[StoredBody]
@@ -94,9 +79,9 @@ TABLES: Final = (
 )
 """The tables whose rows the doctor counts."""
 
-_BODIES: Final = (
-    "SELECT number, digest, size, packed, upload, data IS NOT NULL, ifnull(packed_bytes, CASE WHEN packed THEN "
-    "(SELECT sum(length(data)) FROM body_parts WHERE body_parts.upload = bodies.upload) END) FROM bodies"
+_BODY_EXTRAS: Final = (
+    "data IS NOT NULL, ifnull(packed_bytes, CASE WHEN packed THEN "
+    "(SELECT sum(length(data)) FROM body_parts WHERE body_parts.upload = bodies.upload) END)"
 )
 
 
@@ -105,6 +90,13 @@ def load(database: Path) -> StoredState | None:
     with translated_errors("the database"), closing(open_to_read(database)) as db:
         db.execute("BEGIN")
         return load_from(db) if version_of(db) else None
+
+
+def read_store_row(db: sqlite3.Connection) -> rows.StoreRow:
+    """Return the row of the table `store`, or raise `StoreDamaged`."""
+    store = _TableReader(db, _RaiseFirst()).store()
+    assert store is not None
+    return store
 
 
 def load_from(db: sqlite3.Connection) -> StoredState:
@@ -116,25 +108,37 @@ def load_from(db: sqlite3.Connection) -> StoredState:
     missing.
     """
     tables = _TableReader(db, _RaiseFirst())
-    store = tables.store()
-    assert store is not None
-    ((latest,),) = tables.select("events", "SELECT ifnull(max(revision), 0) FROM events", tuple)
+    store = read_store_row(db)
+    with translated_errors("table events"):
+        (latest,) = db.execute("SELECT ifnull(max(revision), 0) FROM events").fetchone()
     if not isinstance(latest, int) or latest > store.revision:
         raise StoreDamaged(f"table events, revision {latest!r}: the store is at {store.revision}")
     found, leases = tables.rows()
     if unowned := leases.keys() - {row.plan_id for row in found if isinstance(row, Plan)}:
         raise StoreDamaged(f"table leases, plan_id {min(unowned)!r}: there is no such plan")
+    fragments = tables.fragments()
+    counted = len(fragments) + sum(1 for row in found if not isinstance(row, TierBudget | EntryRow))
+    if problem := vanished(store, counted):
+        raise StoreDamaged(problem)
     return StoredState(
         revision=store.revision,
         clock_ms=store.clock_ms,
         next_serial=store.next_serial,
         tick=store.tick,
         rows=found,
-        fragments=tables.fragments(),
-        bodies=tables.select("bodies", "SELECT digest, size, packed, packed_bytes, upload FROM bodies", _body),
+        fragments=fragments,
+        bodies=tables.select(rows.BODIES, _body),
         sessions=tables.sessions(),
-        replies=tables.select("replies", "SELECT * FROM replies", _reply),
+        replies=tables.select(rows.REPLIES, _reply),
     )
+
+
+def vanished(store: rows.StoreRow, counted: int) -> str | None:
+    """Return the problem if the tables of `rows.COUNTED` have another number of rows than the last commit left."""
+    if store.row_count in {UNCOUNTED, counted}:
+        return None
+    names = ", ".join(table.name for table in rows.COUNTED)
+    return f"the tables {names} have {counted} rows together, and the last commit left {store.row_count}"
 
 
 def read_all(db: sqlite3.Connection, report: Callable[[str], None]) -> StoreContents:
@@ -150,7 +154,7 @@ def read_all(db: sqlite3.Connection, report: Callable[[str], None]) -> StoreCont
         store=store,
         rows=found,
         fragments=tables.fragments(),
-        bodies=tables.select("bodies", _BODIES, _stored_body),
+        bodies=tables.select(rows.BODIES, _stored_body, _BODY_EXTRAS),
         leases=leases,
         sessions={each.session_id for each in tables.sessions()},
     )
@@ -162,7 +166,7 @@ class _ProblemSink(Protocol):
     It may raise, which ends the reading, or return, which skips the row or the rest of the table.
     """
 
-    def on_row(self, table: str, values: Sequence[rows.Value], error: Exception) -> None:
+    def on_row(self, table: str, values: Sequence[Value], error: Exception) -> None:
         """Handle a row that is not valid."""
         ...
 
@@ -174,7 +178,7 @@ class _ProblemSink(Protocol):
 class _RaiseFirst:
     """Raises the first problem, for a manager that starts."""
 
-    def on_row(self, table: str, values: Sequence[rows.Value], error: Exception) -> None:  # noqa: ARG002
+    def on_row(self, table: str, values: Sequence[Value], error: Exception) -> None:  # noqa: ARG002
         raise error
 
     def on_table(self, table: str, rows_read: int, error: Exception) -> None:  # noqa: ARG002
@@ -187,7 +191,7 @@ class _ReportAll:
     def __init__(self, report: Callable[[str], None]) -> None:
         self._report = report
 
-    def on_row(self, table: str, values: Sequence[rows.Value], error: Exception) -> None:
+    def on_row(self, table: str, values: Sequence[Value], error: Exception) -> None:
         self._report(error.message if isinstance(error, StoreDamaged) else f"table {table}, {values[0]!r}: {error}")
 
     def on_table(self, table: str, rows_read: int, error: Exception) -> None:
@@ -201,26 +205,26 @@ class _TableReader:
         self._db = db
         self._problems = problems
 
-    def select(self, table: str, query: str, make: Callable[[Sequence[rows.Value]], T]) -> list[T]:
-        """Return the rows of a query, each made by `make`. Problems go to the sink.
+    def select(self, table: CheckedTable, make: Callable[[Sequence[Value]], T], extras: str = "") -> list[T]:
+        """Return the rows of a table, each compared with its checksum and made by `make`. Problems go to the sink.
 
         An error of `make` concerns one row, and the next row is read. An error of SQLite ends the table, because its
         cursor cannot continue behind a damaged page.
         """
         found: list[T] = []
         try:
-            for values in self._db.execute(query):
+            for values in self._db.execute(table.select_with(extras) if extras else table.select):
                 try:
-                    found.append(make(values))
+                    found.append(make(table.opened(values)))
                 except (StepwellError, ValueError, TypeError) as error:
-                    self._problems.on_row(table, values, error)
+                    self._problems.on_row(table.name, values, error)
         except UNREADABLE as error:
-            self._problems.on_table(table, len(found), error)
+            self._problems.on_table(table.name, len(found), error)
         return found
 
-    def store(self) -> StoreRow | None:
+    def store(self) -> rows.StoreRow | None:
         """Return the row of the table `store`. It must exist exactly once."""
-        found = self.select("store", "SELECT * FROM store", _store_row)
+        found = self.select(rows.STORE, rows.STORE.row)
         if len(found) != 1:
             error = StoreDamaged(f"table store has {len(found)} rows that can be read, and not one")
             self._problems.on_row("store", (), error)
@@ -233,46 +237,38 @@ class _TableReader:
         way.
         """
         found: list[Row] = []
-        if budget := self.select("budget", "SELECT * FROM budget", tuple):
+        if budget := self.select(rows.BUDGET, tuple):
             try:
                 found.append(rows.budget_of(budget))
             except StoreDamaged as error:
                 self._problems.on_row("budget", budget[0], error)
-        found += self.select("actions", rows.ACTIONS.select, rows.ACTIONS.row)
-        leases = dict(self.select("leases", "SELECT * FROM leases", rows.lease_of))
-        plans: list[Plan] = self.select("plans", rows.PLANS.select, rows.PLANS.row)
+        found += self.select(rows.ACTIONS, rows.ACTIONS.row)
+        leases = dict(self.select(rows.LEASES, rows.lease_of))
+        plans: list[Plan] = self.select(rows.PLANS, rows.PLANS.row)
         found += [msgspec.structs.replace(plan, lease=leases.get(plan.plan_id)) for plan in plans]
-        found += self.select("decisions", rows.DECISIONS.select, rows.DECISIONS.row)
-        found += self.select("contexts", rows.CONTEXTS.select, rows.CONTEXTS.row)
-        found += self.select("changesets", rows.CHANGESETS.select, rows.CHANGESETS.row)
-        found += self.select("entries", rows.ENTRIES.select, rows.ENTRIES.row)
-        found += self.select("receipts", rows.RECEIPTS.select, rows.RECEIPTS.row)
+        found += self.select(rows.DECISIONS, rows.DECISIONS.row)
+        found += self.select(rows.CONTEXTS, rows.CONTEXTS.row)
+        found += self.select(rows.CHANGESETS, rows.CHANGESETS.row)
+        found += self.select(rows.ENTRIES, rows.ENTRIES.row)
+        found += self.select(rows.RECEIPTS, rows.RECEIPTS.row)
         return found, leases
 
     def fragments(self) -> list[FragmentEntry]:
         """Return the fragments in the order of their use."""
-        return self.select("fragments", rows.SELECT_FRAGMENTS, rows.fragment_entry)
+        return self.select(rows.FRAGMENTS, rows.fragment_entry)
 
     def sessions(self) -> list[SessionRow]:
         """Return the sessions."""
-        return self.select("sessions", "SELECT * FROM sessions", _session_of)
+        return self.select(rows.SESSIONS, rows.SESSIONS.row)
 
 
-def _store_row(values: Sequence[rows.Value]) -> StoreRow:
-    """Return the row, or raise `StoreDamaged` with the name of the wrong column."""
-    try:
-        return msgspec.convert(dict(zip(StoreRow.__struct_fields__, values, strict=True)), StoreRow)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise StoreDamaged(f"table store, {values[0]!r}: {error}") from error
-
-
-def _stored_body(values: Sequence[rows.Value]) -> StoredBody:
+def _stored_body(values: Sequence[Value]) -> StoredBody:
     """Return a body for the doctor, or raise `StoreDamaged` if its columns contradict each other.
 
     A body is either in one piece or in parts. The manager does not check this when it starts: it finds out when it
     reads the body.
     """
-    number, digest, size, packed, upload, is_inline, takes = values
+    number, digest, size, packed, _packed_bytes, upload, is_inline, takes = values
     if not isinstance(digest, bytes) or len(digest) != _DIGEST_BYTES:
         raise StoreDamaged(f"table bodies, digest {digest!r}: it has {_DIGEST_BYTES} bytes, and this is none")
     if bool(is_inline) == (upload is not None):
@@ -287,8 +283,9 @@ def _stored_body(values: Sequence[rows.Value]) -> StoredBody:
 
 
 class _Body(NamedTuple):
-    """The columns of a body that a manager needs."""
+    """The columns of a body without its bytes."""
 
+    number: int
     digest: bytes
     size: int
     packed: Literal[0, 1]
@@ -296,30 +293,19 @@ class _Body(NamedTuple):
     upload: int | None
 
 
-def _body(values: Sequence[rows.Value]) -> tuple[BodyRow, int | None]:
+def _body(values: Sequence[Value]) -> tuple[BodyRow, int | None]:
     """Return a body for a manager, with its packed size."""
     found = _checked("bodies", values, _Body)
     return BodyRow(found.digest, found.size, bool(found.packed), None, found.upload), found.packed_bytes
 
 
-def _reply(values: Sequence[rows.Value]) -> tuple[str, int, bytes]:
+def _reply(values: Sequence[Value]) -> tuple[str, int, bytes]:
     return _checked("replies", values, tuple[str, int, bytes])
 
 
-def _checked(table: str, values: Sequence[rows.Value], kind: type[T]) -> T:
+def _checked(table: str, values: Sequence[Value], kind: type[T]) -> T:
     """Return values converted to a type, or raise `StoreDamaged` with the table and the row."""
     try:
         return msgspec.convert(values, kind)
     except msgspec.MsgspecError as error:
         raise StoreDamaged(f"table {table}, row {str(values[:2])[:200]}: {error}") from error
-
-
-def _session_of(values: Sequence[rows.Value]) -> SessionRow:
-    """Return a session from its columns."""
-    fields = dict(zip(SessionRow.__struct_fields__, values, strict=True))
-    projects = fields["projects"]
-    try:
-        scope = None if projects is None else msgspec.json.decode(cast(str, projects), type=list[str])
-        return msgspec.convert(fields | {"projects": scope}, SessionRow)
-    except msgspec.MsgspecError as error:
-        raise StoreDamaged(f"table sessions, session_id {fields['session_id']!r}: {error}") from error

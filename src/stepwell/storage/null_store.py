@@ -37,6 +37,9 @@ class NullStore:
     def check_present(self) -> None:
         """Do nothing: there is no file that could vanish."""
 
+    def sync_mark(self) -> None:
+        """Do nothing: there is no commit that could be lost."""
+
     def start_writing(self) -> None:
         """Do nothing: there is nothing to write."""
 

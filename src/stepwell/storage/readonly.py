@@ -25,6 +25,8 @@ from urllib.parse import quote
 from stepwell import limits
 from stepwell.errors import Busy, InvalidArgument, StepwellError, StoreDamaged
 from stepwell.storage.directory import DATABASE, LOCK
+from stepwell.storage.mark import MARK
+from stepwell.storage.private_files import require_private_database, require_private_file
 from stepwell.storage.schema import APPLICATION_ID
 
 T = TypeVar("T")
@@ -36,14 +38,20 @@ _PAGE_BYTES_MIN: Final = 512  # of SQLite: a shorter file is no database
 def find_database(directory: Path) -> Path:
     """Return the path of the database in a data directory.
 
-    Raise `InvalidArgument` if there is none, and `StoreDamaged` for a file that SQLite would take for an empty
-    database.
+    Raise `InvalidArgument` if there is none or it is not this user's alone (see `private_files`), and `StoreDamaged`
+    for a file that SQLite would take for an empty database.
     """
     database = directory / DATABASE
     if not directory.is_dir():
         raise InvalidArgument(f"there is no directory {str(directory)!r}: give that of `stepwell serve --data-dir`")
     if not database.is_file():
         raise InvalidArgument(f"there is no {DATABASE} in {str(directory)!r}: give a data directory")
+    try:
+        require_private_database(database)
+        require_private_file(directory / LOCK)
+        require_private_file(directory / MARK)
+    except OSError as error:
+        raise InvalidArgument(f"the data directory {str(directory)!r} is not read: {error.strerror}") from error
     if not os.access(database, os.R_OK):
         raise InvalidArgument(f"{str(database)!r} may not be read: ask its owner")
     if not _bytes(database) and _bytes(_log(database)):  # SQLite would throw the log away

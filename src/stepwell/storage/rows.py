@@ -4,18 +4,22 @@ A column holds a number, a text, a digest, or JSON for everything nested, so tha
 Reading is strict: a value that the type of its field does not allow is damage, and the error names the table and the
 row.
 
+Each row has a checksum (see `table`), which is compared before the row is converted.
+
 Fragments are converted by hand-written functions, because they are written with every store and read by the million.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from types import UnionType
-from typing import Final, Generic, TypeVar, cast, get_args
+from typing import Final, Generic, Literal, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from stepwell.domain.changesets.model import Changeset, Content, ContextRow, EntryRow
 from stepwell.domain.plans.model import Action, Decision, Lease, Plan
@@ -23,9 +27,9 @@ from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.tiers.model import FragmentRow, TierBudget
 from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.errors import StoreDamaged
+from stepwell.storage.store import UNCOUNTED, BodyRow, SessionRow
+from stepwell.storage.table import CheckedTable, Value, Values
 
-Value = str | int | float | bytes | None
-Values = tuple[Value, ...]
 RowT = TypeVar("RowT", bound=Struct)
 
 _json = msgspec.json.Encoder(order="deterministic")
@@ -33,43 +37,31 @@ _SIMPLE: Final = (str, int, float, bytes, type(None))
 _NO_METADATA: Final = "{}"
 
 
-class RowTable(Generic[RowT]):
+class RowTable(CheckedTable, Generic[RowT]):
     """A table whose columns are the fields of a Struct, in order. Fields in `without` have no column.
 
-    The statements are built once from names in this module, never from data. The order of the fields is the order of
-    the columns: a new field goes to the end, and gets its column by a migration.
+    A new field goes to the end of its Struct, and gets its column by a migration.
     """
 
     def __init__(self, name: str, kind: type[RowT], key: Sequence[str], *, without: Sequence[str] = ()) -> None:
-        self.name = name
+        super().__init__(name, [field for field in kind.__struct_fields__ if field not in without], key)
         self.kind = kind
-        self.columns = tuple(field for field in kind.__struct_fields__ if field not in without)
-        self._key = tuple(key)
         types = {each.name: each.type for each in msgspec.structs.fields(kind)}
         self._types = tuple((column, types[column], _is_text(types[column])) for column in self.columns)
-        self.put = _insert(name, len(self.columns))
-        self.delete = f"DELETE FROM {name} WHERE {' AND '.join(f'{each} = ?' for each in self._key)}"  # noqa: S608
-        self.select = f"SELECT {', '.join(self.columns)} FROM {name} ORDER BY {', '.join(self._key)}"  # noqa: S608
 
     def values(self, row: RowT) -> Values:
         """Return the values of a row for its columns."""
-        return tuple(_to_value(getattr(row, column)) for column in self.columns)
+        return tuple([_to_value(getattr(row, column)) for column in self.columns])
 
     def row(self, values: Sequence[Value]) -> RowT:
         """Return the row that column values stand for, or raise `StoreDamaged`."""
-        try:
-            fields = {
-                column: _from_value(value, kind, is_text=is_text)
-                for (column, kind, is_text), value in zip(self._types, values, strict=True)
-            }
-        except (msgspec.MsgspecError, UnicodeError, ValueError) as error:
-            raise StoreDamaged(f"table {self.name}, {self._key_text(values)}: {error}") from error
+        fields: dict[str, object] = {}
+        for (column, kind, is_text), value in zip(self._types, values, strict=True):
+            try:
+                fields[column] = _from_value(value, kind, is_text=is_text)
+            except (msgspec.MsgspecError, UnicodeError, ValueError) as error:
+                raise self.damage(values, f"{column}: {error}") from error
         return self.kind(**fields)
-
-    def _key_text(self, values: Sequence[Value]) -> str:
-        """Return the key of a row, for an error message."""
-        found = dict(zip(self.columns, values, strict=True))
-        return ", ".join(f"{column} {found[column]!r}" for column in self._key)
 
 
 def _to_value(value: object) -> Value:
@@ -102,11 +94,6 @@ def _is_text(kind: object) -> bool:
     return any(isinstance(each, type) and issubclass(each, str) for each in members)
 
 
-def _insert(name: str, columns: int) -> str:
-    """Return the statement that inserts or replaces a row."""
-    return f"INSERT OR REPLACE INTO {name} VALUES ({', '.join('?' * columns)})"  # noqa: S608
-
-
 ACTIONS: Final = RowTable("actions", Action, ("name",))
 PLANS: Final = RowTable("plans", Plan, ("plan_id",), without=("lease",))
 DECISIONS: Final = RowTable("decisions", Decision, ("decision_id",))
@@ -115,16 +102,17 @@ CHANGESETS: Final = RowTable("changesets", Changeset, ("changeset_id",))
 RECEIPTS: Final = RowTable("receipts", ReceiptRow, ("receipt_id",))
 
 
-class _Entries:
+class _Entries(CheckedTable):
     """The table of changeset entries. Each side of a change is a set of columns, so that a digest can be searched for.
 
     It has the interface of `RowTable`. Modes and ordinals came with a later version, hence their place at the end.
     """
 
-    name = "entries"
-    put = _insert("entries", 17)
-    delete = "DELETE FROM entries WHERE changeset_id = ? AND seq = ?"
-    select = "SELECT * FROM entries ORDER BY changeset_id, seq"
+    def __init__(self) -> None:
+        head = ("plan_id", "changeset_id", "seq", "operation", "path", "source_path")
+        sides = [f"{side}_{part}" for side in ("before", "after") for part in ("digest", "size", "held")]
+        tail = ("tool", "recorded_at_ms", "before_mode", "after_mode", "ordinal")
+        super().__init__("entries", (*head, *sides, *tail), ("changeset_id", "seq"))
 
     def values(self, row: EntryRow) -> Values:
         return (
@@ -149,7 +137,7 @@ class _Entries:
         try:
             return msgspec.convert(fields, EntryRow)
         except msgspec.MsgspecError as error:
-            raise StoreDamaged(f"table entries, changeset_id {values[1]!r}, seq {values[2]!r}: {error}") from error
+            raise self.damage(values, error) from error
 
 
 def _side(content: Content | None) -> Values:
@@ -164,24 +152,22 @@ def _content(digest: Value, size: Value, held: Value, mode: Value) -> tuple[Valu
 
 ENTRIES: Final = _Entries()
 
-FRAGMENT_COLUMNS: Final = len(FragmentRow.__struct_fields__)
-PUT_FRAGMENT: Final = _insert("fragments", FRAGMENT_COLUMNS + 5)
-DELETE_FRAGMENT: Final = "DELETE FROM fragments WHERE serial = ?"
-TOUCH_FRAGMENT: Final = (
-    "UPDATE fragments SET tick = ?, touched_at_ms = ?, last_accessed_ms = ?, access_count = ?, "
-    "accesses_since_move = ? WHERE serial = ?"
+_USE: Final = ("tick", "touched_at_ms", "last_accessed_ms", "access_count", "accesses_since_move")
+_FRAGMENT_FIELDS: Final = len(FragmentRow.__struct_fields__)
+FRAGMENTS: Final = CheckedTable(
+    "fragments", (*FragmentRow.__struct_fields__, *_USE), ("project", "fragment_id"), "tick"
 )
-SELECT_FRAGMENTS: Final = "SELECT * FROM fragments ORDER BY tick"
+DELETE_FRAGMENT: Final = "DELETE FROM fragments WHERE serial = ?"
 
 
 def fragment_values(entry: FragmentEntry) -> Values:
-    """Return the column values of a fragment.
+    """Return the column values of a fragment, with their checksum.
 
     This runs with every store, and is written out by hand because the generic `RowTable.values` takes several times as
     long.
     """
     row = entry.row
-    return (
+    values = (
         row.project,
         row.fragment_id,
         row.source,
@@ -198,6 +184,7 @@ def fragment_values(entry: FragmentEntry) -> Values:
         _json.encode(row.metadata).decode() if row.metadata else _NO_METADATA,
         *use_values(entry),
     )
+    return FRAGMENTS.sealed(values)
 
 
 def use_values(entry: FragmentEntry) -> Values:
@@ -211,19 +198,22 @@ _Use = tuple[int, int, int, int, int]
 
 def fragment_entry(values: Sequence[Value]) -> FragmentEntry:
     """Return a fragment from its columns, or raise `StoreDamaged`."""
-    metadata = values[FRAGMENT_COLUMNS - 1]
+    metadata = values[_FRAGMENT_FIELDS - 1]
     try:
         row = msgspec.convert(
             (
-                *values[: FRAGMENT_COLUMNS - 1],
+                *values[: _FRAGMENT_FIELDS - 1],
                 {} if metadata == _NO_METADATA else _metadata.decode(cast(str, metadata)),
             ),
             FragmentRow,
         )
-        tick, touched, last, count, since = msgspec.convert(values[FRAGMENT_COLUMNS:], _Use)
+        tick, touched, last, count, since = msgspec.convert(values[_FRAGMENT_FIELDS:], _Use)
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
-        raise StoreDamaged(f"table fragments, project {values[0]!r}, fragment_id {values[1]!r}: {error}") from error
+        raise FRAGMENTS.damage(values, error) from error
     return FragmentEntry(row, tick, touched, last, access_count=count, accesses_since_move=since)
+
+
+BUDGET: Final = CheckedTable("budget", ("name", "value"), ("name",))
 
 
 def budget_values(budget: TierBudget) -> list[Values]:
@@ -231,12 +221,15 @@ def budget_values(budget: TierBudget) -> list[Values]:
     return [(name, value) for name, value in msgspec.structs.asdict(budget).items()]
 
 
-def budget_of(found: Iterable[tuple[Value, ...]]) -> TierBudget:
+def budget_of(found: Iterable[Sequence[Value]]) -> TierBudget:
     """Return the budget. A field that is missing, because a later version added it, has its default."""
     try:
         return msgspec.convert({each[0]: each[1] for each in found}, TierBudget)
     except msgspec.MsgspecError as error:
         raise StoreDamaged(f"table budget: {error}") from error
+
+
+LEASES: Final = CheckedTable("leases", ("plan_id", *Lease.__struct_fields__), ("plan_id",))
 
 
 def lease_of(values: Sequence[Value]) -> tuple[str, Lease]:
@@ -245,4 +238,105 @@ def lease_of(values: Sequence[Value]) -> tuple[str, Lease]:
     try:
         return cast(str, plan_id), msgspec.convert(fields, Lease)
     except msgspec.MsgspecError as error:
-        raise StoreDamaged(f"table leases, plan_id {plan_id!r}: {error}") from error
+        raise LEASES.damage(values, error) from error
+
+
+class StoreRow(Struct, frozen=True):
+    """The one row of the table `store`.
+
+    `commits` grows with every commit, also with one that changes no revision. `has_mark` says that the mark of this
+    epoch exists, so that a missing one is a loss (see `mark`). `row_count` is the number of rows in the tables of
+    `COUNTED`, because no checksum notices a row that is not there.
+    """
+
+    epoch: str
+    encoding: str
+    starts: int
+    revision: int
+    clock_ms: int
+    next_serial: int
+    tick: int
+    events_after: int
+    boot: str
+    durability: str
+    commits: int = 0
+    has_mark: Literal[0, 1] = 0
+    row_count: int = UNCOUNTED
+
+
+STORE: Final = RowTable("store", StoreRow, ())
+
+
+def store_values(row: StoreRow) -> Values:
+    """Return the values of the row for `STORE.update`, with their checksum. It is written with every commit."""
+    return STORE.sealed(astuple(row))
+
+
+SESSIONS: Final = RowTable("sessions", SessionRow, ("session_id",))
+REPLIES: Final = CheckedTable("replies", ("session_id", "request_id", "frame"), ("session_id", "request_id"))
+EVENTS: Final = CheckedTable("events", ("revision", "ordinal", "at_ms", "kind", "event"), ("revision", "ordinal"))
+
+SELECT_EVENTS: Final = (
+    "SELECT revision, ordinal, at_ms, kind, event, checksum FROM events "
+    "WHERE revision > ? AND revision <= ? ORDER BY revision, ordinal"
+)
+
+_BODY_COLUMNS: Final = ("number", "digest", "size", "packed", "packed_bytes", "upload")
+BODIES: Final = CheckedTable("bodies", _BODY_COLUMNS, ("number",))
+PUT_BODY: Final = """
+INSERT INTO bodies (number, digest, size, packed, packed_bytes, upload, checksum, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (number) DO UPDATE SET
+    size = excluded.size, packed = excluded.packed, data = excluded.data, upload = excluded.upload,
+    packed_bytes = ifnull(excluded.packed_bytes, packed_bytes),
+    checksum = row_checksum(number, digest, excluded.size, excluded.packed,
+        ifnull(excluded.packed_bytes, packed_bytes), excluded.upload)
+"""
+NOTE_PACKED_BYTES: Final = (
+    "UPDATE bodies SET packed_bytes = ?1, checksum = row_checksum(number, digest, size, packed, ?1, upload) "
+    "WHERE number = ?2"
+)
+NOTE_ANSWERED: Final = (
+    "UPDATE sessions SET answered = ?1, "
+    "checksum = row_checksum(session_id, projects, pid, process, ?1, generation) WHERE session_id = ?2"
+)
+
+
+def body_values(number: int, body: BodyRow) -> Values:
+    """Return the values of a body for `PUT_BODY`, with its bytes behind the checksum."""
+    packed_bytes = len(body.data) if body.packed and body.data is not None else None
+    values = (number, body.digest, body.size, int(body.packed), packed_bytes, body.upload)
+    return (*BODIES.sealed(values), body.data)
+
+
+TABLES: Final[tuple[CheckedTable, ...]] = (
+    STORE,
+    BUDGET,
+    FRAGMENTS,
+    BODIES,
+    ACTIONS,
+    PLANS,
+    LEASES,
+    DECISIONS,
+    CONTEXTS,
+    CHANGESETS,
+    ENTRIES,
+    RECEIPTS,
+    SESSIONS,
+    REPLIES,
+    EVENTS,
+)
+"""All tables with checksums. The parts of bodies have none, because the digest of the body covers them."""
+
+
+COUNTED: Final = (FRAGMENTS, ACTIONS, PLANS, DECISIONS, CONTEXTS, CHANGESETS, RECEIPTS)
+"""The tables whose rows are counted. Entries and bodies are missed by rows that refer to them or by their numbers."""
+
+
+def verify(connection: sqlite3.Connection) -> None:
+    """Compare the checksums of all rows, and raise `StoreDamaged` at the first wrong one.
+
+    For callers that change rows in place without having read them: a new checksum must not cover up an old damage.
+    """
+    for table in TABLES:
+        for found in connection.execute(table.select):
+            table.opened(found)

@@ -4,7 +4,7 @@ The version is a number in the file (`PRAGMA user_version`). A new version is a 
 the tables of the version before into its own. A database of a later version is refused and left unchanged. Migrations
 run inside the transaction of the manager's start, so that a failed start leaves the old version.
 
-    store       one row: epoch, revision, clock and other counters
+    store       one row: epoch, revision, clock, number of commits and other counters
     budget      one row per field of the budget
     fragments   rows of fragments with their access times, by serial
     bodies      one row per body, by number: its bytes, or the upload that has its parts
@@ -13,6 +13,9 @@ run inside the transaction of the manager's start, so that a failed start leaves
                 rows of the domain, nested fields as JSON
     sessions    clients that may come back, with the replies that they may ask for again in `replies`
     events      the latest events as JSON, for watchers that come late
+
+Each table but `body_parts` has a checksum for each row (see `table`). A migration that changes the columns of rows
+verifies the old checksums first, and then writes new ones.
 
 A published migration is never edited, except for comments in it: a database may have been made by it. Each version has
 a database among the tests, which every later version has to read.
@@ -26,6 +29,7 @@ from typing import Final
 from ulid import ULID
 
 from stepwell.errors import StartFailed, StoreDamaged
+from stepwell.storage.rows import LEASES, STORE
 
 APPLICATION_ID: Final = 0x57E99E11
 """The application id in the file's header, by which `file` and SQLite's tools recognise a database of stepwell."""
@@ -167,7 +171,71 @@ ALTER TABLE entries ADD COLUMN after_mode INTEGER;
 ALTER TABLE entries ADD COLUMN ordinal INTEGER NOT NULL DEFAULT 0
 """
 
-MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
+# The checksum of a body comes before its bytes: behind them, SQLite would have to read them all to find it. So the
+# table is written anew.
+_SIXTH: Final = """
+ALTER TABLE store ADD COLUMN commits INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE store ADD COLUMN has_mark INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE store ADD COLUMN row_count INTEGER NOT NULL DEFAULT -1;
+ALTER TABLE store ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE budget ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE fragments ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE actions ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE plans ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE leases ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE decisions ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE contexts ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE changesets ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE entries ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE receipts ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE replies ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE events ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE sealed_bodies (
+    number INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL,         -- SHA-256 of the body
+    size INTEGER NOT NULL,
+    packed INTEGER NOT NULL,      -- compressed, with zstd
+    packed_bytes INTEGER,         -- what it takes then, if known
+    checksum INTEGER NOT NULL DEFAULT 0, -- of all columns but the data
+    data BLOB,                    -- none: in parts
+    upload INTEGER                -- those of body_parts
+);
+INSERT INTO sealed_bodies (number, digest, size, packed, packed_bytes, checksum, data, upload)
+    SELECT number, digest, size, packed, packed_bytes,
+        row_checksum(number, digest, size, packed, packed_bytes, upload), data, upload FROM bodies ORDER BY number;
+DROP TABLE bodies;
+ALTER TABLE sealed_bodies RENAME TO bodies;
+UPDATE store SET checksum = row_checksum(epoch, encoding, starts, revision, clock_ms, next_serial, tick,
+    events_after, boot, durability, commits, has_mark, row_count);
+UPDATE budget SET checksum = row_checksum(name, value);
+UPDATE fragments SET checksum = row_checksum(project, fragment_id, source, kind, detail_depth, tokens, size,
+    digest, tier, placed_at_ms, created_at_ms, revision, serial, metadata, tick, touched_at_ms, last_accessed_ms,
+    access_count, accesses_since_move);
+UPDATE actions SET checksum = row_checksum(name, description, definition_of_done, strategy_actor,
+    execution_actor, estimation_actor, review_actor, apply_actor, invariant_actor, arguments, invariants,
+    automation_profile, reusable, read_only, state, uses, created_at_ms, revision, validations);
+UPDATE plans SET checksum = row_checksum(plan_id, parent_plan_id, root_plan_id, depth, action_name, description,
+    definition_of_done, arguments, project_links, invariants, read_only, created_at_ms, phase, state, times,
+    version, attempt, executed_attempt, fence, errors, changeset_ids, decision_ids, reversion_count,
+    last_checkpoint_id, subplans, validations, retries_left, merged, conflicts, applied, constrained, rolled_back);
+UPDATE leases SET checksum = row_checksum(plan_id, token, session_id, expires_at_ms);
+UPDATE decisions SET checksum = row_checksum(plan_id, decision_id, parent_id, question, choice, rationale,
+    phase, attempt, recorded_at_ms, checkpoint, superseded_at_ms);
+UPDATE contexts SET checksum = row_checksum(context_id, plan_id, active);
+UPDATE changesets SET checksum = row_checksum(changeset_id, plan_id, context_id, attempt, state, entry_count,
+    started_at_ms, ended_at_ms);
+UPDATE entries SET checksum = row_checksum(plan_id, changeset_id, seq, operation, path, source_path,
+    before_digest, before_size, before_held, after_digest, after_size, after_held, tool, recorded_at_ms,
+    before_mode, after_mode, ordinal);
+UPDATE receipts SET checksum = row_checksum(receipt_id, projects, title, size, digest, created_at_ms, revision,
+    serial);
+UPDATE sessions SET checksum = row_checksum(session_id, projects, pid, process, answered, generation);
+UPDATE replies SET checksum = row_checksum(session_id, request_id, frame);
+UPDATE events SET checksum = row_checksum(revision, ordinal, at_ms, kind, event)
+"""
+
+MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH)
 VERSION: Final = len(MIGRATIONS)
 
 
@@ -204,15 +272,19 @@ def migrate(connection: sqlite3.Connection) -> int:
 def start_new_epoch(connection: sqlite3.Connection) -> str:
     """Start a history of its own, inside the caller's transaction, and return its new epoch.
 
+    The caller has verified the checksums, because rows get new ones here.
+
     Clients of the old history must not mistake this one for it. Sessions and replies are deleted, so that no client
-    continues a session. Leases end at the latest stored time, so that the first housekeeping of a manager releases
-    them.
+    continues a session. The mark, if there is one, is of the old history and counts no more. Leases end at the latest
+    stored time, so that the first housekeeping of a manager releases them.
     """
     epoch = str(ULID())
-    connection.execute("UPDATE store SET epoch = ?", (epoch,))
+    connection.execute("UPDATE store SET epoch = ?, has_mark = 0", (epoch,))
     connection.execute("DELETE FROM sessions")
     connection.execute("DELETE FROM replies")
     connection.execute("UPDATE leases SET expires_at_ms = min(expires_at_ms, (SELECT clock_ms FROM store))")
+    connection.execute(STORE.seal)
+    connection.execute(LEASES.seal)
     return epoch
 
 

@@ -1,8 +1,9 @@
 """The durable store: one SQLite database in a data directory, written by one manager and readable by other tools.
 
 A turn is one transaction. At `disk` durability its commit returns when the write-ahead log is on the disk, at `process`
-when the kernel has it. Nothing is acknowledged before. When a commit fails the manager stops, because after a failed
-flush the contents of the disk are unknown, and a second attempt could succeed without having written them.
+when the kernel has it. Then the commit is noted in the mark (see `mark`). Nothing is acknowledged before. When a commit
+fails the manager stops, because after a failed flush the contents of the disk are unknown, and a second attempt could
+succeed without having written them.
 
 Opening happens in one open transaction: migration, reading and counting of this start become durable by `start_writing`
 only, after the manager has checked the state. A start that fails changes nothing.
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from typing import Final, cast
 
 import msgspec
-from msgspec import convert
+from msgspec.structs import replace
 from ulid import ULID
 
 from stepwell import limits
@@ -29,14 +30,24 @@ from stepwell.domain.plans.model import Action, Decision, Plan
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import Row
 from stepwell.domain.tiers.model import TierBudget
-from stepwell.errors import StartFailed, StoreDamaged, StoreFailed
+from stepwell.errors import StartFailed, StoreFailed
 from stepwell.protocol.messages import ENCODING
 from stepwell.storage import rows
-from stepwell.storage.database import may_have_lost_commits, open_read_only_guard, open_to_write, translated_errors
+from stepwell.storage.database import (
+    may_have_lost_commits,
+    open_read_only_guard,
+    open_to_write,
+    set_durability,
+    translated_errors,
+)
 from stepwell.storage.directory import DataDirectory, boot_id
-from stepwell.storage.load import load_from
+from stepwell.storage.load import load_from, read_store_row
+from stepwell.storage.loss import require_no_loss
+from stepwell.storage.mark import Mark, MarkFile
+from stepwell.storage.rows import StoreRow
 from stepwell.storage.schema import migrate, start_new_epoch
-from stepwell.storage.store import BodyRow, CommitBatch, Durability, StoredState
+from stepwell.storage.store import CommitBatch, Durability, StoredState
+from stepwell.storage.table import Values
 
 _TABLES: Final[dict[type, object]] = {
     Action: rows.ACTIONS,
@@ -47,11 +58,6 @@ _TABLES: Final[dict[type, object]] = {
     EntryRow: rows.ENTRIES,
     ReceiptRow: rows.RECEIPTS,
 }
-_PUT_BODY: Final = """
-INSERT INTO bodies VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (number) DO UPDATE SET
-    size = excluded.size, packed = excluded.packed, data = excluded.data, upload = excluded.upload,
-    packed_bytes = ifnull(excluded.packed_bytes, packed_bytes)
-"""
 _json = msgspec.json.Encoder(order="deterministic")
 _events = msgspec.json.Decoder(AnyEvent)
 
@@ -67,9 +73,13 @@ class SqliteStore:
     def __init__(self, directory: DataDirectory, durability: Durability, encoding: str | None = None) -> None:
         self.durability = durability
         self._directory = directory
+        self._mark: MarkFile | None = None
+        self._row: StoreRow  # of the latest commit
         self._guard = open_read_only_guard(directory.database)
         try:
-            self._db = open_to_write(directory.database, durability)
+            with translated_errors("the database"):
+                require_no_loss(directory.path, self._guard)
+            self._db = open_to_write(directory.database)
             try:
                 self._stored = self._prepare(encoding)
             except BaseException:
@@ -98,30 +108,43 @@ class SqliteStore:
         return stored
 
     def start_writing(self) -> None:
-        """Commit the transaction of the start, release the read-only guard and sync the directory.
+        """Commit the transaction of the start, release the read-only guard, write the mark and sync the directory.
 
-        From here on this manager owns the history: the number of starts is durable, so that no later manager uses its
-        range of segment numbers.
+        The commit is flushed at any durability, because the next manager has to see how this one commits. From here on
+        this manager owns the history: the number of starts is durable, so that no later manager uses its range of
+        segment numbers.
         """
         try:
             self._db.execute("COMMIT")
+            set_durability(self._db, self.durability)
             self._close_guard()
+            self._mark = MarkFile(self._directory.path, self._latest())
             self._directory.sync()
         except (sqlite3.Error, OSError) as error:
             raise self._failed(error) from error
+        self._row = replace(self._row, has_mark=1)  # the next commit says so
         self._inode = self._find_inode()
 
     def check_present(self) -> None:
-        """Raise `StoreFailed` if the file at the path is not the one that was opened.
+        """Raise `StoreFailed` if the database or the mark at its path is not the one that was opened.
 
         Writes to a deleted file succeed, so that without this check a manager would acknowledge commits that nothing
         can read. It runs at intervals and not with each commit, because each one costs a system call.
         """
-        if self._find_inode() != self._inode:
+        assert self._mark is not None
+        if self._find_inode() != self._inode or not self._mark.is_at(self._directory.path):
             raise StoreFailed(
-                f"the database {self.database!r} was removed, or another one put in its place: what is acknowledged "
-                "would be lost"
+                f"the database {self.database!r} or its mark was removed, or another one put in its place: what is "
+                "acknowledged would be lost"
             )
+
+    def sync_mark(self) -> None:
+        """Flush the mark to the disk. Raise `StoreFailed` if that fails."""
+        assert self._mark is not None
+        try:
+            self._mark.sync()
+        except OSError as error:
+            raise self._failed(error) from error
 
     def _find_inode(self) -> tuple[int, int] | None:
         """Return the device and inode of the file at the path, or None if there is none."""
@@ -132,13 +155,19 @@ class SqliteStore:
         return found.st_dev, found.st_ino
 
     def commit(self, batch: CommitBatch) -> None:
-        """Write a batch in one transaction. Raise `StoreFailed` if that fails."""
+        """Write a batch in one transaction, and then the mark. Raise `StoreFailed` if one of them fails."""
+        assert self._mark is not None
         try:
             self._db.execute("BEGIN IMMEDIATE")
             self._write(batch)
             self._db.execute("COMMIT")
-        except sqlite3.Error as error:
+            self._mark.write(self._latest())
+        except (sqlite3.Error, OSError) as error:
             raise self._failed(error) from error
+
+    def _latest(self) -> Mark:
+        """Return the latest commit, for the mark."""
+        return Mark(self._row.epoch, self._row.commits, self._row.revision)
 
     def _failed(self, error: sqlite3.Error | OSError) -> StoreFailed:
         """Return the error for a failed write."""
@@ -160,27 +189,29 @@ class SqliteStore:
         """Return the events behind a revision: whole revisions, at least `limit` events if there are as many.
 
         The first query finds the revision at which `limit` events are reached; the second one reads up to its end.
+        Raise `StoreDamaged` if an event is not the one that was written.
         """
-        bound = self._db.execute(
-            "SELECT max(revision) FROM "
-            "(SELECT revision FROM events WHERE revision > ? ORDER BY revision, ordinal LIMIT ?)",
-            (revision, limit),
-        ).fetchone()[0]
-        found = self._db.execute(
-            "SELECT event FROM events WHERE revision > ? AND revision <= ? ORDER BY revision, ordinal",
-            (revision, bound if bound is not None else revision),
-        ).fetchall()
-        return [_events.decode(event) for (event,) in found]
+        with translated_errors("table events"):
+            bound = self._db.execute(
+                "SELECT max(revision) FROM "
+                "(SELECT revision FROM events WHERE revision > ? ORDER BY revision, ordinal LIMIT ?)",
+                (revision, limit),
+            ).fetchone()[0]
+            upto = bound if bound is not None else revision
+            found = self._db.execute(rows.SELECT_EVENTS, (revision, upto)).fetchall()
+        return [_events.decode(cast(str, rows.EVENTS.opened(each)[-1])) for each in found]
 
     def oldest_event(self) -> int:
         """Return the revision behind which no event is missing."""
-        return self._events_after
+        return self._row.events_after
 
     def close(self) -> None:
         """Close the connections and release the lock of the directory."""
         with contextlib.suppress(sqlite3.Error):
             self._db.close()
         self._close_guard()
+        if self._mark is not None:
+            self._mark.close()
         self._directory.close()
 
     def _close_guard(self) -> None:
@@ -200,21 +231,22 @@ class SqliteStore:
         with translated_errors("the database"):
             db.execute("BEGIN IMMEDIATE")
             if is_new := migrate(db) == 0:
-                db.execute(
-                    "INSERT INTO store (epoch, encoding, starts, revision, clock_ms, next_serial, tick, events_after) "
-                    "VALUES (?, ?, 0, 0, 0, 1, 0, 0)",
-                    (str(ULID()), encoding or ENCODING),
-                )
-            elif may_have_lost_commits(db):
+                first = StoreRow(str(ULID()), encoding or ENCODING, 0, 0, 0, 1, 0, 0, "", self.durability.value)
+                db.execute(rows.STORE.put, rows.store_values(first))
+            elif may_have_lost_commits(read_store_row(db)):
+                rows.verify(db)
                 start_new_epoch(db)
             stored = None if is_new else load_from(db)
-            db.execute("UPDATE store SET starts = starts + 1, boot = ?, durability = ?", (boot_id(), self.durability))
-            with translated_errors("table store"):
-                found = db.execute("SELECT epoch, encoding, starts, events_after FROM store").fetchone()
-            try:
-                self.epoch, self.encoding, self.starts, self._events_after = convert(found, tuple[str, str, int, int])
-            except msgspec.MsgspecError as error:
-                raise StoreDamaged(f"table store: {error}") from error
+            found = read_store_row(db)
+            self._row = replace(
+                found,
+                starts=found.starts + 1,
+                boot=boot_id(),
+                durability=self.durability.value,
+                commits=found.commits + 1,
+            )
+            self._write_store_row()
+            self.epoch, self.encoding, self.starts = found.epoch, found.encoding, self._row.starts
             if encoding not in {None, self.encoding}:
                 raise StartFailed(
                     f"the data directory counts tokens in {self.encoding!r}, not in {encoding!r}: leave encoding out"
@@ -232,16 +264,16 @@ class SqliteStore:
         """Write all changes of a batch inside the open transaction.
 
         Access times come first, because a touched fragment may also have moved, and is then replaced below. Deleted
-        fragments go before new ones. The counters of the store and the deletion of garbage come last.
+        fragments go before new ones. The deletion of garbage and the counters of the store come last.
         """
         db = self._db
         if batch.touched:
-            db.executemany(rows.TOUCH_FRAGMENT, [(*rows.use_values(each), each.row.serial) for each in batch.touched])
+            db.executemany(rows.FRAGMENTS.put, [rows.fragment_values(each) for each in batch.touched])
         if batch.removed:
             db.executemany(rows.DELETE_FRAGMENT, [(serial,) for serial in batch.removed])
         if batch.fragments:
             db.executemany(
-                rows.PUT_FRAGMENT, [rows.fragment_values(entry) for entry in batch.fragments.values() if entry]
+                rows.FRAGMENTS.put, [rows.fragment_values(entry) for entry in batch.fragments.values() if entry]
             )
         for kind, changed in batch.rows.items():
             self._write_rows(kind, changed)
@@ -249,11 +281,21 @@ class SqliteStore:
         if batch.events:
             self._write_events(batch.events)
         self._write_sessions(batch)
-        db.execute(
-            "UPDATE store SET revision = ?, clock_ms = max(clock_ms, ?), next_serial = ?, tick = ?",
-            (batch.revision, batch.now_ms, batch.next_serial, batch.tick),
-        )
         self._delete_garbage()
+        self._row = replace(
+            self._row,
+            revision=batch.revision,
+            clock_ms=max(self._row.clock_ms, batch.now_ms),
+            next_serial=batch.next_serial,
+            tick=batch.tick,
+            row_count=batch.row_count,
+            commits=self._row.commits + 1,
+        )
+        self._write_store_row()
+
+    def _write_store_row(self) -> None:
+        """Write the row of the table `store`."""
+        self._db.execute(rows.STORE.update, rows.store_values(self._row))
 
     def _write_rows(self, kind: type, changed: dict[object, Row | None]) -> None:
         """Write the changed rows of one type.
@@ -264,21 +306,19 @@ class SqliteStore:
         db = self._db
         if kind is TierBudget:
             budget = cast(TierBudget, changed["budget"])
-            db.executemany("INSERT OR REPLACE INTO budget VALUES (?, ?)", rows.budget_values(budget))
+            db.executemany(rows.BUDGET.put, map(rows.BUDGET.sealed, rows.budget_values(budget)))
             return
         table = cast("rows.RowTable[msgspec.Struct]", _TABLES[kind])
         gone = [_key(key) for key, row in changed.items() if row is None]
         present = [cast(msgspec.Struct, row) for row in changed.values() if row is not None]
         if gone:
             db.executemany(table.delete, gone)
-        db.executemany(table.put, [table.values(row) for row in present])
+        db.executemany(table.put, [table.sealed(table.values(row)) for row in present])
         if kind is Plan:
-            db.executemany("DELETE FROM leases WHERE plan_id = ?", [(key,) for key in changed])
+            db.executemany(rows.LEASES.delete, [(key,) for key in changed])
             leased = [(plan.plan_id, plan.lease) for plan in cast("list[Plan]", present)]
-            db.executemany(
-                "INSERT INTO leases VALUES (?, ?, ?, ?)",
-                [(plan_id, *msgspec.structs.astuple(lease)) for plan_id, lease in leased if lease],
-            )
+            values = [(plan_id, *msgspec.structs.astuple(lease)) for plan_id, lease in leased if lease]
+            db.executemany(rows.LEASES.put, map(rows.LEASES.sealed, values))
 
     def _write_bodies(self, batch: CommitBatch) -> None:
         """Write new and changed bodies, and delete those without a reference.
@@ -301,10 +341,10 @@ class SqliteStore:
             if gone:
                 db.executemany("DELETE FROM bodies WHERE number = ?", [(self._numbers.pop(each),) for each in gone])
             present = [body for body in batch.bodies.values() if body is not None]
-            db.executemany(_PUT_BODY, [(self._number(body.digest), *_body_values(body)) for body in present])
+            db.executemany(rows.PUT_BODY, [rows.body_values(self._number(body.digest), body) for body in present])
         if batch.packed_bytes:
             noted = [(size, self._numbers.get(digest)) for digest, size in batch.packed_bytes.items()]
-            db.executemany("UPDATE bodies SET packed_bytes = ? WHERE number = ?", noted)
+            db.executemany(rows.NOTE_PACKED_BYTES, noted)
 
     def _number(self, digest: bytes) -> int:
         """Return the number of a body, and assign one to a new body.
@@ -319,14 +359,14 @@ class SqliteStore:
 
     def _write_events(self, events: list[AnyEvent]) -> None:
         """Append events, numbered within their revision. The oldest ones are trimmed by whole revisions."""
-        values: list[rows.Values] = []
+        values: list[Values] = []
         revision = ordinal = 0
         for event in events:
             ordinal = ordinal + 1 if event.revision == revision else 0
             revision = event.revision
             kind = type(event).__name__
-            values.append((revision, ordinal, event.at_ms, kind, _json.encode(event).decode()))
-        self._db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", values)
+            values.append(rows.EVENTS.sealed((revision, ordinal, event.at_ms, kind, _json.encode(event).decode())))
+        self._db.executemany(rows.EVENTS.put, values)
         self._events += len(values)
         if self._events > limits.EVENTS_KEPT + limits.EVENTS_TRIMMED_PER_TURN:
             self._trim_events()
@@ -342,8 +382,7 @@ class SqliteStore:
             (self._events - limits.EVENTS_KEPT,),
         ).fetchone()
         self._events -= self._db.execute("DELETE FROM events WHERE revision < ?", (bound,)).rowcount
-        self._events_after = bound - 1
-        self._db.execute("UPDATE store SET events_after = ?", (self._events_after,))
+        self._row = replace(self._row, events_after=bound - 1)
 
     def _write_sessions(self, batch: CommitBatch) -> None:
         """Write sessions and replies, and delete the replies that have reached their callers.
@@ -357,16 +396,12 @@ class SqliteStore:
             if session is None:
                 db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
             else:
-                projects = None if session.projects is None else _json.encode(session.projects).decode()
-                db.execute(
-                    "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?)",
-                    (session_id, projects, session.pid, session.process, session.answered, session.generation),
-                )
+                db.execute(rows.SESSIONS.put, rows.SESSIONS.sealed(rows.SESSIONS.values(session)))
         if batch.replies:
-            db.executemany("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", batch.replies)
+            db.executemany(rows.REPLIES.put, map(rows.REPLIES.sealed, batch.replies))
         if batch.answered:
             answered = [(number, session_id) for session_id, number in batch.answered.items()]
-            db.executemany("UPDATE sessions SET answered = ? WHERE session_id = ?", answered)
+            db.executemany(rows.NOTE_ANSWERED, answered)
             db.executemany("DELETE FROM replies WHERE request_id < ? AND session_id = ?", answered)
 
     def _delete_garbage(self) -> None:
@@ -404,9 +439,9 @@ class SqliteStore:
             part += 1
 
 
-def _key(key: object) -> rows.Values:
+def _key(key: object) -> Values:
     """Return the key of a row as a tuple of columns."""
-    return cast("rows.Values", key if isinstance(key, tuple) else (key,))
+    return cast("Values", key if isinstance(key, tuple) else (key,))
 
 
 def _number(db: sqlite3.Connection, query: str) -> int:
@@ -414,9 +449,3 @@ def _number(db: sqlite3.Connection, query: str) -> int:
     (number,) = db.execute(query).fetchone()
     assert isinstance(number, int)
     return number
-
-
-def _body_values(body: BodyRow) -> rows.Values:
-    """Return the columns of a body behind its number."""
-    packed_bytes = len(body.data) if body.packed and body.data is not None else None
-    return (body.digest, body.size, int(body.packed), packed_bytes, body.data, body.upload)

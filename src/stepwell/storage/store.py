@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.replies import Row
 from stepwell.domain.tiers.table import FragmentEntry, Key
+
+UNCOUNTED: Final = -1
+"""The number of rows of a state that were not counted."""
 
 
 class Durability(StrEnum):
@@ -62,6 +65,7 @@ class CommitBatch:
         self.now_ms = 0
         self.next_serial = 0
         self.tick = 0
+        self.row_count = UNCOUNTED  # of the state, behind this batch
         self.rows: dict[type, dict[object, Row | None]] = {}
         self.fragments: dict[Key, FragmentEntry | None] = {}  # None: deleted in the same turn
         self.removed: list[int] = []  # serials of fragments
@@ -135,7 +139,11 @@ class Store(Protocol):
         ...
 
     def check_present(self) -> None:
-        """Raise `StoreFailed` if the database is not at its path any more."""
+        """Raise `StoreFailed` if the files of the store are not at their paths any more."""
+        ...
+
+    def sync_mark(self) -> None:
+        """Flush the note of the latest commit, by which a loss of commits is noticed. Raise `StoreFailed` if not."""
         ...
 
     def start_writing(self) -> None:

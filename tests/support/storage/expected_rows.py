@@ -10,9 +10,10 @@ from stepwell.domain.state import State
 from stepwell.domain.tiers.model import FragmentRow, Tier
 from stepwell.storage import rows
 from stepwell.storage.store import SessionRow
+from stepwell.storage.table import Values
 
 Key = tuple[str, str]
-Use = tuple[FragmentRow, rows.Values]
+Use = tuple[FragmentRow, Values]
 
 
 @dataclass

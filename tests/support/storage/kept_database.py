@@ -23,7 +23,7 @@ from stepwell.storage.directory import DATABASE
 from stepwell.storage.schema import VERSION
 from stepwell.storage.store import Durability, SessionRow
 from tests.support.memory.bodies import compressible, noise
-from tests.support.storage.state import NOON_MS, DurableState, durable_state, execute_plan
+from tests.support.storage.state import NOON_MS, DurableState, durable_state, execute_plan, tamper
 
 VERSIONS: Final = Path(__file__).parent / "versions"
 SUFFIX: Final = ".sqlite"
@@ -97,6 +97,7 @@ def main() -> None:
         durable = durable_state(Path(directory), BUDGET, Durability.DISK)
         with mock.patch.object(limits, "BODY_PART_BYTES", 1_000), durable as made:
             keep_some(made)
+        tamper(Path(directory), "UPDATE store SET has_mark = 0")  # the file is kept alone, as a backup is
         shutil.copyfile(Path(directory) / DATABASE, target)
 
 

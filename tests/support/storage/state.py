@@ -7,7 +7,7 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from stepwell.domain.changesets.commands import RecordChange, StartChangeset
@@ -32,8 +32,11 @@ from stepwell.memory.writer.upload import Upload
 from stepwell.protocol.messages import CommandResult
 from stepwell.storage.directory import DATABASE, DataDirectory
 from stepwell.storage.load import load
+from stepwell.storage.mark import MARK
+from stepwell.storage.rows import TABLES
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import Durability, SessionRow, StoredState
+from stepwell.storage.table import add_checksum_function
 from stepwell.transport.address import private_directory
 from tests.support.managers import Stage
 from tests.support.memory.bodies import fill as send
@@ -171,18 +174,30 @@ def mixed(size: int, salt: int = 0) -> bytes:
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """The database and its log, without whatever else its manager had."""
-    target.mkdir()
-    for name in (DATABASE, f"{DATABASE}-wal"):
+    """The database, its log and its mark, without whatever else its manager had."""
+    target.mkdir(mode=0o700)
+    for name in (DATABASE, f"{DATABASE}-wal", MARK):
         if (source / name).exists():
             shutil.copyfile(source / name, target / name)
 
 
 def tamper(directory: Path, *statements: str) -> None:
-    """Change a database without its manager."""
+    """Change a database without its manager, and write the checksums that belong to the new rows.
+
+    So the tests of everything behind the checksums go on to be such tests. `damage` has changes with wrong checksums.
+    """
     with closing(sqlite3.connect(directory / DATABASE, isolation_level=None)) as db:
         for statement in statements:
             db.execute(statement)
+        write_checksums(db)
+
+
+def write_checksums(db: sqlite3.Connection) -> None:
+    """Give each row the checksum of its values, as far as there are tables with checksums."""
+    add_checksum_function(db)
+    for table in TABLES:
+        with suppress(sqlite3.OperationalError):
+            db.execute(table.seal)
 
 
 def files(directory: Path) -> dict[str, bytes]:

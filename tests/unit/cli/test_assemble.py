@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -174,6 +175,19 @@ def test_what_is_kept_is_damaged(tree: Path, capsys: pytest.CaptureFixture[str])
     told = capsys.readouterr()
     assert told.out == first
     assert "the cache cannot be used, and is built again" in told.err
+
+
+def test_cache_that_others_may_enter(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The directory is stepwell's own: its mode is corrected, and what is in it is used."""
+    directory = cache_directory(tree)
+    for _ in range(2):
+        assert main(["assemble", "water", str(tree), *QUICK]) == 0
+        told = capsys.readouterr()
+        assert "cache" not in told.err
+        for path in (directory, directory / "state"):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o700
+            path.chmod(0o755)
+    assert (directory / "state" / "stepwell.sqlite").exists()
 
 
 def test_nothing_can_be_kept(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

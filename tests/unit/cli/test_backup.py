@@ -110,9 +110,9 @@ def test_a_backup_can_be_backed_up(data_dir: Path, target: Path) -> None:
 def test_refusals_are_2(data_dir: Path, target: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each says what to give instead, and nothing is made anywhere."""
     full = target.with_name("full")
-    full.mkdir()
+    full.mkdir(mode=0o700)
     (full / "file").touch()
-    (empty := target.with_name("empty")).mkdir()
+    (empty := target.with_name("empty")).mkdir(mode=0o700)
     (empty / DATABASE).touch()
     (data_dir.parent / "link").symlink_to(data_dir)
     before = everything_in(data_dir)

@@ -55,7 +55,7 @@ def test_problems_are_1(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> N
     alter(
         data_dir,
         "WITH RECURSIVE numbers(n) AS (SELECT 1000 UNION ALL SELECT n + 1 FROM numbers LIMIT 30) "
-        "INSERT INTO events SELECT n, 0, 9000000000000, 'Noise', '[bold]' FROM numbers",
+        "INSERT INTO events SELECT n, 0, 9000000000000, 'Noise', '[bold]', 0 FROM numbers",
     )
     assert main(["doctor", "--data-dir", str(data_dir)]) == 1
     told = capsys.readouterr().out.splitlines()
@@ -68,7 +68,7 @@ def test_problems_are_1(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_misuse_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """There is no default, and what is no data directory is said to be none."""
-    (tmp_path / "diary").mkdir()
+    (tmp_path / "diary").mkdir(mode=0o700)
     (tmp_path / "diary" / DATABASE).write_text("Dear diary, " * 100)
     for given, said in (
         ([], "the following arguments are required: --data-dir"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from stepwell.memory.compression import unpack
 from stepwell.protocol.handles import IN_STORE
 from stepwell.storage.body_reader import BodyFile
 from stepwell.storage.directory import DATABASE
+from stepwell.storage.mark import MARK
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import CommitBatch
 from tests.support.manager.peers import ORIGIN, Clock
@@ -233,8 +235,9 @@ class TestBodies:
         upload = made.offer(BODY, 5 * PART)
         made.commit()
         copy = tmp_path / "copy"
-        copy.mkdir()
+        copy.mkdir(mode=0o700)
         (copy / DATABASE).write_bytes(checkpointed(made))
+        shutil.copyfile(tmp_path / MARK, copy / MARK)
         made.owner.bodies.abandon(upload)
         with durable_state(copy) as found:
             assert count(copy, "body_parts") == 5
@@ -248,8 +251,9 @@ class TestBodies:
         digest, _ = made.owner.bodies.stage(made.offer(BODY))
         made.commit()
         copy = tmp_path / "copy"
-        copy.mkdir()
+        copy.mkdir(mode=0o700)
         (copy / DATABASE).write_bytes(checkpointed(made))
+        shutil.copyfile(tmp_path / MARK, copy / MARK)
         made.owner.bodies.unstage(digest)
         with durable_state(copy) as found:
             assert count(copy, "bodies") == 1

@@ -14,6 +14,7 @@ import pytest
 
 from stepwell.errors import StartFailed
 from stepwell.storage.directory import DATABASE, LOCK, DataDirectory
+from stepwell.storage.mark import MARK
 from tests.support.storage.state import durable_state, fill
 
 HOLD = """
@@ -96,7 +97,7 @@ def test_nobody_else_can_read_anything(tmp_path: Path, mask: int) -> None:
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    assert modes == dict.fromkeys((LOCK, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"), 0o600)
+    assert modes == dict.fromkeys((LOCK, MARK, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"), 0o600)
 
 
 def test_file_in_its_place(tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ def test_file_on_the_way(tmp_path: Path) -> None:
 
 def test_directory_in_the_place_of_the_lock(tmp_path: Path) -> None:
     (tmp_path / LOCK).mkdir()
-    refused(tmp_path, "cannot be used: Is a directory")
+    refused(tmp_path, "cannot be used: 'lock' in it is no regular file")
 
 
 def test_directory_in_the_place_of_the_database(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -69,6 +70,7 @@ def _start_with_cache(directory: Path, workers: int | None, stack: ExitStack) ->
     state = directory / _STATE
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _tighten(directory, state)
         stack.enter_context(_exclusive_lock(directory))
         try:
             return _start(state, workers)
@@ -85,13 +87,27 @@ def _start_with_cache(directory: Path, workers: int | None, stack: ExitStack) ->
         return _start(None, workers)
 
 
+def _tighten(*directories: Path) -> None:
+    """Take the access of others away from directories of the cache.
+
+    A manager refuses a data directory that others can enter. The cache is stepwell's own, so that it may change the
+    mode of one that an earlier version, or a copy, has made with another mode. A link, or a directory of another user,
+    is left as it is.
+    """
+    for directory in directories:
+        with suppress(FileNotFoundError):
+            found = directory.lstat()
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+                directory.chmod(0o700)
+
+
 @contextmanager
 def _exclusive_lock(directory: Path) -> Generator[None]:
     """Hold an exclusive lock on the cache directory for the duration of the block. A second command waits, and says so.
 
     The lock is a `flock`, which the kernel releases when the process dies.
     """
-    descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -167,6 +167,7 @@ class Channel:
                 if isinstance(answer, Rejected):
                     self.connections.discard(connection)
                     raise answer.refusal.error()
+                self.connections.note_answer(answer)
                 self.connections.release(connection)
                 return answer
 
@@ -307,6 +308,7 @@ class _Stream:
 
     def _add_answer(self, answer: ManagerMessage) -> None:
         """Store the answer of the oldest request in flight, and remove its number."""
+        self._channel.connections.note_answer(answer)
         self.answered += 1
         self._answers.append(answer)
         self._channel.pending_requests.end(self._in_flight.popleft())

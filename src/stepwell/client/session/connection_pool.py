@@ -19,16 +19,20 @@ from typing import Protocol, assert_never
 from ulid import ULID
 
 from stepwell import limits
-from stepwell.errors import Busy, OutcomeUnknown, ProtocolError, RuntimeLost, StepwellError
+from stepwell.errors import Busy, HistoryLost, OutcomeUnknown, ProtocolError, RuntimeLost, StepwellError
 from stepwell.memory.reader.mappings import Mappings
 from stepwell.protocol.messages import (
     VERSION,
+    Events,
     Goodbye,
     Hello,
     ManagerMessage,
     Rejected,
+    Response,
     SegmentsAdded,
     SegmentsRetired,
+    Status,
+    ViewOpened,
     Welcome,
 )
 from stepwell.transport.connection import Connection
@@ -51,6 +55,7 @@ class SessionConnection(Protocol):
     """A connection on which the session was welcomed; blocking or asynchronous."""
 
     generation: int  # of the session, when it was welcomed on this connection
+    seen_before: int  # the highest revision that the session had seen before it said Hello on this connection
     is_used: bool  # carried a call before, and may have died while it was idle
 
 
@@ -60,6 +65,7 @@ class PooledConnection(Connection):
     def __init__(self, address: str, timeout_s: float | None, on_out_of_band: OnOutOfBand) -> None:
         super().__init__(address, timeout_s, on_out_of_band=on_out_of_band)
         self.generation = 0
+        self.seen_before = 0
         self.is_used = False
 
 
@@ -94,6 +100,9 @@ class ConnectionPool:
         self._changed = threading.Condition(self._lock)
         self._connect_lock = threading.Lock()
         self._admit_lock = threading.Lock()
+        self._seen = 0  # the highest revision in an answer; `_seen_lock` is held to raise it
+        self._seen_lock = threading.Lock()
+        self._lost: HistoryLost | None = None  # set once: then this session is over
         self._being_greeted: PooledConnection | None = None  # for `close`, which interrupts a Hello that hangs
 
     def in_forked_child(self) -> None:
@@ -110,6 +119,22 @@ class ConnectionPool:
         if was_closed:
             self._is_closed = True
             self._closed.set()
+
+    def note_answer(self, answer: ManagerMessage) -> None:
+        """Note the revision of an answer or of events, with which a later welcome is compared.
+
+        Any thread may call it. The results of a response are in the order of their revisions.
+        """
+        if isinstance(answer, Response):
+            if answer.results:
+                self._note_revision(answer.results[-1].revision)
+        elif isinstance(answer, Status | ViewOpened | Events):
+            self._note_revision(answer.revision)
+
+    def _note_revision(self, revision: int) -> None:
+        if revision > self._seen:
+            with self._seen_lock:
+                self._seen = max(self._seen, revision)
 
     def on_expiry(self, callback: Callable[[], None]) -> None:
         """Register a callback for the moment at which the manager turns out to have forgotten the session."""
@@ -130,8 +155,7 @@ class ConnectionPool:
         """
         with self._lock:
             while True:
-                if self._is_closed:
-                    raise client_closed_error()
+                self._require_open()
                 if self._idle:
                     return self._idle.pop()
                 if len(self._open) + self._opening < limits.CONNECTIONS_PER_CLIENT_MAX:
@@ -178,9 +202,15 @@ class ConnectionPool:
             self._changed.notify()
 
     def _require_open(self) -> None:
-        """Raise `Unreachable` if the pool is closed."""
+        """Raise `Unreachable` if the pool is closed, or its session is over."""
         if self._is_closed:
             raise client_closed_error()
+        self._require_history()
+
+    def _require_history(self) -> None:
+        """Raise `Unreachable` if the manager has lost writes that this session has seen."""
+        if self._lost is not None:
+            raise Unreachable(HistoryLost(self._lost.message, **self._lost.details), is_final=True)
 
     def is_closed_within(self, seconds: float) -> bool:
         """Wait for at most `seconds`, and return True if the pool is closed by then."""
@@ -241,6 +271,11 @@ class ConnectionPool:
             if timeout_s is None:
                 self._require_open()  # `close` may have run before it could see `_being_greeted`
             self.admit(connection, self._greet(connection))
+        except Unreachable as unreachable:
+            if isinstance(unreachable.error, HistoryLost):
+                _say_goodbye(connection)  # ends this session at the manager, and no other
+            connection.close()
+            raise
         except BaseException:
             connection.close()
             raise
@@ -251,12 +286,17 @@ class ConnectionPool:
     def _greet(self, connection: PooledConnection) -> ManagerMessage:
         """Send Hello and return the answer."""
         try:
-            return connection.exchange(self.hello())
+            return connection.exchange(self.hello(connection))
         except StepwellError as error:
             raise self.greeting_error(error) from error
 
-    def hello(self) -> Hello:
-        """Return the first message of a new connection; it names the segments that are already mapped."""
+    def hello(self, connection: SessionConnection) -> Hello:
+        """Return the first message of a new connection; it names the segments that are already mapped.
+
+        The highest revision that was seen is noted now, because other connections may see higher ones while the welcome
+        is on its way.
+        """
+        connection.seen_before = self._seen
         return Hello(VERSION, self.session_id, self._projects, self._mappings.numbers)
 
     def greeting_error(self, error: StepwellError) -> Unreachable:
@@ -280,16 +320,22 @@ class ConnectionPool:
     def _admit(self, connection: SessionConnection, welcome: Welcome) -> None:
         """Check epoch and generation of a welcome, and adopt it.
 
-        Another epoch is another manager without the state of the first: the client must connect anew. Another
-        generation means that the session was forgotten, with its leases.
+        Another epoch is another manager without the state of the first: the client must connect anew. A revision
+        before one that this session has seen means that writes are lost: the session is over for good, also when the
+        manager has caught up. Another generation means that the session was forgotten, with its leases.
         """
         known = self.welcome
+        self._require_history()
         if known is not None and welcome.epoch != known.epoch:
             gone = RuntimeLost("the manager was replaced by another one, and its state is gone: connect anew")
             raise Unreachable(gone, is_final=True)
+        if known is not None and welcome.revision < connection.seen_before:
+            self._lost = history_lost_error(connection.seen_before, welcome)
+            self._require_history()
         if known is not None and welcome.generation != known.generation:
             for callback in self._on_expiry:
                 callback()
+        self._note_revision(welcome.revision)
         connection.generation = welcome.generation
         self.welcome = welcome
         self._mappings.retain_only(welcome.segments)
@@ -325,6 +371,18 @@ def _welcomed(answer: ManagerMessage) -> Welcome:
         case _:
             kind = type(answer).__name__
             raise Unreachable(ProtocolError(f"the manager answered Hello with {kind}"), is_final=True)
+
+
+def history_lost_error(seen: int, welcome: Welcome) -> HistoryLost:
+    """Return the error of a session that has seen a higher revision than the manager has."""
+    return HistoryLost(
+        f"the manager has lost writes: it is at revision {welcome.revision}, and this client has seen revision {seen} "
+        f"of the same epoch {welcome.epoch}. Its data directory was damaged or replaced by an older one: see "
+        "`stepwell doctor`. This session is over: connect anew, and read the state",
+        seen=seen,
+        found=welcome.revision,
+        epoch=welcome.epoch,
+    )
 
 
 def client_closed_error() -> Unreachable:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from stepwell import limits
 from stepwell.client.session.calls import LargeBody
 from stepwell.domain.commands import Read
-from stepwell.errors import OutcomeUnknown, StepwellError
+from stepwell.errors import HistoryLost, OutcomeUnknown, StepwellError
 from stepwell.protocol.messages import AskStatus, AskView, Request, TransactionRequest
 
 RequestFactory = Callable[[int, int], Request | TransactionRequest]
@@ -81,11 +81,14 @@ class PendingRequest:
         """Return the error to raise when the request is given up.
 
         That is `error` itself, or `OutcomeUnknown` (with `error` as its cause) if the manager may have received the
-        request.
+        request. A loss of writes is named in both.
         """
         if self.sent_in is None:
             return error
-        unknown = OutcomeUnknown("the connection broke before the answer came: the request may have taken effect")
+        reason = f"; {error.message}" if isinstance(error, HistoryLost) else ""
+        unknown = OutcomeUnknown(
+            f"the connection broke before the answer came: the request may have taken effect{reason}"
+        )
         unknown.__cause__ = error
         return unknown
 

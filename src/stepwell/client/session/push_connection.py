@@ -49,9 +49,13 @@ class PushConnection:
                 return None
             timeout_s = None if until_s is None else max(0.0, until_s - time.monotonic())
             try:
-                return connection.receive_within(timeout_s, self._wake_fd)
+                message = connection.receive_within(timeout_s, self._wake_fd)
             except OutcomeUnknown:
                 self.disconnect()
+            else:
+                if message is not None:
+                    self._channel.connections.note_answer(message)
+                return message
 
     def connect(self, until_s: float | None) -> Connection | None:
         """Connect and subscribe, and return the connection; None if that took longer than `until_s`, or after `stop`.

@@ -11,7 +11,7 @@ writes. A later check uses what the earlier ones could read.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -31,10 +31,14 @@ from stepwell.errors import ProtocolError, StoreDamaged
 from stepwell.manager.check.body_check import BodyCheck
 from stepwell.protocol.codec import decode_from_manager
 from stepwell.protocol.framing import HEADER
+from stepwell.storage import rows
 from stepwell.storage.database import UNREADABLE
-from stepwell.storage.load import TABLES, StoreContents, StoreRow, read_all
+from stepwell.storage.load import TABLES, StoreContents, read_all, vanished
+from stepwell.storage.loss import find_mark, loss
+from stepwell.storage.mark import Mark
 from stepwell.storage.readonly import find_database, inspect, number_of, schema_of
 from stepwell.storage.schema import VERSION
+from stepwell.storage.table import CheckedTable, Value
 
 TokenCounters = Callable[[str], Callable[[bytes], int] | None]
 """Returns the token counter for the name of an encoding, or None if the encoding is not available."""
@@ -47,6 +51,7 @@ class Check(StrEnum):
 
     FILE = "file"
     SCHEMA = "schema"
+    COMMITS = "commits"
     ROWS = "rows"
     INVARIANTS = "invariants"
     BODIES = "bodies"
@@ -100,13 +105,18 @@ class CheckReport(Struct):
 
 
 def examine(directory: Path, counting: TokenCounters) -> CheckReport:
-    """Examine a data directory and return the report. Raise `InvalidArgument` if it is no data directory."""
+    """Examine a data directory and return the report. Raise `InvalidArgument` if it is no data directory.
+
+    The mark is read before the database, because a manager may go on to write both.
+    """
 
     def examine_database(db: sqlite3.Connection) -> CheckReport:
-        return _Examination(db, CheckReport(str(directory)), counting).examine()
+        return _Examination(db, CheckReport(str(directory)), counting, mark).examine()
 
     try:
-        return inspect(find_database(directory), examine_database)
+        database = find_database(directory)
+        mark = find_mark(directory)
+        return inspect(database, examine_database)
     except StoreDamaged as error:
         return CheckReport(str(directory), checks={Check.FILE: CheckFindings([error.message], 1)})
 
@@ -124,10 +134,18 @@ def _check(report: CheckReport, check: Check) -> Generator[CheckFindings]:
 class _Examination:
     """One examination of one database. `examine` runs the checks and fills the report."""
 
-    def __init__(self, db: sqlite3.Connection, report: CheckReport, counting: TokenCounters) -> None:
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        report: CheckReport,
+        counting: TokenCounters,
+        mark: Mark | StoreDamaged | None,
+    ) -> None:
         self._db = db
+        self._db.text_factory = _text  # of a damaged text the row is named, and the next one is read
         self._report = report
         self._counting = counting
+        self._mark = mark
 
     def examine(self) -> CheckReport:
         """Run all checks in one read transaction, so that commits of a manager in the meantime are not seen.
@@ -146,6 +164,8 @@ class _Examination:
             return report
         with self._check(Check.SCHEMA) as findings:
             self._check_schema(findings)
+        if report.schema is None or report.schema <= VERSION:
+            self._check_commits()
         if report.schema != VERSION:
             return report
         with self._check(Check.ROWS) as findings:
@@ -154,6 +174,9 @@ class _Examination:
             report.counts = {table: number_of(self._db, f"SELECT count(*) FROM {table}") for table in TABLES}  # noqa: S608
         if contents.store is not None:
             report.epoch, report.revision = contents.store.epoch, contents.store.revision
+            counts = [report.counts.get(table.name) for table in rows.COUNTED]
+            if None not in counts and (problem := vanished(contents.store, sum(filter(None, counts)))):
+                report.checks[Check.ROWS].add(problem)
         state = self._check_state(contents)
         self._check_bodies(contents, state)
         with self._check(Check.SESSIONS) as findings:
@@ -183,6 +206,16 @@ class _Examination:
             self._report.notes.append(f"schema {schema} is an older one, which the next manager brings up to date")
         if schema != VERSION:
             self._report.notes.append("rows and bodies were not looked at")
+
+    def _check_commits(self) -> None:
+        """Compare the database with its mark. A store that cannot be read is reported with the rows."""
+        with self._check(Check.COMMITS) as findings:
+            try:
+                problem = loss(Path(self._report.directory), self._db, self._mark)
+            except StoreDamaged as error:
+                problem = f"cannot be compared with the mark: {error.message}"
+            if problem:
+                findings.add(problem)
 
     def _check_state(self, contents: StoreContents) -> State:
         """Restore a state from the rows, as a manager would, and check its invariants.
@@ -270,8 +303,10 @@ class _Examination:
             self._report.notes.append(
                 f"{sessionless} leases are of sessions that are gone: they end when their time is over"
             )
-        for session_id, request_id, frame in self._db.execute("SELECT * FROM replies"):
+        for found in self._db.execute(rows.REPLIES.select):
+            session_id, request_id, frame, _ = found
             where = f"reply to request {request_id!r} of session {session_id!r}"
+            _check_checksum(rows.REPLIES, found, findings)
             if session_id not in contents.sessions:
                 findings.add(f"{where}: there is no such session")
             try:
@@ -279,7 +314,7 @@ class _Examination:
             except ProtocolError as error:
                 findings.add(f"{where}: {error}")
 
-    def _check_events(self, store: StoreRow, findings: CheckFindings) -> None:
+    def _check_events(self, store: rows.StoreRow, findings: CheckFindings) -> None:
         """Check that events can be decoded, agree with their columns, and are in order.
 
         A watcher that resumes from the store relies on it: within a revision the ordinals have no gaps, times do not go
@@ -288,10 +323,10 @@ class _Examination:
         if store.events_after > store.revision:
             findings.add(f"the oldest is behind revision {store.events_after}, and the store is at {store.revision}")
         earlier = (store.events_after, 0, 0)
-        for revision, ordinal, at_ms, kind, text in self._db.execute(
-            "SELECT revision, ordinal, at_ms, kind, event FROM events ORDER BY revision, ordinal"
-        ):
+        for found in self._db.execute(rows.EVENTS.select):
+            revision, ordinal, at_ms, kind, text, _ = found
             where = f"event {ordinal} of revision {revision}"
+            _check_checksum(rows.EVENTS, found, findings)
             try:
                 event = _events.decode(text)
             except (msgspec.MsgspecError, TypeError, ValueError) as error:
@@ -305,3 +340,16 @@ class _Examination:
             if revision <= store.events_after or ordinal != expected or at_ms < earlier[2]:
                 findings.add(f"{where}, at {at_ms} ms, is out of order")
             earlier = (revision, ordinal, at_ms)
+
+
+def _check_checksum(table: CheckedTable, found: Sequence[Value], findings: CheckFindings) -> None:
+    """Report a row whose checksum is wrong."""
+    try:
+        table.opened(found)
+    except StoreDamaged as error:
+        findings.add(error.message)
+
+
+def _text(raw: bytes) -> str:
+    """Return a text of the database. Bytes that are no UTF-8 are kept in a form that no checksum accepts."""
+    return str(raw, "utf-8", "surrogateescape")

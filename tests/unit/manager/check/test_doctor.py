@@ -14,6 +14,7 @@ from stepwell.errors import Busy, InvalidArgument
 from stepwell.manager.check.doctor import Check, CheckReport, examine
 from stepwell.storage import readonly
 from stepwell.storage.directory import DATABASE, LOCK
+from stepwell.storage.mark import MARK
 from stepwell.storage.schema import VERSION
 from tests.support.data_directories import alter, everything_in, killed_manager_directory, serving
 
@@ -29,7 +30,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def closed_template(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = Path(shutil.copytree(template, tmp_path_factory.mktemp("doctor") / "closed"))
     alter(directory, "VACUUM")
-    assert {path.name for path in directory.iterdir()} == {DATABASE, LOCK}
+    assert {path.name for path in directory.iterdir()} == {DATABASE, LOCK, MARK}
     return directory
 
 
@@ -122,7 +123,7 @@ def test_what_a_crash_leaves_is_a_note(closed: Path) -> None:
     alter(
         closed,
         "INSERT INTO body_parts VALUES (99, 0, x'0102')",
-        "INSERT INTO bodies VALUES (NULL, x'$empty', 0, 0, NULL, x'', NULL)".replace("$empty", digest_of(b"").hex()),
+        "INSERT INTO bodies VALUES (NULL, x'$empty', 0, 0, NULL, 0, x'', NULL)".replace("$empty", digest_of(b"").hex()),
     )
     report = examined(closed)
     assert report.problems == []
@@ -145,14 +146,14 @@ NAMES = {
     "$large": ("(SELECT upload FROM bodies WHERE digest = (SELECT digest FROM fragments WHERE fragment_id = 'large'))"),
 }
 ROWS = [
-    ("store SET revision = 'x'", "rows: table store, "),
+    ("store SET revision = 'x'", "rows: table store: revision: "),
     ("fragments SET metadata = '{' WHERE fragment_id = 'f0'", "table fragments, project 'p', fragment_id 'f0'"),
     ("fragments SET tier = 'tepid' WHERE fragment_id = 'f0'", "tokens: there is no tier 'tepid'"),
     ("actions SET arguments = '[1]'", "rows: table actions, name 'local/fix'"),
     ("plans SET phase = 'sleep'", "rows: table plans, plan_id "),
     ("leases SET token = 'x'", "rows: table leases, plan_id "),
     ("sessions SET projects = '{}'", "rows: table sessions, session_id "),
-    ("actions SET description = CAST(x'ff' AS TEXT)", "rows: table actions cannot be read behind its first 0 rows: "),
+    ("actions SET description = CAST(x'ff' AS TEXT)", "rows: table actions, name 'local/fix': its checksum is wrong"),
     ("entries SET operation = 'guess'", "rows: table entries, changeset_id "),
     ("receipts SET projects = '7'", "rows: table receipts, receipt_id 'receipt'"),
     ("budget SET value = 0 WHERE name = 'hot_tokens'", "rows: table budget: "),
@@ -194,7 +195,7 @@ OTHERS = [
 ]
 TWICE = [
     (
-        "INSERT INTO bodies SELECT NULL, digest, size, packed, NULL, data, NULL FROM bodies WHERE data NOT NULL",
+        "INSERT INTO bodies SELECT NULL, digest, size, packed, NULL, 0, data, NULL FROM bodies WHERE data NOT NULL",
         "is there twice: as number ",
     ),
     ("UPDATE fragments SET fragment_id = 'f0' WHERE fragment_id = 'f1'", "fragment ('p', 'f0') is there twice"),
