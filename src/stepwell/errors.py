@@ -11,6 +11,7 @@
     │   │   ├── BrokenChain      changes of one path that do not follow from each other; `details["paths"]`
     │   │   └── TreeConflict     files are not what a change expects; `details["paths"]` has each
     │   ├── TierFull             there is no room left: delete, or raise the budget
+    │   ├── ResourceExhausted    the machine gives no more memory or descriptors: raise the limit that is named
     │   ├── StepTooLarge         would move more than one step may: do it in parts
     │   ├── Busy                 overloaded now: try again later
     │   ├── TransactionAborted   one command of a transaction was refused, so none happened
@@ -166,6 +167,14 @@ class TierFull(Refused):
     """There is no room left, not even in the cold tier.
 
     The caller deletes fragments, or an operator raises the budget.
+    """
+
+
+class ResourceExhausted(Refused):
+    """The operating system gives the manager no more memory, descriptors or disk. The message names the limit.
+
+    It is the fault of the machine or of the manager's process limits, not of the budget and not of the request. An
+    operator raises the limit, or frees the resource.
     """
 
 

@@ -72,6 +72,7 @@ REPLIES_REMEMBERED_MAX: Final = 1_024  # replies of one session that the client 
 REPLIES_REMEMBERED_BYTES_MAX: Final = 4 * MIB
 HOUSEKEEPING_SECONDS: Final = 0.25  # the interval of the manager's timers: no timeout is more exact than this
 RECONNECT_SECONDS_MAX: Final = 30.0  # a client waits this long for a durable manager to restart
+RESTART_LOCK_BYTES: Final = 16 * KIB  # the file that says why a manager was not restarted: an error and its details
 RECONNECT_PAUSE_SECONDS: Final = 0.02  # the first pause between two attempts to reconnect
 RECONNECT_PAUSE_SECONDS_MAX: Final = 0.25  # the pause grows up to this
 SESSION_GRACE_SECONDS: Final = 30.0  # sessions and leases outlive a lost connection by this, but not a dead process
@@ -341,6 +342,7 @@ PROBLEMS_SHOWN: Final = 5  # problems in the message of a manager that refuses a
 
 # The manager's process.
 MANAGER_START_SECONDS_MAX: Final = 30.0  # from the start of the process until it serves: large directories take seconds
+MANAGER_REPORT_BYTES_MAX: Final = 64 * KIB  # a line on the lifeline: how the start went, or why the manager ended
 MANAGER_END_SECONDS_MAX: Final = DRAIN_SECONDS_MAX + 5.0  # from the request to end; past it, the process is killed
 RESTARTS_MAX: Final = 5  # deaths of a manager within `RESTARTS_SECONDS` after which the supervisor gives up
 RESTARTS_SECONDS: Final = 60.0

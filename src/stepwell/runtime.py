@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import threading
 import time
 import weakref
@@ -25,21 +26,23 @@ from typing import Final, Self
 import msgspec
 
 from stepwell import limits
-from stepwell.client.client import Client, connect
+from stepwell.client.client import Client, unconnected
 from stepwell.client.session.tokens import counter
 from stepwell.domain.checks import require_instance
 from stepwell.domain.tiers.model import TierBudget
-from stepwell.errors import InvalidArgument, NotOwner, RuntimeLost, StartFailed, StepwellError
+from stepwell.errors import InvalidArgument, NotOwner, StartFailed, StepwellError
 from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.pool import pickling
 from stepwell.pool.functions.executor import FunctionExecutor
 from stepwell.pool.strategy.background_pool import BackgroundPool
 from stepwell.pool.strategy.settings import PoolSettings
-from stepwell.process import ChildProcess
+from stepwell.process import ChildProcess, describe_exit
 from stepwell.protocol.messages import Refusal
 from stepwell.storage.store import Durability
 from stepwell.telemetry import Logger, LogLevel
+from stepwell.transport import restart_lock
 from stepwell.transport.address import private_directory
+from stepwell.transport.restart_lock import RestartLock
 
 _MANAGER_MODULE: Final = "stepwell.manager.process"
 
@@ -144,18 +147,10 @@ class Runtime:
 
         Raise RuntimeLost if the manager is gone and is not restarted.
         """
-        projects = projects if projects is None or isinstance(projects, str) else [*projects]
-        until_s = time.monotonic() + limits.RECONNECT_SECONDS_MAX
-        while True:
-            try:
-                client = connect(self.address, projects)
-            except RuntimeLost:
-                if not self._supervisor.is_restarting() or time.monotonic() >= until_s:
-                    raise
-                time.sleep(limits.RECONNECT_PAUSE_SECONDS)
-            else:
-                client.belongs_to(self, self._supervisor.is_restarting)
-                return client
+        client = unconnected(self.address, projects)
+        client.belongs_to(self, self._supervisor.is_restarting)
+        client.open()
+        return client
 
     def executor(self, max_workers: int | None = None) -> FunctionExecutor:
         """Return a new executor, which calls functions in processes of its own; by default one for each core.
@@ -210,6 +205,9 @@ class _ManagerSupervisor:
     no lock, because the finalizer of a `Runtime` may run in any thread at any time. Instead, `release` sets
     `_is_closing` and then disconnects the present manager, and a restart stores the new manager and then looks at
     `_is_closing`. So at least one of the two sees the other.
+
+    The restart lock of the address is held until the thread ends. Clients of other processes know by it that they
+    should wait, and the thread writes into it why it gives up.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -220,10 +218,14 @@ class _ManagerSupervisor:
         self._thread: threading.Thread | None = None
         self._died_at_s: deque[float] = deque(maxlen=limits.RESTARTS_MAX)
         self._log = Logger(settings.log_level, address=settings.address)
+        self._lock: RestartLock | None = None
+        self._cause: StepwellError | None = None  # why the last manager ended, or could not be started
         try:
+            if settings.data_dir is not None:
+                self._lock = RestartLock(settings.address)
             self.process = _start_manager(settings)
         except BaseException:
-            _remove_directory(settings)
+            self._release_address()
             raise
         try:
             _wait_until_served(self.process)
@@ -259,20 +261,47 @@ class _ManagerSupervisor:
                 self.process.kill()
                 self._thread.join()
         _end_manager(self.process)
+        self._release_address()
+
+    def _release_address(self) -> None:
+        """Release the restart lock, and remove what is left at the address."""
+        if self._lock is not None:
+            self._lock.release()
+            restart_lock.remove(self.settings.address)
         _remove_directory(self.settings)
 
     def _run(self) -> None:
-        """Restart the manager whenever it dies, until the runtime is closed or a restart is of no use."""
-        while True:
-            self.process.wait()
-            code = _end_manager(self.process)
-            if self._is_closing or not self._is_worth_a_restart(code):
-                return
-            self._pause()
-            try:
-                self._restart()
-            except (StepwellError, OSError) as error:
-                self._log.warning("manager.not_restarted", reason=str(error))
+        """Restart the manager whenever it dies, until the runtime is closed or a restart is of no use.
+
+        The restart lock is released at the end, so that no client waits in vain.
+        """
+        assert self._lock is not None
+        while self._restart_once(self._lock):
+            pass
+        self._lock.release()
+
+    def _restart_once(self, lock: RestartLock) -> bool:
+        """Wait for the end of the manager, and restart it. Return False if the runtime is closed or gives up."""
+        self.process.wait()
+        self._cause = _last_report(self.process) or self._cause
+        code = _end_manager(self.process)
+        if self._is_closing:
+            return False
+        if reason := self._reason_to_give_up(code):
+            self._log.error("manager.given_up", reason=reason, exit_code=code)
+            lock.write_cause(self._cause or StartFailed(f"{reason}, and the last one {describe_exit(code)}"))
+            return False
+        self._died_at_s.append(time.monotonic())
+        self._log.warning("manager.died", exit_code=code)
+        self._pause()
+        try:
+            self._restart()
+        except (StepwellError, OSError) as error:
+            self._log.warning("manager.not_restarted", reason=str(error))
+            self._cause = error if isinstance(error, StepwellError) else StartFailed(str(error))
+        else:
+            self._cause = None
+        return True
 
     def _pause(self) -> None:
         """Wait before a restart. The pause doubles with each death, because the cause may be over in a few seconds."""
@@ -280,19 +309,14 @@ class _ManagerSupervisor:
         while time.monotonic() < until_s and not self._is_closing:  # an Event has a lock; see the class
             time.sleep(limits.RECONNECT_PAUSE_SECONDS)
 
-    def _is_worth_a_restart(self, code: int) -> bool:
-        """Return True if another manager may fare better; log the death, or that the supervisor gives up."""
-        now_s = time.monotonic()
+    def _reason_to_give_up(self, code: int) -> str | None:
+        """Return why another manager would not fare better; None if it may."""
         if code == STORE_FAILED:
-            self._log.error("manager.given_up", reason="its data directory cannot be used", exit_code=code)
-            return False
+            return "its data directory cannot be used"
         is_at_limit = len(self._died_at_s) == limits.RESTARTS_MAX
-        if is_at_limit and now_s - self._died_at_s[0] < limits.RESTARTS_SECONDS:
-            self._log.error("manager.given_up", reason="it dies again and again", exit_code=code)
-            return False
-        self._died_at_s.append(now_s)
-        self._log.warning("manager.died", exit_code=code)
-        return True
+        if is_at_limit and time.monotonic() - self._died_at_s[0] < limits.RESTARTS_SECONDS:
+            return "it dies again and again"
+        return None
 
     def _restart(self) -> None:
         """Start the next manager and wait until it serves. If it does not, nothing of it is left."""
@@ -320,7 +344,7 @@ def _wait_until_served(process: ChildProcess) -> None:
     """Wait until the manager serves; raise the error that it reports, or StartFailed if it ends or is not in time."""
     process.socket.settimeout(limits.MANAGER_START_SECONDS_MAX)
     try:
-        report = process.socket.recv(64 * limits.KIB)
+        report = _next_report(process)
     except TimeoutError:
         late = f"the manager did not start within {limits.MANAGER_START_SECONDS_MAX:g} s"
         raise StartFailed(late) from None
@@ -330,6 +354,24 @@ def _wait_until_served(process: ChildProcess) -> None:
         raise StartFailed(f"the manager ended while starting, with exit code {code}; see its output above")
     if report != b"{}":
         raise msgspec.json.decode(report, type=Refusal).error()
+
+
+def _next_report(process: ChildProcess) -> bytes:
+    """Return the next report of the manager, without its end of line; empty at the end of the lifeline."""
+    waiting = process.socket.recv(limits.MANAGER_REPORT_BYTES_MAX, socket.MSG_PEEK)
+    line, end, _ = waiting.partition(b"\n")
+    process.socket.recv(len(line) + len(end))
+    return line
+
+
+def _last_report(process: ChildProcess) -> StepwellError | None:
+    """Return the error with which a manager that has ended reported its end; None if it was killed or ended well."""
+    try:
+        process.socket.settimeout(0)
+        report = _next_report(process)
+    except OSError:  # closed already
+        return None
+    return msgspec.json.decode(report, type=Refusal).error() if report else None
 
 
 def _end_manager(process: ChildProcess) -> int:

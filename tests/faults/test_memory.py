@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -90,6 +91,54 @@ def test_the_kernel_refuses_segments() -> None:
         model.check_view()
         eventually(lambda: client.status().memory.waiting == 0)
         model.check()
+
+
+def mapped_bytes(pid: int) -> int:
+    """Return the size of the address space of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def first_free_descriptor(pid: int) -> int:
+    """Return the number that the next descriptor of a process has."""
+    taken = {int(each.name) for each in Path(f"/proc/{pid}/fd").iterdir()}
+    return next(number for number in range(len(taken) + 1) if number not in taken)
+
+
+LIMITS: dict[str, tuple[int, Callable[[int], int], str]] = {
+    "RLIMIT_AS": (resource.RLIMIT_AS, lambda pid: mapped_bytes(pid) + 8 * MIB, "ulimit -v"),
+    "RLIMIT_NOFILE": (resource.RLIMIT_NOFILE, first_free_descriptor, "ulimit -n"),
+    "RLIMIT_FSIZE": (resource.RLIMIT_FSIZE, lambda _: 64 * KIB, "ulimit -f"),
+}
+
+
+@pytest.mark.parametrize("size", [1, LARGE], ids=["in a frame", "uploaded"])
+@pytest.mark.parametrize("name", LIMITS)
+def test_limit_of_the_process_is_named(name: str, size: int) -> None:
+    """A store that the kernel refuses memory for names the limit and not the budget; everything else is served."""
+    kind, limit_of, advice = LIMITS[name]
+    fragment = sw.Fragment(fragment_id="a", body=bytes(size), tokens=1)
+    with sw.Runtime.start(workers=0, log_level="error") as runtime, runtime.client([PROJECT]) as client:
+        before = client.status()
+        assert before.memory.segments == 0
+        limit = limit_of(runtime.pid)
+        unlimited = resource.prlimit(runtime.pid, kind)
+        resource.prlimit(runtime.pid, kind, (limit, unlimited[1]))
+        for _ in range(3):
+            with pytest.raises(sw.ResourceExhausted) as refusal:
+                client.tiers.store(fragment)
+            assert f"{name} is {limit}" in refusal.value.message
+            assert advice in refusal.value.message
+            assert "arena_bytes" not in refusal.value.message
+        with pytest.raises(sw.TransactionAborted if size == LARGE else sw.ResourceExhausted, match=name):
+            with client.transaction() as transaction:
+                transaction.tiers.store(fragment)
+        assert client.tiers.metrics() == before.metrics
+        assert client.status().revision == before.revision
+        with pytest.raises(sw.NotFound):
+            client.tiers.get("a")
+        resource.prlimit(runtime.pid, kind, unlimited)
+        client.tiers.store(fragment)
+        assert client.tiers.get("a").body == bytes(size)
 
 
 def test_full_disk_holds_up_the_form_and_not_the_fragment() -> None:

@@ -142,7 +142,7 @@ def test_lease_outlives_its_manager(tmp_path: Path) -> None:
 
 
 def test_manager_that_was_told_to_end_comes_back_too(tmp_path: Path) -> None:
-    """It has removed its private directory, which is made again, for nobody else."""
+    """Its private directory stays, or is made again, for nobody else."""
     with keeping(tmp_path) as runtime, runtime.client() as client:
         directory = Path(runtime.address).parent
         os.kill(runtime.pid, signal.SIGTERM)

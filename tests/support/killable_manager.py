@@ -7,14 +7,16 @@ there.
 import errno
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
+from stepwell.domain.machine import Outcome
 from stepwell.errors import StoreFailed
 from stepwell.manager.journal import Journal
 from stepwell.manager.loop import Loop
@@ -119,6 +121,30 @@ def _during_reply(watcher: _Watcher) -> None:
 def _after_reply(watcher: _Watcher) -> None:
     _after(Loop, "_reply", watcher.die_if_seen)
 
+
+def _defect(_watcher: _Watcher) -> None:
+    """Raise an error while the state changes."""
+
+    def fail(_journal: Journal, outcomes: Sequence[Outcome], _now_ms: int) -> None:
+        rows = [change.after for outcome in outcomes for change in outcome.changes]
+        if any(getattr(row, "fragment_id", None) == FATAL for row in rows):
+            raise ZeroDivisionError
+
+    _before(Journal, "record", fail)
+
+
+def _failed_flush(_watcher: _Watcher) -> None:
+    """Report an error of the disk when the fatal turn is committed, after all of it was written."""
+
+    def fail(_store: SqliteStore, turn: CommitBatch) -> None:
+        if _is_fatal(turn):
+            raise sqlite3.OperationalError("disk I/O error")
+
+    _after(SqliteStore, "_write", fail)
+
+
+FAULTS: dict[str, Callable[[_Watcher], None]] = {"defect": _defect, "failed flush": _failed_flush}
+"""The manager ends with an error there, and not by a signal."""
 
 POINTS: dict[str, Callable[[_Watcher], None]] = {
     "after apply": _after_apply,

@@ -434,7 +434,7 @@ def test_log_is_readable_or_json() -> None:
         manager = ChildProcess("stepwell.manager.process", encode, stderr=writer)
         os.close(writer)
         try:
-            assert manager.socket.recv(10) == b"{}"
+            assert manager.socket.recv(10) == b"{}\n"
             manager.disconnect()
             events = [json.loads(line)["event"] for line in log]
         finally:

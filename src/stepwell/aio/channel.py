@@ -22,7 +22,7 @@ from stepwell import limits
 from stepwell.aio.connection import AnswerFuture, AsyncConnection, answer_or_raise
 from stepwell.client.session import channel as blocking
 from stepwell.client.session.calls import LargeBody
-from stepwell.client.session.channel import give_up, is_granted, offer_for, require_not_rejected, session_expired_error
+from stepwell.client.session.channel import is_granted, offer_for, require_not_rejected, session_expired_error
 from stepwell.client.session.connection_pool import Unreachable, client_closed_error
 from stepwell.client.session.pending_requests import PendingRequest, RequestFactory
 from stepwell.errors import HistoryLost, NotOwner, OutcomeUnknown, RuntimeLost, StepwellError
@@ -74,11 +74,15 @@ class Channel:
             raise NotOwner("this client belongs to another event loop: connect one in this loop")
 
     async def open(self) -> None:
-        """Connect to the manager, or raise the reason why that is impossible."""
-        try:
-            await self._shared_connection(PendingRequest())
-        except Unreachable as unreachable:
-            raise unreachable.error from unreachable.error.__cause__
+        """Connect to the manager, or raise the reason why that is impossible. It waits for a manager that restarts."""
+        pending = PendingRequest()
+        while True:
+            try:
+                await self._shared_connection(pending)
+            except Unreachable as unreachable:
+                await self.is_closed_within(self.blocking_channel.pause_when_unreachable(pending, unreachable))
+            else:
+                return
 
     async def exchange(self, build: RequestFactory, uploads: Sequence[LargeBody] = ()) -> ManagerMessage:
         """Send a request, after the bodies that it refers to, and return its answer."""
@@ -102,7 +106,7 @@ class Channel:
         try:
             return await self._connect()
         except Unreachable as unreachable:
-            raise unreachable.error from unreachable.error.__cause__
+            self.blocking_channel.give_up(PendingRequest(), unreachable.error)
 
     def discard(self, connection: AsyncConnection) -> None:
         """Close a connection that is not needed any more or in an unknown state."""
@@ -158,7 +162,7 @@ class Channel:
         attempt = self._attempt_with_uploads if pending.uploads else self._attempt
         while True:
             if self.is_closed:
-                give_up(pending, client_closed_error().error)
+                self.blocking_channel.give_up(pending, client_closed_error().error)
             try:
                 answer = await attempt(pending)
             except Unreachable as unreachable:
@@ -240,7 +244,9 @@ class Channel:
         except RuntimeLost as lost:
             raise _AttemptFailed(connection, lost) from lost
         except OutcomeUnknown as error:  # an offer without a request has no effect, so the request may be sent again
-            raise _AttemptFailed(connection, RuntimeLost(error.message)) from error
+            unsent = RuntimeLost(error.message)
+            unsent.__cause__ = error
+            raise _AttemptFailed(connection, unsent) from error
 
     def _report_released(self, connection: AsyncConnection) -> None:
         """Tell the manager which segments this process has unmapped."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from stepwell import limits
 from stepwell.errors import OutcomeUnknown, ProtocolError, RuntimeLost, StepwellError, revive
 from stepwell.protocol.codec import decode_from_manager, encode_frame
-from stepwell.protocol.messages import ClientMessage, ManagerMessage, Rejected, SegmentsAdded, SegmentsRetired
+from stepwell.protocol.messages import ClientMessage, ManagerMessage, OutOfBand, Rejected
 from stepwell.transport.frame_socket import FrameSocket, OnOutOfBand
 
 AnswerFuture = Future[ManagerMessage | StepwellError]
@@ -194,7 +194,7 @@ class AsyncConnection(FrameSocket):
         A `Rejected` answers the oldest request and ends the connection. When the queue of pushed messages is full, the
         loop stops reading this socket, so that a slow watch makes the manager wait.
         """
-        if isinstance(message, SegmentsAdded | SegmentsRetired):
+        if isinstance(message, OutOfBand):
             self._on_out_of_band(self, message)
         elif self._awaited:
             self._answer(message)
@@ -238,7 +238,9 @@ class AsyncConnection(FrameSocket):
         self.error = error
         while self._awaited:
             if self._awaited[0].ends_at > self._sent:
-                self._answer(RuntimeLost("the connection to the manager is gone: not all of the request went"))
+                lost = RuntimeLost("the connection to the manager is gone: not all of the request went")
+                lost.__cause__ = error
+                self._answer(lost)
             elif isinstance(error, RuntimeLost):
                 self._answer(OutcomeUnknown("the connection broke before the answer came"))
             else:

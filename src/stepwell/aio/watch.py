@@ -17,7 +17,7 @@ from stepwell import limits
 from stepwell.aio.channel import Channel
 from stepwell.aio.connection import AsyncConnection
 from stepwell.client.api.watch import WatchCursor, events_of, project_names
-from stepwell.client.session.push_connection import should_reconnect
+from stepwell.client.session.push_connection import give_up_subscription, should_reconnect
 from stepwell.domain.events import AnyEvent
 from stepwell.errors import InvalidArgument, OutcomeUnknown, RuntimeLost, StepwellError
 
@@ -159,7 +159,7 @@ class Watch:
             self._cursor.accept(await connection.exchange(self._cursor.subscription()))
         except OutcomeUnknown as error:
             self._channel.discard(connection)
-            raise RuntimeLost("the manager went away before it could be asked") from error
+            give_up_subscription(self._channel.blocking_channel, error)
         except BaseException:
             self._channel.discard(connection)
             raise

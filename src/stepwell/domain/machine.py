@@ -41,7 +41,7 @@ from stepwell.domain.tiers.commands import GetFragment
 from stepwell.domain.tiers.model import HOT, FragmentRow
 from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.domain.verdict import DECIDERS, AnyChange, Origin, Verdict
-from stepwell.errors import ManagerFault, Refused, StepTooLarge, TransactionAborted
+from stepwell.errors import ManagerFault, Refused, ResourceExhausted, StepTooLarge, TransactionAborted
 
 RULES = (
     actions,
@@ -75,13 +75,19 @@ class Outcome(Struct, frozen=True, gc=False):
 def decide(state: State, command: Command[Reply], origin: Origin) -> Verdict:
     """Return what the command would do, without changing the state.
 
-    Raises the refusal (a `Refused`) if the command is not allowed, and `ManagerFault` if its decider has a defect. The
-    latter is reported like a refusal, because the state is still intact: the defect costs one request only.
+    Raises the refusal (a `Refused`) if the command is not allowed or finds no memory, and `ManagerFault` if its decider
+    has a defect. The latter is reported like a refusal, because the state is still intact: the defect costs one
+    request only.
     """
     try:
         return DECIDERS[type(command)](state, command, origin)
     except Refused:
         raise
+    except MemoryError as error:
+        raise ResourceExhausted(
+            "the manager has no memory left for this request, and nothing changed: free memory, or raise the limit of "
+            "the manager's process (`ulimit -v`) or of its control group"
+        ) from error
     except Exception as error:
         raise ManagerFault(f"{type(command).__name__} met a defect ({error!r}); nothing changed") from error
 
@@ -175,7 +181,10 @@ def apply_store_run(
     Returns the new rows, each with a revision of its own, and their bodies by digest. The bodies have at most
     `room_bytes` together, so that the caller can place all of them in shared memory without making room first.
     """
-    rows, bodies = fast_path.new_rows(state, commands, origin, room_bytes)
+    try:
+        rows, bodies = fast_path.new_rows(state, commands, origin, room_bytes)
+    except MemoryError:  # nothing has changed yet: the general path decides, or refuses for want of memory
+        return [], {}
     if rows:
         state.revision = rows[-1].revision
         state.fragments.add(rows)

@@ -27,9 +27,10 @@ from collections.abc import Collection, Mapping
 from typing import assert_never
 
 from stepwell import limits
-from stepwell.errors import Busy, ManagerFault, OutcomeUnknown, ProtocolError, StepwellError
+from stepwell.errors import Busy, ProtocolError, StepwellError
 from stepwell.manager.connection import READ, WRITE, ClientConnection
 from stepwell.manager.deferred import DeferredRequests
+from stepwell.manager.farewell import defect_error
 from stepwell.manager.handshake import Handshake
 from stepwell.manager.housekeeping import Housekeeping
 from stepwell.manager.reply_cache import ReplyCache
@@ -48,6 +49,7 @@ from stepwell.protocol.messages import (
     Goodbye,
     Hello,
     JoinAsWorker,
+    ManagerEnded,
     OfferUpload,
     Refusal,
     Rejected,
@@ -143,6 +145,11 @@ class Loop:
             for fd, connection in self._connections.items():
                 connection.peer.read(self._receive_buffer, self._now_s)
                 self._backlog[fd] = connection
+
+    def send_farewell(self, farewell: ManagerEnded) -> None:
+        """Send the last message to every connection, as far as its socket accepts it now."""
+        for connection in self._connections.values():
+            connection.peer.send_last(farewell)
 
     def close(self) -> None:
         """Close all connections and every descriptor of the loop. Nothing is committed here."""
@@ -290,8 +297,7 @@ class Loop:
                 return
             except Exception as error:  # noqa: BLE001 - a defect outside the state ends one connection only
                 self._log.exception("peer.met_a_defect", pid=connection.credentials.pid)
-                kind = ManagerFault if self._journal.revision == revision else OutcomeUnknown
-                self._reject(connection, kind(f"your message met a defect ({error!r})"[: limits.ERROR_CHARS_MAX]))
+                self._reject(connection, defect_error(error, changed=self._journal.revision != revision))
                 return
             if not connection.peer.has_more and connection.deferred is None:
                 return
@@ -333,15 +339,8 @@ class Loop:
             case AskStatus():
                 uptime_s = self._now_s - self._started_at_s
                 peers, sessions = len(self._connections), len(self._sessions)
-                self._reply_cache.report(
-                    connection,
-                    session,
-                    message,
-                    uptime_s=uptime_s,
-                    peers=peers,
-                    sessions=sessions,
-                    evicted=self._evicted,
-                )
+                counts = {"peers": peers, "sessions": sessions, "evicted": self._evicted}
+                self._reply_cache.report(connection, session, message, uptime_s=uptime_s, **counts)
             case Goodbye():
                 self._end_session(session)
                 connection.peer.is_open = False

@@ -29,6 +29,7 @@ from msgspec import Struct, field
 from stepwell import limits
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.errors import StartFailed, StepwellError, StoreDamaged, StoreFailed
+from stepwell.manager.farewell import cause_of, farewell, reject_waiting
 from stepwell.manager.loop import Loop
 from stepwell.manager.request_handler import RequestHandler
 from stepwell.manager.state_owner import StateClock, StateOwner
@@ -38,6 +39,7 @@ from stepwell.storage.null_store import NullStore
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import Durability, Store, StoredState
 from stepwell.telemetry import Logger, LogLevel
+from stepwell.transport import restart_lock
 from stepwell.transport.address import listen
 
 STORE_FAILED: Final = 74
@@ -84,7 +86,7 @@ def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
 
     `on_ready` is called once clients can connect. Raise `StartFailed` if the manager cannot start, `StoreDamaged` if
     the data directory is damaged, and `StoreFailed` if it cannot be written any more. The socket is removed in any
-    case.
+    case. Peers are told the error that ends the manager, as far as that needs no waiting.
     """
     if not (hasattr(select, "epoll") and hasattr(os, "pidfd_open") and hasattr(os, "memfd_create")):
         raise StartFailed("a manager needs Linux (epoll, pidfds, sealed memfds); clients are on the same machine")
@@ -97,10 +99,12 @@ def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
         stack.callback(_remove_directory, settings)
         signals = stack.enter_context(_signals(settings))
         listener = stack.enter_context(listen(settings.address))
+        stack.enter_context(farewell(lambda last: reject_waiting(listener, last)))
         stack.callback(_remove_socket, settings)
         requests = stack.enter_context(opened(settings, log))
         loop = Loop(listener, requests, log=log, signals=signals, spin_s=settings.spin_s)
         stack.callback(loop.close)
+        stack.enter_context(farewell(loop.send_farewell))
         resume(settings, loop, requests)
         log.info("manager.started", address=settings.address)
         on_ready()
@@ -156,7 +160,10 @@ def _budget_of(stored: StoredState) -> TierBudget:
 
 
 def main(encoded: str) -> int:
-    """Serve for a `Runtime`, and report over the lifeline whether the start succeeded. Return the exit code."""
+    """Serve for a `Runtime`, and report over the lifeline how the start went, and why the manager ended.
+
+    A report is a line: an empty object when the manager serves, and the error that ends it. Return the exit code.
+    """
     settings = msgspec.json.decode(encoded, type=Settings)
     assert settings.lifeline_fd is not None
     with contextlib.suppress(RuntimeError):  # a daemon has no standard error
@@ -164,9 +171,11 @@ def main(encoded: str) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which then closes the lifeline
     with socket.socket(fileno=settings.lifeline_fd) as lifeline:
         try:
-            serve(settings, on_ready=lambda: _report_start(lifeline, b"{}"))
-        except StepwellError as error:
-            _report_start(lifeline, msgspec.json.encode(Refusal.of(error, 0)))
+            serve(settings, on_ready=lambda: _report(lifeline, b"{}"))
+        except BaseException as error:
+            _report(lifeline, msgspec.json.encode(Refusal.of(cause_of(error), 0)))
+            if not isinstance(error, StepwellError):
+                raise
             if isinstance(error, StoreFailed | StoreDamaged):
                 logger(settings).error("store.failed", reason=error.message)
                 return STORE_FAILED
@@ -174,10 +183,10 @@ def main(encoded: str) -> int:
     return 0
 
 
-def _report_start(lifeline: socket.socket, how: bytes) -> None:
-    """Report how the start went, as JSON. The starting program may be gone already."""
+def _report(lifeline: socket.socket, report: bytes) -> None:
+    """Send a report to the starting program, which may be gone already."""
     with contextlib.suppress(OSError):
-        lifeline.sendall(how)
+        lifeline.sendall(report + b"\n")
 
 
 @contextlib.contextmanager
@@ -242,10 +251,24 @@ def _remove_socket(settings: Settings) -> None:
 
 
 def _remove_directory(settings: Settings) -> None:
-    """Remove the private directory of the socket, because the program that made it may be gone by now."""
+    """Remove the private directory of the socket, because the program that made it may be gone by now.
+
+    The restart lock of a program that is gone, or has released the manager, is removed as well.
+    """
+    if _is_released(settings):
+        restart_lock.remove(settings.address)
     if settings.private_directory:
         with contextlib.suppress(OSError):
             Path(settings.address).parent.rmdir()
+
+
+def _is_released(settings: Settings) -> bool:
+    """Return True if the starting program has ended the lifeline, on which it never sends anything, or has died."""
+    if settings.lifeline_fd is None:
+        return False
+    lifeline = select.poll()  # `select.select` would refuse descriptors above 1023
+    lifeline.register(settings.lifeline_fd, select.POLLIN)
+    return settings.parent_pid not in {None, os.getppid()} or bool(lifeline.poll(0))
 
 
 def _raise_descriptor_limit() -> None:

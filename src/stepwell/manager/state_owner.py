@@ -31,10 +31,10 @@ from stepwell.domain.tasks.queue import TaskTable
 from stepwell.domain.tiers.commands import EvictLru, GetFragment, RelieveArena, SetBudget, StoreFragment
 from stepwell.domain.tiers.model import HOT, FragmentRow, Tier, TierBudget
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged
-from stepwell.errors import Busy, NotOwner, StepTooLarge, StepwellError, TierFull
+from stepwell.errors import Busy, NotOwner, ResourceExhausted, StepTooLarge, StepwellError, TierFull
 from stepwell.manager.journal import Journal
 from stepwell.manager.recovery import recover, restore_bodies
-from stepwell.memory.writer.arena import OutOfRoom
+from stepwell.memory.writer.arena import OutOfRoom, SystemShortage
 from stepwell.memory.writer.body_store import BodyStore
 from stepwell.memory.writer.catalogue import Catalogues
 from stepwell.memory.writer.upload import Upload
@@ -97,8 +97,10 @@ _NO_HANDLES: Final[dict[bytes, Handle]] = {}
 _SEGMENTS_PER_START_BITS: Final = 32
 
 
-def _no_memory_error(error: OutOfRoom) -> TierFull:
-    """Return the refusal for memory that cannot be had."""
+def _no_memory_error(error: OutOfRoom) -> TierFull | ResourceExhausted:
+    """Return the refusal for memory that cannot be had: because of the budget, or of the machine."""
+    if isinstance(error, SystemShortage):
+        return ResourceExhausted(f"there is no shared memory left: {error}")
     return TierFull(f"there is no shared memory left ({error}): delete some fragments, or raise arena_bytes")
 
 
@@ -230,7 +232,7 @@ class StateOwner:
     def reserve(self, size: int, own: int, origin: Origin, *, no_eviction: bool = False) -> Upload | None:
         """Reserve memory for an upload, or return None while room is being made.
 
-        `own` is the number of bytes that the connection has uploaded already. Raise `TierFull` when waiting cannot
+        `own` is the number of bytes that the connection has uploaded already. Raise the refusal when waiting cannot
         help. With `no_eviction` no fragment is demoted, so waiting would not help and the upload is refused at once.
         """
         self._require_owner()
@@ -245,7 +247,7 @@ class StateOwner:
     def prepare(self, upload: Upload) -> bool:
         """Allocate more of an upload's memory.
 
-        Return True if all of it is allocated; raise `TierFull` if the system has none.
+        Return True if all of it is allocated; raise `ResourceExhausted` if the system has none.
         """
         try:
             return upload.prepare()
@@ -331,7 +333,7 @@ class StateOwner:
 
         Once the state has changed, storing its bodies must not fail. Where the arena is full, a catalogue is dropped,
         fragments are demoted (unless `no_eviction`) and some background work is done first. Raise `Busy` if
-        room is on the way, and `TierFull` if it is not.
+        room is on the way, and otherwise `TierFull` or `ResourceExhausted`.
         """
         try:
             self._bodies.require_room(lengths)

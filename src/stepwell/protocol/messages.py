@@ -46,6 +46,7 @@ connection of their own, because the manager pushes messages on it. Numbers in `
     every connection, at any time
                           ◀──    SegmentsAdded             with descriptors (4)
                           ◀──    SegmentsRetired           no message refers to them any more
+                          ◀──    ManagerEnded              the last message: why the manager ends (5)
     SegmentsReleased      ──▶                              the peer has unmapped them
     Goodbye               ──▶                              ends the session, not only the connection
 
@@ -54,6 +55,8 @@ connection of their own, because the manager pushes messages on it. Numbers in `
     request is refused with the reason.
 (3) Whole revisions only. The first `Events` comes at once, even if it is empty.
 (4) They arrive before the first message with a handle into one of the segments.
+(5) The manager sends it without waiting, so that a peer that does not read gets none. It acknowledges nothing: the
+    outcome of a request without an answer is unknown.
 
 All Structs are `array_like`: fields travel by position, which is small and quick to decode. A change of their order or
 meaning therefore needs a new `VERSION`, as does another tag of a message. Responses are stored as they were sent, so
@@ -79,7 +82,7 @@ from stepwell.domain.tasks.model import StrategyOffer, TaskFault, TaskState, Wor
 from stepwell.errors import Detail, StepwellError, revive
 from stepwell.protocol.handles import CatalogueEnd, Handle
 
-VERSION: Final = 7
+VERSION: Final = 8
 """The version of the protocol. A manager refuses a peer that has another one: both come from one installation."""
 
 ENCODING: Final = "o200k_base"
@@ -430,10 +433,20 @@ class Rejected(Message, frozen=True):
     refusal: Refusal
 
 
+class ManagerEnded(Message, frozen=True):
+    """Report why the manager ends, to every connection, as the last message."""
+
+    refusal: Refusal
+
+
+OutOfBand = SegmentsAdded | SegmentsRetired | ManagerEnded
+"""The messages that the manager sends between its answers, on every connection."""
+
 ManagerMessage = (
     Welcome
     | SegmentsAdded
     | SegmentsRetired
+    | ManagerEnded
     | Response
     | UploadGranted
     | Status

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from stepwell import limits
 from stepwell.errors import InvalidArgument, RuntimeLost, StartFailed
+from stepwell.transport import restart_lock
 
 
 class Credentials(NamedTuple):
@@ -52,6 +53,8 @@ def listen(address: str) -> socket.socket:
         # Of two managers that find the same stale socket, the second must not remove the new socket of the first.
         with _locked(path.parent):
             _remove_stale_socket(path)
+            if not restart_lock.is_restarting(address):
+                restart_lock.remove(address)
             listener.bind(str(path))
             path.chmod(0o600)
             listener.listen(limits.LISTEN_BACKLOG)

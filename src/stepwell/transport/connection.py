@@ -10,6 +10,7 @@ thread that cannot send receives meanwhile.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import select
@@ -18,9 +19,9 @@ import time
 from typing import Final
 
 from stepwell import limits
-from stepwell.errors import OutcomeUnknown, RuntimeLost
+from stepwell.errors import OutcomeUnknown, RuntimeLost, StepwellError
 from stepwell.protocol.codec import decode_from_manager, encode_frame
-from stepwell.protocol.messages import ClientMessage, ManagerMessage, SegmentsAdded, SegmentsRetired
+from stepwell.protocol.messages import ClientMessage, ManagerMessage, OutOfBand
 from stepwell.transport.busy_wait import Spin
 from stepwell.transport.frame_socket import FrameSocket, OnOutOfBand
 
@@ -32,8 +33,8 @@ _PEEK: Final = int(socket.MSG_PEEK | _DONTWAIT)
 class Connection(FrameSocket):
     """A connected socket with its frames and messages. One thread uses it at a time; it has no lock.
 
-    Between its answers the manager sends `SegmentsAdded` and `SegmentsRetired`. They go to `on_out_of_band`, on the
-    thread that receives. Without that callback they are returned like other messages.
+    The messages that the manager sends between its answers (`OutOfBand`) go to `on_out_of_band`, on the thread that
+    receives. Without that callback they are returned like other messages.
     """
 
     def __init__(
@@ -70,6 +71,15 @@ class Connection(FrameSocket):
             return self.receive()
         except OutcomeUnknown:
             raise gone from gone.__cause__
+
+    def drain(self, gone: RuntimeLost) -> None:
+        """Receive what had arrived before a send failed with `gone`, for the sake of the manager's last message.
+
+        Answers among it are dropped: their requests are sent again on another connection.
+        """
+        with contextlib.suppress(StepwellError):
+            while isinstance(gone.__cause__, ConnectionError):
+                self.receive()
 
     def send(self, message: ClientMessage) -> None:
         """Send all of a message, or raise `RuntimeLost`."""
@@ -109,7 +119,7 @@ class Connection(FrameSocket):
         """Return the next message that is not out of band."""
         while True:
             message = self._next_message()
-            if self._on_out_of_band is None or not isinstance(message, SegmentsAdded | SegmentsRetired):
+            if self._on_out_of_band is None or not isinstance(message, OutOfBand):
                 return message
             self._on_out_of_band(self, message)
 
@@ -137,7 +147,7 @@ class Connection(FrameSocket):
                     return None
                 self._receive_more()
             message = decode_from_manager(frame)
-            if self._on_out_of_band is None or not isinstance(message, SegmentsAdded | SegmentsRetired):
+            if self._on_out_of_band is None or not isinstance(message, OutOfBand):
                 return message
             self._on_out_of_band(self, message)
 

@@ -18,7 +18,7 @@ from typing import Final
 from stepwell import limits
 from stepwell.errors import OutcomeUnknown, ProtocolError
 from stepwell.protocol.framing import Framer
-from stepwell.protocol.messages import SegmentsAdded, SegmentsRetired
+from stepwell.protocol.messages import OutOfBand
 from stepwell.transport.address import dial
 
 # Room for the descriptors of one `sendmsg`: the kernel never delivers those of two in one receive call.
@@ -28,8 +28,11 @@ _ANCILLARY_BYTES: Final = socket.CMSG_SPACE(limits.DESCRIPTORS_PER_FRAME_MAX * a
 _CLOEXEC: Final = int(socket.MSG_CMSG_CLOEXEC)
 _TRUNCATED: Final = int(socket.MSG_CTRUNC)
 
-OnOutOfBand = Callable[["FrameSocket", SegmentsAdded | SegmentsRetired], None]
-"""Handles a message that the manager sends between its answers; takes the descriptors of `SegmentsAdded`."""
+OnOutOfBand = Callable[["FrameSocket", OutOfBand], None]
+"""Handles a message that the manager sends between its answers; takes the descriptors of `SegmentsAdded`.
+
+It raises `OutcomeUnknown` for `ManagerEnded`, because no further answer comes.
+"""
 
 
 class FrameSocket:

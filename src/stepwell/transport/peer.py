@@ -63,11 +63,13 @@ class Peer:
         self._socket = connection
         self._framer = Framer(limits.GREETING_BYTES_MAX)
         self._frame_since_s = now_s  # when the first byte of the incomplete frame arrived
+        self._failure: MemoryError | None = None  # bytes that arrived found no memory
         self.sink: Sink | None = None  # of the incomplete upload; the framer is empty while there is one
         self._upload_since_s = self._uploaded_at_s = now_s  # when the upload began, and when its last bytes arrived
         self.outbox = bytearray()
         self._attached: deque[_Attached] = deque()
         self._outbox_start = 0  # position of the outbox's first byte; advances only while descriptors wait
+        self._released = 0  # bytes of the outbox whose turn is committed; what follows must not be sent before that
         self._has_many_descriptors = False
         self.is_full = False  # too many bytes or descriptors wait to be sent: further requests are not read
         self.progressed_at_s = now_s  # when bytes were last received or sent
@@ -86,7 +88,10 @@ class Peer:
         elif size := self._receive(arrived, now_s):
             if not self._framer.pending:
                 self._frame_since_s = now_s
-            self._framer.feed(arrived[:size])
+            try:
+                self._framer.feed(arrived[:size])
+            except MemoryError as error:  # the frame is lost, and with it this connection: `next_frame` says so
+                self._failure = error
 
     def _read_upload(self, sink: Sink, now_s: float) -> None:
         """Receive bytes of the upload directly into its sink, at most a turn's share."""
@@ -149,9 +154,14 @@ class Peer:
         return self._framer.pending > 0
 
     def next_frame(self) -> bytearray | None:
-        """Return the next complete frame, or None. A full outbox also gives None, so that the client reads first."""
+        """Return the next complete frame, or None. A full outbox also gives None, so that the client reads first.
+
+        It raises `MemoryError` if a frame found no memory. The connection cannot be used any further then.
+        """
         if self.is_full:
             return None
+        if self._failure is not None:
+            raise self._failure
         frame = self._framer.next_frame()
         if frame is not None:
             self._frame_since_s = self.progressed_at_s
@@ -190,23 +200,37 @@ class Peer:
         self._count_descriptors()
 
     def flush(self, now_s: float) -> None:
-        """Send as much of the outbox as the socket accepts."""
+        """Send as much of the outbox as the socket accepts. The turn of everything in it is committed."""
         while True:
             try:
                 sent = self._send_attached() if self._attached else self._socket.send(self.outbox)
             except BlockingIOError:
+                self._released = len(self.outbox)
                 return
             except OSError:
                 self.is_open = False
                 return
             if sent:
                 del self.outbox[:sent]
+                self._released = len(self.outbox)
                 if self.is_full:  # the client could not finish its frame or upload meanwhile: restart their clocks
                     self._upload_since_s = self._uploaded_at_s = self._frame_since_s = now_s
                 self.is_full = len(self.outbox) > limits.OUTBOX_BYTES_MAX or self._has_many_descriptors
                 self.progressed_at_s = now_s
             if not self._attached:
                 return
+
+    def send_last(self, message: ManagerMessage) -> None:
+        """Send a last message in place of the replies that wait for a commit, as far as the socket accepts it now.
+
+        Those replies are dropped, because their turn is not committed and never will be. A frame of an earlier turn
+        that was sent in part is completed first.
+        """
+        while self._attached and self._attached[-1].begins_at - self._outbox_start >= self._released:
+            _close_all(self._attached.pop().descriptors)
+        del self.outbox[self._released :]
+        encode_frame(message, self.outbox)
+        self.flush(self.progressed_at_s)
 
     def _send_attached(self) -> int:
         """Send once: up to the first frame that has descriptors or, at its start, up to the second."""

@@ -13,7 +13,7 @@ from stepwell.limits import KIB
 SMALL, LARGE = 48 * KIB, 300 * KIB
 """What comes in a frame, and what is uploaded."""
 
-FULL = (sw.TierFull, sw.Busy)
+FULL = (sw.TierFull, sw.Busy, sw.ResourceExhausted)
 
 
 class Model:

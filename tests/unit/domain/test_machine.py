@@ -28,6 +28,7 @@ from stepwell.domain.plans.commands import (
 from stepwell.domain.plans.model import Phase
 from stepwell.domain.replies import Reply, SessionEnded
 from stepwell.domain.state import State
+from stepwell.domain.tiers import fast_path
 from stepwell.domain.tiers.commands import (
     DeleteFragment,
     DemoteFragment,
@@ -40,7 +41,14 @@ from stepwell.domain.tiers.commands import (
 )
 from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.verdict import DECIDERS, Origin, Verdict
-from stepwell.errors import AlreadyExists, ManagerFault, NotFound, StepTooLarge, TransactionAborted
+from stepwell.errors import (
+    AlreadyExists,
+    ManagerFault,
+    NotFound,
+    ResourceExhausted,
+    StepTooLarge,
+    TransactionAborted,
+)
 from tests.support.domain.world import LINKS, NOON_MS, World, image, origin
 
 REFUSED = DeleteFragment("p", "no-such-fragment")
@@ -209,6 +217,35 @@ def test_defect_costs_one_request(world: World, monkeypatch: pytest.MonkeyPatch)
         machine.apply(world.state, SweepStale(), world.origin())
     with pytest.raises(ManagerFault):
         machine.apply_all(world.state, [StoreFragment("x", "y", b"z", 1), SweepStale()], world.origin())
+    assert image(world.state) == before
+
+
+def test_want_of_memory_costs_one_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision that finds no memory is refused with what to do, and nothing has changed; no transaction either."""
+
+    def greedy(_state: State, _command: object, _origin: Origin) -> Verdict:
+        raise MemoryError
+
+    deciders: dict[type, object] = cast("dict[type, object]", DECIDERS)
+    monkeypatch.setitem(deciders, SweepStale, greedy)
+    before = image(world.state)
+    with pytest.raises(ResourceExhausted, match="ulimit -v"):
+        machine.apply(world.state, SweepStale(), world.origin())
+    with pytest.raises(TransactionAborted, match="ulimit -v") as aborted:
+        machine.apply_all(world.state, [StoreFragment("x", "y", b"z", 1), SweepStale()], world.origin())
+    assert aborted.value.details == {"index": 1, "cause": "ResourceExhausted"}
+    assert image(world.state) == before
+
+
+def test_fast_path_without_memory_leaves_it_to_the_general_path(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that cannot be decided is empty, and nothing has changed."""
+
+    def greedy(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(fast_path, "new_rows", greedy)
+    before = image(world.state)
+    assert machine.apply_store_run(world.state, [StoreFragment("x", "y", b"z", 1)], world.origin(), 1_000) == ([], {})
     assert image(world.state) == before
 
 

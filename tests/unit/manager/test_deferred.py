@@ -153,7 +153,7 @@ def test_view_without_room_is_refused(stage: Stage, monkeypatch: pytest.MonkeyPa
         assert isinstance(response, Response)
         (refused,) = response.results
         assert isinstance(refused, Refusal)
-        assert refused.kind == "TierFull"
+        assert refused.kind == "ResourceExhausted"
         assert "No space left" in refused.message
         assert (stage.owner.catalogues, read(stage, "a")) == (0, b"body")
         viewer.send(AskView(2, ("p",)))

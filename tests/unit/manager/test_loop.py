@@ -17,7 +17,7 @@ from stepwell.domain.tiers.commands import DeleteFragment, GetFragment, GetMetri
 from stepwell.domain.verdict import DECIDERS, Decider, Origin, Verdict
 from stepwell.manager import loop as loop_module
 from stepwell.manager.state_owner import StateBroken
-from stepwell.protocol.framing import HEADER
+from stepwell.protocol.framing import HEADER, Framer
 from stepwell.protocol.messages import (
     VERSION,
     AskStatus,
@@ -398,6 +398,23 @@ def test_defect_on_the_way_to_the_state_costs_its_peer_only(stage: Stage, monkey
         rejected = answered(stage, unlucky)
         assert isinstance(rejected, Rejected)
         assert rejected.refusal.kind == "ManagerFault"
+        assert isinstance(ask(stage, other, GetMetrics())[0], CommandResult)
+
+
+def test_frame_without_memory_costs_its_peer_only(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sender is told which limit it is, and may connect again; the others are served."""
+
+    def no_memory(_framer: Framer, _data: memoryview) -> None:
+        raise MemoryError
+
+    with joined(stage, "unlucky") as unlucky, joined(stage, "other") as other:
+        with monkeypatch.context() as patch:
+            patch.setattr(Framer, "feed", no_memory)
+            unlucky.send(AskStatus(1))
+            stage.turn_until(lambda: stage.peers == 1)
+        rejected = unlucky.expect(Rejected)
+        assert rejected.refusal.kind == "ResourceExhausted"
+        assert "memory" in rejected.refusal.message
         assert isinstance(ask(stage, other, GetMetrics())[0], CommandResult)
 
 

@@ -9,7 +9,7 @@ import pytest
 from stepwell.domain.replies import FragmentPlaced
 from stepwell.domain.tiers.commands import DeleteFragment, SetBudget, StoreFragment
 from stepwell.domain.tiers.model import Tier, TierBudget
-from stepwell.errors import Busy, StepwellError, TierFull, TransactionAborted
+from stepwell.errors import Busy, ResourceExhausted, StepwellError, TierFull, TransactionAborted
 from stepwell.limits import KIB, MIB
 from stepwell.manager.state_owner import StateOwner
 from stepwell.memory.writer.compaction import BackgroundWork
@@ -105,7 +105,7 @@ def test_system_without_memory_refuses_the_store(stage: Stage, monkeypatch: pyte
     stored = fill(stage, at_most=20)
     before, bodies = image(stage.owner._state), len(stage.owner.bodies)
     shortage = Shortage(monkeypatch)
-    with pytest.raises(TierFull, match="No space left on device"):
+    with pytest.raises(ResourceExhausted, match="No space left on device"):
         stage.owner.execute(store("large", noise(2 * MIB)), ORIGIN)
     assert shortage.refused
     assert image(stage.owner._state) == before
@@ -122,7 +122,7 @@ def test_system_without_memory_refuses_the_transaction(stage: Stage, monkeypatch
     before = image(stage.owner._state)
     Shortage(monkeypatch)
     writes = [store(f"new {number}", noise(SIZE, 100 + number)) for number in range(30)]
-    with pytest.raises(TierFull, match="No space left on device"):
+    with pytest.raises(ResourceExhausted, match="No space left on device"):
         stage.owner.execute_all(writes, ORIGIN)
     assert image(stage.owner._state) == before
     assert everything(stage, stored) == stored
@@ -137,9 +137,9 @@ def test_system_without_any_segment_refuses(monkeypatch: pytest.MonkeyPatch) -> 
     with staged() as stage:
         monkeypatch.setattr(stage.owner.bodies.arena, "_make", none_left)
         before = image(stage.owner._state)
-        with pytest.raises(TierFull, match="Too many open files"):
+        with pytest.raises(ResourceExhausted, match="RLIMIT_NOFILE"):
             stage.owner.execute(store("a"), ORIGIN)
-        with pytest.raises(TierFull, match="Too many open files"):
+        with pytest.raises(ResourceExhausted, match="RLIMIT_NOFILE"):
             stage.owner.reserve(MIB, 0, ORIGIN)
         assert image(stage.owner._state) == before
         assert stage.owner.bodies.arena.bytes == 0
@@ -157,7 +157,7 @@ def test_shortage_at_any_moment_loses_nothing(monkeypatch: pytest.MonkeyPatch, a
             try:
                 stage.owner.execute(store(str(number), body), ORIGIN)
                 stored[str(number)] = body
-            except (TierFull, Busy):
+            except (ResourceExhausted, Busy):
                 refused += 1
             stage.owner.work()
         assert min(refused, shortage.refused) > 0

@@ -225,7 +225,7 @@ def test_system_without_memory_refuses_the_upload(stage: Stage, monkeypatch: pyt
         assert (taken(stage), image(stage.owner._state)) == (before, was)
         (refused,) = ask(stage, peer, store("large", 0))
         assert isinstance(refused, Refusal)
-        assert refused.kind == "TierFull"
+        assert refused.kind == "ResourceExhausted"
         assert "No space left" in refused.message
         upload(stage, peer, 0, kept[1:])
         assert refusals(ask(stage, peer, store("again", 0))) == [""]

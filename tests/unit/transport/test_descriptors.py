@@ -21,6 +21,7 @@ from stepwell.transport.address import listen, private_directory
 from stepwell.transport.connection import Connection
 from stepwell.transport.peer import Peer
 from tests.support.peers import frame
+from tests.support.processes import descriptors
 from tests.support.seeds import seeded
 
 PER_FRAME = limits.DESCRIPTORS_PER_FRAME_MAX
@@ -339,3 +340,24 @@ def test_descriptors_that_a_client_sends_are_dropped(ends: Ends) -> None:
     ends.peer.read(memoryview(bytearray(1_000)), now_s=1.0)
     assert ends.peer.next_frame() is not None
     assert descriptors_open() == before
+
+
+def test_descriptors_of_a_turn_that_fails_are_closed(ends: Ends) -> None:
+    """They are dropped with their reply; those of an earlier turn that still wait are sent before the last message."""
+    count = 0
+    while not ends.peer.outbox:
+        send(ends.peer, numbered(count, SENDING_BYTES_MIN), [str(count)])
+        ends.peer.flush(now_s=1.0)
+        count += 1
+    before = descriptors(os.getpid())
+    send(ends.peer, numbered(-1), ["of the turn that fails"])
+    assert descriptors(os.getpid()) == before + 1
+    ends.peer.send_last(numbered(count))
+    found: list[int] = []
+    while len(found) <= count:
+        message = ends.connection.receive()
+        assert isinstance(message, Rejected)
+        found.append(message.refusal.revision)
+        ends.peer.flush(now_s=1.0)
+    assert found == [*range(count + 1)]
+    assert texts_of(ends.connection.take_descriptors(count)) == [str(number) for number in range(count)]

@@ -9,7 +9,9 @@ import pytest
 
 from stepwell import limits
 from stepwell.errors import Busy, ProtocolError
-from stepwell.protocol.messages import AskStatus, Refusal, Rejected
+from stepwell.protocol.codec import decode_from_manager
+from stepwell.protocol.framing import Framer
+from stepwell.protocol.messages import AskStatus, ManagerEnded, Refusal, Rejected
 from stepwell.transport.peer import Peer
 from tests.support.peers import frame
 
@@ -132,3 +134,75 @@ def test_large_frames_are_for_those_who_said_who_they_are(ends: Ends) -> None:
         ends.peer.next_frame()
     ends.peer.allow_large_frames()
     assert ends.peer.next_frame() is None
+
+
+LAST = ManagerEnded(Refusal.of(Busy("the last"), 0))
+
+
+def received(other: socket.socket) -> list[object]:
+    """All messages up to the end of the stream."""
+    framer = Framer()
+    while data := other.recv(1 << 16):
+        framer.feed(data)
+    found: list[object] = []
+    while (each := framer.next_frame()) is not None:
+        found.append(decode_from_manager(each))
+    assert framer.pending == 0
+    return found
+
+
+def test_last_message_replaces_what_is_not_committed(ends: Ends) -> None:
+    """A reply whose turn was never flushed does not leave; the last message does."""
+    ends.peer.send(LARGE)
+    ends.peer.flush(now_s=1.0)
+    ends.peer.send(LARGE)
+    ends.peer.send_last(LAST)
+    ends.peer.close()
+    assert received(ends.other) == [LARGE, LAST]
+
+
+def test_last_message_comes_behind_a_frame_that_was_sent_in_part(ends: Ends) -> None:
+    """Bytes of an earlier turn are committed: they go first, so that the last message is no noise."""
+    count = 0
+    while not ends.peer.outbox:
+        ends.peer.send(LARGE)
+        ends.peer.flush(now_s=1.0)
+        count += 1
+    ends.peer.send(LARGE)  # of the turn that fails
+    taken = ends.other.recv(1 << 20)
+    ends.peer.send_last(LAST)
+    ends.peer.close()
+    framer = Framer()
+    framer.feed(taken)
+    while data := ends.other.recv(1 << 16):
+        framer.feed(data)
+    found: list[object] = []
+    while (each := framer.next_frame()) is not None:
+        found.append(decode_from_manager(each))
+    assert found == [*[LARGE] * count, LAST]
+
+
+def test_last_message_to_a_peer_that_does_not_read(ends: Ends) -> None:
+    """Nothing waits for it, and nothing is raised; nor for one that is gone."""
+    while not ends.peer.outbox:
+        ends.peer.send(LARGE)
+        ends.peer.flush(now_s=1.0)
+    ends.peer.send_last(LAST)
+    assert ends.peer.outbox
+    ends.other.close()
+    ends.peer.send_last(LAST)
+    assert not ends.peer.is_open
+
+
+def test_bytes_without_memory_end_the_connection(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The frame that they belong to is lost: that is said when the next frame is asked for."""
+
+    def no_memory(_framer: Framer, _data: memoryview) -> None:
+        raise MemoryError
+
+    ends.other.sendall(frame(AskStatus(1)))
+    monkeypatch.setattr(Framer, "feed", no_memory)
+    ends.peer.read(ends.arrived, now_s=1.0)
+    for _ in range(2):
+        with pytest.raises(MemoryError):
+            ends.peer.next_frame()

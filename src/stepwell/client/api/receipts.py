@@ -61,5 +61,5 @@ class ReceiptService(ReceiptCalls, BlockingService):
     """Receipts as bytes. Any number of threads and processes may use it.
 
     The manager keeps a bounded number, the newest. A session finds the receipts of which it may see every project.
-    Storing one demotes no fragment: if there is no room, it is refused with `TierFull` or `Busy`.
+    Storing one demotes no fragment: if there is no room, it is refused with `TierFull`, `ResourceExhausted` or `Busy`.
     """

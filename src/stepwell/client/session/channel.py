@@ -45,6 +45,7 @@ from stepwell.protocol.messages import (
     Welcome,
 )
 from stepwell.transport.connection import Connection
+from stepwell.transport.restart_lock import is_restarting, read_cause
 
 
 class Channel:
@@ -98,7 +99,7 @@ class Channel:
         try:
             return self.connections.connect()
         except Unreachable as unreachable:
-            raise unreachable.error from unreachable.error.__cause__
+            self.give_up(PendingRequest(), unreachable.error)
 
     def exchange(self, build: RequestFactory, uploads: Sequence[LargeBody] = ()) -> ManagerMessage:
         """Send a request, after the bodies that it refers to, and return its answer.
@@ -137,7 +138,9 @@ class Channel:
                 yield stream.answer()
         except RuntimeLost as lost:
             if stream.answered:
-                raise OutcomeUnknown("the connection broke in the middle: some may have taken effect") from lost
+                raise OutcomeUnknown(
+                    f"the connection broke in the middle: some may have taken effect. {lost.message}", **lost.details
+                ) from (lost.__cause__ if "cause" in lost.details else lost)
             raise
         finally:
             stream.close()
@@ -155,6 +158,8 @@ class Channel:
                     self.send_preliminaries(connection, pending)
                 answer = connection.exchange(self.pending_requests.message(pending))
             except (RuntimeLost, OutcomeUnknown) as error:
+                if isinstance(error, RuntimeLost):
+                    connection.drain(error)
                 self.connections.discard(connection)
                 self._pause(pending, self.pause_after_failure(pending, connection, error))
             except InvalidArgument:  # the message could not be encoded: only its uploads were sent, if it has some
@@ -185,13 +190,17 @@ class Channel:
             return connection
 
     def expects_restart(self) -> bool:
-        """Return True if the manager's state outlives it and, as far as this client knows, a program restarts it."""
+        """Return True if the manager's state outlives it and, as far as this client knows, a program restarts it.
+
+        A client that has never been connected waits only if such a program holds the restart lock of the address. Once
+        that program has given up, no client waits.
+        """
+        if self.is_supervised is not None and not self.is_supervised():
+            return False
         welcome = self.connections.welcome
-        return (
-            welcome is not None
-            and welcome.database is not None
-            and (self.is_supervised is None or self.is_supervised())
-        )
+        if welcome is None:
+            return is_restarting(self.address)
+        return welcome.database is not None and read_cause(self.address) is None
 
     def pause_after_failure(
         self, pending: PendingRequest, connection: SessionConnection, error: RuntimeLost | OutcomeUnknown
@@ -214,20 +223,33 @@ class Channel:
         It raises the final error if there should be no further attempt.
         """
         if unreachable.is_final or not self.expects_restart():
-            give_up(pending, unreachable.error)
+            self.give_up(pending, unreachable.error)
         return self._pause_s(pending, unreachable.error)
 
     def _pause_s(self, pending: PendingRequest, error: StepwellError | OSError) -> float:
         """Return the pause that the request's own history of failures demands, or raise its final error."""
         pause_s = pending.pause_s(expects_restart=self.expects_restart())
         if pause_s is None:
-            give_up(pending, error)
+            self.give_up(pending, error)
         return pause_s
 
     def _pause(self, pending: PendingRequest, pause_s: float) -> None:
         """Wait for the pause; a client that is closed meanwhile gives up the request."""
         if pause_s and self.connections.is_closed_within(pause_s):
-            give_up(pending, client_closed_error().error)
+            self.give_up(pending, client_closed_error().error)
+
+    def give_up(self, pending: PendingRequest, error: StepwellError | OSError) -> NoReturn:
+        """Raise the final error of a request. It names the reason for which the manager ended, if that is known.
+
+        A `RuntimeLost` without a cause is a statement, for instance that this client is closed, and stays as it is.
+        """
+        is_lost = isinstance(error, OutcomeUnknown) or (isinstance(error, RuntimeLost) and error.__cause__ is not None)
+        outcome = pending.final_error(error, self._end_cause() if is_lost else None)
+        raise outcome from outcome.__cause__
+
+    def _end_cause(self) -> StepwellError | None:
+        """Return the reason for which the last manager ended, or was not started again; None if it is not known."""
+        return self.connections.ended_by or read_cause(self.address)
 
     def send_preliminaries(self, connection: PooledConnection, pending: PendingRequest) -> None:
         """Send the messages that precede a request: released segments, and the bodies that the request refers to.
@@ -282,7 +304,8 @@ class _Stream:
         try:
             self._channel.send_preliminaries(connection, pending)
             connection.send(self._channel.pending_requests.message(pending))
-        except RuntimeLost:
+        except RuntimeLost as gone:
+            connection.drain(gone)
             self._recover(connection)
         except InvalidArgument:  # the message could not be encoded: only its uploads were sent, if it has some
             if not pending.uploads:
@@ -376,12 +399,6 @@ def session_expired_error() -> SessionExpired:
         "the manager has forgotten this session, its leases and whether this request took effect: "
         "read the state, and start your plans again"
     )
-
-
-def give_up(pending: PendingRequest, error: StepwellError | OSError) -> NoReturn:
-    """Raise the final error of a request."""
-    outcome = pending.final_error(error)
-    raise outcome from outcome.__cause__
 
 
 _channels: weakref.WeakSet[Channel] = weakref.WeakSet()

@@ -26,7 +26,9 @@ from stepwell.protocol.messages import (
     Events,
     Goodbye,
     Hello,
+    ManagerEnded,
     ManagerMessage,
+    OutOfBand,
     Rejected,
     Response,
     SegmentsAdded,
@@ -90,6 +92,7 @@ class ConnectionPool:
         """Begin a new session, without connections and with new locks."""
         self.session_id = str(ULID())
         self.welcome: Welcome | None = None  # the last one
+        self.ended_by: StepwellError | None = None  # the reason for which the last manager ended, if it told
         self._is_closed = False
         self._closed = threading.Event()  # set with `_is_closed`, for threads that pause between two attempts
         self._idle: list[PooledConnection] = []
@@ -337,13 +340,14 @@ class ConnectionPool:
                 callback()
         self._note_revision(welcome.revision)
         connection.generation = welcome.generation
-        self.welcome = welcome
+        self.welcome, self.ended_by = welcome, None
         self._mappings.retain_only(welcome.segments)
 
-    def on_out_of_band(self, connection: FrameSocket, message: SegmentsAdded | SegmentsRetired) -> None:
-        """Map the segments that the manager adds, and release the ones that it retires.
+    def on_out_of_band(self, connection: FrameSocket, message: OutOfBand) -> None:
+        """Map the segments that the manager adds, release the ones that it retires, and note why it ends.
 
-        It runs on the thread that receives, before the answer behind the message is returned.
+        It runs on the thread that receives, before the answer behind the message is returned. No answer comes behind
+        the end of the manager: that is `OutcomeUnknown`.
         """
         match message:
             case SegmentsAdded():
@@ -356,6 +360,9 @@ class ConnectionPool:
                         os.close(descriptor)
             case SegmentsRetired():
                 self._mappings.retire(message.segments)
+            case ManagerEnded():
+                self.ended_by = message.refusal.error()
+                raise OutcomeUnknown(f"the manager ended before it answered: {self.ended_by.message}")
             case _:
                 assert_never(message)
 

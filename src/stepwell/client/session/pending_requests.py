@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from stepwell import limits
 from stepwell.client.session.calls import LargeBody
 from stepwell.domain.commands import Read
-from stepwell.errors import HistoryLost, OutcomeUnknown, StepwellError
+from stepwell.errors import HistoryLost, OutcomeUnknown, RuntimeLost, StepwellError
 from stepwell.protocol.messages import AskStatus, AskView, Request, TransactionRequest
 
 RequestFactory = Callable[[int, int], Request | TransactionRequest]
@@ -77,20 +77,30 @@ class PendingRequest:
         pause_s = min(longest_s, limits.RECONNECT_PAUSE_SECONDS_MAX)
         return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, so that clients do not come all at once
 
-    def final_error(self, error: StepwellError | OSError) -> StepwellError | OSError:
+    def final_error(
+        self, error: StepwellError | OSError, ended_by: StepwellError | None = None
+    ) -> StepwellError | OSError:
         """Return the error to raise when the request is given up.
 
-        That is `error` itself, or `OutcomeUnknown` (with `error` as its cause) if the manager may have received the
-        request. A loss of writes is named in both.
+        That is `error` itself, or `OutcomeUnknown` if the manager may have received the request. `ended_by` is the
+        reason for which the manager ended, if that is known: it is then named, and is the cause. A loss of writes
+        (`HistoryLost`) is named before any other reason.
         """
-        if self.sent_in is None:
+        final: StepwellError
+        if self.sent_in is None and (ended_by is None or isinstance(error, HistoryLost)):
             return error
-        reason = f"; {error.message}" if isinstance(error, HistoryLost) else ""
-        unknown = OutcomeUnknown(
-            f"the connection broke before the answer came: the request may have taken effect{reason}"
-        )
-        unknown.__cause__ = error
-        return unknown
+        if isinstance(error, HistoryLost):
+            text = f"the connection broke before the answer came: the request may have taken effect; {error.message}"
+            final = OutcomeUnknown(text)
+        elif ended_by is None:
+            final = OutcomeUnknown("the connection broke before the answer came: the request may have taken effect")
+        elif self.sent_in is None:
+            final = RuntimeLost(f"the manager ended: {ended_by.message}", cause=ended_by.kind)
+        else:
+            text = f"the manager ended, and the request may have taken effect: {ended_by.message}"
+            final = OutcomeUnknown(text, cause=ended_by.kind)
+        final.__cause__ = error if ended_by is None or isinstance(error, HistoryLost) else ended_by
+        return final
 
 
 class PendingRequests:

@@ -12,9 +12,11 @@ import select
 import threading
 import time
 from collections.abc import Callable
+from typing import NoReturn
 
 from stepwell import limits
 from stepwell.client.session.channel import Channel
+from stepwell.client.session.pending_requests import PendingRequest
 from stepwell.errors import OutcomeUnknown, RuntimeLost
 from stepwell.protocol.messages import ClientMessage, ManagerMessage
 from stepwell.transport.connection import Connection
@@ -125,12 +127,19 @@ class PushConnection:
             self._subscribe(connection)
         except OutcomeUnknown as error:
             connection.close()
-            raise RuntimeLost("the manager went away before it could be asked") from error
+            give_up_subscription(self._channel, error)
         except BaseException:
             connection.close()
             raise
         self._connection = connection
         return connection
+
+
+def give_up_subscription(channel: Channel, error: OutcomeUnknown) -> NoReturn:
+    """Raise `RuntimeLost` for a manager that went away while it was asked for a subscription, which has no effect."""
+    lost = RuntimeLost("the manager went away before it could be asked")
+    lost.__cause__ = error
+    channel.give_up(PendingRequest(), lost)
 
 
 def should_reconnect(channel: Channel, lost_at_s: float, error: RuntimeLost) -> bool:

@@ -33,7 +33,7 @@ from stepwell.client.workflows.strategy_executor import (
 )
 from stepwell.domain.checks import require_instance
 from stepwell.domain.tasks.model import StrategyOffer
-from stepwell.errors import Busy, InvalidArgument, OutOfScope, TierFull
+from stepwell.errors import Busy, InvalidArgument, OutOfScope, ResourceExhausted, TierFull
 from stepwell.strategies.protocol import ContextRequest, StrategyInfo, StrategyView
 
 _encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
@@ -138,7 +138,7 @@ class ContextAssembly:
             receipt_id = self._client.receipts.store(
                 str(ULID()), receipt.request.projects, receipt.request.query, encoded
             )
-        except (TierFull, Busy):
+        except (TierFull, ResourceExhausted, Busy):
             return answer
         return replace(answer, receipt_id=receipt_id)
 

@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from stepwell import limits
 from stepwell.memory.writer.segments import Segment
+from stepwell.memory.writer.shortage import describe_shortage
 from stepwell.protocol.handles import Handle
 
 HEADER: Final = struct.Struct("<32sQ")
@@ -36,7 +37,16 @@ _SPARE_SEGMENTS: Final = 2
 
 
 class OutOfRoom(Exception):
-    """No segment can be had: the arena has reached its limit, or the system has no memory, disk or descriptors."""
+    """No segment can be had: the arena has reached its limit."""
+
+
+class SystemShortage(OutOfRoom):
+    """No segment can be had: the operating system has no memory, disk or descriptors. The text names its limit."""
+
+    @classmethod
+    def of(cls, error: OSError | MemoryError) -> SystemShortage:
+        """Return the shortage for an error of the operating system."""
+        return cls(describe_shortage(error))
 
 
 class ArenaSpan(Struct, frozen=True, gc=False):
@@ -304,8 +314,8 @@ class Arena:
             raise OutOfRoom(f"its {self.limit} bytes are taken")
         try:
             segment = self._make(next(self._numbers), size)
-        except OSError as error:
-            raise OutOfRoom(error.strerror) from error
+        except (OSError, MemoryError) as error:
+            raise SystemShortage.of(error) from error
         try:
             _allocate(segment, allocated)
         except OutOfRoom:
@@ -346,11 +356,11 @@ def record_bytes(length: int) -> int:
 
 
 def _allocate(segment: Segment, end: int, at_most: int | None = None) -> bool:
-    """Allocate bytes of a segment. Raise `OutOfRoom` in place of `OSError`."""
+    """Allocate bytes of a segment. Raise `SystemShortage` in place of `OSError`."""
     try:
         return segment.allocate(end, at_most)
     except OSError as error:
-        raise OutOfRoom(error.strerror) from error
+        raise SystemShortage.of(error) from error
 
 
 def _aligned(length: int, to: int) -> int:

@@ -24,7 +24,7 @@ from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow, Tier
 from stepwell.domain.tiers.table import FragmentTable
 from stepwell.domain.verdict import AnyChange
-from stepwell.memory.writer.arena import Arena, OutOfRoom
+from stepwell.memory.writer.arena import Arena, OutOfRoom, SystemShortage
 from stepwell.memory.writer.body_store import BodyStore
 from stepwell.memory.writer.segments import Segment
 from stepwell.protocol.handles import BLOCK, AnyRecord, CatalogueEnd, Gone, Handle, Moved, Put
@@ -74,7 +74,7 @@ class _RecordLog:
         try:
             segment.allocate(segment.used + length)
         except OSError as error:
-            raise OutOfRoom(error.strerror) from error
+            raise SystemShortage.of(error) from error
         segment.write(segment.used, BLOCK.pack(len(payload), revision))
         segment.write(segment.used + BLOCK.size, payload)
         segment.used += length
@@ -120,7 +120,7 @@ class Catalogues:
         self._bodies = bodies
         self._by_project: dict[str, _Catalogue] = {}  # the one asked for the longest ago first
         self._owners: dict[bytes, tuple[str, ...]] = {}  # projects whose catalogue names a body, or once did
-        self._refused: dict[str, str] = {}  # projects whose rows found no room, and why
+        self._refused: dict[str, OutOfRoom | MemoryError] = {}  # projects whose rows found no room, and why
         self._unlisted: dict[str, None] = {}  # projects of which a log is not complete
         self._generations = bodies.numbers  # like segments, generations never repeat within an epoch
         self._revision = 0
@@ -163,8 +163,8 @@ class Catalogues:
         Raise `OutOfRoom` if the catalogue has no space. An empty project needs no catalogue.
         """
         self._revision = revision
-        if reason := self._refused.pop(project, None):
-            raise OutOfRoom(reason)
+        if refused := self._refused.pop(project, None):
+            raise SystemShortage.of(refused) if isinstance(refused, MemoryError) else type(refused)(str(refused))
         catalogue = self._by_project.pop(project, None)
         if catalogue is None:
             if not self._entries(project):
@@ -195,10 +195,10 @@ class Catalogues:
             log = catalogue.successor or catalogue.log
             try:
                 is_complete = self._list(project, log)
-            except OutOfRoom as error:
+            except (OutOfRoom, MemoryError) as error:
                 self._drop(project)
                 if len(self._refused) < limits.CATALOGUES_MAX:
-                    self._refused[project] = str(error)
+                    self._refused[project] = error
                 return True
             if is_complete:
                 del self._unlisted[project]
@@ -284,7 +284,7 @@ class Catalogues:
         try:
             for log in catalogue.logs:
                 log.add(record, self._revision)
-        except OutOfRoom:  # it is built again on demand
+        except (OutOfRoom, MemoryError):  # it is built again on demand
             self._drop(project)
 
     def _drop(self, project: str) -> None:

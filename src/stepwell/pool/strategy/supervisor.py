@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Self
 
 from stepwell import limits
-from stepwell.client.client import Client, connect
+from stepwell.client.client import Client, unconnected
 from stepwell.errors import RuntimeLost, StartFailed, StepwellError
 from stepwell.pool.strategy.settings import EXIT_NO_MANAGER, EXIT_RECYCLED, PoolSettings, PoolStatus
 from stepwell.pool.strategy.worker_process import StrategyWorkerProcess
@@ -261,8 +261,10 @@ def _manager(address: str, is_wanted: Callable[[], bool]) -> _ManagerConnection:
     """
     until_s = time.monotonic() + limits.RECONNECT_SECONDS_MAX
     while True:
+        client = unconnected(address, None)
+        client.belongs_to(None, is_wanted)
         try:
-            client = connect(address)
+            client.open()
         except RuntimeLost:
             if time.monotonic() >= until_s or not is_wanted():
                 raise

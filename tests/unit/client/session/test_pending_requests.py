@@ -4,7 +4,7 @@ import threading
 
 from stepwell import limits
 from stepwell.client.session.pending_requests import PendingRequest, PendingRequests
-from stepwell.errors import OutcomeUnknown, RuntimeLost
+from stepwell.errors import OutcomeUnknown, RuntimeLost, StoreFailed
 from stepwell.protocol.messages import Request, TransactionRequest
 from tests.support.client.sessions import in_threads
 from tests.support.peers import store
@@ -107,3 +107,15 @@ def test_outcome_is_unknown_only_where_something_was_sent() -> None:
     unknown = pending.final_error(lost)
     assert isinstance(unknown, OutcomeUnknown)
     assert unknown.__cause__ is lost
+
+
+def test_reason_for_the_end_of_the_manager_is_named() -> None:
+    """It is in the message, in the details and the cause, whether something was sent or not."""
+    pending, ended_by = PendingRequest(request), StoreFailed("the disk is full: make room")
+    for sent_in, kind in ((None, RuntimeLost), (1, OutcomeUnknown)):
+        pending.sent_in = sent_in
+        error = pending.final_error(RuntimeLost("gone"), ended_by)
+        assert type(error) is kind
+        assert "the disk is full: make room" in error.message
+        assert error.details == {"cause": "StoreFailed"}
+        assert error.__cause__ is ended_by

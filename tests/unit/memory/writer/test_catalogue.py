@@ -11,7 +11,7 @@ from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.commands import DeleteFragment, EvictLru, StoreFragment
 from stepwell.domain.tiers.model import Tier
-from stepwell.errors import Busy, TierFull
+from stepwell.errors import Busy, ResourceExhausted, TierFull
 from stepwell.limits import KIB
 from stepwell.memory.reader.catalogue_reader import CatalogueState, replay
 from stepwell.memory.writer.arena import Arena, OutOfRoom
@@ -462,7 +462,7 @@ class TestWithoutMemory:
                 assert held.try_open() is None
                 assert held.list_slice()
                 assert held.owner.catalogues == 0
-                with pytest.raises(TierFull, match="No space left on device"):
+                with pytest.raises(ResourceExhausted, match="No space left on device"):
                     held.try_open()
             held.view()
 
@@ -480,7 +480,7 @@ class TestWithoutMemory:
                 pass
             with monkeypatch.context() as patch:
                 patch.setattr(lacking, out_of_space)
-                with pytest.raises(TierFull, match="No space left on device"):
+                with pytest.raises(ResourceExhausted, match="No space left on device"):
                     for _ in range(100):  # while something can still go down, it is worth asking again
                         held.try_open()
                         held.work()
@@ -489,6 +489,29 @@ class TestWithoutMemory:
             held.view()
             held.owner.housekeep(2 * limits.CATALOGUE_IDLE_SECONDS)
             assert held.owner.bodies.arena.live == live
+
+    def test_listing_that_finds_no_memory_at_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Neither the listing nor a change ends the manager: the catalogue is forgotten, and the reader is told."""
+
+        def no_memory(*_: object) -> None:
+            raise MemoryError
+
+        with catalogue_harness() as held:
+            held.store("a")
+            with monkeypatch.context() as patch:
+                patch.setattr(held.owner._catalogues, "_list", no_memory)
+                assert held.try_open() is None
+                assert held.list_slice()
+                assert held.owner.catalogues == 0
+                with pytest.raises(ResourceExhausted, match="memory"):
+                    held.try_open()
+            held.view()
+            with monkeypatch.context() as patch:
+                for log in held.owner._catalogues._by_project["p"].logs:
+                    patch.setattr(log, "add", no_memory)
+                held.store("b")
+            assert held.owner.catalogues == 0
+            assert len(held.view().rows) == 2
 
     def test_a_change(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A store is not refused because a catalogue has no room: that is forgotten, and made again."""
