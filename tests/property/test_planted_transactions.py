@@ -16,7 +16,7 @@ from msgspec import Struct
 import stepwell as sw
 from stepwell.trees import undo_log
 from tests.support.planted import entry, log, snapshot
-from tests.support.trees import Tree, build, change, directory_of, file, kept, killed_at, link, read, without_seal
+from tests.support.trees import Tree, build, change, directory_of, file, kept, killed_at, link, read, recover
 
 BEFORE: Tree = {"a": file(b"old"), "gone/b": file(b"b"), "untouched": file(b"u"), "l": link(b"../outside")}
 AFTER: Tree = {"a": file(b"new"), "made/c": file(b"c"), "untouched": file(b"u"), "l": link(b"../outside")}
@@ -127,14 +127,8 @@ def test_nothing_else_changes(things: list[Planted], is_interrupted: bool) -> No
         own = directory_of(root, "t-1.open")
         genuine = {False: directory_of(above / "other", "t-1.open"), True: own}
         if not is_interrupted:
-            genuine[True] = own.rename(above / own.name)
-            build(above / "next", BEFORE)
-            shutil.rmtree(above / "next")
-            for path in ("made", "a"):
-                shutil.rmtree(root / path) if (root / path).is_dir() else (root / path).unlink()
-            (root / "a").write_bytes(b"old")
-            (root / "gone").mkdir()
-            (root / "gone/b").write_bytes(b"b")
+            genuine[True] = Path(shutil.copytree(own, above / own.name))
+            recover(root)
         for name, what in things:
             plant(root / ".stepwell", name, what, genuine)
         skipped = (*TOUCHED, f"root/.stepwell/{own.name}")

@@ -82,9 +82,7 @@ def _read(directory: int, above: str) -> bytes | None:
     """Return the key in an open directory; None if there is none."""
     path = os.path.join(above, _FILE)
     try:
-        descriptor = os.open(
-            _FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory
-        )
+        descriptor = os.open(_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -84,22 +84,24 @@ def _locked_staging_dir(root: Root, wait_s: float) -> Generator[StagingDir]:
 def _open_lock_file(root: Root, directory: int) -> int:
     """Return a descriptor of the lock file, created if need be; `EscapesRoot` if it is not a file of its own."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    is_file = False
     try:
         lock = os.open(LOCK, flags, 0o600, dir_fd=directory)
-        status = os.fstat(lock)
-        is_file = stat.S_ISREG(status.st_mode) and status.st_nlink <= 1
-        if not is_file:
-            os.close(lock)
     except OSError as error:
-        if error.errno not in {errno.ELOOP, errno.EISDIR, errno.ENXIO}:  # a link, a directory, a socket
-            raise
-    if not is_file:
-        raise EscapesRoot(
-            f"{root.path}/{STAGING_DIR}/{LOCK} is no regular file, or has a second name, and cannot be the lock of the "
-            "tree: move it away"
-        )
-    return lock
+        if error.errno in {errno.ELOOP, errno.EISDIR, errno.ENXIO}:  # a link, a directory, a socket
+            raise _no_lock_file(root) from error
+        raise
+    status = os.fstat(lock)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
+        return lock
+    os.close(lock)
+    raise _no_lock_file(root)
+
+
+def _no_lock_file(root: Root) -> EscapesRoot:
+    return EscapesRoot(
+        f"{root.path}/{STAGING_DIR}/{LOCK} is no regular file, or has a second name, and cannot be the lock of the "
+        "tree: move it away"
+    )
 
 
 def _acquire(lock: int, root: Root, wait_s: float) -> None:

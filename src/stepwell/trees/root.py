@@ -1,8 +1,9 @@
 """An open root directory, and access to the paths below it without following symbolic links.
 
 The root is opened once, by path. After that every directory is opened relative to its parent's descriptor, one
-component at a time, by a call that refuses a symbolic link. A component that is no name, such as `..`, is refused. If another program replaces the root's path, or a directory
-on the way, by a link meanwhile, all work still happens in the directories that were opened, and never outside the tree.
+component at a time, by a call that refuses a symbolic link. A component that is no name, such as `..`, is refused. If
+another program replaces the root's path, or a directory on the way, by a link meanwhile, all work still happens in the
+directories that were opened, and never outside the tree.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class Root:
     """An open root directory; a context manager that closes it.
 
     It owns one descriptor and keeps no other state, so several threads may read through it. Methods take paths relative
-    to the root and raise `EscapesRoot` if a symbolic link is on the way or a component is no name. Making one raises `InvalidArgument` if the
-    path cannot be opened as a directory.
+    to the root and raise `EscapesRoot` if a symbolic link is on the way or a component is no name. Making one raises
+    `InvalidArgument` if the path cannot be opened as a directory.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

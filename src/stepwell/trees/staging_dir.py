@@ -43,6 +43,10 @@ from stepwell.trees.syscalls import Place
 _IGNORE: Final = ".gitignore"
 _DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NO_SEAL: Final = (
+    "its name has no seal of this user for this directory (it came with the tree or a copy of it, or an earlier "
+    "version of stepwell or another user made it)"
+)
 
 
 class UntrustedDirectory(Struct, frozen=True):
@@ -64,22 +68,21 @@ class StagingDir:
         self.descriptor = descriptor
         self._sealer = sealer
 
-    def list(self) -> list[TransactionRef]:
-        """Return the transactions of this user's own processes that are here, in order of name."""
-        return [found for _, found in self._examined() if isinstance(found, TransactionRef)]
-
     def untrusted(self) -> list[UntrustedDirectory]:
         """Return what is named like a transaction and is none, or has files of which no transaction knows.
 
         For use after recovery: a staged or spent transaction that is here then could not be removed.
         """
-        listed: list[UntrustedDirectory] = []
-        for entry, found in self._examined():
-            if isinstance(found, str):
-                listed.append(UntrustedDirectory(self._shown(entry), found))
-            elif found.stage in {Stage.STAGING, Stage.SPENT}:
-                listed.append(UntrustedDirectory(self._shown(entry), "it has files that no transaction wrote"))
-        return listed
+        reasons = {
+            entry: found if isinstance(found, str) else "it has files that no transaction wrote"
+            for entry, found in self._examined()
+            if isinstance(found, str) or found.stage in {Stage.STAGING, Stage.SPENT}
+        }
+        return [UntrustedDirectory(self._shown(entry), reason) for entry, reason in reasons.items()]
+
+    def list(self) -> list[TransactionRef]:
+        """Return the transactions of this user's own processes that are here, in order of name."""
+        return [found for _, found in self._examined() if isinstance(found, TransactionRef)]
 
     def find(self, name: str, stage: Stage) -> TransactionRef:
         """Return the transaction of a name that is in a stage; `NotFound` if there is none."""
@@ -169,10 +172,7 @@ class StagingDir:
                 continue
             found = self._sealer.open(entry)
             if found is None:
-                yield entry, (
-                    "its name has no seal of this user for this directory (it came with the tree or a copy of it, or "
-                    "an earlier version of stepwell or another user made it)"
-                )
+                yield entry, _NO_SEAL
             elif not stat.S_ISDIR(os.lstat(entry, dir_fd=self.descriptor).st_mode):
                 yield entry, "it is no directory"
             else:

@@ -63,8 +63,8 @@ class TreeTransaction:
 
     It holds the root's lock from entering to leaving; given a `RootLock`, it runs under that one instead. Entering
     recovers what earlier transactions left, compares the tree with every delta's `before`, removes the old contents
-    that an earlier undo left for a person, and writes all new contents to the staging directory. It raises `TreeConflict`, naming every path, if the tree is not as expected, and writes
-    nothing to the tree.
+    that an earlier undo left for a person, and writes all new contents to the staging directory. It raises
+    `TreeConflict`, naming every path, if the tree is not as expected, and writes nothing to the tree.
 
     Guarantee: until `commit` returns, every way out of the block, including a crash, ends with the tree as it was.
     Files that another program changed meanwhile are left alone and named in a `TreeConflict`. After `commit`, the tree

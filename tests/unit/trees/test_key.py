@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,13 +28,17 @@ def loaded(root: Path) -> bytes:
         return load_key(opened)
 
 
+def names(directory: Path) -> list[str]:
+    return [entry.name for entry in directory.iterdir()]
+
+
 def test_created_once(state: Path, root: Path) -> None:
     """Of 32 bytes, for its user alone, with nothing beside it."""
     key = loaded(root)
     assert len(key) == limits.TREE_KEY_BYTES
     assert loaded(root) == key == (state / "tree.key").read_bytes()
     assert [stat.S_IMODE(path.stat().st_mode) for path in (state, state / "tree.key")] == [0o700, 0o600]
-    assert os.listdir(state) == ["tree.key"]
+    assert names(state) == ["tree.key"]
 
 
 def test_two_users_have_two_keys(state: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,9 +48,7 @@ def test_two_users_have_two_keys(state: Path, root: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("given", [None, "", "relative/state"])
-def test_default_place(
-    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, given: str | None
-) -> None:
+def test_default_place(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, given: str | None) -> None:
     """The home directory's, as the XDG standard says, also for a value that it says to ignore."""
     monkeypatch.delenv("XDG_STATE_HOME") if given is None else monkeypatch.setenv("XDG_STATE_HOME", given)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -78,14 +81,14 @@ def test_processes_that_start_at_once_agree(state: Path, root: Path, tmp_path: P
         with before_each_step(hold), Root(root) as opened:
             (tmp_path / f"key-{number}").write_bytes(load_key(opened))
 
-    children = [forked(lambda number=number: work(number)) for number in range(count)]
+    children = [forked(partial(work, number)) for number in range(count)]
     for _ in children:
         assert os.read(ready, 1) == b"x"
     for descriptor in (ready, announce, wait, release):
         os.close(descriptor)
     assert [outcome(pid) for pid in children] == [0] * count
     assert {(tmp_path / f"key-{number}").read_bytes() for number in range(count)} == {loaded(root)}
-    assert os.listdir(state) == ["tree.key"]
+    assert names(state) == ["tree.key"]
 
 
 def test_death_at_every_step_of_its_creation(state: Path, root: Path) -> None:
@@ -108,6 +111,20 @@ def test_removed_while_it_is_created(state: Path, root: Path) -> None:
         loaded(root)
 
 
+def into_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir(0o700)
+
+
+def into_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
+def into_link(path: Path) -> None:
+    path.symlink_to(path.rename(path.with_name("moved")))
+
+
 @pytest.mark.parametrize(
     "spoil, message",
     [
@@ -115,9 +132,9 @@ def test_removed_while_it_is_created(state: Path, root: Path) -> None:
         (lambda key: key.write_bytes(bytes(100)), "has 33 bytes or more"),
         (lambda key: key.chmod(0o640), "chmod 600"),
         (lambda key: key.parent.chmod(0o755), "chmod 700"),
-        (lambda key: (key.rename(key.with_name("k")), key.symlink_to("k")), "is a symbolic link"),
-        (lambda key: (key.unlink(), key.mkdir(0o700)), "is no file"),
-        (lambda key: (key.unlink(), os.mkfifo(key, 0o600)), "is no file"),
+        (into_link, "is a symbolic link"),
+        (into_directory, "is no file"),
+        (into_pipe, "is no file"),
     ],
     ids=["short", "long", "open", "open directory", "link", "directory", "pipe"],
 )
@@ -128,7 +145,7 @@ def test_a_key_that_cannot_be_used(state: Path, root: Path, spoil: Callable[[Pat
     build(root, {})
     with pytest.raises(sw.TreeFailed, match=message):
         change(root, {}, {"a": file(b"x")})
-    assert os.listdir(root) == []
+    assert names(root) == []
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only the superuser gives files away")
@@ -155,4 +172,4 @@ def test_a_key_in_the_tree(root: Path, monkeypatch: pytest.MonkeyPatch, below: s
         monkeypatch.setenv("XDG_STATE_HOME", str(given))
         with pytest.raises(sw.TreeFailed, match="outside of it"):
             change(root, {}, {"a": file(b"x")})
-    assert (kept(root), os.listdir(root)) == (set(), [])
+    assert (kept(root), names(root)) == (set(), [])

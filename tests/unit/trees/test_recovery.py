@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ from tests.support.trees import (
     recover,
 )
 from tests.unit.trees.test_crashes import AFTER, BEFORE
+from tests.unit.trees.test_key import into_directory, into_link, into_pipe
 
 
 def died_before_keeping(root: Path, before: Tree = BEFORE, after: Tree = AFTER) -> None:
@@ -108,9 +110,10 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "flipped": lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:]),
     "a path outside": lambda path: path.write_bytes(OUTSIDE),
     "huge": lambda path: os.truncate(path, limits.TREE_LOG_BYTES_MAX + 1),
-    "missing": lambda path: path.unlink(),
-    "pipe": lambda path: (path.unlink(), os.mkfifo(path)),
-    "directory": lambda path: (path.unlink(), path.mkdir()),
+    "missing": Path.unlink,
+    "pipe": into_pipe,
+    "directory": into_directory,
+    "link": into_link,
 }
 
 
@@ -124,17 +127,6 @@ def test_a_damaged_log(root: Path, damage: Callable[[Path], object]) -> None:
             attempt(root)
     assert read(root) == AFTER
     assert not (root.parent / "x").exists()
-
-
-def test_a_log_that_is_a_link(root: Path, tmp_path: Path) -> None:
-    """It is not followed, whatever is behind it."""
-    died_before_keeping(root)
-    path = directory_of(root, "t-1.open") / "log"
-    path.rename(tmp_path / "log")
-    path.symlink_to(tmp_path / "log")
-    with pytest.raises(sw.StoreDamaged):
-        recover(root)
-    assert read(root) == AFTER
 
 
 def test_what_is_of_no_use(root: Path) -> None:
@@ -236,7 +228,7 @@ def test_a_name_that_is_taken(root: Path) -> None:
     """A transaction does not get the name of another committed one."""
     build(root, {})
     for name in ("t-1", "t-2"):
-        assert killed_at(("rename", f"{name}.spent"), lambda name=name: change(root, {}, {name: file()}, name))
+        assert killed_at(("rename", f"{name}.spent"), partial(change, root, {}, {name: file()}, name))
     added: Tree = {"t-1": file()}
     with TreeTransaction(root, "t-1", deltas({}, added), bodies(), resumes=True) as transaction:
         with pytest.raises(sw.AlreadyExists, match="'t-2' that is done"):

@@ -78,7 +78,7 @@ def test_names_without_a_seal(name: str) -> None:
 def test_the_longest_name_is_a_name(tmp_path: Path) -> None:
     longest = SEALER.seal("x" * limits.TREE_TRANSACTION_NAME_CHARS_MAX, Stage.STAGING, LOG_TAG)
     (tmp_path / longest.directory).mkdir()
-    assert [SEALER.open(entry) for entry in os.listdir(tmp_path)] == [longest]
+    assert [SEALER.open(each.name) for each in tmp_path.iterdir()] == [longest]
 
 
 def test_identity_of_a_directory(tmp_path: Path) -> None:

@@ -132,9 +132,7 @@ def test_after_a_start_of_the_machine(
     """The number of the device may be another one then, and the id of the file system says that it is the same."""
 
     def start_with(device: int, file_system: int) -> None:
-        monkeypatch.setattr(
-            RootIdentity, "of", lambda root: RootIdentity(os.fstat(root).st_ino, device, file_system)
-        )
+        monkeypatch.setattr(RootIdentity, "of", lambda root: RootIdentity(os.fstat(root).st_ino, device, file_system))
 
     start_with(1, 5)
     genuine = interrupted(root)
@@ -165,7 +163,7 @@ def socket_at(path: Path) -> None:
         os.close(descriptor)
 
 
-LOCKS: dict[str, Callable[[Path, Path], object]] = {
+PLANTED_FILES: dict[str, Callable[[Path, Path], object]] = {
     "link": lambda path, outside: path.symlink_to(outside),
     "dangling link": lambda path, outside: path.symlink_to(outside.with_name("none")),
     "second name": lambda path, outside: path.hardlink_to(outside),
@@ -175,14 +173,14 @@ LOCKS: dict[str, Callable[[Path, Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("plant_lock", LOCKS.values(), ids=LOCKS)
-def test_a_planted_lock(root: Path, plant_lock: Callable[[Path, Path], object]) -> None:
+@pytest.mark.parametrize("plant_file", PLANTED_FILES.values(), ids=PLANTED_FILES)
+def test_a_planted_lock(root: Path, plant_file: Callable[[Path, Path], object]) -> None:
     """It is refused at once, with what to do, and the file that it leads to stays as it is."""
     build(root, BEFORE)
     outside = root.parent / "outside"
     outside.write_bytes(b"outside")
     (root / ".stepwell").mkdir()
-    plant_lock(root / ".stepwell/lock", outside)
+    plant_file(root / ".stepwell/lock", outside)
     with pytest.raises(sw.EscapesRoot, match="move it away"):
         change(root, BEFORE, AFTER)
     assert (read(root), outside.read_bytes(), kept(root)) == (BEFORE, b"outside", set())
@@ -205,20 +203,14 @@ def test_a_lock_that_cannot_be_opened(root: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", [".gitignore", ".gitignore.draft"])
-@pytest.mark.parametrize("kind", ["link", "directory", "pipe", "file"])
-def test_a_planted_ignore_file(root: Path, name: str, kind: str) -> None:
+@pytest.mark.parametrize("plant_file", PLANTED_FILES.values(), ids=PLANTED_FILES)
+def test_a_planted_ignore_file(root: Path, name: str, plant_file: Callable[[Path, Path], object]) -> None:
     """It is not in the way, and not written through."""
     build(root, BEFORE)
     outside = root.parent / "outside"
     outside.write_bytes(b"outside")
     (root / ".stepwell").mkdir()
-    planted = root / ".stepwell" / name
-    {
-        "link": lambda: planted.symlink_to(outside),
-        "directory": planted.mkdir,
-        "pipe": lambda: os.mkfifo(planted),
-        "file": lambda: planted.write_bytes(b"!*"),
-    }[kind]()
+    plant_file(root / ".stepwell" / name, outside)
     before = snapshot(root / ".stepwell", ".gitignore" if name.endswith("draft") else "lock")
     change(root, BEFORE, AFTER)
     assert (read(root), outside.read_bytes()) == (AFTER, b"outside")

@@ -13,7 +13,7 @@ from stepwell.trees.undo_log import UndoItem, UndoLog
 from tests.unit.trees.test_root import ESCAPES
 
 ENTRY = TreeEntry(stat.S_IFREG | 0o644, digest_of(b""))
-PATHS = [path.encode() for path in ESCAPES if path and path.isprintable() or "\0" in path]
+PATHS = [path.encode() for path in ESCAPES if (path and path.isprintable()) or "\0" in path]
 
 
 def decoded(log: UndoLog) -> UndoLog:
