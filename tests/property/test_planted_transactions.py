@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -138,6 +138,7 @@ def test_nothing_else_changes(things: list[Planted], is_interrupted: bool) -> No
         assert snapshot(above, *skipped) == before
 
 
+@example(log([[b"untouched", None, entry(b"u", 0o644)]], version=undo_log.VERSION))
 @given(logs | st.binary(max_size=80))
 def test_a_genuine_transaction_with_another_log(data: bytes) -> None:
     """It is refused, with the tree, the transaction and everything outside as they were."""

@@ -104,11 +104,13 @@ def test_backups_that_are_gone(root: Path) -> None:
 
 
 OUTSIDE = log([[b"../x", [stat.S_IFREG | 0o644, digest_of(b"x")], None]], version=undo_log.VERSION)
+ANOTHER = log([[b"same", None, [stat.S_IFREG | 0o644, digest_of(b"same")]]], version=undo_log.VERSION)
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.write_bytes(b""),
     "longer": lambda path: path.write_bytes(path.read_bytes() + b"\0"),
     "flipped": lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:]),
     "a path outside": lambda path: path.write_bytes(OUTSIDE),
+    "another path": lambda path: path.write_bytes(ANOTHER),
     "huge": lambda path: os.truncate(path, limits.TREE_LOG_BYTES_MAX + 1),
     "missing": Path.unlink,
     "pipe": into_pipe,
