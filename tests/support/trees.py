@@ -47,8 +47,11 @@ EMPTY_DIRECTORY: Node = (DIRECTORY, b"")
 
 @contextmanager
 def own_state_directory() -> Iterator[Path]:
-    """A state directory for this process and its children, with a key that exists."""
-    with tempfile.TemporaryDirectory(prefix="stepwell-state-") as above, pytest.MonkeyPatch.context() as environment:
+    """A state directory for this process and its children, with a key that exists.
+
+    Its name does not begin with "stepwell-": the leak check of a test run beside this one would take it for a leak.
+    """
+    with tempfile.TemporaryDirectory(prefix="state-") as above, pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_STATE_HOME", above)
         with tempfile.TemporaryDirectory() as root, Root(root) as opened:
             load_key(opened)

@@ -91,6 +91,13 @@ class StagingDir:
                 return found
         raise NotFound(f"{self.root.path!r} has no transaction {name!r} that is {stage}: see what is pending")
 
+    def find_log(self, log_tag: bytes) -> TransactionRef:
+        """Return the transaction with a log, in whatever stage it can still be undone; `NotFound` if there is none."""
+        for found in self.list():
+            if found.log_tag == log_tag and found.stage in {Stage.STAGING, Stage.OPEN, Stage.DONE}:
+                return found
+        raise NotFound(f"{self.root.path!r} no longer has the transaction: it cannot be undone")
+
     def create(self, name: str, log: bytes) -> TransactionRef:
         """Create the directory of a transaction that has not touched the tree yet, sealed for its log."""
         created = self._sealer.seal(name, Stage.STAGING, self._sealer.tag_log(log))

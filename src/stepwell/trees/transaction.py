@@ -218,21 +218,16 @@ class TreeTransaction:
     def _undo_on_disk(self, stored: TransactionRef) -> None:
         """Undo from the stage and name that are on disk, not those in memory.
 
-        They differ if a rename succeeded and the sync after it failed.
+        They differ if a rename succeeded and the sync after it failed. `NotFound` if it is spent already, or gone.
         """
-        for found in self._staging.list():
-            if found.log_tag != stored.log_tag:
-                continue
-            match found.stage:
-                case Stage.STAGING:
-                    with suppress(OSError):  # the tree is untouched, and the next transaction removes it
-                        self._staging.remove(found)
-                case Stage.OPEN:
-                    recovery.undo_open(self._staging, found)
-                case Stage.DONE:
-                    recovery.undo_open(self._staging, self._staging.set_stage(found, Stage.OPEN))
-                case Stage.SPENT | Stage.LEFT:
-                    pass
+        found = self._staging.find_log(stored.log_tag)
+        if found.stage is Stage.STAGING:
+            with suppress(OSError):  # the tree is untouched, and the next transaction removes it
+                self._staging.remove(found)
+            return
+        if found.stage is Stage.DONE:
+            found = self._staging.set_stage(found, Stage.OPEN)
+        recovery.undo_open(self._staging, found)
 
     def _stage_all(self, staging: StagingDir) -> None:
         """Write the new contents and the log to the staging directory, and sync them; the tree is not touched."""

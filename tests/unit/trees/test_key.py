@@ -82,9 +82,10 @@ def test_processes_that_start_at_once_agree(state: Path, root: Path, tmp_path: P
             (tmp_path / f"key-{number}").write_bytes(load_key(opened))
 
     children = [forked(partial(work, number)) for number in range(count)]
+    os.close(announce)
     for _ in children:
         assert os.read(ready, 1) == b"x"
-    for descriptor in (ready, announce, wait, release):
+    for descriptor in (ready, wait, release):
         os.close(descriptor)
     assert [outcome(pid) for pid in children] == [0] * count
     assert {(tmp_path / f"key-{number}").read_bytes() for number in range(count)} == {loaded(root)}

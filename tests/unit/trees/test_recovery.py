@@ -180,11 +180,10 @@ def test_a_directory_that_cannot_be_removed(root: Path) -> None:
     """A failing disk is an error of the recovery, and the next one goes on."""
     died_before_keeping(root)
 
-    def refuse(step: str, _what: str) -> None:
-        if step == "rmdir":
+    def refuse(step: str, what: str) -> None:
+        if (step, what) == ("rmdir", "t-1.spent"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    (root / "new/empty").rmdir()
     with before_each_step(refuse), pytest.raises(sw.TreeFailed):
         recover(root)
     recover(root)
@@ -224,6 +223,46 @@ def test_resumed(root: Path) -> None:
             transaction.commit()
             getattr(transaction, end)()
         assert (read(root), kept(root)) == (AFTER if end == "finalize" else BEFORE, set())
+
+
+class FailingSync:
+    """Lets the sync after the rename to a given name fail, once."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._is_renamed = False
+
+    def __call__(self, step: str, what: str) -> None:
+        if self._is_renamed:
+            self._name, self._is_renamed = "", False
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._is_renamed = (step, what) == ("rename", self._name)
+
+
+def test_a_rename_that_is_not_synced(root: Path) -> None:
+    """The transaction is undone under the name and in the stage that it has on disk by then."""
+    build(root, BEFORE)
+    killed_at(("rename", "t-1.spent"), lambda: change(root, BEFORE, AFTER))
+    with TreeTransaction(root, "t-1", deltas(BEFORE, AFTER), bodies(), resumes=True) as transaction:
+        with before_each_step(FailingSync("t-2.done")), pytest.raises(sw.TreeFailed, match="cannot be renamed"):
+            transaction.rename("t-2")
+        assert kept(root) == {"t-2.done"}
+        transaction.undo()
+    assert (read(root), kept(root)) == (BEFORE, set())
+
+
+def test_spent_before_it_is_undone(root: Path) -> None:
+    """Its old contents may be gone already, so that undoing it is refused, and not silently left out."""
+    build(root, BEFORE)
+    with TreeTransaction(root, "t-1", deltas(BEFORE, AFTER), bodies(AFTER)) as transaction:
+        transaction.apply()
+        transaction.commit()
+        with before_each_step(FailingSync("t-1.spent")), pytest.raises(sw.TreeFailed, match="cannot be finalized"):
+            transaction.finalize()
+        with pytest.raises(sw.NotFound, match="cannot be undone"):
+            transaction.undo()
+    recover(root)
+    assert (read(root), kept(root)) == (AFTER, set())
 
 
 def test_a_name_that_is_taken(root: Path) -> None:

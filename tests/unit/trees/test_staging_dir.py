@@ -1,5 +1,6 @@
 """A `.stepwell` that came with a tree: nothing in it is believed, opened through, waited for, changed or removed."""
 
+import errno
 import os
 import shutil
 import socket
@@ -194,12 +195,13 @@ def test_a_lock_that_cannot_be_opened(root: Path, monkeypatch: pytest.MonkeyPatc
 
     def refuse(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         if path == "lock":
-            raise PermissionError(13, "Permission denied")
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return opened(path, flags, mode, dir_fd=dir_fd)
 
-    monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(sw.TreeFailed, match="cannot be locked: permission denied"):
-        change(root, BEFORE, AFTER)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        with pytest.raises(sw.TreeFailed, match="cannot be locked: permission denied"):
+            change(root, BEFORE, AFTER)
 
 
 @pytest.mark.parametrize("name", [".gitignore", ".gitignore.draft"])
