@@ -13,6 +13,7 @@ from behave.runner import Context
 from stepwell.testing.leaks import no_leaks, private_runtime_directory
 from tests.support.features import expected_failure
 from tests.support.signals import restore_keyboard_signals
+from tests.support.trees import own_state_directory
 
 restore_keyboard_signals()
 expected_failure.install()
@@ -20,9 +21,12 @@ expected_failure.install()
 
 @fixture
 def own_directory(_context: Context) -> Iterator[None]:
-    """A place for sockets in which nobody else makes any, not even where there is no runtime directory."""
+    """A place for sockets in which nobody else makes any, not even where there is no runtime directory; and a key of
+    its own for trees.
+    """
     with private_runtime_directory() as directory, mock.patch.object(tempfile, "tempdir", str(directory)):
-        yield
+        with own_state_directory():
+            yield
 
 
 @fixture

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from tests.support.signals import restore_keyboard_signals
+from tests.support.trees import own_state_directory
 
 restore_keyboard_signals()
 os.environ["DISABLE_TQDM"] = "1"  # read by bm25s when it is imported: a bar that nobody sees has a thread for ever
@@ -21,6 +22,13 @@ base = settings.get_profile("base")
 settings.register_profile("short", base, max_examples=40, derandomize=True, database=None, stateful_step_count=30)
 settings.register_profile("long", base, max_examples=2_000, stateful_step_count=200)
 settings.load_profile(os.environ.get("STEPWELL_HYPOTHESIS_PROFILE", "short"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def state_directory() -> Iterator[None]:
+    """A key for trees that is made before any test counts steps, in no directory of the user who runs the tests."""
+    with own_state_directory():
+        yield
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import signal
 import stat
@@ -12,10 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.trees import recovery, syscalls
 from stepwell.trees.entry import Delta, TreeEntry
+from stepwell.trees.key import load_key
 from stepwell.trees.lock import RootLock
+from stepwell.trees.root import Root
 from stepwell.trees.transaction import TreeTransaction
 
 FILE, LINK, DIRECTORY = stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR
@@ -38,6 +43,19 @@ def link(target: bytes) -> Node:
 
 
 EMPTY_DIRECTORY: Node = (DIRECTORY, b"")
+
+
+@contextmanager
+def own_state_directory() -> Iterator[Path]:
+    """A state directory for this process and its children, with a key that exists.
+
+    Its name does not begin with "stepwell-": the leak check of a test run beside this one would take it for a leak.
+    """
+    with tempfile.TemporaryDirectory(prefix="state-") as above, pytest.MonkeyPatch.context() as environment:
+        environment.setenv("XDG_STATE_HOME", above)
+        with tempfile.TemporaryDirectory() as root, Root(root) as opened:
+            load_key(opened)
+        yield Path(above)
 
 
 def leaf(node: Node | None) -> TreeEntry | None:
@@ -83,14 +101,22 @@ def read(root: Path) -> Tree:
     return found
 
 
+def without_seal(name: str) -> str:
+    """The name of a directory of a transaction, or of a draft, as it would be without a seal."""
+    return re.sub(r"\.[0-9a-f]{80}(?=\.[a-z]+$)|(?<=^\.gitignore)\.[0-9a-f]{24}$", "", name)
+
+
+def directory_of(root: Path, name: str) -> Path:
+    """The directory of a transaction, by its name without a seal."""
+    [found] = [entry for entry in (root / ".stepwell").iterdir() if without_seal(entry.name) == name]
+    return found
+
+
 def kept(root: Path) -> set[str]:
-    """The names that transactions have left in the staging directory of a root."""
+    """The names that transactions have left in the staging directory of a root, without seals."""
     area = root / ".stepwell"
-    return (
-        {entry.name for entry in area.iterdir()} - {"lock", ".gitignore", ".gitignore.draft"}
-        if area.exists()
-        else set()
-    )
+    names = {without_seal(entry.name) for entry in area.iterdir()} if area.exists() else set()
+    return names - {"lock", ".gitignore"}
 
 
 def deltas(before: Tree, after: Tree) -> list[Delta]:
@@ -156,6 +182,7 @@ class Counter:
         self._fatal = fatal
 
     def __call__(self, step: str, what: str) -> None:
+        what = without_seal(what)
         if self._fatal in {len(self.steps), (step, what)}:
             os.kill(os.getpid(), signal.SIGKILL)
         self.steps.append((step, what))
@@ -163,8 +190,8 @@ class Counter:
 
 @contextmanager
 def before_each_step(hook: Callable[[str, str], None]) -> Iterator[None]:
-    """Call a hook before each step in the block."""
-    syscalls.on_step = hook
+    """Call a hook before each step in the block, with names without seals."""
+    syscalls.on_step = lambda step, what: hook(step, without_seal(what))
     try:
         yield
     finally:
@@ -221,6 +248,7 @@ def without_privileges(directory: Path, work: Callable[[Path], object]) -> None:
 
     def unprivileged() -> None:
         os.chdir(directory)
+        os.environ["XDG_STATE_HOME"] = "/proc/self/cwd/state"  # directories above may be closed
         tempfile.tempdir = os.curdir  # the one of the tests may be closed to it
         if os.getuid() == 0:
             os.setgroups([])

@@ -7,7 +7,7 @@ children, capture changes in a tree, and apply a plan to a tree or roll it back.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal
 
@@ -106,6 +106,7 @@ class PlanExecutionContext(ChangesetApi):
         *,
         wait_s: float = limits.APPLY_WAIT_SECONDS,
         lease_ms: int = limits.LEASE_MS,
+        on_warning: Callable[[str], None] | None = None,
     ) -> Plan:
         """Make the plan's changes in the tree at `root`, all or none, run its validations, and end the apply phase.
 
@@ -120,20 +121,27 @@ class PlanExecutionContext(ChangesetApi):
         entirely before or entirely after, in agreement with the plan.
 
         `wait_s` bounds the waiting for other processes at the same plan or tree; past it, this raises `Busy`. The lease
-        of `lease_ms` is renewed while the work goes on.
+        of `lease_ms` is renewed while the work goes on. Directories in `.stepwell` that processes of this user did not
+        make, because they came with the tree, are left alone: `on_warning` gets a sentence about each, and without it a
+        warning is logged.
         """
-        return apply.PlanApply(self, real_root(root), wait_s, lease_ms).run()
+        return apply.PlanApply(self, real_root(root), wait_s, lease_ms, on_warning).run()
 
     def rollback(
-        self, root: str | os.PathLike[str], *, reason: str = "", wait_s: float = limits.APPLY_WAIT_SECONDS
+        self,
+        root: str | os.PathLike[str],
+        *,
+        reason: str = "",
+        wait_s: float = limits.APPLY_WAIT_SECONDS,
+        on_warning: Callable[[str], None] | None = None,
     ) -> Plan:
         """Restore the tree at `root` as it was before the plan was applied, all or nothing, and return the plan.
 
         `plan.rolled_back` has the reason and the time. If files of the plan were changed since, this raises
         `TreeConflict`, which names every path, and writes nothing. A second call returns the same plan. `wait_s` bounds
-        the waiting for other processes at the same tree; past it, this raises `Busy`.
+        the waiting for other processes at the same tree; past it, this raises `Busy`. `on_warning` is as in `apply`.
         """
-        return rollback.roll_back(self, real_root(root), reason, wait_s)
+        return rollback.roll_back(self, real_root(root), reason, wait_s, on_warning)
 
 
 class WorkContext(PlanExecutionContext):

@@ -9,19 +9,22 @@ Entry points:
     transaction.TreeTransaction   apply a list of changes entirely or not at all, also when the process is killed
     lock.RootLock                 exclude other transactions at a root while several things are done there
     recovery                      undo, list and finalize transactions that earlier processes did not finish
+    key, sealed_name              recognise the transactions of this user's own processes
     capture.TreeCapture           find out what changed below a root while other programs worked in it
     merge3.merge                  merge three versions of one file
 
-Layers, from the top: `transaction` -> `recovery`, `forward` -> `lock`, `undo` -> `change_plan`, `staging_dir` ->
-`root`, `undo_log` -> `entry`, `syscalls`; and `capture` -> `spool` -> `walk` -> `ignore`, `root`. The package may
-import `domain`, `errors` and `limits`, and nothing of the client.
+Layers, from the top: `transaction` -> `recovery`, `forward` -> `lock`, `undo` -> `change_plan`, `staging_dir`, `key` ->
+`root`, `undo_log`, `sealed_name` -> `entry`, `syscalls`; and `capture` -> `spool` -> `walk` -> `ignore`, `root`. The
+package may import `domain`, `errors` and `limits`, and nothing of the client.
 
 Invariants:
 
 - Every system call that changes a tree is in `syscalls`, behind the hook `on_step`, so that tests can kill a process
   before each one.
-- No path is resolved twice. Directories are opened one component at a time, without following links, and all work is
-  done relative to the open descriptors. A path can therefore not be made to lead out of the root.
+- No path is resolved twice. Directories are opened one component at a time, without following links or `..`, and all
+  work is done relative to the open descriptors. A path can therefore not be made to lead out of the root.
 - The state of a transaction on disk is the name of its directory in `.stepwell`; each change of state is one rename.
+- A tree may have come from an attacker. Of what is found in `.stepwell`, only directories with this user's seal in
+  their name are used, changed or removed.
 - Objects of this package belong to one thread. Threads and processes exclude each other through `RootLock`.
 """

@@ -5,13 +5,18 @@ closed, so a killed process never leaves a locked tree. A `flock` belongs to an 
 `RootLock` opens the file anew; so it excludes other threads of the same process, too.
 
 Programs that do not use this package, such as editors, are not excluded. Transactions detect their changes instead.
+
+The lock file may have come with the tree. It is used if it is a regular file with one name. Anything else is refused:
+a link or a second name would let the lock's holder overwrite another file.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import stat
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,8 +24,11 @@ from types import TracebackType
 from typing import Final, Self
 
 from stepwell import limits
-from stepwell.errors import Busy
+from stepwell.errors import Busy, EscapesRoot
+from stepwell.trees.entry import STAGING_DIR
+from stepwell.trees.key import load_key
 from stepwell.trees.root import Root
+from stepwell.trees.sealed_name import RootIdentity, Sealer
 from stepwell.trees.staging_dir import StagingDir, open_staging_dir
 from stepwell.trees.syscalls import wrap_os_errors
 
@@ -33,7 +41,8 @@ class RootLock:
     While it is held, no other transaction runs at this root. Whatever unfinished transaction is found there was left
     by a process that has ended; `recovery` decides about it, and a `TreeTransaction` can be run under the same lock.
     Not reentrant. Belongs to the thread that entered it. Entering raises `Busy`, with the holder's process id, if the
-    lock is not free within `wait_s`, and `TreeFailed` if the root cannot be written.
+    lock is not free within `wait_s`, `TreeFailed` if the root cannot be written or there is no key for it, and
+    `EscapesRoot` if `.stepwell` or the lock in it is something else than it should be.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, wait_s: float = limits.TREE_LOCK_SECONDS) -> None:
@@ -57,18 +66,42 @@ class RootLock:
 @contextmanager
 def _locked_staging_dir(root: Root, wait_s: float) -> Generator[StagingDir]:
     """Open the staging directory of a root, created if need be, and hold its lock until the block ends."""
+    sealer = Sealer(load_key(root), RootIdentity.of(root.descriptor))
     descriptor = open_staging_dir(root)
     try:
-        lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=descriptor)
+        lock = _open_lock_file(root, descriptor)
         try:
             _acquire(lock, root, wait_s)
-            staging = StagingDir(root, descriptor)
+            staging = StagingDir(root, descriptor, sealer)
             staging.write_gitignore()
             yield staging
         finally:
             os.close(lock)
     finally:
         os.close(descriptor)
+
+
+def _open_lock_file(root: Root, directory: int) -> int:
+    """Return a descriptor of the lock file, created if need be; `EscapesRoot` if it is not a file of its own."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        lock = os.open(LOCK, flags, 0o600, dir_fd=directory)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.EISDIR, errno.ENXIO}:  # a link, a directory, a socket
+            raise _no_lock_file(root) from error
+        raise
+    status = os.fstat(lock)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
+        return lock
+    os.close(lock)
+    raise _no_lock_file(root)
+
+
+def _no_lock_file(root: Root) -> EscapesRoot:
+    return EscapesRoot(
+        f"{root.path}/{STAGING_DIR}/{LOCK} is no regular file, or has a second name, and cannot be the lock of the "
+        "tree: move it away"
+    )
 
 
 def _acquire(lock: int, root: Root, wait_s: float) -> None:

@@ -6,20 +6,21 @@ All functions need the root's lock, so that a transaction which is found cannot 
 - open: the tree may be half changed, and it is undone;
 - done: it was committed, and only the caller can find out whether it counts. It stays until the caller calls
   `finalize` or `undo`;
-- left: it was undone as far as possible; its old contents stay for a person.
+- left: it was undone as far as possible; its old contents stay for a person until the next transaction begins.
+
+A transaction is accepted by its seal alone, in every stage. Directories without one are left exactly as they are, and
+`untrusted` lists them.
 
 Every step can be repeated: a process that is killed during recovery leaves a state that the next recovery continues.
 """
 
 from __future__ import annotations
 
-import os
-
-from stepwell.errors import TreeConflict
-from stepwell.trees import undo_log as logs
+from stepwell.errors import StoreDamaged, TreeConflict
 from stepwell.trees.change_plan import conflict
 from stepwell.trees.lock import RootLock
-from stepwell.trees.staging_dir import Stage, StagingDir, check_name
+from stepwell.trees.sealed_name import Stage, TransactionRef, check_name
+from stepwell.trees.staging_dir import StagingDir, UntrustedDirectory
 from stepwell.trees.syscalls import wrap_os_errors
 from stepwell.trees.undo import undo as undo_by_log
 
@@ -27,7 +28,8 @@ from stepwell.trees.undo import undo as undo_by_log
 def recover(lock: RootLock) -> None:
     """Undo every transaction that was not committed, and remove what is of no use; entering a transaction does so, too.
 
-    Raises `TreeConflict` if another program changed files of one since; the rest of the tree is recovered first.
+    Raises `TreeConflict` if another program changed files of one since, and `StoreDamaged` if its log is not the one
+    that it wrote; the rest of the tree is recovered first.
     """
     with wrap_os_errors(f"{lock.root.path!r} cannot be recovered"):
         recover_staging(lock.staging)
@@ -36,14 +38,20 @@ def recover(lock: RootLock) -> None:
 def committed(lock: RootLock) -> list[str]:
     """Return the names of transactions that were committed here and neither finalized nor undone since."""
     with wrap_os_errors(f"what is pending at {lock.root.path!r} cannot be read"):
-        return [name for name, stage in lock.staging.list() if stage is Stage.DONE]
+        return [found.name for found in lock.staging.list() if found.stage is Stage.DONE]
+
+
+def untrusted(lock: RootLock) -> list[UntrustedDirectory]:
+    """Return the directories in `.stepwell` that recovery left alone, because they are not of this user's processes."""
+    with wrap_os_errors(f"what is pending at {lock.root.path!r} cannot be read"):
+        return lock.staging.untrusted()
 
 
 def finalize(lock: RootLock, name: str) -> None:
     """Make a committed transaction final, by removing what is needed to undo it; `NotFound` if there is none."""
     check_name(name)
     with wrap_os_errors(f"{name!r} cannot be finalized"):
-        lock.staging.discard(name, Stage.DONE)
+        lock.staging.discard(lock.staging.find(name, Stage.DONE))
 
 
 def undo(lock: RootLock, name: str) -> None:
@@ -54,51 +62,52 @@ def undo(lock: RootLock, name: str) -> None:
     check_name(name)
     with wrap_os_errors(f"{name!r} cannot be undone"):
         # It is open first: if the process dies while undoing, the next recovery goes on instead of asking again.
-        lock.staging.set_stage(name, Stage.DONE, Stage.OPEN)
-        undo_open(lock.staging, name)
+        undo_open(lock.staging, lock.staging.set_stage(lock.staging.find(name, Stage.DONE), Stage.OPEN))
 
 
 def recover_staging(staging: StagingDir) -> None:
     """Do what `recover` does, with errors of the file system as they are.
 
-    A conflict in one transaction does not keep the others from being recovered: it is raised at the end.
+    A conflict or a damaged log in one transaction does not keep the others from being recovered: it is raised at the
+    end.
     """
-    conflicts: list[TreeConflict] = []
-    for name, stage in staging.list():
-        match stage:
+    failures: list[TreeConflict | StoreDamaged] = []
+    for found in staging.list():
+        match found.stage:
             case Stage.STAGING | Stage.SPENT:
-                staging.remove(name, stage)
+                staging.remove(found)
             case Stage.OPEN:
                 try:
-                    undo_open(staging, name)
-                except TreeConflict as found:
-                    conflicts.append(found)
+                    undo_open(staging, found)
+                except (TreeConflict, StoreDamaged) as failure:
+                    failures.append(failure)
             case Stage.DONE | Stage.LEFT:
                 pass
-    if conflicts:
-        raise conflicts[0]
+    if failures:
+        raise failures[0]
 
 
-def undo_open(staging: StagingDir, name: str) -> None:
+def undo_open(staging: StagingDir, found: TransactionRef) -> None:
     """Undo an open transaction and end it.
 
-    Files that another program changed since are left alone. Then the old contents stay in `NAME.left`, and the
-    `TreeConflict` names every such path and that directory.
+    Files that another program changed since are left alone. Then the old contents stay in a directory of the stage
+    "left", and the `TreeConflict` names every such path and that directory. The next transaction removes it.
     """
-    with staging.opened(name, Stage.OPEN) as directory:
-        left = undo_by_log(staging.root, directory, _read_log(staging, name, directory))
-    if not left:
-        staging.discard(name, Stage.OPEN)
+    with staging.opened(found) as directory:
+        mismatches = undo_by_log(staging.root, directory, staging.read_log(found, directory))
+    if not mismatches:
+        staging.discard(found)
         return
-    staging.set_stage(name, Stage.OPEN, Stage.LEFT)
+    left = staging.set_stage(found, Stage.LEFT)
     raise conflict(
-        left,
-        f"{name!r} was undone, except for what another program changed since, which was left alone "
-        f"(what was there before is in {staging.path(name, Stage.LEFT)!r})",
+        mismatches,
+        f"{found.name!r} was undone, except for what another program changed since, which was left alone "
+        f"(what was there before is in {staging.path(left)!r}, until the next transaction at this root begins)",
     )
 
 
-def _read_log(staging: StagingDir, name: str, directory: int) -> logs.UndoLog:
-    descriptor = os.open(logs.NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-    with open(descriptor, "rb") as file:
-        return logs.decode(file.read(), f"{staging.path(name, Stage.OPEN)}/{logs.NAME}")
+def remove_left(staging: StagingDir) -> None:
+    """Remove the old contents that earlier transactions left for a person."""
+    for found in staging.list():
+        if found.stage is Stage.LEFT:
+            staging.discard(found)

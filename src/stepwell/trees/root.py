@@ -1,8 +1,9 @@
 """An open root directory, and access to the paths below it without following symbolic links.
 
 The root is opened once, by path. After that every directory is opened relative to its parent's descriptor, one
-component at a time, by a call that refuses a symbolic link. If another program replaces the root's path, or a directory
-on the way, by a link meanwhile, all work still happens in the directories that were opened, and never outside the tree.
+component at a time, by a call that refuses a symbolic link. A component that is no name, such as `..`, is refused. If
+another program replaces the root's path, or a directory on the way, by a link meanwhile, all work still happens in the
+directories that were opened, and never outside the tree.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import stat
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from msgspec import Struct
 
@@ -23,6 +24,7 @@ from stepwell.errors import EscapesRoot, InvalidArgument
 from stepwell.trees.entry import DIRECTORY, TreeEntry, normal_mode, parent_of
 from stepwell.trees.syscalls import Place
 
+_NO_NAMES: Final = frozenset({"", ".", ".."})
 _DOWN = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -65,8 +67,8 @@ class Root:
     """An open root directory; a context manager that closes it.
 
     It owns one descriptor and keeps no other state, so several threads may read through it. Methods take paths relative
-    to the root and raise `EscapesRoot` if a symbolic link is on the way. Making one raises `InvalidArgument` if the
-    path cannot be opened as a directory.
+    to the root and raise `EscapesRoot` if a symbolic link is on the way or a component is no name. Making one raises
+    `InvalidArgument` if the path cannot be opened as a directory.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -91,10 +93,11 @@ class Root:
 
         The descriptor is an `O_PATH` one, which needs no read permission.
         """
+        parts = _names_of(path) if path else []
         descriptor = os.dup(self.descriptor)
         try:
             walked: list[str] = []
-            for part in path.split("/") if path else ():
+            for part in parts:
                 walked.append(part)
                 below = _step_down(descriptor, part, "/".join(walked))
                 os.close(descriptor)
@@ -116,8 +119,9 @@ class Root:
     @contextmanager
     def place(self, path: str) -> Generator[Place]:
         """Open the directory that a path is in for the block, and give it with the path's last component."""
+        name = _names_of(path)[-1]
         with self.directory(parent_of(path)) as descriptor:
-            yield Place(descriptor, path.rpartition("/")[2])
+            yield Place(descriptor, name)
 
     def names(self, path: str) -> list[str]:
         """Return the names in a directory."""
@@ -139,6 +143,14 @@ class Root:
                 return stat.S_IFMT(os.lstat(place.name, dir_fd=place.directory).st_mode)
         except (FileNotFoundError, NotADirectoryError):
             return 0
+
+
+def _names_of(path: str) -> list[str]:
+    """Return the components of a path; `EscapesRoot` if one is no name, so that no step leads upwards or to `/`."""
+    parts = path.split("/")
+    if not _NO_NAMES.isdisjoint(parts) or "\0" in path:
+        raise EscapesRoot(f"path {path[: limits.PATH_CHARS_SHOWN]!r} is not relative to the root and normalised")
+    return parts
 
 
 def _step_down(descriptor: int, part: str, path: str) -> int:

@@ -9,11 +9,13 @@
 The order in which things reach the disk. On the right is what a loss of power would otherwise do.
 
     1. each new content, then the log, then the names of both    a log that names contents which are not there
-    2. the name `NAME.open`                                      a tree that changes without a log to undo it
+    2. the name `NAME.SEAL.open`                                 a tree that changes without a log to undo it
     3. second names of all old contents                          an old content gone for good
     4. changes in the tree: names go, directories go and come, names come
     5. every directory in which a name changed                   a transaction that is done, and half of it is missing
-    6. the name `NAME.done`
+    6. the name `NAME.SEAL.done`
+
+Only the directory's name has the seal by which recovery accepts the transaction, so it is on disk with the name.
 
 Old contents are second names (hard links) of the same files. So undoing restores the very file, with its owner and
 times. If another program writes into an old file while the transaction runs, through its former name or an open
@@ -25,11 +27,14 @@ are not carried over.
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self
+
+import msgspec
 
 from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
@@ -40,7 +45,8 @@ from stepwell.trees.change_plan import ChangePlan, Mismatch, conflict, inspect_w
 from stepwell.trees.entry import PERMISSIONS, Delta, TreeEntry
 from stepwell.trees.forward import DISTURBED, ForwardPass
 from stepwell.trees.lock import RootLock
-from stepwell.trees.staging_dir import Stage, StagingDir, check_name
+from stepwell.trees.sealed_name import Stage, TransactionRef, check_name
+from stepwell.trees.staging_dir import StagingDir
 from stepwell.trees.syscalls import Place, describe_os_error, wrap_os_errors
 from stepwell.trees.undo_log import UndoItem, new_name
 
@@ -56,9 +62,9 @@ class TreeTransaction:
     """One list of changes to one root, as a context manager for one thread.
 
     It holds the root's lock from entering to leaving; given a `RootLock`, it runs under that one instead. Entering
-    recovers what earlier transactions left, compares the tree with every delta's `before`, and writes all new contents
-    to the staging directory. It raises `TreeConflict`, naming every path, if the tree is not as expected, and writes
-    nothing to the tree.
+    recovers what earlier transactions left, compares the tree with every delta's `before`, removes the old contents
+    that an earlier undo left for a person, and writes all new contents to the staging directory. It raises
+    `TreeConflict`, naming every path, if the tree is not as expected, and writes nothing to the tree.
 
     Guarantee: until `commit` returns, every way out of the block, including a crash, ends with the tree as it was.
     Files that another program changed meanwhile are left alone and named in a `TreeConflict`. After `commit`, the tree
@@ -86,7 +92,8 @@ class TreeTransaction:
         self._wait_s = wait_s
         self._resumes = resumes
         self._stack = ExitStack()
-        self._stage: Stage | None = None
+        self._stored: TransactionRef | None = None
+        """The transaction on disk; None before it is staged, and after it has ended."""
         self.is_already_applied = False
         """True if every path was found as it shall be, so that there is nothing to do and nothing on disk."""
 
@@ -98,7 +105,8 @@ class TreeTransaction:
             recovery.recover_staging(self._staging)
             self._plan = self._make_plan(lock)
             self._log = self._plan.log
-            self.is_already_applied = self._plan.is_already_applied and self._stage is None
+            self.is_already_applied = self._plan.is_already_applied and self._stored is None
+            recovery.remove_left(self._staging)
             if not self._plan.is_already_applied:
                 self._stage_all(self._staging)
             self._stack = stack.pop_all()
@@ -112,13 +120,14 @@ class TreeTransaction:
 
     def _make_plan(self, lock: RootLock) -> ChangePlan:
         """Compare the tree with the deltas; before that, continue or undo a committed transaction of this name."""
-        if (self._name, Stage.DONE) in self._staging.list():
+        committed = [each for each in self._staging.list() if (each.name, each.stage) == (self._name, Stage.DONE)]
+        if committed:
             if not self._resumes:
                 raise AlreadyExists(f"{self._name!r} was committed at this root already: finalize or undo it first")
             with suppress(TreeConflict):
                 found = plan(self._root, self._deltas)
                 if found.is_already_applied:
-                    self._stage = Stage.DONE
+                    self._stored = committed[0]
                     return found
             recovery.undo(lock, self._name)
         return plan(self._root, self._deltas)
@@ -126,9 +135,9 @@ class TreeTransaction:
     def rename(self, to: str) -> None:
         """Give the transaction another name on disk; the tree is not touched."""
         check_name(to)
-        if self._stage is not None and to != self._name:
+        if self._stored is not None and to != self._name:
             with wrap_os_errors(f"{self._name!r} cannot be renamed"):
-                self._staging.rename(self._name, to, self._stage)
+                self._stored = self._staging.rename(self._stored, to)
         self._name = to
 
     def apply(self, check: Callable[[], None] = _no_check) -> None:
@@ -140,13 +149,12 @@ class TreeTransaction:
         if self.is_already_applied or self._stage is Stage.DONE:
             check()
             return
-        if self._stage is not Stage.STAGING:
+        if self._stored is None or self._stored.stage is not Stage.STAGING:
             raise InvalidArgument(f"{self._name!r} is applied once, in the block of its transaction")
         try:
             with wrap_os_errors(f"{self._name!r} cannot be done"):
-                self._staging.set_stage(self._name, Stage.STAGING, Stage.OPEN)
-                self._stage = Stage.OPEN
-                with self._staging.opened(self._name, Stage.OPEN) as directory:
+                self._stored = self._staging.set_stage(self._stored, Stage.OPEN)
+                with self._staging.opened(self._stored) as directory:
                     ForwardPass(self._root, directory, self._plan, check).run()
                 self._verify(DISTURBED)
         except BaseException as error:
@@ -163,67 +171,74 @@ class TreeTransaction:
             raise InvalidArgument(f"{self._name!r} was not applied: there is nothing to commit")
         with wrap_os_errors(f"{self._name!r} cannot be committed"):
             self._verify("the tree is no longer what was made of it, and is not committed")
-            if self._stage is Stage.OPEN:
-                self._staging.set_stage(self._name, Stage.OPEN, Stage.DONE)
-                self._stage = Stage.DONE
+            if self._stored is not None and self._stored.stage is Stage.OPEN:
+                self._stored = self._staging.set_stage(self._stored, Stage.DONE)
 
     def undo(self) -> None:
         """Restore the tree as it was before, also after `commit`. A tree that was found already changed stays so."""
-        if self._stage is Stage.DONE:
-            self._stage = Stage.OPEN
-        self._undo_uncommitted(None)
+        self._undo(None)
 
     def finalize(self) -> None:
         """End a committed transaction by removing the old contents: from now on it cannot be undone."""
         if self.is_already_applied:
             return
-        if self._stage is not Stage.DONE:
+        if self._stored is None or self._stored.stage is not Stage.DONE:
             raise InvalidArgument(f"{self._name!r} was not committed: there is nothing to finalize")
         with wrap_os_errors(f"{self._name!r} cannot be finalized"):
-            self._staging.discard(self._name, Stage.DONE)
-        self._stage = None
+            self._staging.discard(self._stored)
+        self._stored = None
+
+    @property
+    def _stage(self) -> Stage | None:
+        return self._stored.stage if self._stored else None
 
     def _undo_uncommitted(self, error: BaseException | None) -> None:
-        """Undo what is staged or applied and not committed; `error` is the reason, and becomes the cause of a failure.
+        """Undo what is staged or applied, unless it was committed; `error` is the reason."""
+        if self._stage is Stage.DONE:
+            self._stored = None
+        self._undo(error)
+
+    def _undo(self, error: BaseException | None) -> None:
+        """Undo what is on disk; `error` is the reason, and becomes the cause of a failure.
 
         Raises `TreeConflict` if some files were left alone, and `TreeFailed` if the file system refuses; then the next
         transaction at this root tries again.
         """
-        stage, self._stage = self._stage, None
-        if stage not in {Stage.STAGING, Stage.OPEN}:
+        stored, self._stored = self._stored, None
+        if stored is None:
             return
         try:
-            self._undo_on_disk()
+            self._undo_on_disk(stored)
         except OSError as refused:
             raise TreeFailed(
                 f"{self._name!r} cannot be undone now ({describe_os_error(refused)}): the next transaction at "
                 f"{self._root.path!r} will try again",
             ) from (error or refused)
 
-    def _undo_on_disk(self) -> None:
-        """Undo from the stage that is on disk, not the one in memory.
+    def _undo_on_disk(self, stored: TransactionRef) -> None:
+        """Undo from the stage and name that are on disk, not those in memory.
 
-        They differ if a rename succeeded and the sync after it failed.
+        They differ if a rename succeeded and the sync after it failed. `NotFound` if it is spent already, or gone.
         """
-        actual = {stage for name, stage in self._staging.list() if name == self._name}
-        if Stage.STAGING in actual:
+        found = self._staging.find_log(stored.log_tag)
+        if found.stage is Stage.STAGING:
             with suppress(OSError):  # the tree is untouched, and the next transaction removes it
-                self._staging.remove(self._name, Stage.STAGING)
+                self._staging.remove(found)
             return
-        if Stage.DONE in actual:
-            self._staging.set_stage(self._name, Stage.DONE, Stage.OPEN)
-        recovery.undo_open(self._staging, self._name)
+        if found.stage is Stage.DONE:
+            found = self._staging.set_stage(found, Stage.OPEN)
+        recovery.undo_open(self._staging, found)
 
     def _stage_all(self, staging: StagingDir) -> None:
         """Write the new contents and the log to the staging directory, and sync them; the tree is not touched."""
-        staging.create(self._name)
-        self._stage = Stage.STAGING
+        log = logs.encode(msgspec.structs.replace(self._log, nonce=secrets.token_bytes(limits.TREE_NONCE_BYTES)))
+        self._stored = staging.create(self._name, log)
         try:
-            with staging.opened(self._name, Stage.STAGING) as directory:
+            with staging.opened(self._stored) as directory:
                 for number, item in enumerate(self._log.items):
                     if item.after:
                         self._stage_one(Place(directory, new_name(number)), item, item.after)
-                syscalls.write(Place(directory, logs.NAME), logs.encode(self._log), 0o600)
+                syscalls.write(Place(directory, logs.NAME), log, 0o600)
                 syscalls.sync(directory, "new-*")
         except BaseException as error:
             self._undo_uncommitted(error)

@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from stepwell.trees.transaction import TreeTransaction
 from tests.support.seeds import seeded
 from tests.support.soak import IS_LONG
 from tests.support.trees import (
     EMPTY_DIRECTORY,
     Tree,
+    bodies,
     build,
     change,
     committed,
+    deltas,
     file,
     finalize,
     finalize_all,
@@ -154,6 +157,27 @@ def test_death_while_a_done_one_is_ended(root: Path, end: Callable[[Path, str], 
         is_whole(root, BEFORE, AFTER)
         at += STRIDE
     assert read(root) == (BEFORE if end is undo_committed else AFTER)
+
+
+def test_death_while_a_resumed_one_is_renamed(root: Path) -> None:
+    """It has one of its two names at every moment, and either is accepted."""
+    build(root, BEFORE)
+    assert killed_at(("rename", "t-1.spent"), lambda: change(root, BEFORE, AFTER))
+
+    def rename() -> None:
+        with TreeTransaction(root, "t-1", deltas(BEFORE, AFTER), bodies(), resumes=True) as transaction:
+            transaction.rename("t-2")
+
+    names: list[list[str]] = []
+    at = 0
+    while killed_at(at, rename):
+        names.append(committed(root))
+        at += 1
+        if names[-1] == ["t-2"]:
+            break
+    assert (names[0], names[-1]) == (["t-1"], ["t-2"])
+    undo_committed(root, "t-2")
+    assert (read(root), kept(root)) == (BEFORE, set())
 
 
 @pytest.mark.parametrize("seed", range(TREES))

@@ -137,6 +137,21 @@ def test_the_area_is_no_link(root: Path, outside: Path) -> None:
     assert read(outside) == {"secret": file(b"s"), "sub/x": file(b"x")}
 
 
+@pytest.mark.parametrize("path", [path for path in ESCAPES if set(path.split("/")) & {"", ".", ".."} or "\0" in path])
+def test_no_component_leads_upwards(root: Path, path: str) -> None:
+    """Opening refuses it, too, whatever checked the path before; the empty path is the root itself."""
+    build(root, {"a/b": file()})
+    with Root(root) as opened:
+        for use in (opened.place, *((opened.directory, opened.readable) if path else ())):
+            with pytest.raises(sw.EscapesRoot, match="normalised"), use(path):
+                pass
+        for look in (opened.inspect, opened.kind):
+            with pytest.raises(sw.EscapesRoot, match="normalised"):
+                look(path)
+        with opened.directory("") as descriptor:
+            assert os.path.samestat(os.fstat(descriptor), root.stat())
+
+
 def test_what_is_at_a_path(root: Path) -> None:
     """Files, links, directories, other things and nothing."""
     build(root, {"a": file(b"1"), "d/x": file(), "e": (0o40000, b""), "l": link(b"a")})

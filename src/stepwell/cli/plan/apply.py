@@ -5,6 +5,9 @@ differing files, changes nothing and ends with exit code 3. `apply` runs the pla
 a required one fails, the changes are undone, the output of the validation is shown and the exit code is 4.
 
 Both can be repeated: a plan that is applied, or rolled back, is reported as such, and nothing is changed again.
+
+The tree may have come with a `.stepwell` of its own. What this user's processes did not put there is left alone, with a
+line on stderr for each such directory.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ def _apply(arguments: argparse.Namespace) -> int:
     with connect(resolve_address(arguments.address)) as client:
         before = find_plan(client, arguments.plan)
         with _sigterm_as_interrupt():
-            plan = client.execution(before.plan_id).apply(root)
+            plan = client.execution(before.plan_id).apply(root, on_warning=print_error)
     # Applying an applied plan returns it unchanged. Only the plan from before the call shows which of the two happened.
     was_before = before.applied is not None
     if arguments.json:
@@ -149,7 +152,7 @@ def _rollback(arguments: argparse.Namespace) -> int:
     with connect(resolve_address(arguments.address)) as client:
         before = find_plan(client, arguments.plan)
         with _sigterm_as_interrupt():
-            plan = client.execution(before.plan_id).rollback(root, reason=arguments.reason)
+            plan = client.execution(before.plan_id).rollback(root, reason=arguments.reason, on_warning=print_error)
     assert plan.rolled_back is not None
     was_before = before.rolled_back is not None
     if arguments.json:

@@ -46,10 +46,18 @@ class PlanApply:
     """One call of `PlanExecutionContext.apply`, for one thread.
 
     Any number of processes may apply the same plan at the same time: one holds the lease and works, the others wait for
-    it and return the same outcome. `root` is absolute; `wait_s` bounds all waiting for other processes together.
+    it and return the same outcome. `root` is absolute; `wait_s` bounds all waiting for other processes together;
+    `on_warning` is for `tree_recovery`.
     """
 
-    def __init__(self, context: ChangesetApi, root: str, wait_s: float, lease_ms: int) -> None:
+    def __init__(
+        self,
+        context: ChangesetApi,
+        root: str,
+        wait_s: float,
+        lease_ms: int,
+        on_warning: tree_recovery.OnWarning | None = None,
+    ) -> None:
         self._context = context
         self._session = context.session
         self._plan_id = context.plan_id
@@ -58,6 +66,7 @@ class PlanApply:
         self._wait_s = wait_s
         self._until_s = time.monotonic() + wait_s
         self._lease_ms = lease_ms
+        self._on_warning = on_warning
 
     def run(self) -> Plan:
         """Return the plan as it ended, by this process or another one.
@@ -68,7 +77,7 @@ class PlanApply:
         while True:
             plan = self._plans.get_plan(self._plan_id)
             if plan.position in _ENDED:
-                tree_recovery.recover_if_unlocked(self._context, self._root)
+                tree_recovery.recover_if_unlocked(self._context, self._root, self._on_warning)
                 _require_applied_here(plan, self._root)
                 return plan
             if plan.position == _EXECUTED:
@@ -77,7 +86,7 @@ class PlanApply:
             elif plan.position == _PROCESSING:
                 wait_for_lease_end(self._session, plan, self._until_s, self._wait_s)
             elif plan.position != tree_recovery.QUEUED:
-                tree_recovery.recover_if_unlocked(self._context, self._root)
+                tree_recovery.recover_if_unlocked(self._context, self._root, self._on_warning)
                 raise _not_ready(plan)
             elif ended := self._lock_and_apply():
                 return ended
@@ -89,7 +98,7 @@ class PlanApply:
         """
         try:
             with wait_for_root_lock(self._root, self._until_s, self._wait_s) as lock:
-                resumable = tree_recovery.recover_root(self._context, lock) if lock else None
+                resumable = tree_recovery.recover_root(self._context, lock, self._on_warning) if lock else None
                 plan = self._plans.get_plan(self._plan_id)
                 return self._apply(lock, plan, resumable) if lock and plan.position == tree_recovery.QUEUED else None
         except tree_recovery.TransactionUndecided as undecided:

@@ -22,7 +22,9 @@ from stepwell.trees.lock import RootLock
 from stepwell.trees.transaction import TreeTransaction
 
 
-def roll_back(context: ChangesetApi, root: str, reason: str, wait_s: float) -> Plan:
+def roll_back(
+    context: ChangesetApi, root: str, reason: str, wait_s: float, on_warning: tree_recovery.OnWarning | None = None
+) -> Plan:
     """Return the plan, rolled back by this call or an earlier one; `root` is absolute.
 
     Raises `PlanNotReady` if the plan is not applied, `InvalidArgument` if it was applied to another tree,
@@ -34,13 +36,13 @@ def roll_back(context: ChangesetApi, root: str, reason: str, wait_s: float) -> P
     while True:
         plan = plans.get_plan(context.plan_id)
         if plan.rolled_back is not None:
-            tree_recovery.recover_if_unlocked(context, root)
+            tree_recovery.recover_if_unlocked(context, root, on_warning)
             return plan
         is_root_known = _require_applied(plan, root)
         try:
             with wait_for_root_lock(root, until_s, wait_s) as lock:
                 if lock is not None:
-                    tree_recovery.recover_root(context, lock)
+                    tree_recovery.recover_root(context, lock, on_warning)
                     plan = plans.get_plan(context.plan_id)
                     if plan.rolled_back:
                         return plan

@@ -14,26 +14,39 @@ recorded this one or another attempt. The outcome of a committed transaction:
 | rollback             | not recorded yet                     | report it, because no lease could make it too late  |
 | rollback             | recorded                             | finalize                                            |
 | of an unknown plan   |                                      | leave it: it belongs to another manager             |
+
+Directories that are no transactions of this user's own processes are left as they are, and the user is warned: the tree
+may have come with them, from a repository or an archive.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from stepwell import limits
 from stepwell.client.api.changesets import ChangesetApi
 from stepwell.client.api.plans import PlanApi
 from stepwell.client.workflows.plan_delta import PlanDelta
 from stepwell.domain.plans.model import Phase, Plan, PlanState, Position
 from stepwell.errors import Busy, NotFound, PlanError, TreeFailed
+from stepwell.telemetry import Logger, LogLevel
 from stepwell.trees import recovery
 from stepwell.trees.lock import RootLock
-from stepwell.trees.staging_dir import has_staging_dir
+from stepwell.trees.staging_dir import UntrustedDirectory, has_staging_dir
 
 _NAME: Final = re.compile(r"(?P<plan_id>[0-9A-Za-z-]+)-(?P<attempt>\d+)(?P<back>-back)?")
 
 QUEUED: Final = Position(Phase.APPLY, PlanState.QUEUED)
+
+_ADVICE: Final = (
+    "if a stepwell of yours was interrupted here, compare the tree with what you expect; then remove the directory"
+)
+
+OnWarning = Callable[[str], None]
+"""A function that gets a sentence about something that a person should look at."""
 
 
 class TransactionUndecided(Exception):
@@ -57,14 +70,18 @@ def rollback_name(plan: Plan) -> str:
     return f"{apply_name(plan)}-back"
 
 
-def recover_root(context: ChangesetApi, lock: RootLock) -> str | None:
+def recover_root(context: ChangesetApi, lock: RootLock, on_warning: OnWarning | None) -> str | None:
     """Recover every unfinished transaction at this root, of the plans that the manager knows; leave others alone.
 
     Return the name of the one that an earlier attempt of this plan committed, so that the caller can resume it; None
     if there is none or the plan is not queued. There is at most one, because each attempt resumes the one before it.
-    Raises `TransactionUndecided`; the call can be repeated.
+    Raises `TransactionUndecided`; the call can be repeated. `on_warning` gets a sentence about each directory that was
+    left alone because it is not of this user's processes; None logs a warning instead.
     """
-    recovery.recover(lock)
+    try:
+        recovery.recover(lock)
+    finally:
+        _warn(recovery.untrusted(lock), on_warning)
     plans = PlanApi(context.session)
     resumable: str | None = None
     for name in recovery.committed(lock):
@@ -88,7 +105,7 @@ def recover_root(context: ChangesetApi, lock: RootLock) -> str | None:
     return resumable
 
 
-def recover_if_unlocked(context: ChangesetApi, root: str) -> None:
+def recover_if_unlocked(context: ChangesetApi, root: str, on_warning: OnWarning | None) -> None:
     """Recover unfinished transactions at a root if it is possible at once; otherwise do nothing.
 
     For calls on a plan that has ended: its last process may have been killed before it finalized its transaction. But a
@@ -97,7 +114,22 @@ def recover_if_unlocked(context: ChangesetApi, root: str) -> None:
     """
     if has_staging_dir(root):
         with suppress(Busy, TreeFailed, TransactionUndecided), RootLock(root, wait_s=0) as lock:
-            recover_root(context, lock)
+            recover_root(context, lock, on_warning)
+
+
+def _warn(found: list[UntrustedDirectory], on_warning: OnWarning | None) -> None:
+    """Warn of the first directories, one by one, and of the number of the others."""
+    log = Logger(LogLevel.WARNING)
+    named, others = found[: limits.TREE_NAMED_MAX], len(found[limits.TREE_NAMED_MAX :])
+    for each in named:
+        if on_warning is None:
+            log.warning("transaction.not_recovered", path=ascii(each.path), reason=each.reason, advice=_ADVICE)
+        else:
+            on_warning(f"{each.path!r} was left alone, because {each.reason}: {_ADVICE}")
+    if others and on_warning is None:
+        log.warning("transaction.not_recovered", others=others)
+    elif others and on_warning is not None:
+        on_warning(f"{others} more were left alone for the same reasons")
 
 
 def _finish_rollback(context: ChangesetApi, lock: RootLock, plan: Plan, name: str) -> None:
