@@ -380,8 +380,9 @@ def test_quicker_at_another_root(runtime: LocalRuntime, client: sw.Client, root:
 
 
 @pytest.mark.parametrize("moment, behind", [("changed", "mode"), ("mode", "new name")])
-def test_lost_lease(root: Path, moment: str, behind: str) -> None:
+def test_lost_lease(root: Path, moment: str, behind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost in the middle: the next step does not happen, all is undone, and the plan is free for others."""
+    monkeypatch.setattr(limits, "HEARTBEAT_SECONDS_MAX", 0.01)  # the lease is long, but its end is noticed soon
     clock = Clock()
     with LocalRuntime(workers=0, clock=clock) as runtime, runtime.client(projects=["p"]) as client:
         context = executed_plan(client, root.parent)
@@ -392,12 +393,12 @@ def test_lost_lease(root: Path, moment: str, behind: str) -> None:
             if step in {"rename", "link"}:
                 names.append(what)
             if (step, what) == ("rename", moment) and names.count(moment) == 1:
-                clock.advance(1)
+                clock.advance(limits.SWEEP_SECONDS)  # in one step, so that no renewal comes in between
                 eventually(lambda: state(client, context) == "apply/queued")
                 eventually(lambda: not [each for each in threading.enumerate() if each.name == "stepwell-heartbeat"])
 
         with before_each_step(late), pytest.raises(sw.LeaseLost):
-            context.apply(root, lease_ms=300)
+            context.apply(root, lease_ms=50_000)
         assert behind not in names
         assert (read(root), kept(root), state(client, context)) == (BEFORE, set(), "apply/queued")
         assert context.apply(root).applied is not None
