@@ -212,7 +212,7 @@ def test_ctrl_c_ends_the_program(tmp_path: Path, rest: str) -> None:
         os.killpg(program.pid, signal.SIGINT)
         promptly(lambda: program.poll() is not None, ORPHAN_SECONDS)
         _, told = program.communicate()
-        assert not is_alive(worker)
+        promptly(lambda: not is_alive(worker), ORPHAN_SECONDS)
     assert told.count("Traceback") <= 1
     assert (program.returncode, "KeyboardInterrupt" in told) == ((0, False) if rest is PROGRAM_END else (-2, True))
 
