@@ -13,9 +13,8 @@ import stepwell as sw
 from stepwell import limits
 from stepwell.strategies.protocol import ContextRequest
 from tests.support import strategies
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_SECONDS, eventually
 
-PATIENCE_SECONDS = 60
 ASKED = ContextRequest(projects=("p",), query="some words")
 
 
