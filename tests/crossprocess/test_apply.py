@@ -84,7 +84,7 @@ def test_ten_processes_apply_one_plan(prepared: Prepared) -> None:
     def call(number: int) -> None:
         os.close(go)
         os.read(ready, 1)  # until everybody is there
-        plan = context.apply(root, wait_s=20)
+        plan = context.apply(root, wait_s=PATIENCE_SECONDS)
         (root.parent / f"told-{number}").write_bytes(msgspec.msgpack.encode(plan))
 
     children = [forked(partial(call, number)) for number in range(CALLERS)]
@@ -115,7 +115,7 @@ def check_death(client: sw.Client, root: Path, before: Tree, after: Tree, at: in
         nothing_at(client, root)
         assert read(root) == (before if is_cancelled else after)
     else:
-        context.apply(root, wait_s=20)
+        context.apply(root, wait_s=PATIENCE_SECONDS)
         assert read(root) == after
     assert kept(root) == set()
     assert applications(client, since, context.plan_id) == (0 if is_cancelled else 1)

@@ -166,7 +166,7 @@ def test_daemonic_process_starts_one() -> None:
     with ours, theirs:
         daemon = multiprocess.get_context("spawn").Process(target=start_another, args=(theirs,), daemon=True)
         daemon.start()
-        assert ours.poll(20)
+        assert ours.poll(60)
         assert ours.recv() == "from inside"
         daemon.join()
         daemon.close()
