@@ -108,11 +108,12 @@ def step_quarantined(context: Context, count: int) -> None:
         left = error.details["evidence"]
         assert isinstance(left, list), left
         assert len(left) == count, left
+        if all("these are my last words" in each for each in left):
+            return True
         context.question = context.asker.strategies.submit("exiting", ASKED)
-        return all("these are my last words" in each for each in left)
+        return False
 
     eventually(has_evidence, PATIENCE_SECONDS)
-    context.question.cancel()
 
 
 @then("all have found the same, in the same order")
