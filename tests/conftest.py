@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.support.signals import restore_keyboard_signals
 from tests.support.trees import own_state_directory
@@ -15,8 +15,13 @@ os.environ["DISABLE_TQDM"] = "1"  # read by bm25s when it is imported: a bar tha
 # Repeatable by default. To soak: STEPWELL_HYPOTHESIS_PROFILE=long pytest tests/property -o faulthandler_timeout=0
 # takes other examples each time, and many more; what fails is printed with the line that repeats it.
 # Explaining the failure of a state machine takes longer than a test may.
+# How long an example takes to make says how busy the machine is.
 settings.register_profile(
-    "base", deadline=None, print_blob=True, phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
+    "base",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
 )
 base = settings.get_profile("base")
 settings.register_profile("short", base, max_examples=40, derandomize=True, database=None, stateful_step_count=30)

@@ -14,9 +14,7 @@ from behave import fixture, given, then, use_fixture, when
 from behave.runner import Context
 
 import stepwell as sw
-from tests.support.wait import eventually
-
-PATIENCE_SECONDS = 30
+from tests.support.wait import PATIENCE_SECONDS, eventually
 
 
 @fixture

@@ -15,7 +15,8 @@ import stepwell as sw
 from stepwell.domain.tiers.commands import GetMetrics
 from stepwell.domain.verdict import Origin
 from stepwell.manager.state_owner import StateOwner
-from tests.support.features.schedules import PATIENCE_SECONDS, attempt
+from tests.support.features.schedules import attempt
+from tests.support.wait import PATIENCE_SECONDS
 
 
 @given("the state as a manager owns it")

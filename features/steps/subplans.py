@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import threading
 from functools import partial
+from unittest import mock
 
 from behave import given, then, when
 from behave.runner import Context
 
 import stepwell as sw
+from stepwell import limits
 from tests.support.features import children
 from tests.support.features.children import FILE
 from tests.support.features.outcomes import no_errors
 from tests.support.features.processes import in_processes
-from tests.support.features.schedules import PATIENCE_SECONDS
 from tests.support.processes import kill, spawned
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_SECONDS, eventually
 
 
 def ids(plan: sw.Plan) -> list[str]:
@@ -89,8 +90,9 @@ def step_cancel(context: Context, count: int) -> None:
         working.wait(PATIENCE_SECONDS)
         client.plans.cancel_plan(context.plan.plan_id)
 
-    agents = [partial(client.plans.work_on, context.plan.plan_id, run, lease_ms=3_000)] * count
-    context.outcomes = context.schedule.run([*agents, cancel])[:count]
+    agents = [partial(client.plans.work_on, context.plan.plan_id, run)] * count
+    with mock.patch.object(limits, "HEARTBEAT_SECONDS_MAX", 0.05):  # so that the agents are told soon
+        context.outcomes = context.schedule.run([*agents, cancel])[:count]
 
 
 @then("every child was completed by one of them")

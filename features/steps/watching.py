@@ -13,8 +13,7 @@ from stepwell import limits
 from tests.support.features.outcomes import no_errors
 from tests.support.features.schedules import attempt
 from tests.support.features.work import PROJECT, make_fragments
-
-PATIENCE_SECONDS = 10
+from tests.support.wait import PATIENCE_SECONDS
 
 
 @given("a watcher")

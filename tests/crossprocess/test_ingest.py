@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from stepwell.strategies.protocol import ContextRequest
 from tests.support.cli.processes import interrupt, started
 from tests.support.ingest import write
 from tests.support.processes import kill
+from tests.support.wait import eventually
 
 ROOT = Path(__file__).parent.parent.parent
 LONG = "words that are long enough to be no tiny part of anything, " * 4
@@ -112,7 +113,8 @@ def test_workers_that_are_killed(tmp_path: Path) -> None:
 
         def harm(done: int, _total: int, _note: str) -> None:
             if done % 100 == 50 and (pid := next(victims, None)):
-                kill(pid)
+                with suppress(ProcessLookupError):  # it was slow, and is replaced already
+                    kill(pid)
 
         client.ingest(root, on_progress=harm)
         assert next(victims, None) is None
@@ -130,10 +132,12 @@ def test_an_ingest_that_is_killed(tmp_path: Path, done: int) -> None:
     ):
         program = [sys.executable, "-m", "tests.support.programs.ingest_program", own.address, str(root), str(done)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        peers = client.status().peers
         with subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "there\n"
             process.kill()
+        eventually(lambda: client.status().peers <= peers)  # whatever it had sent is done by then
         half = rows(client)
         assert half.items() <= expected.items()
         whole = {name.removeprefix("file:") for name in half if name.startswith("file:")}

@@ -8,7 +8,7 @@ import stepwell as sw
 from tests.support.processes import CONTEXT, kill, spawned
 from tests.support.programs.competitors import hold_plan, hold_plan_with_child
 from tests.support.programs.storm import create_action
-from tests.support.wait import eventually
+from tests.support.wait import promptly
 
 AT_ONCE_SECONDS = 5.0
 """Far less than the grace of 30 s: no timeout can have been what freed the plan."""
@@ -17,7 +17,7 @@ AT_ONCE_SECONDS = 5.0
 def check_taken_back(client: sw.Client, plan_id: str, token: int) -> None:
     """The plan is queued once more, says why, and its old token opens nothing."""
     plans = client.plans
-    eventually(lambda: plans.get_plan(plan_id).state is sw.PlanState.QUEUED, AT_ONCE_SECONDS)
+    promptly(lambda: plans.get_plan(plan_id).state is sw.PlanState.QUEUED, AT_ONCE_SECONDS)
     plan = plans.get_plan(plan_id)
     assert (str(plan.position), plan.attempt, plan.lease) == ("strategize/queued", 2, None)
     assert len(plan.errors) == 1

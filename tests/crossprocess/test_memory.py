@@ -27,7 +27,7 @@ from tests.support.wait import eventually
 
 SEED = 3310
 STORM = Storm(readers=64, writers=8, operations=1_000 if IS_LONG else 30, seed=SEED)
-STORM_SECONDS = 600.0 if IS_LONG else 100.0
+STORM_SECONDS = 600.0 if IS_LONG else 240.0
 STORM_BUDGET = sw.TierBudget(arena_bytes=48 * MIB, hot_tokens=24_000)
 
 

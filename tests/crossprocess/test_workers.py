@@ -228,7 +228,8 @@ def test_storm_of_deaths(tmp_path: Path) -> None:
             futures: list[Future[StrategyResult]] = []
             for number, kind in enumerate(kinds):
                 asked = ContextRequest(projects=("p",), query=f"{kind} {number}", focus=(str(tmp_path / "done"),))
-                future = client.strategies.submit("mixed", asked, deadline_s=2.0)
+                # Only those that stop their worker exceed a deadline, however long a busy machine takes for the others.
+                future = client.strategies.submit("mixed", asked, deadline_s=2.0 if kind == "stop" else None)
                 future.add_done_callback(partial(count, ended, number))
                 futures.append(future)
             while wait(futures, generator.uniform(0.2, 1.0)).not_done:
@@ -269,11 +270,11 @@ def test_nobody_waits_behind_a_slow_one() -> None:
         with runtime.client(projects=["p"]) as client:
             client.tiers.store(sw.Fragment(fragment_id="a", body="a"))
             before = {*runtime.workers}
-            slow = client.strategies.submit("hanging", ASKED)
+            slow = client.strategies.submit("hanging", ASKED, deadline_s=600.0)
             eventually(lambda: client.strategies.list().leased == 1)
             quick = [client.strategies.submit("sayings", ASKED) for _ in range(100)]
-            assert not wait(quick, 30).not_done
-            both = [slow, client.strategies.submit("hanging", ASKED)]
+            assert not wait(quick, 60).not_done
+            both = [slow, client.strategies.submit("hanging", ASKED, deadline_s=600.0)]
             eventually(lambda: client.strategies.list().leased == len(both))
             cancelled = client.strategies.submit("sayings", ASKED)
             eventually(lambda: client.strategies.list().queued == 1)

@@ -28,7 +28,7 @@ from stepwell.transport.peer import Peer
 
 FATAL = "fatal"
 READY = b"ready\n"
-START_SECONDS = 30
+START_SECONDS = 60
 
 
 def _is_fatal(turn: CommitBatch) -> bool:

@@ -25,6 +25,7 @@ from stepwell.protocol.messages import (
     SegmentsRetired,
     Welcome,
 )
+from tests.support.wait import PATIENCE_SECONDS
 
 M = TypeVar("M", bound=ManagerMessage)
 
@@ -67,7 +68,7 @@ request_ids = itertools.count(1_000)
 class RawPeer:
     """A connected socket with a framer. Receiving waits, at the most as long as the timeout."""
 
-    def __init__(self, address: str, timeout_s: float = 10.0) -> None:
+    def __init__(self, address: str, timeout_s: float = PATIENCE_SECONDS) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._framer = Framer()
         self.descriptors: list[int] = []  # that came, in order; closed with the peer

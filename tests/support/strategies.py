@@ -8,6 +8,12 @@ from collections.abc import Sequence
 from stepwell.strategies import progress
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
 
+DEADLINES_S = (2.0, 8.0, 32.0, 128.0)
+"""Deadlines to try in turn, where one strategy is to exceed its deadline and another is to meet it.
+
+The first ones may be too short for the other one on a busy machine.
+"""
+
 
 def scored(view: StrategyView, reason: str = "") -> list[ScoredFragment]:
     rows = [row for project in view.projects for row in view.rows(project)]

@@ -28,7 +28,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-STOP_SECONDS = 10.0
+STOP_SECONDS = 60.0
 RING_SECONDS = 0.01
 """How often the tracer is told to end: a signal that comes just before it waits does not wake it."""
 

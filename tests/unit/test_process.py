@@ -166,7 +166,7 @@ def test_daemonic_process_starts_one() -> None:
     with ours, theirs:
         daemon = multiprocess.get_context("spawn").Process(target=start_another, args=(theirs,), daemon=True)
         daemon.start()
-        assert ours.poll(20)
+        assert ours.poll(60)
         assert ours.recv() == "from inside"
         daemon.join()
         daemon.close()
@@ -206,8 +206,8 @@ def test_end_is_seen_while_a_grandchild_lives() -> None:
         process = SpawnedProcess(leave_child, (theirs,))
         process.start()
         left = ours.recv()
-        assert wait([process.sentinel], 10) == [process.sentinel]
-        process.join(10)
+        assert wait([process.sentinel], 60) == [process.sentinel]
+        process.join(60)
         assert process.exitcode == 5
         process.close()
         assert is_alive(left)
@@ -220,7 +220,7 @@ def test_exit_code_of_main() -> None:
         assert child.exit_code() is None
         assert child.wait(0.0) is None
         child.disconnect()
-        assert child.wait(10) == 7
+        assert child.wait(60) == 7
         child.kill()
         child.disconnect()
         child.close()

@@ -10,7 +10,8 @@ import multiprocess
 from multiprocess.connection import Connection
 
 from stepwell.process import SpawnedProcess
-from tests.support.features.schedules import PATIENCE_SECONDS, attempt
+from tests.support.features.schedules import attempt
+from tests.support.wait import PATIENCE_SECONDS
 
 T = TypeVar("T")
 

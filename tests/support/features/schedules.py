@@ -11,10 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Barrier, Event
 from typing import Protocol, TypeVar
 
-T = TypeVar("T")
+from tests.support.wait import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 30.0
-"""Longer than anything here takes; what takes longer is a deadlock."""
+T = TypeVar("T")
 
 
 def look_at_nothing() -> None:

@@ -34,7 +34,7 @@ from tests.support.processes import CONTEXT, fork, kill, spawned
 from tests.support.soak import IS_LONG
 
 PROJECT = "memory"
-CHILD_SECONDS = 900 if IS_LONG else 120
+CHILD_SECONDS = 900 if IS_LONG else 240
 """A child that hangs is ended by its own alarm."""
 
 HELD = 8

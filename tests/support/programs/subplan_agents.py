@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from unittest import mock
 
 from multiprocess.connection import Connection
 
@@ -23,8 +25,7 @@ RETRIES = 2
 UNLUCKY = "unlucky"
 FILE, RUN = 0o100644, 0o100755
 SHARED, HOT = "shared.txt", "hot.txt"
-LEASE_MS = 5_000
-SHORT_MS = 2_000
+LEASE_MS = 50_000  # shorter than the step in which a test advances the manager's clock
 
 Tree = dict[str, tuple[bytes, int | None] | None]
 
@@ -105,19 +106,23 @@ def agent(address: str, parent_plan_id: str, script: Script) -> None:
                 record(context, {path: (before, after)}, f"tool-{number}")
                 context.check()
 
-        client.plans.work_on(parent_plan_id, run, lease_ms=LEASE_MS)
+        client.plans.work_on(parent_plan_id, run)
 
 
 def hold_two(address: str, pipe: Connection) -> None:
-    """Execute two parents, of which one is merged, and try everything when told to go on; say what came of it."""
+    """Execute two parents, of which one is merged, and try everything when told to go on; say what came of it.
+
+    It is told by how many seconds the manager's clock was advanced meanwhile. Its own clock is advanced as far.
+    """
     works: dict[str, Work] = {"a": {"f": (b"1\n", b"2\n")}, "b": {"f": (b"1\n", b"3\n")}}
     with sw.connect(address) as client, ExitStack() as stack:
-        unmerged = _held(client, parent_of(client, works, lease_ms=SHORT_MS), stack)
-        merged = _held(client, parent_of(client, works, lease_ms=SHORT_MS), stack)
+        unmerged = _held(client, parent_of(client, works, lease_ms=LEASE_MS), stack)
+        merged = _held(client, parent_of(client, works, lease_ms=LEASE_MS), stack)
         assert merged.merge_children().open_conflicts
         changeset_id = unmerged.start_changeset()
         pipe.send((unmerged.plan_id, merged.plan_id))
-        pipe.recv()
+        later_s, clock = pipe.recv(), time.clock_gettime
+        stack.enter_context(mock.patch.object(time, "clock_gettime", lambda number: clock(number) + later_s))
         pipe.send(
             {name: _outcome(partial(deed, client, unmerged, merged, changeset_id)) for name, deed in DEEDS.items()}
         )
@@ -125,7 +130,7 @@ def hold_two(address: str, pipe: Connection) -> None:
 
 def _held(client: sw.Client, context: sw.PlanExecutionContext, stack: ExitStack) -> sw.WorkContext:
     token = client.session.leases[context.plan_id]
-    heartbeat = stack.enter_context(Heartbeat(client.session, context.plan_id, token, SHORT_MS))
+    heartbeat = stack.enter_context(Heartbeat(client.session, context.plan_id, token, LEASE_MS))
     return sw.WorkContext(client.session, context.plan_id, token, heartbeat)
 
 

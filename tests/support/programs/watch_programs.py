@@ -11,6 +11,7 @@ import stepwell as sw
 
 BUDGET = sw.TierBudget(hot_tokens=500, warm_entries=200)
 PROJECTS = ("p", "q")
+PAUSE = "a pause"
 END = "the end"
 
 
@@ -71,6 +72,8 @@ def watch(address: str, name: str, directory: str) -> None:
                 resume = error.details["resume"]
                 assert isinstance(resume, int)
                 report.missed.append((len(report.events), resume))
+            else:
+                _note_pause(report, directory, name)
     _leave(report, directory, name)
 
 
@@ -86,6 +89,7 @@ def watch_and_reconnect(address: str, name: str, directory: str, every: int) -> 
                 next(watching)
             for event in watching:
                 report.events.append(event)
+                _note_pause(report, directory, name)
                 if _is_end(report):
                     break
                 if len(report.events) % every == 0:
@@ -101,6 +105,12 @@ def watch_and_reconnect(address: str, name: str, directory: str, every: int) -> 
 
 def _is_end(report: Watched) -> bool:
     return bool(report.events) and getattr(report.events[-1], "fragment_id", None) == END
+
+
+def _note_pause(report: Watched, directory: str, name: str) -> None:
+    """Touch a file if the last event is that of the pause between the rounds of the writers."""
+    if getattr(report.events[-1], "fragment_id", None) == PAUSE:
+        (Path(directory) / f"{name}.paused").touch()
 
 
 def _ready(directory: str, name: str) -> None:

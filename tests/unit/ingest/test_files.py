@@ -42,10 +42,12 @@ def test_a_file_is_split(tmp_path: Path) -> None:
     assert look(path, outcome.digest) == FileSame("a.py", len(TEXT), 10**18)
 
 
-def test_a_young_file_is_not_recognised_by_its_time(tmp_path: Path) -> None:
+def test_a_young_file_is_not_recognised_by_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It could change again within one tick of the clock."""
+    now_ns = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns)
     path = aged(tmp_path / "a.py")
-    os.utime(path, ns=(time.time_ns(), time.time_ns()))
+    os.utime(path, ns=(now_ns, now_ns))
     outcome = look(path)
     assert isinstance(outcome, FileSplit)
     assert outcome.mtime_ns == 0

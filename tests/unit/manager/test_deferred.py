@@ -205,7 +205,7 @@ def test_parked_peer_that_hangs_up_is_noticed(stage: Stage) -> None:
     assert session.ends_at_s is not None
 
 
-@pytest.mark.usefixtures("no_room")
+@pytest.mark.usefixtures("no_room", "clock")
 def test_parked_peer_that_keeps_sending_waits_in_its_socket(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its buffer does not grow, and the loop sleeps all the same."""
     with deferred(stage, "restless") as peer:
@@ -222,7 +222,7 @@ def test_parked_peer_that_keeps_sending_waits_in_its_socket(stage: Stage, monkey
         assert sleeps(stage, monkeypatch, 50) >= 48  # one more for housekeeping
 
 
-@pytest.mark.usefixtures("no_room")
+@pytest.mark.usefixtures("no_room", "clock")
 def test_parked_peer_does_not_keep_the_loop_awake(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing can be done for it before something changes; others are served as before."""
     with deferred(stage, "waiting"), joined(stage, "other") as other:

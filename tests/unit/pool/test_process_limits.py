@@ -14,7 +14,7 @@ import pytest
 
 from stepwell.pool.process_limits import EXIT_ORPHANED, ProcessLimits, restrict_process
 from tests.support.processes import is_alive, kill
-from tests.support.wait import eventually
+from tests.support.wait import promptly
 
 ORPHAN_SECONDS = 2.0
 MIB = 1024 * 1024
@@ -110,8 +110,8 @@ def test_worker_dies_with_its_parent() -> None:
         assert running.stdout is not None
         pid = int(running.stdout.readline())
         kill(running.pid)
-        running.wait(10)
-        eventually(lambda: not is_alive(pid), ORPHAN_SECONDS)
+        running.wait(60)
+        promptly(lambda: not is_alive(pid), ORPHAN_SECONDS)
 
 
 def test_worker_dies_with_the_thread_that_started_it() -> None:
@@ -122,18 +122,19 @@ def test_worker_dies_with_the_thread_that_started_it() -> None:
     def start() -> None:
         started.append(subprocess.Popen(command(after=WAIT), stdout=subprocess.PIPE, text=True))
         has_started.set()
-        may_end.wait(20)
+        may_end.wait(60)
 
     thread = threading.Thread(target=start)
     thread.start()
-    has_started.wait(20)
+    has_started.wait(60)
     with started[0] as process:
         assert process.stdout is not None
         assert int(process.stdout.readline()) == process.pid
         assert process.poll() is None
         may_end.set()
         thread.join()
-        assert process.wait(ORPHAN_SECONDS) == -signal.SIGKILL
+        promptly(lambda: process.poll() is not None, ORPHAN_SECONDS)
+        assert process.returncode == -signal.SIGKILL
 
 
 def test_kernel_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,10 @@ import multiprocess
 import pytest
 
 from stepwell.testing.leaks import no_leaks
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_SECONDS, eventually
 
 AT_ONCE = 0.05
-"""Nothing here ends by itself, so there is nothing to wait for."""
+"""A leak does not end by itself, so there is nothing to wait for."""
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def reported(pattern: str) -> Iterator[ExitStack]:
 
 def test_nothing_left_is_no_leak() -> None:
     """Whatever is closed, joined or removed inside the block is not reported."""
-    with no_leaks(AT_ONCE), tempfile.TemporaryFile(), tempfile.TemporaryDirectory(prefix="stepwell-"):
+    with no_leaks(PATIENCE_SECONDS), tempfile.TemporaryFile(), tempfile.TemporaryDirectory(prefix="stepwell-"):
         thread = threading.Thread(target=int)
         thread.start()
         thread.join()
@@ -42,7 +42,7 @@ def test_nothing_left_is_no_leak() -> None:
 
 def test_joined_process_is_no_leak() -> None:
     """The helper that multiprocess starts with its first process, and keeps, is not the test's."""
-    with no_leaks(AT_ONCE):
+    with no_leaks(PATIENCE_SECONDS):
         process = multiprocess.get_context("spawn").Process(target=int)
         process.start()
         process.join()
@@ -52,7 +52,7 @@ def test_joined_process_is_no_leak() -> None:
 def test_what_is_still_ending_is_waited_for() -> None:
     """A thread that ends by itself after the block is not reported."""
     timer = threading.Timer(0.1, int)
-    with no_leaks():
+    with no_leaks(PATIENCE_SECONDS):
         timer.start()
 
 
@@ -139,7 +139,7 @@ def test_socket_directory(parent: str | None, monkeypatch: pytest.MonkeyPatch) -
 
 def test_directory_that_another_program_left() -> None:
     """A program that is killed leaves its directory among the temporary files of the machine. It is not ours."""
-    with no_leaks(AT_ONCE):
+    with no_leaks(PATIENCE_SECONDS):
         directory = Path(tempfile.mkdtemp(prefix="stepwell-"))
     directory.rmdir()
 
@@ -158,7 +158,7 @@ def test_directory_of_another_program() -> None:
     with ExitStack() as cleanup:
         for descriptor in (its_input, our_input, its_output):
             cleanup.callback(os.close, descriptor)
-        with no_leaks(AT_ONCE):
+        with no_leaks(PATIENCE_SECONDS):
             directory = tempfile.mkdtemp(prefix="stepwell-")
             subprocess.run(
                 [sys.executable, "-c", stranger, directory], stdin=its_input, stdout=its_output, env={}, check=True
@@ -191,7 +191,7 @@ def test_shared_memory_of_others() -> None:
     with ExitStack() as cleanup:
         cleanup.callback(os.close, writer)
         clean = {key: text for key, text in os.environ.items() if not key.startswith(("STEPWELL", "COVERAGE"))}
-        with no_leaks():
+        with no_leaks(PATIENCE_SECONDS):
             # Its parent ends at once, so that it is nobody's child.
             command = ["sh", "-c", '"$0" -I -c "$1" <&3 >/dev/null 2>&1 &', sys.executable, program]
             subprocess.run(command, env=clean, check=True, preexec_fn=lambda: os.dup2(reader, 3), pass_fds=(3,))

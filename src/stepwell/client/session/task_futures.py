@@ -5,14 +5,16 @@ listener thread for each client receives all outcomes; it starts with the first 
 
 The manager keeps an outcome until the client has acknowledged it. A manager that restarts has forgotten all tasks. So
 after each connect the listener names the tasks it waits for, and submits those again that the manager does not know. A
-task keeps its id, therefore it has one outcome however often it is submitted.
+task keeps its id, therefore it has one outcome however often it is submitted. The manager knows the id until the
+outcome is acknowledged. So the listener acknowledges no outcome while the caller's own submission is under way: the
+manager would take that submission for a new task and run it a second time.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Generic, Protocol, TypeVar
 
@@ -131,6 +133,7 @@ class TaskFutures:
         """Start without futures and without a listener."""
         self._lock = threading.Lock()
         self._futures: dict[str, _OpenFuture] = {}
+        self._submitting: set[str] = set()  # tasks whose submission by the caller is under way
         self._push: PushConnection | None = None
         self._thread: threading.Thread | None = None
         self._is_listening = False  # False once the listener has failed all futures, although it may still run
@@ -148,15 +151,18 @@ class TaskFutures:
         future = TaskFuture(self, command, finish, on_progress)
         with self._lock:
             self._futures[future.task_id] = future
+            self._submitting.add(future.task_id)
             self._ensure_listener()
-        if on_progress is not None:  # progress before the subscription would be lost
-            self._subscribed.wait(limits.RECONNECT_SECONDS_MAX)
         try:
+            if on_progress is not None:  # progress before the subscription would be lost
+                self._subscribed.wait(limits.RECONNECT_SECONDS_MAX)
             self._session.perform(_call(command))
             future.is_accepted = True
         except BaseException:
             self._pop(future.task_id)
             raise
+        finally:
+            self._submitted((future.task_id,))
         return future
 
     def submit_many(self, commands: Sequence[SubmitTask], finish: Callable[[bytes], R]) -> list[TaskFuture[R]]:
@@ -167,12 +173,15 @@ class TaskFutures:
         futures = [TaskFuture(self, command, finish, None) for command in commands]
         with self._lock:
             self._futures.update({future.task_id: future for future in futures})
+            self._submitting.update(future.task_id for future in futures)
             self._ensure_listener()
         try:
             groups = (list(map(_call, group)) for group in _in_frames(commands))
             for future, outcome in zip(futures, self._session.perform_many(groups), strict=True):
                 future.is_accepted = _require_accepted(outcome)
+                self._submitted((future.task_id,))
         except BaseException:
+            self._submitted([future.task_id for future in futures])
             for future in futures:
                 future.cancel()
             raise
@@ -197,6 +206,11 @@ class TaskFutures:
             thread.join()
             push.close()
         self._fail_all(RuntimeLost("this client was closed before the task was over"))
+
+    def _submitted(self, task_ids: Iterable[str]) -> None:
+        """Note that the callers' submissions of these tasks are over, so that their outcomes may be acknowledged."""
+        with self._lock:
+            self._submitting.difference_update(task_ids)
 
     def _pop(self, task_id: str) -> _OpenFuture | None:
         """Remove a future and return it; None if it was cancelled or completed meanwhile."""
@@ -292,11 +306,15 @@ class TaskFutures:
     def _acknowledge(self, push: PushConnection) -> None:
         """Tell the manager which outcomes have arrived, so that it can drop them.
 
-        Acknowledgements go in groups, and when no future is open any more, because each message wakes the manager.
+        Acknowledgements go in groups, and when no future is open any more, because each message wakes the manager. An
+        outcome that has overtaken the answer to its submission waits for the next acknowledgement.
         """
-        received, self._unacknowledged = tuple(self._unacknowledged), []
-        with contextlib.suppress(RuntimeLost):  # the manager sends these outcomes again on the next connection
-            push.send(TasksReceived(received))
+        with self._lock:
+            received = tuple(each for each in self._unacknowledged if each not in self._submitting)
+            self._unacknowledged = [each for each in self._unacknowledged if each in self._submitting]
+        if received:
+            with contextlib.suppress(RuntimeLost):  # the manager sends these outcomes again on the next connection
+                push.send(TasksReceived(received))
 
     def _outcome(self, message: TaskEnded) -> bytes | BaseException:
         """Return the bytes of a result, read from shared memory if they are large, or the error of the task."""

@@ -383,5 +383,5 @@ def test_descriptors_are_given_back(client: sw.Client) -> None:
         with pytest.raises(sw.InvalidArgument):
             client.watch(since=10**9)
     gc.collect()
-    assert descriptors(os.getpid()) == before
+    eventually(lambda: descriptors(os.getpid()) == before)  # the manager, in this process, closes its own ends
     assert act(client, "still-here") == "local/still-here"

@@ -1,16 +1,19 @@
 """Once: a request whose connection is cut is sent again with its number, takes effect once, and gets its answer."""
 
+import itertools
 import os
 import secrets
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import stepwell as sw
 from stepwell import limits
+from stepwell.client.session import pending_requests
 from stepwell.client.session.channel import Channel
 from stepwell.protocol.messages import (
     AskStatus,
@@ -504,7 +507,8 @@ def test_manager_that_does_not_come_back_in_time(
     stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch, *, is_sent: bool
 ) -> None:
     """It is waited for, but not for ever; what may have happened is not called failed."""
-    monkeypatch.setattr(limits, "RECONNECT_SECONDS_MAX", 0.2)
+    moments = itertools.count(0.0, limits.RECONNECT_SECONDS_MAX / 3)  # each attempt takes a third of the time
+    monkeypatch.setattr(pending_requests, "time", SimpleNamespace(monotonic=lambda: next(moments)))
     with proxied(stage.address, before_answer) as proxy, sw.connect(proxy.address, projects=["p"]) as client:
         proxy.opens_after = 1_000
         if not is_sent:

@@ -302,7 +302,7 @@ def test_waits_for_whoever_works_on_it(
     with pytest.raises(sw.Busy, match="were not enough"):
         context.apply(root, wait_s=0)
     with runtime.client(projects=["p"]) as other, ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(other.execution(context.plan_id).apply, root, wait_s=20)
+        waiting = threads.submit(other.execution(context.plan_id).apply, root, wait_s=60)
         assert waits.wait(60)
         client.plans.renew_lease(context.plan_id)
         client.plans.constrain_apply(context.plan_id, "somebody says so")
@@ -337,7 +337,7 @@ def test_takes_over_from_whoever_lost_its_lease(
     with ThreadPoolExecutor(1) as threads:
         with runtime.client(projects=["p"]) as other:
             other.plans.start_apply(context.plan_id)
-            waiting = threads.submit(context.apply, root, wait_s=20)
+            waiting = threads.submit(context.apply, root, wait_s=60)
             assert waits.wait(60)
         plan = waiting.result()
     assert plan.applied is not None
@@ -380,8 +380,9 @@ def test_quicker_at_another_root(runtime: LocalRuntime, client: sw.Client, root:
 
 
 @pytest.mark.parametrize("moment, behind", [("changed", "mode"), ("mode", "new name")])
-def test_lost_lease(root: Path, moment: str, behind: str) -> None:
+def test_lost_lease(root: Path, moment: str, behind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost in the middle: the next step does not happen, all is undone, and the plan is free for others."""
+    monkeypatch.setattr(limits, "HEARTBEAT_SECONDS_MAX", 0.01)  # the lease is long, but its end is noticed soon
     clock = Clock()
     with LocalRuntime(workers=0, clock=clock) as runtime, runtime.client(projects=["p"]) as client:
         context = executed_plan(client, root.parent)
@@ -392,12 +393,12 @@ def test_lost_lease(root: Path, moment: str, behind: str) -> None:
             if step in {"rename", "link"}:
                 names.append(what)
             if (step, what) == ("rename", moment) and names.count(moment) == 1:
-                clock.advance(1)
+                clock.advance(limits.SWEEP_SECONDS)  # in one step, so that no renewal comes in between
                 eventually(lambda: state(client, context) == "apply/queued")
                 eventually(lambda: not [each for each in threading.enumerate() if each.name == "stepwell-heartbeat"])
 
         with before_each_step(late), pytest.raises(sw.LeaseLost):
-            context.apply(root, lease_ms=300)
+            context.apply(root, lease_ms=50_000)
         assert behind not in names
         assert (read(root), kept(root), state(client, context)) == (BEFORE, set(), "apply/queued")
         assert context.apply(root).applied is not None
@@ -405,6 +406,7 @@ def test_lost_lease(root: Path, moment: str, behind: str) -> None:
 
 def test_stopped_for_longer_than_the_lease(client: sw.Client, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has told it, but its own clock does."""
+    monkeypatch.setattr(limits, "HEARTBEAT_SECONDS_MAX", limits.LEASE_MS / 1000)  # nor does it ask meanwhile
     context = executed_plan(client, root.parent)
     clock = time.clock_gettime
 
@@ -598,7 +600,7 @@ def test_rollback_waits_for_whoever_may_be_telling(root: Path, waits: threading.
             first.rollback(root, wait_s=0)
         waits.clear()
         with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(first.rollback, root, wait_s=20)
+            waiting = threads.submit(first.rollback, root, wait_s=60)
             assert waits.wait(60)  # whoever is still greeting would be late by so much
             clock.advance(400)
             assert waiting.result().rolled_back is not None

@@ -15,20 +15,30 @@ from stepwell.testing import LocalRuntime
 from tests.support.client.sessions import executing
 from tests.support.wait import eventually
 
-SHORT_MS = 60
-
 
 @pytest.fixture
 def plan(client: sw.Client) -> sw.Plan:
-    """A plan that this client executes, for a short while."""
+    """A plan that this client executes."""
     started = executing(client, "beating", (client.projects or ("",))[0])
     assert started.lease is not None
     return started
 
 
-def beating(client: sw.Client, plan: sw.Plan, lease_ms: int = SHORT_MS) -> Heartbeat:
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renewals follow each other quickly, however long the lease is."""
+    monkeypatch.setattr(limits, "HEARTBEAT_SECONDS_MAX", 0.01)
+
+
+def beating(client: sw.Client, plan: sw.Plan) -> Heartbeat:
+    """A heartbeat of a lease that outlasts every test, however busy the machine is."""
     assert plan.lease is not None
-    return Heartbeat(client.session, plan.plan_id, plan.lease.token, lease_ms)
+    return Heartbeat(client.session, plan.plan_id, plan.lease.token, limits.LEASE_MS)
+
+
+def let_the_lease_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    later_s = now_s() + limits.LEASE_MS / 1000
+    monkeypatch.setattr("stepwell.client.workflows.heartbeat.now_s", lambda: later_s)
 
 
 def lost(heartbeat: Heartbeat) -> Callable[[], bool]:
@@ -42,10 +52,10 @@ def lost(heartbeat: Heartbeat) -> Callable[[], bool]:
     return is_lost
 
 
-def test_renews(client: sw.Client, plan: sw.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("often")
+def test_renews(client: sw.Client, plan: sw.Plan) -> None:
     """Again and again; and not after the block."""
-    monkeypatch.setattr(limits, "HEARTBEAT_SECONDS_MAX", 0.01)
-    with client.watch() as events, beating(client, plan, lease_ms=limits.LEASE_MS) as heartbeat:
+    with client.watch() as events, beating(client, plan) as heartbeat:
         for _ in range(4):
             assert isinstance(events.get(60), sw.events.LeaseRenewed)
             heartbeat.check()
@@ -53,6 +63,7 @@ def test_renews(client: sw.Client, plan: sw.Plan, monkeypatch: pytest.MonkeyPatc
         assert events.get(0.03) is None
 
 
+@pytest.mark.usefixtures("often")
 def test_cancelled(client: sw.Client, plan: sw.Plan) -> None:
     """Whoever works is told by the next renewal, with what to do."""
     with beating(client, plan) as heartbeat:
@@ -64,35 +75,39 @@ def test_cancelled(client: sw.Client, plan: sw.Plan) -> None:
         assert caught.value.details["plan_id"] == plan.plan_id
 
 
-def test_told_soon(client: sw.Client, plan: sw.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long the lease is."""
-    monkeypatch.setattr(limits, "HEARTBEAT_SECONDS_MAX", 0.01)
-    with beating(client, plan, lease_ms=limits.LEASE_MS) as heartbeat:
-        client.plans.cancel_plan(plan.plan_id)
-        eventually(lost(heartbeat), 60)
-
-
-def test_nobody_there(runtime: LocalRuntime, client: sw.Client, plan: sw.Plan) -> None:
+@pytest.mark.usefixtures("often")
+def test_nobody_there(runtime: LocalRuntime, client: sw.Client, plan: sw.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lease is over when its time is: nobody knows what the manager would say."""
-    with beating(client, plan, lease_ms=3_000) as heartbeat:
+    perform, in_vain = client.session.perform, threading.Event()
+
+    def noted(call: Call[sw.Plan]) -> sw.Plan:
+        try:
+            return perform(call)
+        except sw.RuntimeLost:
+            in_vain.set()
+            raise
+
+    monkeypatch.setattr(client.session, "perform", noted)
+    with beating(client, plan) as heartbeat:
         runtime.kill()
+        assert in_vain.wait(60)
         heartbeat.check()
-        eventually(lost(heartbeat))
+        let_the_lease_expire(monkeypatch)
         with pytest.raises(sw.LeaseLost, match="not renewed in time"):
             heartbeat.check()
 
 
 def test_stopped_for_longer_than_the_lease(client: sw.Client, plan: sw.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever wakes up knows at once, before anybody is asked."""
-    with beating(client, plan, lease_ms=limits.LEASE_MS) as heartbeat:
+    monkeypatch.setattr(limits, "HEARTBEAT_SECONDS_MAX", limits.LEASE_MS / 1000)  # nobody is asked meanwhile
+    with beating(client, plan) as heartbeat:
         heartbeat.check()
-        later_s = now_s() + limits.LEASE_MS / 1000
-        monkeypatch.setattr("stepwell.client.workflows.heartbeat.now_s", lambda: later_s)
+        let_the_lease_expire(monkeypatch)
         with pytest.raises(sw.LeaseLost, match="not renewed in time"):
             heartbeat.check()
-        monkeypatch.undo()
 
 
+@pytest.mark.usefixtures("often")
 def test_busy_manager_is_asked_again(client: sw.Client, plan: sw.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is no answer to whether the lease is held does not end it."""
     perform, answered = client.session.perform, threading.Event()
@@ -105,7 +120,6 @@ def test_busy_manager_is_asked_again(client: sw.Client, plan: sw.Plan, monkeypat
         return perform(call)
 
     monkeypatch.setattr(client.session, "perform", troubled)
-    monkeypatch.setattr(limits, "HEARTBEAT_SECONDS_MAX", 0.05)
-    with beating(client, plan, lease_ms=limits.LEASE_MS) as heartbeat:
+    with beating(client, plan) as heartbeat:
         assert answered.wait(60)
         heartbeat.check()

@@ -10,18 +10,18 @@ import stepwell as sw
 from stepwell import limits
 from stepwell.client.workflows.validations import run, run_all
 from tests.support.processes import is_alive
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_SECONDS, eventually
 
 
 def nothing() -> None:
     pass
 
 
-def validation(*command: str, timeout_s: float = 20) -> sw.Validation:
+def validation(*command: str, timeout_s: float = PATIENCE_SECONDS) -> sw.Validation:
     return sw.Validation("v", command, timeout_s=timeout_s)
 
 
-def shell(script: str, root: Path, timeout_s: float = 20) -> sw.ValidationResult:
+def shell(script: str, root: Path, timeout_s: float = PATIENCE_SECONDS) -> sw.ValidationResult:
     return run(validation("sh", "-c", script, timeout_s=timeout_s), str(root), nothing)
 
 
@@ -55,11 +55,11 @@ def test_cannot_be_started(tmp_path: Path) -> None:
 
 def test_hangs(tmp_path: Path) -> None:
     """At its time limit it is killed, and all that it started."""
-    begun_s = time.monotonic()
-    result = shell("sleep 100 & echo $! > pid; trap '' TERM; echo begun; wait", tmp_path, 0.1)
+    script = "sleep 100 & echo $! > pid; trap '' TERM; echo begun; wait"
+    attempts = (shell(script, tmp_path, seconds) for seconds in (0.1, 1, 10, 60))
+    result = next(each for each in attempts if each.output)  # on a busy machine, the first ones may not get so far
     assert (result.timed_out, result.exit_code, result.passed, result.output) == (True, None, False, "begun\n")
-    assert result.duration_ms >= 100
-    assert time.monotonic() - begun_s < 20
+    assert 100 <= result.duration_ms < 100_000
     pid = int((tmp_path / "pid").read_text())
     eventually(lambda: not is_alive(pid))
 
