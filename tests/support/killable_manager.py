@@ -143,7 +143,11 @@ def _failed_flush(_watcher: _Watcher) -> None:
     _after(SqliteStore, "_write", fail)
 
 
-FAULTS: dict[str, Callable[[_Watcher], None]] = {"defect": _defect, "failed flush": _failed_flush}
+FAULTS: dict[str, Callable[[_Watcher], None]] = {
+    "defect": _defect,
+    "failed flush": _failed_flush,
+    "full at mark": _full_at_mark,
+}
 """The manager ends with an error there, and not by a signal."""
 
 POINTS: dict[str, Callable[[_Watcher], None]] = {
@@ -155,7 +159,6 @@ POINTS: dict[str, Callable[[_Watcher], None]] = {
     "during reply": _during_reply,
     "after reply": _after_reply,
 }
-FAULTS: dict[str, Callable[[_Watcher], None]] = {"full at mark": _full_at_mark}
 
 
 def start(settings: Settings, point: str = "") -> subprocess.Popen[bytes]:
