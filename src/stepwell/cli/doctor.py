@@ -8,16 +8,14 @@ problems. With `--json` it prints one object with all counts, problems and notes
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from stepwell import limits
-from stepwell.cli.common.output import result_console
+from stepwell.cli.common.output import print_struct, result_console
 from stepwell.cli.common.state_directory import add_data_dir
 from stepwell.client.session.tokens import counter
 from stepwell.errors import InvalidArgument
@@ -48,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Check the directory, print the report and return 0 if it is healthy, else 1."""
     report = examine(arguments.data_dir, _token_counter)
     if arguments.json:
-        sys.stdout.write(f"{msgspec.json.encode(_json_object(report)).decode()}\n")
+        print_struct(_json_object(report))
     else:
         _print(report, result_console())
     return 0 if report.is_healthy else 1

@@ -79,7 +79,7 @@ from stepwell.domain.tasks.model import StrategyOffer, TaskFault, TaskState, Wor
 from stepwell.errors import Detail, StepwellError, revive
 from stepwell.protocol.handles import CatalogueEnd, Handle
 
-VERSION: Final = 7
+VERSION: Final = 8
 """The version of the protocol. A manager refuses a peer that has another one: both come from one installation."""
 
 ENCODING: Final = "o200k_base"

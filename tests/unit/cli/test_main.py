@@ -12,7 +12,7 @@ import pytest
 import stepwell as sw
 from stepwell.cli import status
 from stepwell.cli.common.addresses import default_address, resolve_address
-from stepwell.cli.common.output import escape_line, escape_terminal, print_error
+from stepwell.cli.common.output import print_error
 from stepwell.cli.main import main
 from tests.support.cli.processes import COMMAND
 

@@ -1,0 +1,24 @@
+"""The parser of all commands: `argparse`, whose messages are escaped on a terminal.
+
+Messages of argparse quote the arguments, which a script may have taken from elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import IO
+
+from stepwell.terminal import write
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser of arguments. The parsers of its subcommands are of this class, too."""
+
+    color = False  # Python 3.14 colours messages, and could not tell its colours from those in an argument
+
+    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+        """Write a message. argparse calls it for help, usage, version and errors."""
+        stream = sys.stderr if file is None or file is sys.stderr else sys.stdout
+        if message and stream is not None:
+            write(stream, message)
