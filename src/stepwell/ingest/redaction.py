@@ -31,7 +31,7 @@ RANDOM: Final = "random text"
 _ANCHORS: Final = re2.compile("|".join(each.anchor for each in FORMATS).encode())
 _FORMATS: Final = re2.compile("|".join(each.expression for each in FORMATS).encode())
 _TOKEN: Final = re2.compile(rb"[A-Za-z0-9+/=_.~-]*")
-_RANDOM: Final = re2.compile(rb"""["'=:][ \t]?([A-Za-z0-9+/=_-]{20,500})""")
+_RANDOM: Final = re2.compile(rb"""(?:["']|[=:][ \t]?)([A-Za-z0-9+/=_-]{20,500})""")
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 _HEXADECIMAL: Final = re2.compile(rb"[0-9A-Fa-f]+")
 

@@ -84,7 +84,7 @@ FORMATS: Final[tuple[SecretFormat, ...]] = (
     SecretFormat("Google secret", r"\bGOCSPX-", r"[A-Za-z0-9_-]{20,40}"),
     SecretFormat("Google token", r"\bya29\.", r"[A-Za-z0-9_-]{20,1000}"),
     SecretFormat("npm token", r"\bnpm_", r"[A-Za-z0-9]{36}\b"),
-    SecretFormat("npm token", r"_authToken", r"""[ \t]{0,8}=[ \t]{0,8}["']?([^\s"'$<{]{8,300})"""),
+    SecretFormat("npm token", r"_authToken", r"""[ \t]{0,8}=[ \t]{0,8}["']?([^\s"'$<{\[]{8,300})"""),
     SecretFormat("PyPI token", r"\bpypi-AgE", r"[A-Za-z0-9_-]{30,1000}"),
     SecretFormat("RubyGems token", r"\brubygems_", r"[a-f0-9]{48}\b"),
     SecretFormat("Docker token", r"\bdckr_(?:pat|oat)_", r"[A-Za-z0-9_-]{20,100}"),
