@@ -142,12 +142,6 @@ def test_help_has_exit_codes_and_keys(command: str, codes: tuple[str, ...], caps
     assert " " not in command or "one JSON object, for machines: `" in told
 
 
-def test_what_a_terminal_is_shown() -> None:
-    """Control characters, and those that turn a line around, are spelled out; lines stay lines, but not in a name."""
-    assert escape_terminal("a\x1b[2J\r\n\tb\x7f\x9b\u202e\ud800é") == "a\\x1b[2J\\x0d\n\tb\\x7f\\x9b\\u202e\\ud800é"
-    assert escape_line("a\nb\tc") == "a\\nb\\tc"
-
-
 def test_an_unread_result_is_no_traceback() -> None:
     """`stepwell status | true`: nobody reads, and that is nobody's error."""
     with sw.Runtime.start(workers=0) as runtime:
