@@ -79,4 +79,9 @@ def test_is_terminal() -> None:
     """A closed stream, and none at all, are no terminals."""
     closed = io.StringIO()
     closed.close()
-    assert [is_terminal(each) for each in (Stream(terminal=True), Stream(), closed, None)] == [True, False, False, False]
+    assert [is_terminal(each) for each in (Stream(terminal=True), Stream(), closed, None)] == [
+        True,
+        False,
+        False,
+        False,
+    ]

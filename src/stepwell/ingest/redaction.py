@@ -30,7 +30,7 @@ RANDOM: Final = "random text"
 
 _ANCHORS: Final = re2.compile("|".join(each.anchor for each in FORMATS).encode())
 _FORMATS: Final = re2.compile("|".join(each.expression for each in FORMATS).encode())
-_TOKEN: Final = re2.compile(rb"[A-Za-z0-9+/=_.~-]*")
+_NO_TOKEN: Final = re2.compile(rb"[^A-Za-z0-9+/=_.~-]")
 _RANDOM: Final = re2.compile(rb"""(?:["']|[=:][ \t]?)([A-Za-z0-9+/=_-]{20,500})""")
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 _HEXADECIMAL: Final = re2.compile(rb"[0-9A-Fa-f]+")
@@ -90,9 +90,11 @@ def _known_secrets(data: bytes) -> Iterator[Redaction]:
         found = _FORMATS.match(data, start, window_end)
         if found is None:
             continue
+        assert found.lastindex is not None, "each format has one group"
         first, done = found.span(found.lastindex)
         if done == window_end:  # the secret may go on behind the window
-            done = _TOKEN.match(data, done).end()
+            behind = _NO_TOKEN.search(data, done)
+            done = behind.start() if behind else len(data)
         yield Redaction(first, done, FORMATS[found.lastindex - 1].kind)
 
 

@@ -160,4 +160,5 @@ def secret_kind(path: str) -> str:
     found = _SECRET.search(lowered)
     if found is None or _EXAMPLE.search(lowered):
         return ""
+    assert found.lastindex is not None, "each pattern is a group"
     return SECRET_FILES[found.lastindex - 1][1]

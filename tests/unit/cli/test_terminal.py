@@ -51,16 +51,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     data_dir = root / f"data {IN_ONE_LINE}"
     with sw.Runtime.start(workers=1, log_level="error") as runtime, runtime.client() as client:
         client.ingest(files, project=PROJECT)
-        receipts = [
+        before, after = (
             client.assemble(sw.ContextRequest(projects=[PROJECT], query=query), strategies=["keyword"]).receipt_id
             for query in ("nothing", "wells")
-        ]
+        )
         plan_id = _plan(client)
         new_plan_id = client.plans.use_action("local/a", projects=[PROJECT]).plan_id
         with sw.Runtime.start(workers=0, data_dir=data_dir, log_level="error"):
             pass
         environment = {"XDG_CACHE_HOME": str(root / "cache")}
-        yield World(runtime.address, files, data_dir, evaluation, plan_id, new_plan_id, *receipts, environment)
+        yield World(runtime.address, files, data_dir, evaluation, plan_id, new_plan_id, before, after, environment)
 
 
 def _plan(client: sw.Client) -> str:

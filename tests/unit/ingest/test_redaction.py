@@ -194,6 +194,7 @@ def test_longer_than_the_window() -> None:
     """A token that is longer than what is looked at is replaced to its end."""
     token = f"eyJ{WORDS}.eyJ{WORDS}.{'x' * 2 * limits.SECRET_BYTES_MAX}"
     assert redacted(f'"{token}" and more') == '"[redacted: JSON web token]" and more'
+    assert redacted(f"x {token}") == "x [redacted: JSON web token]"
 
 
 HOSTILE = [
@@ -236,7 +237,9 @@ def test_entropy() -> None:
     ]
 
 
-PIECES = st.sampled_from([*(text for text, _, _ in SAMPLES), "a", "\n", "\r\n", " ", "ö", '"', "-----BEGIN ", "://", "="])
+PIECES = st.sampled_from(
+    [text for text, _, _ in SAMPLES] + ["a", "\n", "\r\n", " ", "ö", '"', "-----BEGIN ", "://", "="]
+)
 
 
 @given(st.lists(PIECES | st.text(max_size=5), max_size=12), st.sampled_from(SecretPolicy))
@@ -248,7 +251,6 @@ def test_any_text(pieces: list[str], policy: SecretPolicy) -> None:
     assert all(end <= each.start < each.end for end, each in zip(ends, redactions, strict=False))
     shown = redact(data, redactions)
     shown.decode()
-    assert len(shown.splitlines()) == len(data.splitlines()) or not redactions
     touched = {n for place in redacted_places(data, redactions) for n in range(place.lines[0], place.lines[1] + 1)}
     for number, (before, after) in enumerate(zip(data.splitlines(), shown.splitlines(), strict=True), 1):
         assert before == after or number in touched

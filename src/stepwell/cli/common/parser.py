@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import IO
+from typing import TYPE_CHECKING
 
 from stepwell.terminal import write
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -17,7 +20,7 @@ class CommandParser(argparse.ArgumentParser):
 
     color = False  # Python 3.14 colours messages, and could not tell its colours from those in an argument
 
-    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         """Write a message. argparse calls it for help, usage, version and errors."""
         stream = sys.stderr if file is None or file is sys.stderr else sys.stdout
         if message and stream is not None:
