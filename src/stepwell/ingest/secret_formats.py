@@ -11,10 +11,12 @@ short and has a bounded length. That keeps the search linear.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-import re2
 from msgspec import Struct
+
+_GROUP: Final = re.compile(r"\((?!\?)")
 
 
 class SecretFormat(Struct, frozen=True):
@@ -27,7 +29,7 @@ class SecretFormat(Struct, frozen=True):
     @property
     def expression(self) -> str:
         """The whole expression. It has one group, which is the secret."""
-        has_group = re2.compile(self.rest).groups > 0
+        has_group = _GROUP.search(self.rest) is not None
         return f"(?:{self.anchor}){self.rest}" if has_group else f"((?:{self.anchor}){self.rest})"
 
 

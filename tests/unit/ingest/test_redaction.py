@@ -106,9 +106,10 @@ def test_sample(text: str, secret: str, kind: str) -> None:
 
 
 def test_every_format_has_a_sample() -> None:
-    """A format without one might never match."""
+    """A format without one might never match. Each has one group."""
     for each in FORMATS:
         pattern = re2.compile(each.expression)
+        assert pattern.groups == 1, "the group is the secret"
         assert any(pattern.search(text) for text, _, _ in SAMPLES), each
 
 
