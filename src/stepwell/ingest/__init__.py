@@ -9,7 +9,8 @@ The client's ingest workflow calls these modules in this order:
    splits it into parts; workers do this for large trees, and the client for small ones.
 4. `changes` turns the outcome of a file into rows to store and to delete.
 
-`secret_policy` says which secrets are left out and redacted; callers choose it. `split.split` chooses a splitter by the name of the file; the splitters in `splitters/` only say where parts begin.
+`secret_policy` says which secrets are left out and redacted; callers choose it. `split.split` chooses a splitter by the
+name of the file; the splitters in `splitters/` only say where parts begin.
 
 Imports: `domain` (rows, outlines, digests), `errors` and `limits`. Nothing here talks to a manager: the client's
 workflow does.
