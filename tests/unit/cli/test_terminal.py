@@ -14,8 +14,6 @@ import stepwell as sw
 from tests.support.cli.processes import COMMAND, PATIENCE_SECONDS
 from tests.support.cli.terminal import on_terminal
 
-pytestmark = pytest.mark.usefixtures("processes_unmeasured")
-
 UNSAFE = ("\x1b]0;", "\x1b[6n", "\x1bc", "\x07", "\x7f", "\x9b", "\u202e", "\u2066", "\u200b", "\u2028", "\ufeff")
 """Sequences that set a title, make the terminal type, reset it, ring, or hide or turn text: none is of our own."""
 

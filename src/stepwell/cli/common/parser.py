@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from stepwell.terminal import write
@@ -22,6 +23,5 @@ class CommandParser(argparse.ArgumentParser):
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         """Write a message. argparse calls it for help, usage, version and errors."""
-        stream = sys.stderr if file is None or file is sys.stderr else sys.stdout
-        if message and stream is not None:
-            write(stream, message)
+        with suppress(AttributeError, OSError):  # as argparse does: no stream, or a closed one
+            write(sys.stdout if file is sys.stdout else sys.stderr, message)
