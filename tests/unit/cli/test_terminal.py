@@ -5,12 +5,16 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 import stepwell as sw
+from stepwell.pool.strategy.background_pool import BackgroundPool
+from stepwell.pool.strategy.settings import PoolSettings
+from stepwell.telemetry import LogLevel
 from tests.support.cli.processes import COMMAND, PATIENCE_SECONDS
 from tests.support.cli.terminal import on_terminal
 
@@ -36,6 +40,21 @@ class World(NamedTuple):
     environment: dict[str, str]
 
 
+@contextmanager
+def worker(address: str) -> Iterator[None]:
+    """Have a worker for the duration of the block. No test leaves one behind, even if it was replaced meanwhile."""
+    pool = BackgroundPool(PoolSettings(address=address, workers=1, log_level=LogLevel.ERROR))
+    try:
+        yield
+    finally:
+        pool.close()
+
+
+def worker_for(world: World, command: str) -> AbstractContextManager[None]:
+    """Return a block that has a worker, if the command asks strategies of the manager."""
+    return worker(world.address) if "{address} --project p --strategies" in command else nullcontext()
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     root = tmp_path_factory.mktemp("terminal")
@@ -47,12 +66,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     evaluation = root / f"{IN_ONE_LINE}.jsonl"
     evaluation.write_text("{}\n")
     data_dir = root / f"data {IN_ONE_LINE}"
-    with sw.Runtime.start(workers=1, log_level="error") as runtime, runtime.client() as client:
+    with sw.Runtime.start(workers=0, log_level="error") as runtime, runtime.client() as client:
         client.ingest(files, project=PROJECT)
-        before, after = (
-            client.assemble(sw.ContextRequest(projects=[PROJECT], query=query), strategies=["keyword"]).receipt_id
-            for query in ("nothing", "wells")
-        )
+        with worker(runtime.address):
+            before, after = (
+                client.assemble(sw.ContextRequest(projects=[PROJECT], query=query), strategies=["keyword"]).receipt_id
+                for query in ("nothing", "wells")
+            )
         plan_id = _plan(client)
         new_plan_id = client.plans.use_action("local/a", projects=[PROJECT]).plan_id
         with sw.Runtime.start(workers=0, data_dir=data_dir, log_level="error"):
@@ -134,7 +154,7 @@ def json_of(written: bytes) -> dict[str, object]:
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_data_do_not_act_on_a_terminal(world: World, command: str) -> None:
     """Everything that a command prints on a terminal is escaped, on stdout and on stderr."""
-    with on_terminal(arguments(world, command), world.environment) as terminal:
+    with worker_for(world, command), on_terminal(arguments(world, command), world.environment) as terminal:
         written = terminal.read_to_end()
     assert [each for each in UNSAFE if each.encode() in written] == []
     assert b"pwn" in written, "the command printed no text of others: it would prove nothing"
@@ -161,7 +181,7 @@ def test_serve_on_a_terminal(world: World, tmp_path: Path) -> None:
 def test_json_on_a_terminal_has_the_same_value(world: World) -> None:
     """The escapes of JSON, not those of Python: a program that reads the terminal gets the text itself."""
     command = arguments(world, COMMANDS["assemble, as JSON"])
-    with on_terminal(command, world.environment) as terminal:
+    with worker(world.address), on_terminal(command, world.environment) as terminal:
         written = terminal.read_to_end()
     assert HOSTILE in str(json_of(written)["text"])
 
@@ -169,13 +189,14 @@ def test_json_on_a_terminal_has_the_same_value(world: World) -> None:
 @pytest.mark.parametrize("name", ["assemble", "why", "diff", "ask"])
 def test_a_pipe_gets_the_text_as_it_is(world: World, name: str) -> None:
     """Byte for byte: another program reads it."""
-    done = subprocess.run(
-        [*COMMAND, *arguments(world, COMMANDS[name])],
-        capture_output=True,
-        check=False,
-        timeout=PATIENCE_SECONDS,
-        env={**os.environ, **world.environment},
-    )
+    with worker_for(world, COMMANDS[name]):
+        done = subprocess.run(
+            [*COMMAND, *arguments(world, COMMANDS[name])],
+            capture_output=True,
+            check=False,
+            timeout=PATIENCE_SECONDS,
+            env={**os.environ, **world.environment},
+        )
     whole = HOSTILE if name == "assemble" else "\u202e"
     assert whole.encode() in done.stdout, done
 

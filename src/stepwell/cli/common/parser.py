@@ -23,5 +23,6 @@ class CommandParser(argparse.ArgumentParser):
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         """Write a message. argparse calls it for help, usage, version and errors."""
+        is_result = file is sys.stdout
         with suppress(AttributeError, OSError):  # as argparse does: no stream, or a closed one
-            write(sys.stdout if file is sys.stdout else sys.stderr, message)
+            write(sys.stdout if is_result else sys.stderr, message)
