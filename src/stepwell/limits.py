@@ -47,6 +47,7 @@ DETAIL_DEPTH_MAX: Final = 16
 OUTLINE_NAME_CHARS_MAX: Final = 256  # the name of a part of a file, such as a path of headings: no reader needs more
 OUTLINE_REFS_MAX: Final = 64  # names that a part of a file refers to
 OUTLINE_REFS_CHARS_MAX: Final = 2_000  # all references of one part together: a fragment should not be mostly metadata
+OUTLINE_REDACTED_MAX: Final = 64  # places in one part at which a secret was redacted; the last one stands for the rest
 OUTLINE_ANCHOR_CHARS_MAX: Final = 400  # the source in the id of a part: the rest of the id is for the name of the part
 OUTLINE_ANCHORS_CACHED_MAX: Final = 256  # escaped sources: the rows of one file are usually handled together
 
@@ -259,6 +260,7 @@ INGEST_PAUSE_SECONDS: Final = 0.5  # the first pause between two passes over a w
 INGEST_PAUSE_SECONDS_MAX: Final = 5.0  # the pause doubles up to this while nothing changes
 INGEST_PAUSE_RATIO: Final = 10.0  # a pause takes this many times as long as a pass: at most a tenth of a core
 INGEST_SKIPPED_MAX: Final = 1_000  # skipped files that a report names; it counts the others
+SECRET_BYTES_MAX: Final = 64 * KIB  # the window in which one secret is matched: the longest private keys have 13 KiB
 
 # Trees.
 TREE_PART_BYTES: Final = MIB  # bytes of a file that are read, hashed or written at once
@@ -312,6 +314,7 @@ TOKENIZER_CACHED_CHARS_MAX: Final = 8 * MIB  # then the tokenizer cache, which t
 
 # The command line.
 SKIPPED_SHOWN_BY_ASSEMBLE: Final = 3  # files that were not read: a user of assemble wants to see the answer
+SECRETS_SHOWN: Final = 3  # secret files that were left out, and redacted places of an answer; the others are counted
 SKIPPED_SHOWN_BY_INGEST: Final = 10  # files that were not read; --json has all of them
 RECEIPT_ENTRIES_SHOWN: Final = 100  # candidates of a receipt; --json has all of them
 FRAGMENTS_SHOWN: Final = 10  # fragments of each strategy; --json has all of them

@@ -10,9 +10,11 @@ import contextlib
 import logging
 import select
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TextIO, cast
+
+from stepwell.terminal import escape_line, escape_terminal, is_terminal
 
 if TYPE_CHECKING:
     import structlog
@@ -137,15 +139,25 @@ def configure(level: LogLevel) -> None:
 def _processors(*, as_json: bool) -> list[structlog.typing.Processor]:
     import structlog  # noqa: PLC0415 - see `Logger`
 
-    is_terminal = False
-    with contextlib.suppress(AttributeError, OSError, ValueError):  # no stderr, or a closed one
-        is_terminal = sys.stderr.isatty()
-    return [
+    has_terminal = is_terminal(sys.stderr)
+    processors: list[structlog.typing.Processor] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
-        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=is_terminal),
     ]
+    if as_json:
+        return [*processors, structlog.processors.JSONRenderer()]  # in ASCII
+    if has_terminal:
+        processors.append(_escape_fields)
+    return [*processors, structlog.dev.ConsoleRenderer(colors=has_terminal)]
+
+
+def _escape_fields(_logger: object, _method: str, event: MutableMapping[str, object]) -> Mapping[str, object]:
+    """Escape names and values for a terminal. The renderer then adds its colours, and writes other values by `repr`."""
+    return {
+        escape_line(name): escape_terminal(value if isinstance(value, str) else repr(value))
+        for name, value in event.items()
+    }
 
 
 def _wrapper(level: LogLevel) -> type[structlog.typing.FilteringBoundLogger]:

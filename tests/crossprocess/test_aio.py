@@ -216,5 +216,9 @@ def test_ingesting(runtime: sw.Runtime, tmp_path: Path) -> None:
             assert told == [1]
             assert report.added + report.unchanged == 60
             assert not (await client.ingest(tmp_path)).is_changed
+            (tmp_path / "a.pem").write_text("x")
+            assert (await client.ingest(tmp_path)).secrets == {"a.pem": "key or certificate"}
+            assert (await client.ingest(tmp_path, include_secrets=True)).added == 1
+            assert (await client.ingest(tmp_path, redact_entropy=True)).deleted == 1
 
     run(main())

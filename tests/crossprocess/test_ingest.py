@@ -17,6 +17,7 @@ from stepwell.strategies.protocol import ContextRequest
 from tests.support.cli.processes import interrupt, started
 from tests.support.ingest import write
 from tests.support.processes import kill
+from tests.support.secrets import GITHUB, KEY_LINE, MARK, PRIVATE_KEY, contents, repository
 from tests.support.wait import eventually
 
 ROOT = Path(__file__).parent.parent.parent
@@ -92,6 +93,45 @@ def test_the_workers_do_it(client: sw.Client, tmp_path: Path) -> None:
     assert isinstance(outcome, files.FileSplit)
     (refused,) = client.strategies.submit_jobs(files.SPLIT_JOB, project, [b"rubbish"])
     assert isinstance(refused.exception(SECONDS), sw.TaskFailed)
+
+
+def test_secrets_with_workers(tmp_path: Path) -> None:
+    """Of eleven secret files and two secrets in code, none is in a body, an answer, or a byte of the data directory."""
+    root = repository(tmp_path / "root")
+    write(root, {"settings.py": f'# password, token, key\nTOKEN = "{GITHUB}"\nKEY = """{PRIVATE_KEY}"""\n'})
+    for name in ("settings.py", "code.py"):
+        os.utime(root / name, ns=(10**18, 10**18))  # old enough to be recognised by its time
+    with (
+        sw.Runtime.start(workers=2, data_dir=tmp_path / "data", log_level="error") as own,
+        own.client(projects=["p"]) as client,
+        expected_of(root) as expected,
+    ):
+        report = client.ingest(root)
+        assert (report.secrets_count, report.redacted, report.added) == (11, 2, 2)
+        assert rows(client) == expected
+        request = ContextRequest(projects=["p"], query="password token key")
+        answer = client.assemble(request, strategies=["keyword"])
+        assert len(answer.redacted) == 2
+        texts = "\n".join(each.text for each in client.view())
+    found = contents(tmp_path / "data") + texts.encode() + answer.text.encode() + repr(answer).encode()
+    assert found.count(b"[redacted: GitHub token]") >= 3
+    assert not {each for each in (MARK, GITHUB, KEY_LINE) if each.encode() in found}
+
+
+def test_watch_says_once_what_is_left_out(runtime: sw.Runtime, tmp_path: Path) -> None:
+    """And again only when other secret files are there."""
+    root = tree(tmp_path / "watched", 1)
+    write(root, {"a.pem": "x"})
+    with started("ingest", str(root), "--address", runtime.address, "--watch") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("watched: 3 files added")
+        write(root, {"new.py": "x = 1\n"})
+        assert process.stdout.readline().startswith("watched: 1 files added")
+        write(root, {"b.pem": "x", "newer.py": "x = 1\n"})
+        assert "1 secret file: a.pem" in process.stderr.readline()
+        assert "2 secret files: a.pem (key or certificate), b.pem" in process.stderr.readline()
+        interrupt(process)
 
 
 def test_an_answer_that_no_message_carries(client: sw.Client, tmp_path: Path) -> None:

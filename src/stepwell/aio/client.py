@@ -95,7 +95,13 @@ class Client:
         return await self._caller.status()
 
     async def ingest(
-        self, path: str | os.PathLike[str], *, project: str | None = None, on_progress: OnProgress | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        project: str | None = None,
+        include_secrets: bool = False,
+        redact_entropy: bool = False,
+        on_progress: OnProgress | None = None,
     ) -> IngestReport:
         """Bring a project up to date with a directory, in a thread, as `stepwell.Client.ingest` does.
 
@@ -110,10 +116,17 @@ class Client:
             if on_progress is not None:
                 on_progress(done, total, source)
 
-        try:
-            return await self.threads.run(
-                lambda: self.blocking_client.ingest(path, project=project, on_progress=report)
+        def ingest() -> IngestReport:
+            return self.blocking_client.ingest(
+                path,
+                project=project,
+                include_secrets=include_secrets,
+                redact_entropy=redact_entropy,
+                on_progress=report,
             )
+
+        try:
+            return await self.threads.run(ingest)
         finally:
             is_cancelled.set()
 

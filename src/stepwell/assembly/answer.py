@@ -11,6 +11,7 @@ from stepwell.assembly.candidate import DepthName, Scores, Vote
 from stepwell.assembly.inputs import Failure
 from stepwell.assembly.receipt import Receipt
 from stepwell.domain.tiers.model import Tier
+from stepwell.domain.tiers.source_outline import RedactedPlace
 
 
 class AnswerFragment(Struct, frozen=True):
@@ -18,7 +19,8 @@ class AnswerFragment(Struct, frozen=True):
 
     `text` is what is shown, which is shorter than the body if `depth` is not "full"; `tokens` counts it. `revision` is
     that of the body. `votes` has the rank that each strategy gave; a fragment that no strategy named has none, and
-    `near` is the id of the hit beside which it stands.
+    `near` is the id of the hit beside which it stands. `redacted` are the places of its source at which a secret was
+    redacted.
     """
 
     project: str
@@ -34,6 +36,7 @@ class AnswerFragment(Struct, frozen=True):
     scores: Scores
     votes: tuple[Vote, ...]
     near: str = ""
+    redacted: tuple[RedactedPlace, ...] = ()
 
     @property
     def score(self) -> float:
@@ -83,6 +86,12 @@ class Answer(Struct, frozen=True):
     def failures(self) -> tuple[Failure, ...]:
         """The strategies that gave no usable result, and why."""
         return tuple(each.failure for each in self.strategies if each.failure is not None)
+
+    @property
+    def redacted(self) -> tuple[str, ...]:
+        """The places at which a secret was redacted, as `source: kind (line)`, in the order of the text."""
+        found = (f"{each.source}: {place}" for each in self.fragments for place in each.redacted)
+        return tuple(dict.fromkeys(found))
 
     def render(self) -> str:
         """Return the text: Markdown, with sources and line ranges."""

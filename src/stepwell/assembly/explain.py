@@ -97,6 +97,8 @@ def _explained(receipt: Receipt, entry: ReceiptEntry) -> str:
         lines.append(
             f"  shown at depth {entry.depth} in {entry.shown.tokens} tokens, as number {entry.shown.position + 1}"
         )
+    if entry.redacted:
+        lines.append(f"  redacted in it: {', '.join(map(str, entry.redacted))}")
     if entry.decision == "cut" and (last := _last_kept(receipt)):
         lines.append(f"  the last that was kept has a score of {last.scores.total:.3f}")
     return "\n".join(lines)

@@ -14,6 +14,7 @@ from msgspec import Struct
 from stepwell.assembly.candidate import DepthName, Scores, Vote
 from stepwell.assembly.inputs import Key
 from stepwell.domain.tiers.model import Tier
+from stepwell.domain.tiers.source_outline import RedactedPlace
 from stepwell.strategies.protocol import ContextRequest
 
 Decision = Literal["kept", "shortened", "deduplicated", "cut"]
@@ -52,7 +53,8 @@ class ReceiptEntry(Struct, frozen=True, gc=False):
     """A candidate, the decision about it, and the reason.
 
     `digest` is hexadecimal. `tokens` counts the whole body. `near` is the id of the hit beside which a fragment stands
-    that no strategy named. `depth` and `shown` are None for a candidate that is not in the text.
+    that no strategy named. `depth` and `shown` are None for a candidate that is not in the text. `redacted` are the
+    places in the fragment at which a secret was redacted when it was ingested.
     """
 
     project: str
@@ -70,6 +72,7 @@ class ReceiptEntry(Struct, frozen=True, gc=False):
     near: str = ""
     depth: DepthName | None = None
     shown: ShownPiece | None = None
+    redacted: tuple[RedactedPlace, ...] = ()
 
     @property
     def key(self) -> Key:

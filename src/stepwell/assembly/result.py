@@ -20,7 +20,7 @@ from stepwell.assembly.receipt import Decision, Receipt, ReceiptEntry, ShownPiec
 from stepwell.assembly.stages.dedupe import DedupeResult
 from stepwell.assembly.stages.pack import NO_ROOM, SHORTENED, PackResult, PlacedPiece
 from stepwell.domain.tiers.body_refs import digest_of
-from stepwell.domain.tiers.source_outline import lines_of
+from stepwell.domain.tiers.source_outline import lines_of, redacted_of
 from stepwell.strategies.payload import StrategyResult
 
 KEPT: Final = "it was among the best that fit"
@@ -92,6 +92,7 @@ def fragments_of(receipt: Receipt, pieces: Sequence[AnswerPiece]) -> tuple[Answe
                 scores=entry.scores,
                 votes=entry.votes,
                 near=entry.near,
+                redacted=entry.redacted,
             )
         )
     return tuple(found)
@@ -170,6 +171,7 @@ def _entry(candidate: Candidate, scores: Scores, outcome: _Outcome) -> ReceiptEn
         near=candidate.near,
         depth=outcome.depth,
         shown=outcome.shown,
+        redacted=redacted_of(row.metadata),
     )
 
 

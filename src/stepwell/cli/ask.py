@@ -8,7 +8,6 @@ context. A strategy that fails is reported on stderr, and the others are still s
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Final
 
 import msgspec
@@ -19,7 +18,7 @@ from rich.text import Text
 from stepwell import limits
 from stepwell.cli.common import progress_bar
 from stepwell.cli.common.addresses import add_address, resolve_address
-from stepwell.cli.common.output import print_error, result_console
+from stepwell.cli.common.output import print_error, print_struct, result_console
 from stepwell.client.client import connect
 from stepwell.client.workflows.strategy_executor import DefaultStrategyExecutor, Execution
 from stepwell.errors import InvalidArgument
@@ -55,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
             request, arguments.strategies, deadline_s=arguments.deadline, on_progress=on_progress
         )
     if arguments.json:
-        sys.stdout.write(f"{msgspec.json.encode(_json_object(execution)).decode()}\n")
+        print_struct(_json_object(execution))
     else:
         for name, result in execution.results.items():
             result_console().print(_table(name, result))

@@ -4,19 +4,18 @@ Without `--connect` the command reads the directory first (only files that chang
 manager and workers, asks, and stops them. With `--connect` it asks a running manager.
 
 Stdout has the context alone, so that it can be piped into a model's prompt. With `--explain` a Markdown table of the
-candidates follows; with `--json` stdout has one object instead. Files that were left out, failed strategies and names
-that match nothing are reported on stderr. On a terminal a table of the strategies is printed to stderr too.
+candidates follows; with `--json` stdout has one object instead. Files that were left out, redacted places, failed
+strategies and names that match nothing are reported on stderr. On a terminal a table of the strategies is printed to
+stderr too.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Final
 
 import msgspec
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -25,7 +24,8 @@ from stepwell.assembly.answer import Answer
 from stepwell.assembly.components import named
 from stepwell.assembly.receipt import Receipt
 from stepwell.cli.common import progress_bar
-from stepwell.cli.common.output import print_error
+from stepwell.cli.common.output import error_console, print_error, print_struct, write_result
+from stepwell.cli.common.secret_options import report_left_out, report_redacted
 from stepwell.cli.common.source import Source, add_source, open_source, source_of
 from stepwell.client.client import Client
 from stepwell.client.workflows.ingest import IngestReport
@@ -81,9 +81,10 @@ def run(arguments: argparse.Namespace) -> int:
         with open_source(source, use_cache=False) as client:
             answer = _ingest_and_assemble(client, source, request, components, arguments)
     if arguments.json:
-        sys.stdout.write(f"{msgspec.json.encode(_json_object(answer, with_receipt=arguments.explain)).decode()}\n")
+        print_struct(_json_object(answer, with_receipt=arguments.explain))
     else:
         _print(answer, with_receipt=arguments.explain)
+    report_redacted(answer.redacted)
     _report_failures(answer)
     return 1 if len(answer.failures) == len(answer.strategies) else 0
 
@@ -94,7 +95,13 @@ def _ingest_and_assemble(
     """Bring the project up to date with the source's path, if there is one, and return the answer."""
     if source.path is not None:
         with progress_bar.count_bar() as on_reading:
-            report = client.ingest(source.path, on_progress=on_reading)
+            report = client.ingest(
+                source.path,
+                include_secrets=arguments.include_secrets,
+                redact_entropy=arguments.redact_entropy,
+                on_progress=on_reading,
+            )
+        report_left_out(report)
         _report_skipped(report)
     with progress_bar.strategy_bars() as on_progress:
         answer = client.assemble(
@@ -174,10 +181,10 @@ def _print(answer: Answer, *, with_receipt: bool) -> None:
 
     The table is for a person who watches. A script gets the same numbers with `--json`.
     """
-    sys.stdout.write(f"{answer.text}\n" if answer.text else "")
+    write_result(f"{answer.text}\n" if answer.text else "")
     if with_receipt:
-        sys.stdout.write(f"\n{_receipt_table(answer.receipt)}\n")
-    console = Console(stderr=True, highlight=False)
+        write_result(f"\n{_receipt_table(answer.receipt)}\n")
+    console = error_console()
     if console.is_terminal:
         console.print(_table(answer))
 

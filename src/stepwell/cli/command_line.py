@@ -15,6 +15,7 @@ from stepwell.cli import action, ask, assemble, backup, diff, doctor, ingest, pl
 from stepwell.cli import eval as evaluation
 from stepwell.cli.common.exit_codes import FAILED, MISUSED, OUTPUT_CLOSED
 from stepwell.cli.common.output import discard_stdout, print_error
+from stepwell.cli.common.parser import CommandParser
 from stepwell.errors import InvalidArgument, StepwellError
 
 
@@ -53,7 +54,7 @@ def run_guarded(parser: argparse.ArgumentParser, argv: Sequence[str] | None = No
 
 def _parser() -> argparse.ArgumentParser:
     """Return the parser with every command, in the order in which `--help` lists them."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="stepwell", description="A multiprocess runtime in which many agents share context, plans and changes."
     )
     parser.add_argument("--version", action="version", version=f"stepwell {_version()}")

@@ -8,12 +8,10 @@ starts no workers, because everything is in the receipts.
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Final
 
-import msgspec
-
 from stepwell.assembly.explain import diff
+from stepwell.cli.common.output import print_struct, write_result
 from stepwell.cli.common.source import add_source, open_source, source_of
 from stepwell.cli.why import latest_receipts
 from stepwell.errors import InvalidArgument
@@ -37,5 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
     with open_source(source_of(arguments), workers=0) as client:
         before, after = (client.receipt(each) for each in arguments.receipts or reversed(latest_receipts(client, 2)))
     found = diff(before, after)
-    sys.stdout.write(f"{msgspec.json.encode(found).decode() if arguments.json else found}\n")
+    if arguments.json:
+        print_struct(found)
+    else:
+        write_result(f"{found}\n")
     return 0

@@ -11,16 +11,14 @@ clients may have seen them. With this option the directory begins a new epoch, a
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from stepwell import limits
-from stepwell.cli.common.output import print_error, result_console
+from stepwell.cli.common.output import print_error, print_struct, result_console
 from stepwell.cli.common.state_directory import add_data_dir
 from stepwell.client.session.tokens import counter
 from stepwell.errors import InvalidArgument
@@ -68,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             print_error("there is no loss of commits to accept: nothing was changed")
     if arguments.json:
-        sys.stdout.write(f"{msgspec.json.encode(_json_object(report)).decode()}\n")
+        print_struct(_json_object(report))
     else:
         _print(report, result_console())
     return 0 if report.is_healthy else 1

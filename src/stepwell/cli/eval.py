@@ -11,7 +11,6 @@ The exit code is 1 if a strategy failed at a question; the table is printed neve
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,7 +26,7 @@ from stepwell import limits
 from stepwell.assembly.components import SINGLE_STRATEGY
 from stepwell.assembly.evaluation import Document, EvaluationData, EvaluationQuestion, Recall, mean, parse, recall
 from stepwell.cli.common import progress_bar
-from stepwell.cli.common.output import print_error, result_console
+from stepwell.cli.common.output import print_error, print_struct, result_console
 from stepwell.cli.workers import worker_count
 from stepwell.client.api.views import View
 from stepwell.client.client import Client
@@ -85,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         client.tiers.store_many(map(_fragment, _documents(data)))
         measured = _measure(client, data, names, arguments.budgets)
     if arguments.json:
-        sys.stdout.write(f"{msgspec.json.encode(_json_object(data, measured)).decode()}\n")
+        print_struct(_json_object(data, measured))
     else:
         result_console().print(_table(data, measured))
     for name, message in measured.failures.items():

@@ -1,8 +1,9 @@
 """`stepwell ingest PATH`: bring a project of a running manager up to date with the files of a directory.
 
 It prints one line: how many files were added, changed, deleted, unchanged and skipped, and how many fragments and
-tokens they have. Skipped files are named on stderr with the reason. With `--watch` it repeats this until Ctrl-C and
-prints a line whenever something has changed; with `--json` each line is an object.
+tokens they have. Skipped files are named on stderr with the reason, and so are secret files that were left out. With
+`--watch` it repeats this until Ctrl-C and prints a line whenever something has changed; with `--json` each line is an
+object.
 
 It polls instead of using inotify, because inotify misses changes on network file systems and needs one watch for each
 directory. The pause grows while nothing changes, and is a multiple of the time that a pass takes, so a large tree costs
@@ -12,17 +13,15 @@ a tenth of a core at most.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from stepwell import limits
 from stepwell.cli.common import progress_bar
 from stepwell.cli.common.addresses import add_address, resolve_address
-from stepwell.cli.common.output import print_error, print_result
+from stepwell.cli.common.output import print_error, print_result, print_struct
+from stepwell.cli.common.secret_options import add_secret_options, report_left_out
 from stepwell.cli.common.source import source_root
 from stepwell.client.api.views import View
 from stepwell.client.client import Client, connect
@@ -37,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="a directory, or one file")
     add_address(parser)
     parser.add_argument("--project", metavar="NAME", help="(default: as the directory is named)")
+    add_secret_options(parser)
     parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
     parser.add_argument("--json", action="store_true", help="one JSON object, for machines; with --watch, a line each")
 
@@ -47,18 +47,25 @@ def run(arguments: argparse.Namespace) -> int:
     project: str = arguments.project or project_name(source_root(path))
     with connect(resolve_address(arguments.address), [project]) as client:
         if arguments.watch:
-            return _watch(client, path, as_json=arguments.json)
-        _print_report(_ingest(client, path), as_json=arguments.json)
+            return _watch(client, path, arguments)
+        report = _ingest(client, path, arguments)
+        report_left_out(report)
+        _print_report(report, as_json=arguments.json)
     return 0
 
 
-def _ingest(client: Client, path: Path) -> IngestReport:
+def _ingest(client: Client, path: Path, arguments: argparse.Namespace) -> IngestReport:
     """Read the path once, with a progress bar."""
     with progress_bar.count_bar() as on_progress:
-        return client.ingest(path, on_progress=on_progress)
+        return client.ingest(
+            path,
+            include_secrets=arguments.include_secrets,
+            redact_entropy=arguments.redact_entropy,
+            on_progress=on_progress,
+        )
 
 
-def _watch(client: Client, path: Path, *, as_json: bool) -> int:
+def _watch(client: Client, path: Path, arguments: argparse.Namespace) -> int:
     """Read the path again and again until Ctrl-C, and return 0.
 
     An error in one pass is reported, and the next pass may succeed: the manager may be restarting, or a directory
@@ -67,14 +74,18 @@ def _watch(client: Client, path: Path, *, as_json: bool) -> int:
     pause_s = limits.INGEST_PAUSE_SECONDS
     is_first = True
     seen: View | None = None
+    left_out: dict[str, str] = {}
     try:
         while True:
             begun_s = time.monotonic()
             try:
-                report = _ingest(client, path)
+                report = _ingest(client, path, arguments)
                 has_changed = is_first or report.is_changed
+                if report.secrets != left_out:  # said once, and again when there are others
+                    report_left_out(report)
+                    left_out = report.secrets
                 if has_changed:
-                    _print_report(report, as_json=as_json)
+                    _print_report(report, as_json=arguments.json)
                 is_first = False
                 if has_changed or seen is None:
                     seen = client.view()  # held, so that the next pass replays only the changes since
@@ -94,15 +105,19 @@ def _watch(client: Client, path: Path, *, as_json: bool) -> int:
 def _print_report(report: IngestReport, *, as_json: bool) -> None:
     """Print the report of one pass, and name a few of the skipped files."""
     if as_json:
-        sys.stdout.write(f"{msgspec.json.encode(report).decode()}\n")
-        sys.stdout.flush()
+        print_struct(report)
         return
     print_result(
         f"{report.project}: {report.added:,} files added, {report.changed:,} changed, {report.deleted:,} deleted, "
         f"{report.unchanged:,} unchanged, {report.skipped_count:,} skipped; "
-        f"{report.fragments:,} fragments, {report.tokens:,} tokens ({report.seconds:.1f} s)"
+        f"{report.fragments:,} fragments, {report.tokens:,} tokens{_redacted_text(report)} ({report.seconds:.1f} s)"
     )
     for source, reason in [*report.skipped.items()][: limits.SKIPPED_SHOWN_BY_INGEST]:
         print_error(f"skipped {source}: {reason}")
     if (more := report.skipped_count - limits.SKIPPED_SHOWN_BY_INGEST) > 0:
         print_error(f"skipped {more:,} more: --json names them")
+
+
+def _redacted_text(report: IngestReport) -> str:
+    """Return the number of redacted secrets as a part of the line; empty if there are none."""
+    return f", {report.redacted:,} secrets redacted" if report.redacted else ""

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from types import TracebackType
 
 from stepwell.cli.common.exit_codes import FAILED, INTERRUPTED
+from stepwell.terminal import is_terminal, write
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,6 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if sys.stdout is None:  # the shell closed it (`>&-`); without a stream, the first result would be a traceback
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - as long as the process
+    if is_terminal(sys.stderr):
+        sys.excepthook = _print_traceback
     try:
         from stepwell.cli.command_line import run  # noqa: PLC0415 - see the module
 
@@ -35,5 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _end(code: int, text: str) -> int:
     """Print the reason to stderr, if it is still open, and return the exit code."""
     with suppress(OSError):
-        sys.stderr.write(f"stepwell: {text}\n")
+        write(sys.stderr, f"stepwell: {text}\n")
     return code
+
+
+def _print_traceback(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+    """Print the traceback of a defect. Its message may quote data, which a terminal must not interpret."""
+    write(sys.stderr, "".join(traceback.format_exception(kind, error, where)))

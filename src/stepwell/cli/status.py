@@ -13,7 +13,6 @@ the address; a script can use that as a health check.
 from __future__ import annotations
 
 import argparse
-import sys
 from datetime import timedelta
 from typing import Final
 
@@ -23,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stepwell.cli.common.addresses import add_address, resolve_address
-from stepwell.cli.common.output import result_console
+from stepwell.cli.common.output import print_struct, result_console
 from stepwell.client.client import connect
 from stepwell.domain.replies import StrategiesFound
 from stepwell.domain.tiers.table import Usage
@@ -52,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         # Two requests: the numbers of the manager and of the pool can be a moment apart.
         status, pool = client.status(), client.strategies.list()
     if arguments.json:
-        sys.stdout.write(f"{msgspec.json.encode(_manager_object(address, status) | _pool_object(pool)).decode()}\n")
+        print_struct(_manager_object(address, status) | _pool_object(pool))
         return 0
     console = result_console()
     console.print(_manager(address, status, pool))

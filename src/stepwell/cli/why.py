@@ -8,11 +8,11 @@ the decision with its reason. Without `--receipt` it is about the last answer. N
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Final
 
 from stepwell.assembly.explain import why
 from stepwell.assembly.receipt import ReceiptEntry
+from stepwell.cli.common.output import write_result
 from stepwell.cli.common.source import add_source, open_source, source_of
 from stepwell.client.client import Client
 from stepwell.errors import NotFound
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     # A dict keeps the order of the receipt and drops duplicates.
     matching = {entry.fragment_id: None for entry in receipt.entries if _matches(entry, arguments.fragment)}
     for fragment_id in matching or [arguments.fragment]:
-        sys.stdout.write(f"{why(receipt, fragment_id)}\n")
+        write_result(f"{why(receipt, fragment_id)}\n")
     return 0
 
 

@@ -14,14 +14,13 @@ import argparse
 import os
 import re
 import signal
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
 from stepwell import limits
 from stepwell.cli.common.addresses import resolve_address
-from stepwell.cli.common.output import print_error
+from stepwell.cli.common.output import StatusLine, print_error
 from stepwell.pool.strategy.settings import PoolSettings, PoolStatus
 from stepwell.pool.strategy.supervisor import Supervisor
 from stepwell.telemetry import LogLevel
@@ -62,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Supervise workers until a signal or the end of the manager, and return the exit code."""
     level = LogLevel(arguments.log_level)
-    line = _StatusLine()
+    line = StatusLine()
     # The supervisor and its workers connect like other clients; nothing but the address ties them to the manager.
     settings = PoolSettings(
         address=resolve_address(arguments.connect),
@@ -72,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         nice=arguments.nice,
         log_level=level,
     )
-    supervisor = Supervisor(settings, line.show)
+    supervisor = Supervisor(settings, lambda status: line.show(_status_text(status)))
     with _stopped_by_signals(supervisor):
         supervisor.run()
     line.end()
@@ -120,22 +119,6 @@ def _stopped_by_signals(supervisor: Supervisor) -> Generator[None]:
             signal.signal(each, handler)
 
 
-class _StatusLine:
-    """A line on stderr about the workers: rewritten in place on a terminal, one line for each change elsewhere."""
-
-    def __init__(self) -> None:
-        self._is_terminal = sys.stderr.isatty()
-        self._shown = ""
-
-    def show(self, status: PoolStatus) -> None:
-        """Print the status if its text has changed. The supervisor calls it."""
-        text = f"{status.ready} of {status.wanted} workers ready, {status.restarts} restarted"
-        if text != self._shown:
-            self._shown = text
-            sys.stderr.write(f"\r\x1b[K{text}" if self._is_terminal else f"{text}\n")
-            sys.stderr.flush()
-
-    def end(self) -> None:
-        """End the line, so that the shell's prompt starts on a new one."""
-        if self._is_terminal and self._shown:
-            sys.stderr.write("\n")
+def _status_text(status: PoolStatus) -> str:
+    """Return the state of the pool in one line."""
+    return f"{status.ready} of {status.wanted} workers ready, {status.restarts} restarted"

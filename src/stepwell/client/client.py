@@ -27,6 +27,7 @@ from stepwell.client.workflows.assemble import ContextAssembly
 from stepwell.client.workflows.ingest import IngestReport, ProjectIngest
 from stepwell.client.workflows.strategy_executor import OnStrategyProgress
 from stepwell.errors import InvalidArgument
+from stepwell.ingest.secret_policy import SecretPolicy
 from stepwell.protocol.messages import Status
 from stepwell.strategies.protocol import ContextRequest
 
@@ -114,7 +115,13 @@ class Client:
         return self._views.open(projects, since)
 
     def ingest(
-        self, path: str | os.PathLike[str], *, project: str | None = None, on_progress: OnProgress | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        project: str | None = None,
+        include_secrets: bool = False,
+        redact_entropy: bool = False,
+        on_progress: OnProgress | None = None,
     ) -> IngestReport:
         """Bring a project up to date with a directory or one file, so that its fragments are what the files are now.
 
@@ -123,10 +130,15 @@ class Client:
         read. By default, `project` is the session's only one, or has the name of the directory. `on_progress` is called
         with the number of files done, the number of all files, and the file's name.
 
+        Well-known secret files are left out, and private keys, tokens and passwords of known formats are redacted in
+        the others; the report says which and how many. With `redact_entropy`, texts that look random are redacted, too.
+        With `include_secrets`, everything is stored as it is. Files that were ingested otherwise are read again.
+
         Files that cannot be read, are no text, or are too large are in the report, with the reason. An interrupted call
         is continued by the next one. Fragments that were deleted or have expired are stored again.
         """
-        return self._ingest.ingest(path, project, on_progress)
+        policy = SecretPolicy.of(include_secrets=include_secrets, redact_entropy=redact_entropy)
+        return self._ingest.ingest(path, project, policy, on_progress)
 
     def assemble(
         self,

@@ -16,7 +16,7 @@ from stepwell.domain.tiers.model import Fragment, FragmentRow, Tier
 from stepwell.domain.tiers.source_outline import FILE_KIND, FileOutline, Outline, file_id, fingerprint
 from stepwell.ingest.files import FileSame, FileSkipped, FileSplit, PartFound
 from stepwell.ingest.inventory import KnownFile
-from stepwell.ingest.split import VERSION
+from stepwell.ingest.secret_policy import SecretPolicy
 
 
 class FragmentPlace(Struct, frozen=True):
@@ -25,6 +25,7 @@ class FragmentPlace(Struct, frozen=True):
     project: str
     root: str
     tier: Tier
+    policy: SecretPolicy
 
 
 class FileChange(Struct, frozen=True):
@@ -88,7 +89,8 @@ def of_split(split: FileSplit, data: bytes, known: KnownFile, place: FragmentPla
         digest=split.digest,
         parts=split.fingerprint,
         root=place.root,
-        version=VERSION,
+        version=place.policy.rules_version,
+        redacted=len(split.redactions),
     )
     file = _file(split.source, outline, _listing(part.metadata for part in split.parts), known, place)
     return FileChange(split.source, deleted, tuple(stored), file, _revision(known))
@@ -119,7 +121,7 @@ def of_skipped(skipped: FileSkipped, known: KnownFile, place: FragmentPlace) -> 
         parts=fingerprint(()),
         root=place.root,
         skipped=skipped.reason,
-        version=VERSION,
+        version=place.policy.rules_version,
     )
     file = _file(skipped.source, outline, skipped.reason, known, place)
     return FileChange(skipped.source, tuple(known.parts), (), file, _revision(known))

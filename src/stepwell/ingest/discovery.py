@@ -1,7 +1,7 @@
 """The files of a directory: those that git knows and does not ignore, or those that a walk finds where there is no git.
 
 Symbolic links are never followed, neither to files nor through directories, so that nothing outside the root is read. A
-file that exists but is not read is reported with the reason.
+file that exists but is not read is reported with the reason. Well-known secret files are left out and reported apart.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.errors import InvalidArgument
+from stepwell.ingest.secret_files import secret_kind
+from stepwell.ingest.secret_policy import SecretPolicy
 
 _IGNORED: Final = frozenset(
     {
@@ -52,19 +55,22 @@ class DiscoveredFile(Struct, frozen=True):
 class DiscoveredTree(Struct, frozen=True):
     """The files under a root, in order of name, and the files that are not read, with the reasons.
 
-    `is_whole` is False if only one file of the root was named: then missing files are not taken for deleted ones.
+    `secrets` are the files that were left out because of their names, with what they have. `is_whole` is False if only
+    one file of the root was named: then missing files are not taken for deleted ones.
     """
 
     root: Path
     files: tuple[DiscoveredFile, ...]
     skipped: dict[str, str]
+    secrets: dict[str, str]
     is_whole: bool
 
 
-def discover(path: str | os.PathLike[str]) -> DiscoveredTree:
+def discover(path: str | os.PathLike[str], policy: SecretPolicy = SecretPolicy.REDACT) -> DiscoveredTree:
     """Return the files of a directory, or the one file that the path names.
 
-    Raise `InvalidArgument` if the path cannot be read.
+    A file that is named by a symbolic link is secret if the name of either is. Raise `InvalidArgument` if the path
+    cannot be read.
     """
     given = Path(path)
     try:
@@ -72,10 +78,21 @@ def discover(path: str | os.PathLike[str]) -> DiscoveredTree:
         is_directory = stat.S_ISDIR(resolved.stat().st_mode)
     except (OSError, ValueError, RuntimeError) as error:
         raise InvalidArgument(f"{os.fspath(given)!r} cannot be read: {_reason(error)}") from None
-    if not is_directory:
-        return _examine_all(resolved.parent, [resolved.name], is_whole=False)
-    names = _tracked(resolved)
-    return _examine_all(resolved, [*_walk(resolved)] if names is None else names, is_whole=True)
+    if is_directory:
+        names = _tracked(resolved)
+        tree = _examine_all(resolved, [*_walk(resolved)] if names is None else names, is_whole=True)
+    else:
+        tree = _examine_all(resolved.parent, [resolved.name], is_whole=False)
+    return tree if policy is SecretPolicy.INCLUDE else _without_secrets(tree, given.absolute())
+
+
+def _without_secrets(tree: DiscoveredTree, given: Path) -> DiscoveredTree:
+    """Return a tree without its secret files. `given` is the path of a single file, as the caller has named it."""
+    kinds = {file.source: secret_kind(f"{tree.root}/{file.source}") for file in tree.files}
+    secrets = {source: kind for source, kind in kinds.items() if kind}
+    if not tree.is_whole and (kind := secret_kind(str(given))):
+        secrets = {**dict.fromkeys(kinds, kind), **secrets}
+    return replace(tree, files=tuple(file for file in tree.files if file.source not in secrets), secrets=secrets)
 
 
 def _tracked(root: Path) -> list[str] | None:
@@ -139,7 +156,7 @@ def _examine_all(root: Path, names: list[str], *, is_whole: bool) -> DiscoveredT
             files.append(outcome)
         elif outcome:
             skipped[os.fsencode(name).decode(errors="backslashreplace")] = outcome
-    return DiscoveredTree(root, tuple(files), skipped, is_whole)
+    return DiscoveredTree(root, tuple(files), skipped, {}, is_whole)
 
 
 def _examine(root: Path, name: str, inside: _LinkFreeDirectories) -> DiscoveredFile | str:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
+from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
-from stepwell.domain.tiers.source_outline import PART_KEY, fingerprint, part_ids
+from stepwell.domain.tiers.source_outline import PART_KEY, RedactedPlace, fingerprint, part_ids, places_within
+from stepwell.ingest.redaction import Redaction, find_secrets, redact, redacted_places
+from stepwell.ingest.secret_policy import SecretPolicy
 from stepwell.ingest.split import VERSION, Part, split
 
 SPLIT_JOB: Final = "split-files"
@@ -41,16 +44,17 @@ class FileRequest(Struct, frozen=True, array_like=True):
 class SplitJob(Struct, frozen=True, array_like=True):
     """Files of one root that one worker reads and splits.
 
-    `root` is a path in bytes, because a path need not be UTF-8.
+    `root` is a path in bytes, because a path need not be UTF-8. `policy` says which secrets are redacted.
     """
 
     root: bytes
     encoding: str
     files: tuple[FileRequest, ...]
+    policy: SecretPolicy = SecretPolicy.REDACT
 
 
 class PartFound(Struct, frozen=True, array_like=True, gc=False):
-    """A part of a file as it is to be stored, without its body: that is `data[start:end]`."""
+    """A part of a file as it is to be stored, without its body: that is `data[start:end]` of the redacted text."""
 
     part_id: str
     start: int
@@ -62,7 +66,10 @@ class PartFound(Struct, frozen=True, array_like=True, gc=False):
 
 
 class FileSplit(Struct, frozen=True, array_like=True, tag=True):
-    """A file that was read and split. `mtime_ns` is 0 if the file is too young to be recognised by its time later."""
+    """A file that was read and split. `mtime_ns` is 0 if the file is too young to be recognised by its time later.
+
+    `digest` is that of the file. The parts are those of its text after the `redactions`.
+    """
 
     source: str
     size: int
@@ -70,6 +77,7 @@ class FileSplit(Struct, frozen=True, array_like=True, tag=True):
     digest: str
     parts: tuple[PartFound, ...]
     fingerprint: str
+    redactions: tuple[Redaction, ...] = ()
 
 
 class FileSame(Struct, frozen=True, array_like=True, tag=True):
@@ -110,10 +118,12 @@ class FileRead(Struct, frozen=True):
 
 
 OutcomeWithBytes = tuple[Outcome, bytes]
-"""The outcome of a file, and its bytes if it was split."""
+"""The outcome of a file, and its redacted bytes if it was split."""
 
 
-def split_file(root: bytes, request: FileRequest, count: Count) -> OutcomeWithBytes:
+def split_file(
+    root: bytes, request: FileRequest, count: Count, policy: SecretPolicy = SecretPolicy.REDACT
+) -> OutcomeWithBytes:
     """Read one file, and split it if it has changed. An error of the file system becomes a `FileSkipped`."""
     try:
         read = read_file(root, request.source)
@@ -121,39 +131,44 @@ def split_file(root: bytes, request: FileRequest, count: Count) -> OutcomeWithBy
         return FileSkipped(request.source, (error.strerror or str(error)).lower()), b""
     if read is None:
         return FileSkipped(request.source, f"it has more than {limits.INGEST_FILE_BYTES_MAX:,} bytes"), b""
-    outcome = _outcome(read, request, count)
-    return outcome, read.data if isinstance(outcome, FileSplit) else b""
+    return _outcome(read, request, count, policy)
 
 
-def reread_split(root: bytes, split: FileSplit, count: Count) -> OutcomeWithBytes:
-    """Return the bytes of a file that a worker has split; if the file has changed since, split it again."""
+def reread_split(
+    root: bytes, split: FileSplit, count: Count, policy: SecretPolicy = SecretPolicy.REDACT
+) -> OutcomeWithBytes:
+    """Return the redacted bytes of a file that a worker has split; if the file has changed since, split it again."""
     try:
         read = read_file(root, split.source)
     except OSError:
         read = None
     if read is not None and digest_of(read.data).hex() == split.digest:
-        return split, read.data
-    return split_file(root, FileRequest(split.source), count)
+        return split, redact(read.data, split.redactions)
+    return split_file(root, FileRequest(split.source), count, policy)
 
 
-def _outcome(read: FileRead, request: FileRequest, count: Count) -> Outcome:
+def _outcome(read: FileRead, request: FileRequest, count: Count, policy: SecretPolicy) -> OutcomeWithBytes:
     """Return the outcome of a file from its bytes."""
     data, source = read.data, request.source
     digest = digest_of(data).hex()
     if digest == request.digest:
-        return FileSame(source, len(data), read.mtime_ns)
+        return FileSame(source, len(data), read.mtime_ns), b""
     if reason := _not_text_reason(data):
-        return FileSkipped(source, reason, len(data), read.mtime_ns, digest)
-    found = split(source, data)
+        return FileSkipped(source, reason, len(data), read.mtime_ns, digest), b""
+    redactions = find_secrets(data, policy)
+    places = redacted_places(data, redactions)
+    text = redact(data, redactions)
+    found = split(source, text)
     ids = part_ids(source, (part.label for part in found))
-    parts = tuple(_part(each, data, part_id, count) for each, part_id in zip(found, ids, strict=True))
+    parts = tuple(_part(each, text, part_id, count, places) for each, part_id in zip(found, ids, strict=True))
     mark = fingerprint((each.part_id, each.digest) for each in parts)
-    return FileSplit(source, len(data), read.mtime_ns, digest, parts, mark)
+    return FileSplit(source, len(data), read.mtime_ns, digest, parts, mark, redactions), text
 
 
-def _part(part: Part, data: bytes, part_id: str, count: Count) -> PartFound:
+def _part(part: Part, data: bytes, part_id: str, count: Count, places: Sequence[RedactedPlace]) -> PartFound:
     body = data[part.start : part.end]
-    metadata = {**part.outline.metadata(), PART_KEY: VERSION}
+    outline = replace(part.outline, redacted=places_within(places, part.outline.lines)) if places else part.outline
+    metadata = {**outline.metadata(), PART_KEY: VERSION}
     return PartFound(part_id, part.start, part.end, part.kind, count(body), digest_of(body), metadata)
 
 

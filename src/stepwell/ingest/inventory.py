@@ -18,7 +18,7 @@ from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import FILE_KIND, FileOutline, file_id, fingerprint, is_part
 from stepwell.ingest.discovery import DiscoveredFile, DiscoveredTree
 from stepwell.ingest.files import FileRequest
-from stepwell.ingest.split import VERSION
+from stepwell.ingest.secret_policy import SecretPolicy
 
 # Characters that a project's name cannot have.
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
@@ -35,9 +35,9 @@ class KnownFile(Struct):
         """The facts by which the file is recognised; empty ones if no row stands for it."""
         return FileOutline.of(self.row.metadata if self.row else {})
 
-    def is_intact(self, outline: FileOutline) -> bool:
-        """Return True if exactly the stored parts are there, split by the present rules."""
-        if self.row is None or outline.version != VERSION:
+    def is_intact(self, outline: FileOutline, rules_version: str) -> bool:
+        """Return True if exactly the stored parts are there, split by the rules of that version."""
+        if self.row is None or outline.version != rules_version:
             return False
         return outline.parts == fingerprint((row.fragment_id, row.digest) for row in self.parts.values())
 
@@ -69,24 +69,25 @@ def build_inventory(rows: Iterable[FragmentRow], of: frozenset[str] | None = Non
     return found
 
 
-def plan(tree: DiscoveredTree, inventory: Inventory) -> IngestPlan:
+def plan(tree: DiscoveredTree, inventory: Inventory, policy: SecretPolicy) -> IngestPlan:
     """Compare a tree with the rows of a project, and return what has to be done.
 
     A file is unchanged if size, time and root are the same and its parts are intact. If only its parts are intact, it
-    is read, but split only if its digest differs.
+    is read, but split only if its digest differs. A file that was stored under another policy is split anew.
     """
-    root = root_name(tree.root)
+    root, rules_version = root_name(tree.root), policy.rules_version
     unchanged: list[str] = []
     asked: list[tuple[FileRequest, int]] = []
     for found in tree.files:
         known = inventory.get(found.source)
         outline = known.outline if known else None
-        is_intact = known is not None and outline is not None and known.is_intact(outline)
+        is_intact = known is not None and outline is not None and known.is_intact(outline, rules_version)
         if is_intact and outline is not None and _is_same(found, outline, root):
             unchanged.append(found.source)
         else:
             asked.append((FileRequest(found.source, outline.digest if is_intact and outline else ""), found.size))
-    gone = _gone(tree, inventory, root) if tree.is_whole else ()
+    missing = inventory if tree.is_whole else {each: inventory[each] for each in tree.secrets if each in inventory}
+    gone = _gone(tree, missing, root)
     return IngestPlan(tuple(unchanged), tuple(asked), tuple(gone))
 
 
@@ -96,7 +97,7 @@ def _is_same(found: DiscoveredFile, outline: FileOutline, root: str) -> bool:
 
 
 def _gone(tree: DiscoveredTree, inventory: Inventory, root: str) -> Iterable[str]:
-    """Yield the stored sources that do not exist any more.
+    """Yield the stored sources that do not exist any more, or are left out.
 
     They were stored from this root, or from a root that does not exist any more, because a directory may have been
     moved. Parts without a row for their file belong to no root, and go as well.

@@ -12,7 +12,7 @@ import pytest
 import stepwell as sw
 from stepwell.cli import status
 from stepwell.cli.common.addresses import default_address, resolve_address
-from stepwell.cli.common.output import escape_line, escape_terminal, print_error
+from stepwell.cli.common.output import print_error
 from stepwell.cli.main import main
 from tests.support.cli.processes import COMMAND
 
@@ -140,12 +140,6 @@ def test_help_has_exit_codes_and_keys(command: str, codes: tuple[str, ...], caps
     told = " ".join(capsys.readouterr().out.split())
     assert all(code in told for code in codes)
     assert " " not in command or "one JSON object, for machines: `" in told
-
-
-def test_what_a_terminal_is_shown() -> None:
-    """Control characters, and those that turn a line around, are spelled out; lines stay lines, but not in a name."""
-    assert escape_terminal("a\x1b[2J\r\n\tb\x7f\x9b\u202e\ud800é") == "a\\x1b[2J\\x0d\n\tb\\x7f\\x9b\\u202e\\ud800é"
-    assert escape_line("a\nb\tc") == "a\\nb\\tc"
 
 
 def test_an_unread_result_is_no_traceback() -> None:

@@ -21,6 +21,7 @@ from typing import Final
 from stepwell.cli.common.output import print_error
 from stepwell.client.client import Client
 from stepwell.errors import StartFailed, StoreDamaged
+from stepwell.ingest.secret_policy import SecretPolicy
 from stepwell.runtime import Runtime
 from stepwell.storage.store import Durability
 from stepwell.telemetry import LogLevel
@@ -29,16 +30,34 @@ _LOCK: Final = "command.lock"
 _STATE: Final = "state"
 
 
-def cache_directory(root: Path) -> Path:
-    """Return the directory in the user's cache that belongs to one source directory.
+def cache_directory(root: Path, policy: SecretPolicy = SecretPolicy.REDACT) -> Path:
+    """Return the directory in the user's cache that belongs to one source directory and one policy about secrets.
 
     Its name has the last part of the path, for humans, and a hash of the whole path, because two projects can have the
-    same last part.
+    same last part. A cache with secrets has another name than one without, because receipts and free pages of a
+    database keep texts that were deleted.
     """
+    return _cache_root() / f"{_cache_name(root)}-{policy.value}"
+
+
+def delete_unredacted(root: Path) -> None:
+    """Delete the cache of a source that an earlier version wrote, which redacted nothing, unless it is in use."""
+    directory = _cache_root() / _cache_name(root)
+    with suppress(OSError):
+        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(directory)
+        finally:
+            os.close(descriptor)
+
+
+def _cache_name(root: Path) -> str:
+    """Return the name of a source in the cache."""
     real = root.resolve()
     digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
     name = "".join(each if each.isalnum() else "-" for each in real.name)[:40]
-    return _cache_root() / f"{name}-{digest}"
+    return f"{name}-{digest}"
 
 
 def _cache_root() -> Path:
@@ -49,14 +68,12 @@ def _cache_root() -> Path:
 
 
 @contextmanager
-def embedded_client(
-    root: Path, project: str, *, workers: int | None = None, use_cache: bool = True
-) -> Generator[Client]:
-    """Yield a client of a runtime that lives as long as the block. With `use_cache` its state survives until the next
-    time.
+def embedded_client(directory: Path | None, project: str, *, workers: int | None = None) -> Generator[Client]:
+    """Yield a client of a runtime that lives as long as the block. With a directory for a cache, its state survives
+    until the next time.
     """
     with ExitStack() as stack:
-        found = _start_with_cache(cache_directory(root), workers, stack) if use_cache else _start(None, workers)
+        found = _start(None, workers) if directory is None else _start_with_cache(directory, workers, stack)
         runtime = stack.enter_context(found)
         yield stack.enter_context(runtime.client([project]))
 

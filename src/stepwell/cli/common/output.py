@@ -1,7 +1,9 @@
-"""Output: results to stdout, everything else to stderr, and escaping of text that a terminal would interpret.
+"""Output: results to stdout, everything else to stderr. All commands write through this module.
 
-A file name, a diff or the output of a validation can contain control sequences that clear the screen, move the cursor
-or hide text. Text that did not come from stepwell itself is escaped before it is printed to a terminal.
+Text that did not come from stepwell itself, such as a file name, a body, or the output of a validation, can contain
+sequences that a terminal interprets. So everything is escaped here on its way to a terminal (`stepwell.terminal`), and
+a command cannot forget it. Colours and the movements of bars are added behind that. Pipes and files get the text as it
+is.
 """
 
 from __future__ import annotations
@@ -11,22 +13,30 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable
 from typing import Final
 
-from rich.console import Console
+import msgspec
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from stepwell import limits
+from stepwell.terminal import escape_json, escape_terminal, is_terminal, write
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_UNSAFE: Final = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, except for tab and newline
-    r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # characters that change the direction of a text
-    r"\ud800-\udfff]"  # surrogates, which cannot be encoded
-)
 
 
-class _ResultConsole(Console):
-    """A rich console for results that lets a closed pipe be handled like any other one."""
+class SafeConsole(Console):
+    """A rich console whose output is escaped on a terminal, except for the sequences that rich itself makes.
+
+    Texts are never read as markup, because markup can contain the address of a link, which rich does not escape.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the segments of a renderable. All output of a console passes here."""
+        for segment in super().render(renderable, options):
+            is_data = not segment.control and self.is_terminal
+            yield Segment(escape_terminal(segment.text), segment.style) if is_data else segment
 
     def on_broken_pipe(self) -> None:
         """Raise, because `command_line` handles a closed pipe; rich would end the process with exit code 1 here."""
@@ -38,9 +48,19 @@ def result_console() -> Console:
 
     In a pipe no line is folded, because a script that searches for a path has to find it on one line.
     """
-    if sys.stdout.isatty():
-        return _ResultConsole(highlight=False)
-    return _ResultConsole(highlight=False, soft_wrap=True, width=limits.PIPE_COLUMNS)
+    if is_terminal(sys.stdout):
+        return SafeConsole(highlight=False, markup=False, emoji=False)
+    return SafeConsole(highlight=False, markup=False, emoji=False, soft_wrap=True, width=limits.PIPE_COLUMNS)
+
+
+def error_console() -> Console:
+    """Return a console for tables and bars on stderr, which are for a person who watches."""
+    return SafeConsole(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def write_result(text: str) -> None:
+    """Write a text of any length to stdout."""
+    write(sys.stdout, text)
 
 
 def print_result(text: str) -> None:
@@ -48,7 +68,7 @@ def print_result(text: str) -> None:
     of that.
     """
     try:
-        sys.stdout.write(f"{text}\n")
+        write_result(f"{text}\n")
         sys.stdout.flush()
     except BrokenPipeError:
         discard_stdout()
@@ -57,31 +77,44 @@ def print_result(text: str) -> None:
 def print_error(text: str) -> None:
     """Print one line to stderr, with the program's name. Control characters and line breaks in the text are removed."""
     with contextlib.suppress(OSError):
-        sys.stderr.write(f"stepwell: {_CONTROL.sub('?', ' '.join(text.split()))}\n")
+        write(sys.stderr, f"stepwell: {_CONTROL.sub('?', ' '.join(text.split()))}\n")
         sys.stderr.flush()
-
-
-def escape_terminal(text: str) -> str:
-    """Return a text of several lines with the characters that are unsafe on a terminal written as escapes, as Python
-    does.
-    """
-    return _UNSAFE.sub(lambda found: _escape(found[0]), text)
-
-
-def escape_line(text: str) -> str:
-    """Return a name in one line: like `escape_terminal`, and tabs and newlines are escaped too."""
-    return escape_terminal(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _escape(character: str) -> str:
-    """Return the escape sequence of a character."""
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"  # noqa: PLR2004 - as Python spells it
 
 
 def print_json(value: object) -> None:
     """Print the value as JSON on one line, in ASCII, so that no character of it can affect a terminal."""
-    sys.stdout.write(f"{json.dumps(value)}\n")
+    write_result(f"{json.dumps(value)}\n")
+
+
+def print_struct(value: object) -> None:
+    """Print a value that msgspec encodes as JSON on one line, at once. On a terminal it is valid JSON, too."""
+    encoded = msgspec.json.encode(value).decode()
+    write_result(f"{escape_json(encoded) if is_terminal(sys.stdout) else encoded}\n")
+    sys.stdout.flush()
+
+
+class StatusLine:
+    """A line on stderr about a state: rewritten in place on a terminal, one line for each change elsewhere."""
+
+    def __init__(self) -> None:
+        self._is_terminal = is_terminal(sys.stderr)
+        self._shown = ""
+
+    def show(self, text: str) -> None:
+        """Print the text if it has changed."""
+        if text == self._shown:
+            return
+        self._shown = text
+        if self._is_terminal:
+            sys.stderr.write(f"\r\x1b[K{escape_terminal(text)}")
+        else:
+            write(sys.stderr, f"{text}\n")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """End the line, so that the shell's prompt starts on a new one."""
+        if self._is_terminal and self._shown:
+            write(sys.stderr, "\n")
 
 
 def discard_stdout() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -20,6 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from stepwell.cli.common.output import error_console
 from stepwell.client.session.task_futures import OnProgress
 from stepwell.client.workflows.strategy_executor import OnStrategyProgress
 
@@ -51,6 +51,6 @@ def strategy_bars() -> Generator[OnStrategyProgress]:
 
 def _progress(*numbers: ProgressColumn) -> Progress:
     """Return a display of bars with the given columns of numbers."""
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), *numbers
+    console = error_console()
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), *numbers
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

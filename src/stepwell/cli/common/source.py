@@ -14,10 +14,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from stepwell.cli.common.addresses import add_address, resolve_address
-from stepwell.cli.common.embedded import embedded_client
+from stepwell.cli.common.embedded import cache_directory, delete_unredacted, embedded_client
+from stepwell.cli.common.secret_options import add_secret_options, secret_policy
 from stepwell.client.client import Client, connect
 from stepwell.errors import InvalidArgument
 from stepwell.ingest.inventory import project_name
+from stepwell.ingest.secret_policy import SecretPolicy
 
 
 def add_source(parser: argparse.ArgumentParser, *, is_option: bool = False) -> None:
@@ -31,6 +33,7 @@ def add_source(parser: argparse.ArgumentParser, *, is_option: bool = False) -> N
         parser.add_argument("path", metavar="PATH", nargs="?", help=help_)
     add_address(parser, "of the manager to ask (default: one of its own, which keeps what it knows in your cache)")
     parser.add_argument("--project", metavar="NAME", help="(default: as the directory is named)")
+    add_secret_options(parser)
 
 
 def source_root(path: Path) -> Path:
@@ -49,13 +52,15 @@ class Source(Struct, frozen=True):
 
     `path` is read before the command works; None if only a project of a running manager was named. `root` is the key of
     the cache: for a single file it is the file, so that a cache of the file is not taken for one of its directory.
-    `address` is the running manager's, or None for a manager of the command's own.
+    `address` is the running manager's, or None for a manager of the command's own. `policy` is a part of the key of the
+    cache, so that a cache that may have secrets is used only by commands that ask for them.
     """
 
     project: str
     path: Path | None
     root: Path
     address: str | None
+    policy: SecretPolicy
 
 
 def source_of(arguments: argparse.Namespace) -> Source:
@@ -67,7 +72,7 @@ def source_of(arguments: argparse.Namespace) -> Source:
     path = None if is_named else Path(arguments.path or ".").absolute()
     name = arguments.project or project_name(source_root(path or Path()))
     address = None if arguments.address is None else resolve_address(arguments.address)
-    return Source(name, path, (path or Path()).resolve(), address)
+    return Source(name, path, (path or Path()).resolve(), address, secret_policy(arguments))
 
 
 @contextmanager
@@ -80,5 +85,7 @@ def open_source(source: Source, *, workers: int | None = None, use_cache: bool =
         with connect(source.address, [source.project]) as client:
             yield client
         return
-    with embedded_client(source.root, source.project, workers=workers, use_cache=use_cache) as client:
+    delete_unredacted(source.root)
+    directory = cache_directory(source.root, source.policy) if use_cache else None
+    with embedded_client(directory, source.project, workers=workers) as client:
         yield client

@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 
 from stepwell.cli.common.addresses import add_address
 from stepwell.cli.common.exit_codes import CONFLICTING, FAILED, MISUSED
-from stepwell.cli.common.output import escape_line, print_error, print_json
+from stepwell.cli.common.output import print_error, print_json
 from stepwell.errors import Conflict, InvalidArgument, MergeConflicts, StepwellError
+from stepwell.terminal import escape_line
 
 EXIT_CODES: Final = (
     "exit codes: 0, done; 1, refused or failed, and stderr says why; 2, asked for wrongly; 3, a conflict: files or "

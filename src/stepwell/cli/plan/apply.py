@@ -23,7 +23,7 @@ from stepwell import limits
 from stepwell.cli.common.addresses import resolve_address
 from stepwell.cli.common.exit_codes import CONSTRAINED, FAILED
 from stepwell.cli.common.json_values import to_json_value
-from stepwell.cli.common.output import escape_line, escape_terminal, print_error, print_json, print_result
+from stepwell.cli.common.output import print_error, print_json, print_result
 from stepwell.cli.common.state_directory import directory_path
 from stepwell.cli.common.subcommand import Subcommand
 from stepwell.cli.plan.format import count_text, local_time
@@ -31,6 +31,7 @@ from stepwell.cli.plan.resolve import add_plan, find_plan
 from stepwell.client.client import connect
 from stepwell.domain.plans.model import Plan
 from stepwell.domain.plans.validations import ValidationResult
+from stepwell.terminal import escape_line, escape_terminal
 
 
 def add_root(parser: argparse.ArgumentParser, what: str) -> None:

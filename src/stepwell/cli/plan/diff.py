@@ -11,7 +11,6 @@ file contents are escaped. If there is nothing to show, a line on stderr says so
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Final
 
 from rich.text import Text
@@ -19,7 +18,7 @@ from rich.text import Text
 from stepwell import limits
 from stepwell.cli.common.addresses import resolve_address
 from stepwell.cli.common.json_values import to_json_value
-from stepwell.cli.common.output import escape_line, escape_terminal, print_error, print_json, result_console
+from stepwell.cli.common.output import print_error, print_json, result_console, write_result
 from stepwell.cli.common.subcommand import Subcommand
 from stepwell.cli.plan.diffstat import FileStat, file_stats
 from stepwell.cli.plan.format import count_text
@@ -30,6 +29,7 @@ from stepwell.client.execution import PlanExecutionContext
 from stepwell.domain.changesets.model import EntryRow
 from stepwell.domain.patterns import glob_matcher
 from stepwell.errors import NotFound
+from stepwell.terminal import escape_line, escape_terminal
 
 _STYLES: Final = {"+++": "bold", "---": "bold", "@@ ": "cyan", "dif": "bold"}
 _LINE_STYLES: Final = {"+": "green", "-": "red"}
@@ -93,10 +93,10 @@ def _diff(context: PlanExecutionContext, changeset_ids: tuple[str, ...], argumen
 
 def _print_diff(diff: str) -> None:
     """Print the diff: unchanged where another program reads it, coloured and escaped on a terminal."""
-    if not sys.stdout.isatty():
-        sys.stdout.write(diff)
-        return
     console = result_console()
+    if not console.is_terminal:
+        write_result(diff)
+        return
     for line in escape_terminal(diff).removesuffix("\n").split("\n"):
         style = _STYLES.get(line[:3]) or _LINE_STYLES.get(line[:1], "")
         console.print(Text(line, style), soft_wrap=True)

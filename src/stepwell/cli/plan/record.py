@@ -28,7 +28,7 @@ from stepwell import limits
 from stepwell.cli.common.addresses import resolve_address
 from stepwell.cli.common.exit_codes import COMMAND_MISSING, COMMAND_UNRUNNABLE, RECORD_FAILED
 from stepwell.cli.common.json_values import to_json_value
-from stepwell.cli.common.output import escape_line, print_error, print_json
+from stepwell.cli.common.output import print_error, print_json
 from stepwell.cli.common.subcommand import Subcommand, report_error
 from stepwell.cli.plan import run_command
 from stepwell.cli.plan.apply import add_root, tree_root
@@ -38,6 +38,7 @@ from stepwell.client.client import Client, connect
 from stepwell.client.workflows.capture import Captured
 from stepwell.domain.plans.model import Phase, Plan, PlanState
 from stepwell.errors import InvalidArgument, PlanNotReady, StepwellError
+from stepwell.terminal import escape_line
 
 _RENEW_SECONDS: Final = limits.LEASE_MS / 1000 / 5
 """The lease is renewed five times before it would expire, so that some renewals may fail."""

@@ -22,7 +22,7 @@ from rich.text import Text
 from stepwell import limits
 from stepwell.cli.common.addresses import resolve_address
 from stepwell.cli.common.json_values import to_json_value
-from stepwell.cli.common.output import escape_line, escape_terminal, print_json, result_console
+from stepwell.cli.common.output import print_json, result_console
 from stepwell.cli.common.subcommand import Subcommand
 from stepwell.cli.plan.apply import describe_result, output_tail
 from stepwell.cli.plan.children import ChildNode, child_nodes, render_tree
@@ -32,6 +32,7 @@ from stepwell.client.client import connect
 from stepwell.domain.changesets.model import Changeset, ChangesetState, Content
 from stepwell.domain.plans.model import Lease, Phase, Plan
 from stepwell.domain.plans.validations import ValidationResult
+from stepwell.terminal import escape_line, escape_terminal
 
 _DIGEST_CHARS: Final = 12  # as many as tell contents apart at a glance; git shows fewer
 

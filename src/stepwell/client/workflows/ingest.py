@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from msgspec import Struct, field
@@ -35,6 +35,7 @@ from stepwell.ingest.changes import FileChange, FragmentPlace
 from stepwell.ingest.discovery import DiscoveredTree, discover
 from stepwell.ingest.files import FileRequest, FileSame, FileSkipped, FileSplit, Outcome
 from stepwell.ingest.inventory import Inventory, KnownFile, build_inventory, plan, project_name, root_name
+from stepwell.ingest.secret_policy import SecretPolicy
 
 _Call = Call[FragmentPlaced] | Call[FragmentRemoved]
 
@@ -49,6 +50,9 @@ class IngestReport(Struct, frozen=True, kw_only=True):
     has the reason by source, for the first `limits.INGEST_SKIPPED_MAX`, and `skipped_count` the number of all.
     `fragments` counts those of all files, without the row that stands for each file, and `tokens` is their sum.
     `stored` counts the fragments that this call wrote.
+
+    `secrets` has the secret files that were left out, with what they are, for the first `limits.INGEST_SKIPPED_MAX`,
+    and `secrets_count` the number of all. `redacted` counts the secrets that are redacted in all files.
     """
 
     project: str
@@ -62,6 +66,9 @@ class IngestReport(Struct, frozen=True, kw_only=True):
     fragments: int
     tokens: int
     stored: int
+    secrets: dict[str, str]
+    secrets_count: int
+    redacted: int
     seconds: float
 
     @property
@@ -83,14 +90,20 @@ class ProjectIngest:
         self.tiers = tiers
         self.strategies = strategies
 
-    def ingest(self, path: str | os.PathLike[str], project: str | None, on_progress: OnProgress | None) -> IngestReport:
+    def ingest(
+        self,
+        path: str | os.PathLike[str],
+        project: str | None,
+        policy: SecretPolicy,
+        on_progress: OnProgress | None,
+    ) -> IngestReport:
         """Bring a project up to date with a directory or one file, as `Client.ingest` promises."""
         begun_s = time.monotonic()
-        tree = discover(path)
+        tree = discover(path, policy)
         projects = self.session.channel.projects
         if project is None:
             project = projects[0] if projects and len(projects) == 1 else project_name(tree.root)
-        return _IngestPass(self, tree, self.views.open((project,), None), project).run(on_progress, begun_s)
+        return _IngestPass(self, tree, self.views.open((project,), None), project, policy).run(on_progress, begun_s)
 
 
 class _IngestCounts(Struct):
@@ -105,6 +118,14 @@ class _IngestCounts(Struct):
     fragments: int = 0
     tokens: int = 0
     stored: int = 0
+    secrets: dict[str, str] = field(default_factory=dict[str, str])
+    secrets_count: int = 0
+    redacted: int = 0
+
+    def leave_out(self, secrets: dict[str, str]) -> None:
+        """Count the secret files that are left out, and note as many as there is room for."""
+        self.secrets_count = len(secrets)
+        self.secrets = dict(islice(secrets.items(), limits.INGEST_SKIPPED_MAX))
 
     def skip(self, source: str, reason: str) -> None:
         """Count a file that is not stored, and note the reason if there is room."""
@@ -118,13 +139,15 @@ class _IngestCounts(Struct):
             self.skip(source, reason)
             return
         self.unchanged += 1
+        self.redacted += known.outline.redacted
         self._add_fragments(row.tokens for row in known.parts.values())
 
     def count(self, item: _FileItem, known: KnownFile) -> None:
         """Count a file by its outcome and by what was stored of it before."""
         was_known = known.row is not None and not known.outline.skipped
         match item.outcome:
-            case FileSplit(parts=parts):
+            case FileSplit(parts=parts, redactions=redactions):
+                self.redacted += len(redactions)
                 self.changed += was_known
                 self.added += not was_known
                 self._add_fragments(part.tokens for part in parts)
@@ -143,7 +166,9 @@ class _IngestCounts(Struct):
 
 
 class _FileItem(Struct, frozen=True):
-    """A file with the outcome of splitting it, and its bytes if they are to be stored; no outcome if it is gone."""
+    """A file with the outcome of splitting it, and its redacted bytes if they are to be stored; no outcome if it is
+    gone.
+    """
 
     source: str
     outcome: Outcome | None
@@ -156,15 +181,19 @@ class _IngestPass:
     The inventory, what the project has stored of each file, is taken from the view when the pass is made.
     """
 
-    def __init__(self, owner: ProjectIngest, tree: DiscoveredTree, view: View, project: str) -> None:
+    def __init__(
+        self, owner: ProjectIngest, tree: DiscoveredTree, view: View, project: str, policy: SecretPolicy
+    ) -> None:
         self._owner = owner
         self._tree = tree
         self._project = project
+        self._policy = policy
         self._root = root_name(tree.root)
         rows = view.rows(project)
         self._inventory = build_inventory(rows)
         self._warm_left = self._warm_room(rows)
-        self._splitter = FileSplitter(owner.strategies, project, tree.root, owner.session.channel.welcome.encoding)
+        encoding = owner.session.channel.welcome.encoding
+        self._splitter = FileSplitter(owner.strategies, project, tree.root, encoding, policy)
         self._counts = _IngestCounts()
 
     def _warm_room(self, rows: Sequence[FragmentRow]) -> int:
@@ -175,7 +204,8 @@ class _IngestPass:
     def run(self, on_progress: OnProgress | None, begun_s: float) -> IngestReport:
         """Do the pass and return its report; `on_progress` is called after each file that is stored."""
         tree, counts = self._tree, self._counts
-        planned = plan(tree, self._inventory)
+        planned = plan(tree, self._inventory, self._policy)
+        counts.leave_out(tree.secrets)
         for source, reason in tree.skipped.items():
             counts.skip(source, reason)
         # Files whose status is as recorded are counted without reading them.
@@ -211,7 +241,8 @@ class _IngestPass:
     def _change(self, item: _FileItem, inventory: Inventory) -> FileChange | None:
         """Return what must be stored and deleted for a file, given what is stored of it; None if nothing."""
         known = inventory.get(item.source) or KnownFile()
-        place = FragmentPlace(self._project, self._root, Tier.WARM if self._warm_left > 0 else Tier.COLD)
+        tier = Tier.WARM if self._warm_left > 0 else Tier.COLD
+        place = FragmentPlace(self._project, self._root, tier, self._policy)
         match item.outcome:
             case FileSplit() as split:
                 change = changes.of_split(split, item.data, known, place)
@@ -260,7 +291,8 @@ class _IngestPass:
             again = item
             if item.outcome is not None:
                 # With the digest of what is stored, a file that another process has just ingested is not split again.
-                asked = FileRequest(item.source, outline.digest if known.is_intact(outline) else "")
+                is_intact = known.is_intact(outline, self._policy.rules_version)
+                asked = FileRequest(item.source, outline.digest if is_intact else "")
                 again = _FileItem(item.source, *self._splitter.split_here(asked))
             change = self._change(again, inventory)
             if change is not None:

@@ -23,6 +23,7 @@ from stepwell.client.session.tokens import counter
 from stepwell.errors import BodyGone, Busy, DeadlineExceeded, MemoryExceeded, NotFound, TaskFailed, TaskQuarantined
 from stepwell.ingest import files
 from stepwell.ingest.files import FileRequest, FileSkipped, FileSplit, Outcome, OutcomeWithBytes, SplitJob
+from stepwell.ingest.secret_policy import SecretPolicy
 
 _JOB_SECONDS_MAX: Final = limits.TASK_DEADLINE_MS / 1000 + limits.EXECUTOR_GRACE_SECONDS
 """The time after which a submitted job counts as not taken by any worker: longer than a job may take."""
@@ -31,13 +32,19 @@ _Chunk = tuple[FileRequest, ...]
 
 
 class FileSplitter:
-    """Splits files of one root for one project, counting tokens as the manager does; for one thread."""
+    """Splits files of one root for one project, counting tokens as the manager does; for one thread.
 
-    def __init__(self, strategies: StrategyService, project: str, root: Path, encoding: str) -> None:
+    The policy says which secrets are redacted.
+    """
+
+    def __init__(
+        self, strategies: StrategyService, project: str, root: Path, encoding: str, policy: SecretPolicy
+    ) -> None:
         self._strategies = strategies
         self._project = project
         self._root = os.fsencode(root)
         self._encoding = encoding
+        self._policy = policy
         self._count = counter(encoding).count
 
     def split_all(self, asked: Iterable[tuple[FileRequest, int]]) -> Iterator[OutcomeWithBytes]:
@@ -62,13 +69,13 @@ class FileSplitter:
     def split_here(self, asked: FileRequest) -> OutcomeWithBytes:
         """Split one file in this process. A file that a splitter fails on is skipped, like an unreadable one."""
         try:
-            return files.split_file(self._root, asked, self._count)
+            return files.split_file(self._root, asked, self._count, self._policy)
         except Exception as error:  # noqa: BLE001 - one file of many
             return FileSkipped(asked.source, f"splitting it failed: {type(error).__name__}: {error}"), b""
 
     def _submit(self, chunks: Sequence[_Chunk]) -> Iterator[tuple[_Chunk, Future[bytes] | None]]:
         """Submit one job for each chunk, and return the chunks with their futures; None if no worker can take jobs."""
-        payloads = [files.encoder.encode(SplitJob(self._root, self._encoding, chunk)) for chunk in chunks]
+        payloads = [files.encoder.encode(SplitJob(self._root, self._encoding, chunk, self._policy)) for chunk in chunks]
         try:
             futures: Sequence[Future[bytes] | None] = self._strategies.submit_jobs(
                 files.SPLIT_JOB, self._project, payloads
@@ -93,7 +100,7 @@ class FileSplitter:
         """
         match outcome:
             case FileSplit():
-                return files.reread_split(self._root, outcome, self._count)
+                return files.reread_split(self._root, outcome, self._count, self._policy)
             case FileSkipped() if not outcome.digest and not outcome.is_unsafe:
                 return self.split_here(asked)
             case _:

@@ -1,9 +1,9 @@
 """Outlines: the place of a fragment in its source file, and the fragment that stands for a whole file.
 
 Ingesting splits a file into parts, each of them a fragment. The outline of a part says which lines it has, its name,
-its order, its speaker (in a conversation) and the names that it refers to. A fragment keeps its outline in its
-metadata, as texts. A client may write any metadata, so that reading is tolerant: a value that makes no sense counts as
-unknown.
+its order, its speaker (in a conversation), the names that it refers to and the places at which a secret was redacted.
+A fragment keeps its outline in its metadata, as texts. A client may write any metadata, so that reading is tolerant: a
+value that makes no sense counts as unknown.
 
 A file has a row of its own, of kind `file`. Its body lists the parts. Its metadata, a `FileOutline`, identifies the
 bytes of the file and the rows of its parts. A file that has not changed need therefore not be read again, and a file
@@ -16,7 +16,7 @@ fragments: see `part_ids`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -33,19 +33,35 @@ PART_KEY: Final = "split"
 _DIGEST_CHARS: Final = 16  # 64 bits of a SHA-256: enough to tell the parts of one project apart
 _COUNTER_CHARS: Final = 8  # left in an id for `~2`, `~3`, … behind equal names
 _NUMBER: Final = re.compile(r"[0-9]{1,9}\Z")
+_PLACE: Final = re.compile(r"([0-9]{1,9}-[0-9]{1,9}) (.{1,64})\Z")
 _LINES: Final = re.compile(r"([0-9]{1,9})-([0-9]{1,9})\Z")
 _UNSAFE_IN_NAME: Final = re.compile(r"[\x00-\x1f\x7f%]")
 _UNSAFE_IN_SOURCE: Final = re.compile(r"[\x00-\x1f\x7f%#]")
 
 
+class RedactedPlace(Struct, frozen=True, array_like=True, gc=False):
+    """A place of a source at which a secret was redacted: the kind of the secret, and the first and last line."""
+
+    kind: str
+    lines: tuple[int, int]
+
+    def __str__(self) -> str:
+        first, last = self.lines
+        return f"{self.kind} (line {first})" if first == last else f"{self.kind} (lines {first}-{last})"
+
+
 class Outline(Struct, frozen=True):
-    """The place of a fragment in its source, its name, and its references. Unknown fields are None or empty."""
+    """The place of a fragment in its source, its name, and its references. Unknown fields are None or empty.
+
+    `redacted` are the places in it at which ingesting has redacted a secret.
+    """
 
     lines: tuple[int, int] | None = None  # from 1, both included
     name: str = ""  # `Index.catch_up`, or `Design > Layout`
     order: int | None = None  # the position among the parts of its source, from 0
     speaker: str = ""
     refs: tuple[str, ...] = ()
+    redacted: tuple[RedactedPlace, ...] = ()
 
     @classmethod
     def of(cls, metadata: Mapping[str, str]) -> Outline:
@@ -57,6 +73,7 @@ class Outline(Struct, frozen=True):
             order=_number(metadata.get("order", "")),
             speaker=metadata.get("speaker", ""),
             refs=tuple(each for each in refs.split("\n") if each)[: limits.OUTLINE_REFS_MAX] if refs else (),
+            redacted=redacted_of(metadata),
         )
 
     def metadata(self) -> dict[str, str]:
@@ -67,6 +84,7 @@ class Outline(Struct, frozen=True):
             "order": "" if self.order is None else str(self.order),
             "speaker": self.speaker[: limits.OUTLINE_NAME_CHARS_MAX],
             "refs": "\n".join(_bounded_refs(self.refs)),
+            "redacted": "\n".join(f"{each.lines[0]}-{each.lines[1]} {each.kind}" for each in self.redacted),
         }
         return {key: text for key, text in texts.items() if text}
 
@@ -80,7 +98,8 @@ class FileOutline(Struct, frozen=True):
     parts: str = ""  # the `fingerprint` of the rows of its parts
     root: str = ""  # the directory that the source is relative to
     skipped: str = ""  # the reason why it has no parts
-    version: str = ""  # of the splitter
+    version: str = ""  # of the rules: how the file is split, and which secrets are redacted
+    redacted: int = 0  # the number of secrets that were redacted in it
 
     @classmethod
     def of(cls, metadata: Mapping[str, str]) -> FileOutline:
@@ -93,11 +112,13 @@ class FileOutline(Struct, frozen=True):
             root=metadata.get("root", ""),
             skipped=metadata.get("skipped", ""),
             version=metadata.get("version", ""),
+            redacted=_number(metadata.get("redacted", "")) or 0,
         )
 
     def metadata(self) -> dict[str, str]:
         """Return the outline as metadata, without empty fields."""
         texts = {field: str(getattr(self, field)) for field in self.__struct_fields__}
+        texts["redacted"] = str(self.redacted or "")
         return {key: text for key, text in texts.items() if text}
 
 
@@ -115,6 +136,30 @@ def lines_of(metadata: Mapping[str, str]) -> tuple[int, int] | None:
     """Return the lines alone: `Outline.of` is too slow for thousands of rows."""
     text = metadata.get("lines")
     return _lines(text) if text else None
+
+
+def redacted_of(metadata: Mapping[str, str]) -> tuple[RedactedPlace, ...]:
+    """Return the redacted places alone, as `lines_of` does for lines. Malformed ones are left out."""
+    text = metadata.get("redacted")
+    if not text:
+        return ()
+    found = (_place(each) for each in text.split("\n")[: limits.OUTLINE_REDACTED_MAX])
+    return tuple(place for place in found if place is not None)
+
+
+def places_within(places: Sequence[RedactedPlace], lines: tuple[int, int] | None) -> tuple[RedactedPlace, ...]:
+    """Return the places that some lines have a part of.
+
+    If there are too many to be listed, the last one stands for all that follow.
+    """
+    if lines is None:
+        return ()
+    found = [each for each in places if each.lines[0] <= lines[1] and each.lines[1] >= lines[0]]
+    if len(found) <= limits.OUTLINE_REDACTED_MAX:
+        return tuple(found)
+    others = found[limits.OUTLINE_REDACTED_MAX - 1 :]
+    rest = RedactedPlace(f"{len(others)} more", (others[0].lines[0], others[-1].lines[1]))
+    return (*found[: limits.OUTLINE_REDACTED_MAX - 1], rest)
 
 
 def file_id(source: str) -> str:
@@ -192,6 +237,13 @@ def _number(text: str) -> int | None:
 def _nanoseconds(text: str) -> int:
     """Return a time of modification, which may lie before 1970; 0 if it is malformed."""
     return int(text) if re.match(r"-?[0-9]{1,19}\Z", text) else 0
+
+
+def _place(text: str) -> RedactedPlace | None:
+    """Return the place of `3-7 private key`; None if it is malformed."""
+    found = _PLACE.match(text)
+    lines = _lines(found[1]) if found else None
+    return RedactedPlace(found[2], lines) if found and lines else None
 
 
 def _lines(text: str) -> tuple[int, int] | None:

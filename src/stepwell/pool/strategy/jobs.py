@@ -18,7 +18,7 @@ def split_files(payload: bytes) -> bytes:
     """Read files and return where their parts begin and end. A file that cannot be read or split costs only itself."""
     job = files.job_decoder.decode(payload)
     count = counter(job.encoding).count
-    return files.encoder.encode([files.split_file(job.root, each, count)[0] for each in job.files])
+    return files.encoder.encode([files.split_file(job.root, each, count, job.policy)[0] for each in job.files])
 
 
 JOBS: Final[Mapping[str, Callable[[bytes], bytes]]] = {files.SPLIT_JOB: split_files}

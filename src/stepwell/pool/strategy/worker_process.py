@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from stepwell import limits
+from stepwell import limits, terminal
 from stepwell.pool.strategy.settings import READY, PoolSettings, WorkerSettings
 from stepwell.process import ChildProcess, describe_exit
 
@@ -133,7 +133,7 @@ class StrategyWorkerProcess:
         text = written.decode("utf-8", "replace")
         self.last_output = (self.last_output + text)[-(limits.EVIDENCE_CHARS_MAX // 2) :]
         with contextlib.suppress(OSError, ValueError, AttributeError):  # a program may have no stderr
-            sys.stderr.write(text)
+            terminal.write(sys.stderr, text)
 
 
 def _unnamed_file(data: bytes) -> int:

@@ -16,7 +16,7 @@ from stepwell import limits
 from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.domain.tiers.source_outline import FILE_KIND, Outline
-from stepwell.ingest import files, inventory
+from stepwell.ingest import files, secret_policy
 from stepwell.ingest.inventory import project_name
 from stepwell.ingest.split import Part, split
 from stepwell.testing import LocalRuntime
@@ -506,7 +506,7 @@ def test_a_new_way_of_splitting(client: sw.Client, root: Path, monkeypatch: pyte
     write(root, {"a.py": TWO})
     age(root)
     client.ingest(root)
-    monkeypatch.setattr(inventory, "VERSION", "next")
+    monkeypatch.setattr(secret_policy, "VERSION", "next")
     assert client.ingest(root).changed == 1
 
 

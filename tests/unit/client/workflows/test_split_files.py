@@ -15,6 +15,7 @@ from stepwell.client.workflows import split_files
 from stepwell.client.workflows.split_files import FileSplitter
 from stepwell.ingest import files
 from stepwell.ingest.files import FileRequest, FileSkipped, FileSplit, Outcome, SplitJob
+from stepwell.ingest.secret_policy import SecretPolicy
 from stepwell.pool.strategy.jobs import JOBS
 
 TEXT = "def f():\n    return 1\n"
@@ -51,7 +52,7 @@ def honest(chore: SplitJob) -> bytes:
 def outcomes(root: Path, work: Callable[[SplitJob], bytes], names: Sequence[str]) -> list[Outcome]:
     """What has become of files that some workers were given."""
     workers = Workers(work)
-    splitter = FileSplitter(cast("StrategyService", workers), "p", root, "estimate")
+    splitter = FileSplitter(cast("StrategyService", workers), "p", root, "estimate", SecretPolicy.REDACT)
     looked = [*splitter.split_all((FileRequest(name), 100) for name in names)]
     for outcome, data in looked:
         if isinstance(outcome, FileSplit):
@@ -139,7 +140,7 @@ def test_chores_are_of_a_bounded_size(tmp_path: Path) -> None:
     workers = Workers(
         lambda chore: files.encoder.encode([FileSkipped(each.source, "x", digest="x") for each in chore.files])
     )
-    splitter = FileSplitter(cast("StrategyService", workers), "p", tmp_path, "estimate")
+    splitter = FileSplitter(cast("StrategyService", workers), "p", tmp_path, "estimate", SecretPolicy.REDACT)
     asked = [(FileRequest(str(number)), 0) for number in range(10_000)]
     looks = splitter.split_all(asked)
     next(looks)
@@ -160,7 +161,7 @@ def test_leaving_before_the_end(tmp_path: Path) -> None:
             futures.append(super()._future(payload) if not futures else Future())
             return futures[-1]
 
-    splitter = FileSplitter(cast("StrategyService", Slow(honest)), "p", tmp_path, "estimate")
+    splitter = FileSplitter(cast("StrategyService", Slow(honest)), "p", tmp_path, "estimate", SecretPolicy.REDACT)
     for _ in splitter.split_all((FileRequest(str(number)), 0) for number in range(100)):
         break
     gc.collect()

@@ -10,12 +10,14 @@ from stepwell.domain.tiers.source_outline import (
     FILE_KIND,
     FileOutline,
     Outline,
+    RedactedPlace,
     file_id,
     fingerprint,
     is_content,
     is_part,
     part_ids,
     part_prefix,
+    places_within,
 )
 
 FULL = Outline(lines=(3, 7), name="Index.catch_up", order=0, speaker="Alice", refs=("os", "a.b"))
@@ -73,6 +75,33 @@ def test_a_files_outline() -> None:
     file = FileOutline(size=3, mtime_ns=-5, digest="ab", parts="cd", root="/r", skipped="", version="1")
     assert FileOutline.of(file.metadata()) == file
     assert FileOutline.of({"size": "x", "mtime_ns": "y"}) == FileOutline(size=0, mtime_ns=0, digest="")
+
+
+def test_redacted_places() -> None:
+    """Places are kept as texts; malformed ones count as none; and a part has those that it has a line of."""
+    places = (RedactedPlace("private key", (3, 7)), RedactedPlace("GitHub token", (9, 9)))
+    assert [*map(str, places)] == ["private key (lines 3-7)", "GitHub token (line 9)"]
+    outline = Outline(redacted=places)
+    assert Outline.of(outline.metadata()) == outline
+    assert Outline.of({"redacted": "3-7 a\nx\n7-3 b\n4 c\n5-5 \n1-1 d"}).redacted == (
+        RedactedPlace("a", (3, 7)),
+        RedactedPlace("d", (1, 1)),
+    )
+    assert places_within(places, (7, 8)) == places[:1]
+    assert places_within(places, (1, 9)) == places
+    assert places_within(places, (8, 8)) == places_within(places, None) == ()
+    file = FileOutline(size=3, mtime_ns=5, digest="ab", redacted=2)
+    assert FileOutline.of(file.metadata()) == file
+
+
+def test_more_redacted_places_than_are_listed() -> None:
+    """The last one stands for the rest, so that none is concealed, and the metadata stay small."""
+    places = [RedactedPlace("k" * 30, (number, number)) for number in range(1, 1_001)]
+    found = places_within(places, (1, 1_000))
+    others = 1_000 - limits.OUTLINE_REDACTED_MAX + 1
+    assert len(found) == limits.OUTLINE_REDACTED_MAX
+    assert found[-1] == RedactedPlace(f"{others} more", (limits.OUTLINE_REDACTED_MAX, 1_000))
+    assert len(Outline(redacted=found).metadata()["redacted"]) < limits.METADATA_VALUE_CHARS_MAX
 
 
 def test_ids_are_names_or_numbers() -> None:
