@@ -26,7 +26,7 @@ from stepwell.errors import StepwellError, StoreDamaged
 from stepwell.storage import rows
 from stepwell.storage.database import UNREADABLE, open_to_read, read_error, translated_errors
 from stepwell.storage.schema import version_of
-from stepwell.storage.store import BodyRow, SessionRow, StoredState
+from stepwell.storage.store import BodyRow, ReplyPart, SessionRow, StoredState
 
 T = TypeVar("T")
 
@@ -90,6 +90,7 @@ TABLES: Final = (
     "receipts",
     "sessions",
     "replies",
+    "reply_parts",
     "events",
 )
 """The tables whose rows the doctor counts."""
@@ -134,6 +135,7 @@ def load_from(db: sqlite3.Connection) -> StoredState:
         bodies=tables.select("bodies", "SELECT digest, size, packed, packed_bytes, upload FROM bodies", _body),
         sessions=tables.sessions(),
         replies=tables.select("replies", "SELECT * FROM replies", _reply),
+        reply_parts=tables.select("reply_parts", "SELECT * FROM reply_parts ORDER BY 1, 2, 3", _reply_part),
     )
 
 
@@ -304,6 +306,10 @@ def _body(values: Sequence[rows.Value]) -> tuple[BodyRow, int | None]:
 
 def _reply(values: Sequence[rows.Value]) -> tuple[str, int, bytes]:
     return _checked("replies", values, tuple[str, int, bytes])
+
+
+def _reply_part(values: Sequence[rows.Value]) -> ReplyPart:
+    return _checked("reply_parts", values, ReplyPart)
 
 
 def _checked(table: str, values: Sequence[rows.Value], kind: type[T]) -> T:

@@ -12,6 +12,7 @@ run inside the transaction of the manager's start, so that a failed start leaves
     actions, plans, leases, decisions, contexts, changesets, entries, receipts
                 rows of the domain, nested fields as JSON
     sessions    clients that may come back, with the replies that they may ask for again in `replies`
+    reply_parts results of batches that were not complete when they were committed
     events      the latest events as JSON, for watchers that come late
 
 A published migration is never edited, except for comments in it: a database may have been made by it. Each version has
@@ -167,7 +168,18 @@ ALTER TABLE entries ADD COLUMN after_mode INTEGER;
 ALTER TABLE entries ADD COLUMN ordinal INTEGER NOT NULL DEFAULT 0
 """
 
-MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
+# A large batch is executed over several turns. Its results so far are committed with the changes that they report, so
+# that a later manager continues behind them.
+_REPLY_PARTS: Final = """
+CREATE TABLE reply_parts (
+    session_id TEXT NOT NULL, request_id INTEGER NOT NULL,
+    ordinal INTEGER NOT NULL,     -- of the part, from 0
+    results BLOB NOT NULL,        -- of the commands behind those of the part before
+    PRIMARY KEY (session_id, request_id, ordinal)
+) WITHOUT ROWID
+"""
+
+MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _REPLY_PARTS)
 VERSION: Final = len(MIGRATIONS)
 
 
@@ -212,6 +224,7 @@ def start_new_epoch(connection: sqlite3.Connection) -> str:
     connection.execute("UPDATE store SET epoch = ?", (epoch,))
     connection.execute("DELETE FROM sessions")
     connection.execute("DELETE FROM replies")
+    connection.execute("DELETE FROM reply_parts")
     connection.execute("UPDATE leases SET expires_at_ms = min(expires_at_ms, (SELECT clock_ms FROM store))")
     return epoch
 

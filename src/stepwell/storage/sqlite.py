@@ -346,7 +346,7 @@ class SqliteStore:
         self._db.execute("UPDATE store SET events_after = ?", (self._events_after,))
 
     def _write_sessions(self, batch: CommitBatch) -> None:
-        """Write sessions and replies, and delete the replies that have reached their callers.
+        """Write sessions, replies and parts of replies, and delete the replies that have reached their callers.
 
         A new session deletes the replies of an earlier one with the same id, so that it cannot get another session's
         reply.
@@ -354,6 +354,7 @@ class SqliteStore:
         db = self._db
         for session_id, session in batch.sessions.items():
             db.execute("DELETE FROM replies WHERE session_id = ?", (session_id,))
+            db.execute("DELETE FROM reply_parts WHERE session_id = ?", (session_id,))
             if session is None:
                 db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
             else:
@@ -364,10 +365,15 @@ class SqliteStore:
                 )
         if batch.replies:
             db.executemany("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", batch.replies)
+        if batch.reply_parts:
+            db.executemany("INSERT OR REPLACE INTO reply_parts VALUES (?, ?, ?, ?)", batch.reply_parts)
+        if batch.completed:
+            db.executemany("DELETE FROM reply_parts WHERE session_id = ? AND request_id = ?", batch.completed)
         if batch.answered:
             answered = [(number, session_id) for session_id, number in batch.answered.items()]
             db.executemany("UPDATE sessions SET answered = ? WHERE session_id = ?", answered)
             db.executemany("DELETE FROM replies WHERE request_id < ? AND session_id = ?", answered)
+            db.executemany("DELETE FROM reply_parts WHERE request_id < ? AND session_id = ?", answered)
 
     def _delete_garbage(self) -> None:
         """Delete a few parts. SQLite has to read what it frees, so a large body is deleted over several commits."""
