@@ -13,6 +13,7 @@ connection and opens the spare again.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import socket
@@ -79,20 +80,16 @@ class Acceptor:
         return accepted, peer
 
     def _refuse(self, shortage: OSError) -> None:
-        """Accept one connection with the spare descriptor, answer `Busy` and close it."""
-        assert self._spare is not None
-        os.close(self._spare)
-        self._spare = None
+        """Accept one connection with the spare descriptor, answer `Busy` and close it. Raise `OSError` if it fails."""
+        self.close()
         try:
             accepted, _ = self._listener.accept()
-            with accepted:
+            with accepted, contextlib.suppress(OSError):  # the peer may have gone
                 reason = f"the manager has no descriptor left ({shortage.strerror}): raise its `ulimit -n`, or try later"
                 frame = bytearray()
                 encode_frame(Rejected(Refusal.of(Busy(reason), 0)), frame)
                 accepted.setblocking(False)  # noqa: FBT003
                 accepted.send(frame)
-        except OSError:  # the peer has gone, or another thread has the descriptor
-            pass
         finally:
             self.ensure_spare()
         self._log.warning("peer.not_accepted", reason=shortage.strerror)
@@ -100,10 +97,8 @@ class Acceptor:
     def ensure_spare(self) -> None:
         """Open the spare descriptor, unless it is open. Without a free descriptor the next housekeeping tries again."""
         if self._spare is None:
-            try:
+            with contextlib.suppress(OSError):
                 self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:
-                return
 
     def close(self) -> None:
         """Close the spare descriptor."""

@@ -45,6 +45,7 @@ class LargeRequests:
         self._sharing = sharing
         self._journal = journal
         self._waiting: dict[int, ClientConnection] = {}
+        self._superseded: list[ClientConnection] = []
         self._current: ClientConnection | None = None
         self._budget: TimeBudget | None = None
         self._was_skipped = False
@@ -75,10 +76,11 @@ class LargeRequests:
         """Yield the connections whose large requests have a slice in this turn; the caller resumes each.
 
         `connections` were served in this turn already. If one of them has a reply to send, the large requests wait for
-        the next turn, unless they have waited in the turn before.
+        the next turn, unless they have waited in the turn before. Connections that lost their request to another one
+        are yielded too, so that the caller closes them.
         """
-        if not self._waiting:
-            return
+        while self._superseded:
+            yield self._superseded.pop()
         if not self._was_skipped and any(connection.peer.outbox for connection in connections):
             self._was_skipped = True
             return
@@ -125,8 +127,11 @@ class LargeRequests:
                 and request.request_id == request_id
                 and request.session is session
             ):
+                del self._waiting[connection.peer.fileno()]
+                self._suspend(request)
+                request.results.clear()  # they are the session's now, and are not remembered twice
                 connection.peer.is_open = False
-                self.remove(connection)
+                self._superseded.append(connection)
 
     def _suspend(self, request: LargeRequest) -> None:
         """Have the session remember the results so far. Reads alone are executed again instead."""

@@ -22,7 +22,8 @@ from msgspec import Struct
 from stepwell.domain.plans.model import Lease, Plan
 from stepwell.domain.replies import Row
 from stepwell.domain.tiers.table import FragmentEntry
-from stepwell.errors import StepwellError, StoreDamaged
+from stepwell.errors import ProtocolError, StepwellError, StoreDamaged
+from stepwell.protocol.codec import decode_results
 from stepwell.storage import rows
 from stepwell.storage.database import UNREADABLE, open_to_read, read_error, translated_errors
 from stepwell.storage.schema import version_of
@@ -309,7 +310,13 @@ def _reply(values: Sequence[rows.Value]) -> tuple[str, int, bytes]:
 
 
 def _reply_part(values: Sequence[rows.Value]) -> ReplyPart:
-    return _checked("reply_parts", values, ReplyPart)
+    """Return a part of a reply. Its results are checked, because the manager continues behind them."""
+    part = _checked("reply_parts", values, ReplyPart)
+    try:
+        decode_results(part.results)
+    except ProtocolError as error:
+        raise StoreDamaged(f"table reply_parts, row {str(values[:3])[:200]}: {error.message}") from error
+    return part
 
 
 def _checked(table: str, values: Sequence[rows.Value], kind: type[T]) -> T:
