@@ -39,7 +39,6 @@ from stepwell.manager.request_handler import LargeRequest, RequestHandler
 from stepwell.manager.sessions import SessionRecord, SessionTable
 from stepwell.manager.shared_segments import SegmentSharing
 from stepwell.manager.task_dispatch import TaskDispatcher
-from stepwell.manager.uploads import Uploads
 from stepwell.manager.watchers import Watchers
 from stepwell.protocol.codec import PartlyDecodedRequest, decode_from_client
 from stepwell.protocol.messages import (
@@ -61,9 +60,8 @@ from stepwell.protocol.messages import (
     WatchEvents,
 )
 from stepwell.storage.store import StoredState
-from stepwell.telemetry import Logger
+from stepwell.telemetry import LimitedLogger, Logger
 from stepwell.transport.busy_wait import Spin
-from stepwell.transport.peer import Peer
 
 
 class Loop:
@@ -87,11 +85,11 @@ class Loop:
         self._requests = requests
         self._journal = requests.owner.journal
         self._log = log
+        self._peer_log = LimitedLogger(log)  # for events that peers cause
         self._signals = dict(signals or {})
         self._spin = Spin(spin_s)
         bounds = descriptor_bounds()
         self._sessions = SessionTable(bounds.processes_max)
-        self._acceptor = Acceptor(listener, bounds.peers_max, log)
         self._bodies = requests.owner.bodies
         self._bodies.background.on_failure = lambda error: log.error("memory.faulted", exc_info=error)
         self._sharing = SegmentSharing(self._bodies)
@@ -113,6 +111,7 @@ class Loop:
         self._epoll = select.epoll()
         for fd in (listener.fileno(), *self._signals):
             self._epoll.register(fd, READ)
+        self._acceptor = Acceptor(listener, self._epoll, requests.owner, bounds.peers_max, self._peer_log)
 
     def run(self) -> None:
         """Turn until the loop is drained.
@@ -246,30 +245,15 @@ class Loop:
                 self._on_process_death(session)
 
     def _accept(self) -> None:
-        """Accept one connection, and refuse it with `Busy` if too many peers are connected.
-
-        One connection is accepted per turn: the listener stays ready, and a burst of connections does not delay those
-        that are being served.
-        """
-        try:
-            found = self._acceptor.accept()
-            if found is None:
-                return
-            accepted, peer_credentials = found
-            self._epoll.register(accepted.fileno(), READ)
-        except OSError as error:  # the peer has gone already, or the manager has no descriptor left
-            self._log.warning("peer.not_accepted", reason=str(error))
-            # Without descriptors the listener would be ready again at once: it is polled again after housekeeping.
-            self._epoll.modify(self._listener.fileno(), 0)
+        """Accept one connection, and refuse it with `Busy` if too many peers are connected."""
+        connection = self._acceptor.accept(self._now_s)
+        if connection is None:
             return
-        connection = ClientConnection(
-            Peer(accepted, self._now_s), peer_credentials, Uploads(self._requests.owner), self._now_s
-        )
-        self._connections[accepted.fileno()] = connection
-        if len(self._connections) > self._acceptor.peers_max:
-            peers_max = self._acceptor.peers_max
-            self._reject(connection, Busy(f"{peers_max} peers are connected already: raise `ulimit -n`, or try again later"))
-            self._backlog[accepted.fileno()] = connection
+        fd = connection.peer.fileno()
+        self._connections[fd] = connection
+        if len(self._connections) > (peers_max := self._acceptor.peers_max):
+            self._reject(connection, Busy(f"{peers_max} peers are connected already: try again later"))
+            self._backlog[fd] = connection
 
     def _serve(self, connection: ClientConnection) -> None:
         """Apply the requests that a connection has sent, up to the bounds of one turn.
@@ -296,7 +280,7 @@ class Loop:
                 self._reject(connection, error)
                 return
             except Exception as error:  # noqa: BLE001 - a defect outside the state ends one connection only
-                self._log.exception("peer.met_a_defect", pid=connection.credentials.pid)
+                self._peer_log.exception("peer.met_a_defect", pid=connection.credentials.pid)
                 kind = ManagerFault if self._journal.revision == revision else OutcomeUnknown
                 self._reject(connection, kind(f"your message met a defect ({error!r})"[: limits.ERROR_CHARS_MAX]))
                 return
@@ -379,7 +363,7 @@ class Loop:
 
         No other connection is affected.
         """
-        self._log.warning("peer.rejected", pid=connection.credentials.pid, reason=error.message)
+        self._peer_log.warning("peer.rejected", pid=connection.credentials.pid, reason=error.message)
         connection.peer.send(Rejected(Refusal.of(error, self._requests.revision)))
         connection.peer.is_open = False
 
@@ -468,8 +452,7 @@ class Loop:
         deadline of its own.
         """
         if self._drain_until_s is None:
-            self._acceptor.ensure_spare()
-            self._epoll.modify(self._listener.fileno(), READ)
+            self._acceptor.resume()
         self.housekeeping.run(self._sessions, self._now_s)
         for session in self._sessions.expired(self._now_s):
             self._end_session(session)
@@ -482,7 +465,7 @@ class Loop:
             is_stalled = connection.peer.is_stalled(self._now_s) and not connection.is_working
             if no_hello or is_stalled or connection.uploads.is_expired(self._now_s):
                 self._evicted += 1
-                self._log.warning("peer.evicted", pid=connection.credentials.pid, said_hello=not no_hello)
+                self._peer_log.warning("peer.evicted", pid=connection.credentials.pid, said_hello=not no_hello)
                 self._on_disconnect(connection)
         self._evict_segment_holders()
         self.housekeeping.sweep_if_due(self._now_s)

@@ -38,7 +38,7 @@ from stepwell.protocol.messages import (
     TransactionRequest,
     ViewOpened,
 )
-from stepwell.telemetry import Logger
+from stepwell.telemetry import LimitedLogger, Logger
 
 Asked = Command[Reply] | InvalidArgument
 """A decoded command, or the error that says why it could not be decoded."""
@@ -129,6 +129,7 @@ class RequestHandler:
         self.clock = clock
         self.now_s = clock.now_s
         self._log = log
+        self._peer_log = LimitedLogger(log)  # for events that peers cause
         self.served = 0
 
     def respond(self, message: AnyRequest, session: SessionRecord, uploads: Uploaded) -> Response:
@@ -258,7 +259,7 @@ class RequestHandler:
         Violations of scope and faults of the manager are logged, because both need attention.
         """
         if isinstance(error, OutOfScope) or error.details.get("cause") == OutOfScope.__name__:
-            self._log.warning("request.out_of_scope", session_id=origin.session_id, reason=error.message)
+            self._peer_log.warning("request.out_of_scope", session_id=origin.session_id, reason=error.message)
         elif isinstance(error, ManagerFault):
             self._log.error("request.faulted", session_id=origin.session_id, exc_info=error)
         return Refusal.of(error, self.owner.revision)

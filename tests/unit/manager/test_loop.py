@@ -306,6 +306,7 @@ class FullListener:
     def __init__(self, listener: socket.socket, failures: int) -> None:
         self._listener = listener
         self.failures = failures
+        self.fileno = listener.fileno
 
     def accept(self) -> object:
         if self.failures:

@@ -132,7 +132,7 @@ def test_what_a_crash_leaves_is_a_note(closed: Path) -> None:
 
 def test_a_lease_without_its_session_is_a_note(closed: Path) -> None:
     """It expires by itself."""
-    alter(closed, "DELETE FROM sessions", "DELETE FROM replies")
+    alter(closed, "DELETE FROM sessions", "DELETE FROM replies", "DELETE FROM reply_parts")
     report = examined(closed)
     assert report.problems == []
     assert any("1 leases are of sessions that are gone" in note for note in report.notes)
