@@ -10,7 +10,20 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from benchmarks import anatomy, assembly, bodies, chart, durable, fairness, lifecycles, pressure, recovery, report, small, tasks
+from benchmarks import (
+    anatomy,
+    assembly,
+    bodies,
+    chart,
+    durable,
+    fairness,
+    lifecycles,
+    pressure,
+    recovery,
+    report,
+    small,
+    tasks,
+)
 from benchmarks.section import Section
 
 

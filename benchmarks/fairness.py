@@ -1,4 +1,4 @@
-"""A small client beside eight peers that send batches: the latency of its `get`, compared with the same load sent singly.
+"""A small client beside eight peers that send batches: the latency of its `get`, and that beside the same load singly.
 
 The eight peers run the same commands in both cases, as fast as they are answered: in requests of 1,000 commands, and in
 requests of one. The small client reads one fragment at a time all the while. The two cases take turns in each round, so
@@ -69,7 +69,9 @@ class _Peer:
         ]
         self._numbers = count()
         self._send(stores[:FRAGMENTS])
-        commands: list[AnyCommand] = [*stores] if work == "stores" else [ListFragments(project, limit=FRAGMENTS)] * batch
+        commands: list[AnyCommand] = (
+            [*stores] if work == "stores" else [ListFragments(project, limit=FRAGMENTS)] * batch
+        )
         self._requests = cycle([tuple(commands[at : at + batch]) for at in range(0, len(commands), batch)])
 
     def run(self, seconds: float) -> float:
@@ -124,9 +126,7 @@ def run(rounds: int, seconds: float = SECONDS, peers: int = PEERS, batch: int = 
             _OURS,
             tuple(
                 batched / singly
-                for singly, batched in zip(
-                    by_row[work, _SINGLY].values, by_row[work, _BATCHED].values, strict=True
-                )
+                for singly, batched in zip(by_row[work, _SINGLY].values, by_row[work, _BATCHED].values, strict=True)
             ),
         )
         for work in _WORKS

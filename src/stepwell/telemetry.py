@@ -1,11 +1,11 @@
 """Logging: events with fields, on standard error.
 
 A manager and its workers log with `Logger`. The configuration of logging in a user's program is never touched: only
-processes that stepwell itself started are configured. structlog is imported with the first line that is logged. A process
-without a free descriptor can import nothing: it writes plain lines until it can.
+processes that stepwell itself started are configured. structlog is imported with the first line that is logged. A
+process without a free descriptor can import nothing: it writes plain lines until it can.
 
-A peer must not be able to fill the log. `LimitedLogger` logs a bounded number of events of each name in a time, and says
-with the next one how many it has left out.
+A peer must not be able to fill the log. `LimitedLogger` logs a bounded number of events of each name in a time, and
+says with the next one how many it has left out.
 """
 
 from __future__ import annotations
@@ -111,12 +111,13 @@ class Logger:
     def _log(self, level: LogLevel, event: str, fields: Mapping[str, object]) -> None:
         if _RANKS[level] < _RANKS[self._level]:
             return
+        handled = sys.exception()
         try:
             if self._structlog is None:
                 self._structlog = self._load()
             getattr(self._structlog, level)(event, **fields)
         except (ImportError, OSError):  # no descriptor is left to import structlog, or to read the code of a traceback
-            self._write_plain(level, event, fields)
+            self._write_plain(level, event, fields, handled)
 
     def _load(self) -> structlog.typing.FilteringBoundLogger:
         """Return the structlog logger. It is wrapped, not configured, so a program's own structlog is not affected."""
@@ -130,11 +131,13 @@ class Logger:
         )
         return logger.bind(**self._fields)
 
-    def _write_plain(self, level: LogLevel, event: str, fields: Mapping[str, object]) -> None:
+    def _write_plain(
+        self, level: LogLevel, event: str, fields: Mapping[str, object], handled: BaseException | None
+    ) -> None:
         """Write an event without structlog: no file is opened, and nothing is imported."""
         shown = {key: str(value) for key, value in (self._fields | dict(fields)).items() if key != "exc_info"}
         if "exc_info" in fields:
-            shown["error"] = repr(sys.exception() or fields["exc_info"])
+            shown["error"] = repr(handled or fields["exc_info"])
         if self._as_json:
             line = msgspec.json.encode({"event": event, "level": level, **shown}).decode()
         else:

@@ -12,7 +12,7 @@ from stepwell import limits
 from stepwell.domain.commands import Command
 from stepwell.domain.replies import Reply
 from stepwell.domain.tiers.model import TierBudget
-from stepwell.manager.request_handler import Execution, RequestHandler, TimeBudget
+from stepwell.manager.request_handler import RequestExecution, RequestHandler, TimeBudget
 from stepwell.manager.sessions import SessionRecord
 from stepwell.manager.state_owner import StateClock, StateOwner
 from stepwell.protocol.codec import PartlyDecodedRequest, decode_results, encode_results
@@ -50,7 +50,7 @@ class Manager:
         message = PartlyDecodedRequest(1, tuple(asked), atomic=False, answered=0)
         results: list[Result] = []
         while len(results) < len(asked):
-            execution = Execution(message, decode_results(encode_results(results)))
+            execution = RequestExecution(message, decode_results(encode_results(results)))
             self._requests.advance(execution, self._session, {}, Steps(next(steps)))
             assert len(execution.results) > len(results)
             results = execution.results

@@ -84,7 +84,7 @@ class Acceptor:
             if accepted is not None:
                 accepted.close()
             return None
-        return accepted and self._connection(accepted, now_s)
+        return None if accepted is None else self._connection(accepted, now_s)
 
     def _accept(self) -> socket.socket | None:
         """Return an accepted socket, or None if it was refused for want of descriptors."""
@@ -115,7 +115,9 @@ class Acceptor:
         try:
             accepted, _ = self._listener.accept()
             with accepted, contextlib.suppress(OSError):  # the peer may have gone
-                reason = f"the manager has no descriptor left ({shortage.strerror}): raise its `ulimit -n`, or try later"
+                reason = (
+                    f"the manager has no descriptor left ({shortage.strerror}): raise its `ulimit -n`, or try later"
+                )
                 frame = bytearray()
                 encode_frame(Rejected(Refusal.of(Busy(reason), 0)), frame)
                 accepted.setblocking(False)  # noqa: FBT003

@@ -34,7 +34,8 @@ class ClientConnection:
     `known` holds the segments whose descriptors this connection has received: the manager sends each descriptor once
     per connection, because a client that reconnects may have lost frames that were in flight.
 
-    `deferred` is a request that cannot be answered yet, or is executed in slices. The requests behind it stay unread until it is answered.
+    `deferred` is a request that cannot be answered yet, or is executed in slices. The requests behind it stay unread
+    until it is answered.
     """
 
     __slots__ = (

@@ -22,9 +22,7 @@ from stepwell.protocol.messages import AskView, OfferUpload, Response, UploadGra
 class DeferredRequests:
     """The connections with a deferred request, by descriptor. The loop owns it and resumes each of them once a turn."""
 
-    def __init__(
-        self, requests: RequestHandler, large: LargeRequests, sharing: SegmentSharing, epoch: str
-    ) -> None:
+    def __init__(self, requests: RequestHandler, large: LargeRequests, sharing: SegmentSharing, epoch: str) -> None:
         self._large = large
         self._requests = requests
         self._sharing = sharing

@@ -17,7 +17,7 @@ results. The parts are deleted when the whole reply is remembered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from stepwell import limits
 from stepwell.errors import ProtocolError
@@ -72,7 +72,7 @@ class LargeRequests:
         self._waiting[connection.peer.fileno()] = connection
         return request
 
-    def slices(self, connections: Sequence[ClientConnection]) -> Iterator[ClientConnection]:
+    def slices(self, connections: Iterable[ClientConnection]) -> Iterator[ClientConnection]:
         """Yield the connections whose large requests have a slice in this turn; the caller resumes each.
 
         `connections` were served in this turn already. If one of them has a reply to send, the large requests wait for
@@ -122,11 +122,7 @@ class LargeRequests:
         """Suspend a request that another connection of the session has sent: its client has given that one up."""
         for connection in [*self._waiting.values()]:
             request = connection.deferred
-            if (
-                isinstance(request, LargeRequest)
-                and request.request_id == request_id
-                and request.session is session
-            ):
+            if isinstance(request, LargeRequest) and request.request_id == request_id and request.session is session:
                 del self._waiting[connection.peer.fileno()]
                 self._suspend(request)
                 request.results.clear()  # they are the session's now, and are not remembered twice

@@ -489,5 +489,7 @@ class Loop:
         """
         if self._drain_until_s is None:
             return False
-        waiting = bool(self._backlog or self._large) or any(connection.peer.outbox for connection in self._connections.values())
+        waiting = bool(self._backlog or self._large) or any(
+            connection.peer.outbox for connection in self._connections.values()
+        )
         return not waiting or time.monotonic() >= self._drain_until_s

@@ -69,7 +69,7 @@ class TimeBudget:
         return time.monotonic() > self._until_s and time.thread_time() > self._work_until_s
 
 
-class Execution:
+class RequestExecution:
     """A request under way: its commands, and the results of those that have been executed.
 
     The results are those of the first commands, in order; the execution continues behind them. The commands of a
@@ -101,7 +101,7 @@ class Execution:
         return Response(self.request_id, tuple(self.results))
 
 
-class LargeRequest(Execution):
+class LargeRequest(RequestExecution):
     """A large request of a connection, and the part of its results that the store has.
 
     `has_effect`: a command has changed the state, so that the reply has to be stored.
@@ -145,12 +145,12 @@ class RequestHandler:
         if len(commands) == 1 and isinstance(message, Request):  # the usual case
             results = self.owner.execute_simple(commands, origin) or (self._execute_one(commands[0], origin),)
             return Response(message.request_id, tuple(results))
-        execution = Execution(message)
+        execution = RequestExecution(message)
         self._advance(execution, origin, None)
         return execution.response
 
     def advance(
-        self, execution: Execution, session: SessionRecord, uploads: Uploaded, budget: TimeBudget | None
+        self, execution: RequestExecution, session: SessionRecord, uploads: Uploaded, budget: TimeBudget | None
     ) -> None:
         """Execute further commands of a request until it is complete or the time is spent.
 
@@ -196,7 +196,7 @@ class RequestHandler:
         assert isinstance(reply, TierMetrics)
         return reply
 
-    def _advance(self, execution: Execution, origin: Origin, budget: TimeBudget | None) -> None:
+    def _advance(self, execution: RequestExecution, origin: Origin, budget: TimeBudget | None) -> None:
         """Execute the steps of a request that the budget allows.
 
         Reads beyond a full reply are refused. Writes are executed even when the reply is full, because their results

@@ -5,8 +5,8 @@ client that reconnects keeps its leases and gets the replies that it missed. It 
 announces the death of a process through a pidfd, and the session ends at once.
 
 After a restart of the manager the sessions are restored from the store. A process is recognised by its pid and its
-start time, because the kernel reuses pids. All sessions of one process share one pidfd, so that sessions cost the manager
-no descriptors, however many a process opens.
+start time, because the kernel reuses pids. All sessions of one process share one pidfd, so that further sessions of a
+process cost the manager no descriptors.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class SessionRecord:
 
     The session table owns it; only the loop's thread uses it. `answered` never decreases: requests with smaller numbers
     are forgotten, and must not take effect again. `replies` has the encoded replies of requests that may be sent again,
-    and `unfinished` the results so far of batches that may be continued; both together are bounded in number and in bytes.
-    `segments` are those that the client was given and has not released, `notices` those
-    among them that are retired and not yet reported to the client.
+    and `unfinished` the results so far of batches that may be continued; both together are bounded in number and in
+    bytes. `segments` are those that the client was given and has not released, `notices` those among them that are
+    retired and not yet reported to the client.
     """
 
     __slots__ = (
@@ -259,7 +259,9 @@ class SessionTable:
                 )
             return known
         if len(self._by_pidfd) >= self._processes_max:
-            raise Busy(f"clients of {self._processes_max} processes are served already: raise `ulimit -n`, or try later")
+            raise Busy(
+                f"clients of {self._processes_max} processes are served already: raise `ulimit -n`, or try later"
+            )
         try:
             pidfd = _pidfd(row.pid)
         except OSError as error:

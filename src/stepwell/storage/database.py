@@ -132,6 +132,7 @@ def open_to_write(path: Path, durability: Durability) -> sqlite3.Connection:
         db.execute(f"PRAGMA busy_timeout = {int(limits.SQLITE_BUSY_SECONDS * 1000)}")
         (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
         db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
+        db.execute("PRAGMA temp_store = MEMORY")  # a commit opens no file, because there may be no descriptor left
         db.execute(f"PRAGMA wal_autocheckpoint = {limits.WAL_PAGES}")
         db.execute(f"PRAGMA journal_size_limit = {limits.WAL_BYTES_KEPT}")
     except sqlite3.Error as error:

@@ -12,8 +12,8 @@ import socket
 from collections.abc import Callable, Collection
 from typing import Final
 
-from stepwell.domain.tasks.commands import ListStrategies, SubmitTask
 from stepwell import limits
+from stepwell.domain.tasks.commands import ListStrategies, SubmitTask
 from stepwell.errors import Busy
 from stepwell.manager.connection import READ, ClientConnection
 from stepwell.manager.journal import Journal

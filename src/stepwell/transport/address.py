@@ -29,7 +29,6 @@ from typing import Final, NamedTuple
 from stepwell import limits
 from stepwell.errors import InvalidArgument, RuntimeLost, StartFailed
 
-
 _PRIVATE_PREFIX: Final = "stepwell-"
 _PRIVATE_NAME: Final = re.compile(rf"{_PRIVATE_PREFIX}[a-z0-9_]{{8}}")
 """The names that `tempfile.mkdtemp` gives to private directories."""
@@ -120,7 +119,7 @@ def remove_dead_directories() -> int:
     removed = 0
     for base in {_runtime_directory(), tempfile.gettempdir()}:
         with contextlib.suppress(OSError), _opened(base) as parent:
-            for name in filter(_PRIVATE_NAME.fullmatch, os.listdir(parent)):
+            for name in filter(_PRIVATE_NAME.fullmatch, os.listdir(parent)):  # noqa: PTH208 - of a descriptor
                 if removed == limits.SOCKET_DIRECTORIES_MAX:
                     return removed
                 with contextlib.suppress(OSError):
@@ -138,7 +137,7 @@ def _remove_if_dead(parent: int, name: str) -> bool:
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != stat.S_IRWXU:
             return False
         fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        match os.listdir(directory):
+        match os.listdir(directory):  # noqa: PTH208 - of a descriptor
             case []:
                 if time.time() - status.st_mtime < limits.SOCKET_DIRECTORY_SECONDS:
                     return False

@@ -75,7 +75,9 @@ def joined(stage: Stage, session_id: str, projects: tuple[str, ...] | None = Non
     segments = (*stage.owner.bodies.arena.segments, *stage.owner.bodies.files.segments)
     revision, database = stage.requests.revision, stage.store.database
     generation = stage.loop._sessions._by_id[session_id].generation
-    assert welcome == Welcome(VERSION, stage.store.epoch, revision, os.getpid(), ENCODING, segments, generation, database)
+    assert welcome == Welcome(
+        VERSION, stage.store.epoch, revision, os.getpid(), ENCODING, segments, generation, database
+    )
     return peer
 
 

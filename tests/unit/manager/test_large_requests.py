@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from stepwell import limits
-from stepwell.domain.commands import AnyCommand
 from stepwell.domain.replies import FragmentFound, FragmentPlaced
-from stepwell.domain.tiers.commands import GetFragment, GetMetrics
+from stepwell.domain.tiers.commands import GetFragment, GetMetrics, StoreFragment
 from stepwell.manager import large_requests
 from stepwell.manager.request_handler import LargeRequest
 from stepwell.manager.sessions import SessionRecord
@@ -29,7 +28,7 @@ from stepwell.storage.directory import DATABASE
 from stepwell.storage.load import load
 from tests.support.manager.peers import Clock, answered, ask, connection_of, granted, joined, pour, read
 from tests.support.managers import Stage, staged
-from tests.support.peers import RawPeer, frame, request_ids, store
+from tests.support.peers import RawPeer, frame, framed, request_ids, store
 from tests.support.storage.state import staged_on
 
 LARGE = limits.SMALL_REQUEST_COMMANDS + 1
@@ -54,12 +53,12 @@ def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=["in memory", "on disk"])
-def stage(request: pytest.FixtureRequest, tmp_path: Path, short_slices: None) -> Iterator[Stage]:
+def stage(request: pytest.FixtureRequest, tmp_path: Path, short_slices: None) -> Iterator[Stage]:  # noqa: ARG001
     with staged() if request.param == "in memory" else staged_on(tmp_path) as made:
         yield made
 
 
-def stores(count: int = LARGE, body: bytes = b"") -> tuple[AnyCommand, ...]:
+def stores(count: int = LARGE, body: bytes = b"") -> tuple[StoreFragment, ...]:
     return tuple(store(f"f{number}", body or b"body %d" % number) for number in range(count))
 
 
@@ -157,7 +156,7 @@ def test_transaction_is_one_step(stage: Stage) -> None:
     with joined(stage, "a") as peer:
         peer.send(TransactionRequest(1, stores()))
         assert len({*placed(answered(stage, peer))}) == 1
-        peer.send(TransactionRequest(2, (GetMetrics(),) * LARGE))
+        peer.send_raw(framed(["TransactionRequest", 2, [["GetMetrics"]] * LARGE, 0]))
         refused = answered(stage, peer)
         assert isinstance(refused, Response)
         assert [each.kind for each in refused.results if isinstance(each, Refusal)] == ["InvalidArgument"]
@@ -303,8 +302,9 @@ def stored_results(directory: Path) -> int:
     return sum(len(decode_results(part.results)) for part in found.reply_parts)
 
 
-@pytest.mark.parametrize("slices", range(0, 7))
-def test_batch_is_continued_by_the_next_manager(tmp_path: Path, short_slices: None, slices: int) -> None:
+@pytest.mark.parametrize("slices", range(7))
+@pytest.mark.usefixtures("short_slices")
+def test_batch_is_continued_by_the_next_manager(tmp_path: Path, slices: int) -> None:
     """Killed behind any slice: a fragment is stored once, and every result comes, those from before the crash too."""
     message = Request(1, (*stores(), GetFragment("p", "f0"), store("f0", b"another body")))
     with staged_on(tmp_path) as stage, joined(stage, "a") as peer:
@@ -328,7 +328,8 @@ def test_batch_is_continued_by_the_next_manager(tmp_path: Path, short_slices: No
         assert resent(stage, message) == response
 
 
-def test_parts_end_with_their_session(tmp_path: Path, short_slices: None, clock: Clock) -> None:
+@pytest.mark.usefixtures("short_slices")
+def test_parts_end_with_their_session(tmp_path: Path, clock: Clock) -> None:
     """Nothing is left in the store of a batch whose client never comes back."""
     with staged_on(tmp_path) as stage:
         with joined(stage, "a") as peer:
@@ -340,7 +341,8 @@ def test_parts_end_with_their_session(tmp_path: Path, short_slices: None, clock:
         assert stored_results(tmp_path) == 0
 
 
-def test_acknowledged_parts_are_deleted(tmp_path: Path, short_slices: None, clock: Clock) -> None:
+@pytest.mark.usefixtures("short_slices")
+def test_acknowledged_parts_are_deleted(tmp_path: Path, clock: Clock) -> None:
     """With the next tidying behind the acknowledgement."""
     with staged_on(tmp_path) as stage, joined(stage, "a") as keeper:
         with joined(stage, "a") as peer:

@@ -37,7 +37,7 @@ from stepwell.transport.address import Credentials
 from tests.support.manager.peers import ORIGIN, Clock, answered, ask, gone, joined
 from tests.support.managers import ENCODING, EPOCH, Stage, staged
 from tests.support.peers import LARGE_METADATA, RawPeer, frame, framed, request_ids, store
-from tests.support.processes import fork
+from tests.support.processes import descriptors, fork
 
 
 def started_plan(stage: Stage, peer: RawPeer) -> Plan:
@@ -318,7 +318,7 @@ class FullListener:
 def test_no_descriptor_left_is_told_busy(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The spare descriptor is given up for the answer, and is there again for the next peer."""
     monkeypatch.setattr(stage.loop._acceptor, "_listener", FullListener(stage.listener, 1))
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors(os.getpid())
     with RawPeer(stage.address) as peer:
         rejected = answered(stage, peer)
         assert isinstance(rejected, Rejected)
@@ -327,7 +327,7 @@ def test_no_descriptor_left_is_told_busy(stage: Stage, monkeypatch: pytest.Monke
         assert gone(peer)
     assert stage.peers == 0
     assert stage.loop._acceptor._spare is not None
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors(os.getpid()) == before
     joined(stage, "a").close()
 
 
@@ -342,6 +342,23 @@ def test_not_even_the_spare_descriptor_is_no_end(stage: Stage, monkeypatch: pyte
         full.failures = 0
         stage.loop.housekeeping.due_at_s = 0
         assert isinstance(answered(stage, peer), Welcome)
+
+
+def test_bad_connections_do_not_fill_the_log(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Some are logged at once; the next one that is, later, says how many were left out."""
+    now_s = 0.0
+    monkeypatch.setattr(stage.loop._peer_log, "_now_s", lambda: now_s)
+    for number in range(limits.LOG_EVENTS_BURST + 11):
+        if number == limits.LOG_EVENTS_BURST + 10:
+            now_s = limits.LOG_EVENT_SECONDS
+        with RawPeer(stage.address) as peer:
+            peer.send_raw(b"GET / HTTP/1.0")
+            assert isinstance(answered(stage, peer), Rejected)
+    lines = [line for line in capfd.readouterr().err.splitlines() if "peer.rejected" in line]
+    assert len(lines) == limits.LOG_EVENTS_BURST + 1
+    assert "suppressed=10" in lines[-1]
 
 
 # Who goes, and how.
