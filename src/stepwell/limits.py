@@ -20,9 +20,9 @@ COMMANDS_PER_RUN: Final = 50  # commands of a batch between two reads of the clo
 YOUNG_OBJECTS: Final = 10_000  # new objects in the manager between two garbage collections: about a millisecond each
 MALLOC_KEPT_BYTES: Final = 512 * KIB  # a larger freed buffer is returned to the system
 SMALL_REQUEST_COMMANDS: Final = 16  # a request with more commands is executed in slices, behind the small ones
-LARGE_SECONDS_PER_TURN: Final = (
-    0.0005  # processor time of a turn that all large requests share: a small one waits this long
-)
+LARGE_SECONDS_PER_TURN: Final = 0.0005  # processor time of a turn that all large requests share, beside small ones
+LARGE_SECONDS_ALONE: Final = 0.005  # the same while no small request comes: fewer turns, and so fewer commits
+ALONE_SECONDS: Final = 0.1  # large requests are alone if no small one was answered for this time
 TURN_SECONDS_MAX: Final = 0.05  # past this time since a turn began, a peer's further requests wait for the next turn
 GREETING_BYTES_MAX: Final = 64 * KIB  # a frame before Hello: an unknown peer must not make the manager allocate more
 FRAME_SECONDS_MAX: Final = 30.0  # from the first byte of a frame to its last

@@ -4,8 +4,9 @@ A request of more than `limits.SMALL_REQUEST_COMMANDS` commands is not executed 
 connection, like the other deferred requests (see `deferred`), and waits in a queue. A turn of the loop first serves the
 small requests. Then the first request of the queue is executed, for `limits.LARGE_SECONDS_PER_TURN` at most; if
 commands are left, it goes to the end of the queue. All large requests share this time, so that a turn stays short,
-however many peers send them. A turn that has answered small requests leaves the large ones to the next turn, but never
-twice in a row: the small replies leave at once, and large requests progress under any load.
+however many peers send them. Without small requests the slices are longer, because each turn costs a commit. A turn
+that has answered small requests leaves the large ones to the next turn, but never twice in a row: the small replies
+leave at once, and large requests progress under any load.
 
 A transaction is atomic: it waits in the same queue, and is then executed in one step.
 
@@ -17,6 +18,7 @@ results. The parts are deleted when the whole reply is remembered.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from stepwell import limits
@@ -49,6 +51,7 @@ class LargeRequests:
         self._current: ClientConnection | None = None
         self._budget: TimeBudget | None = None
         self._was_skipped = False
+        self._small_at_s = -math.inf  # when a small request was answered last, while large ones waited
 
     def __bool__(self) -> bool:
         """Return True if a large request has commands left."""
@@ -81,11 +84,15 @@ class LargeRequests:
         """
         while self._superseded:
             yield self._superseded.pop()
-        if not self._was_skipped and any(connection.peer.outbox for connection in connections):
-            self._was_skipped = True
-            return
+        now_s = self._requests.now_s()
+        if any(connection.peer.outbox for connection in connections):
+            self._small_at_s = now_s
+            if not self._was_skipped:
+                self._was_skipped = True
+                return
         self._was_skipped = False
-        self._budget = TimeBudget(limits.LARGE_SECONDS_PER_TURN)
+        is_alone = now_s - self._small_at_s > limits.ALONE_SECONDS
+        self._budget = TimeBudget(limits.LARGE_SECONDS_ALONE if is_alone else limits.LARGE_SECONDS_PER_TURN)
         while self._waiting and not self._budget.is_spent():
             self._current = self._waiting.pop(next(iter(self._waiting)))
             yield self._current

@@ -135,6 +135,28 @@ def test_large_requests_take_turns(stage: Stage) -> None:
         assert all(isinstance(answered(stage, peer), Response) for peer in (one, two))
 
 
+def test_slices_are_longer_without_small_requests(stage: Stage, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """And short again with the first small one."""
+    given: list[float] = []
+
+    def noted(seconds: float) -> Spent:
+        given.append(seconds)
+        return Spent(seconds)
+
+    monkeypatch.setattr(large_requests, "TimeBudget", noted)
+    with joined(stage, "large") as large, joined(stage, "small") as small:
+        begun(stage, large, "large", Request(1, stores(90)), results=1)
+        assert {*given} == {limits.LARGE_SECONDS_ALONE}
+        ask(stage, small, GetMetrics())
+        given.clear()
+        stage.turn()
+        assert given == [limits.LARGE_SECONDS_PER_TURN]
+        clock.forward(limits.ALONE_SECONDS)
+        stage.turn()
+        assert given[-1] == limits.LARGE_SECONDS_ALONE
+        assert len(placed(answered(stage, large))) == 90
+
+
 def test_requests_of_one_connection_stay_in_order(stage: Stage) -> None:
     """A small request behind a batch of the same connection waits for it, and sees what it did."""
     with joined(stage, "a") as peer:
