@@ -93,9 +93,11 @@ class LargeRequests:
         self._was_skipped = False
         is_alone = now_s - self._small_at_s > limits.ALONE_SECONDS
         self._budget = TimeBudget(limits.LARGE_SECONDS_ALONE if is_alone else limits.LARGE_SECONDS_PER_TURN)
-        while self._waiting and not self._budget.is_spent():
+        while self._waiting:
             self._current = self._waiting.pop(next(iter(self._waiting)))
             yield self._current
+            if self._budget.is_spent():
+                break
         self._current = None
 
     def advance(self, connection: ClientConnection, request: LargeRequest) -> bool:
