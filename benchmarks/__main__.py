@@ -10,7 +10,20 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from benchmarks import anatomy, assembly, bodies, chart, durable, lifecycles, pressure, recovery, report, small, tasks
+from benchmarks import (
+    anatomy,
+    assembly,
+    bodies,
+    chart,
+    durable,
+    fairness,
+    lifecycles,
+    pressure,
+    recovery,
+    report,
+    small,
+    tasks,
+)
 from benchmarks.section import Section
 
 
@@ -29,6 +42,7 @@ PARTS = {
     "bodies": Part(bodies.run, partial(bodies.run, reads=2, sizes=bodies.SIZES[:2], readers=2)),
     "pressure": Part(pressure.run, partial(pressure.run, entries=(100, 300, 1_000), stores=50, batches=5)),
     "durable": Part(durable.run, partial(durable.run, seconds=0.01, clients=(1, 2))),
+    "fairness": Part(fairness.run, partial(fairness.run, seconds=0.05, peers=2, batch=50)),
     "tasks": Part(tasks.run, partial(tasks.run, long=2, short=4)),
     "assembly": Part(assembly.run, partial(assembly.run, sizes=(300,), questions=2)),
     "lifecycles": Part(lifecycles.run, partial(lifecycles.run, lifecycles=8, records=40, clients=2)),

@@ -1,7 +1,11 @@
 """Logging: events with fields, on standard error.
 
 A manager and its workers log with `Logger`. The configuration of logging in a user's program is never touched: only
-processes that stepwell itself started are configured. structlog is imported with the first line that is logged.
+processes that stepwell itself started are configured. structlog is imported with the first line that is logged. A
+process without a free descriptor can import nothing: it writes plain lines until it can.
+
+A peer must not be able to fill the log. `LimitedLogger` logs a bounded number of events of each name in a time, and
+says with the next one how many it has left out.
 """
 
 from __future__ import annotations
@@ -10,10 +14,14 @@ import contextlib
 import logging
 import select
 import sys
-from collections.abc import Mapping, MutableMapping
+import time
+from collections.abc import Callable, Mapping, MutableMapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
+import msgspec
+
+from stepwell import limits
 from stepwell.terminal import escape_line, escape_terminal, is_terminal
 
 if TYPE_CHECKING:
@@ -104,9 +112,13 @@ class Logger:
     def _log(self, level: LogLevel, event: str, fields: Mapping[str, object]) -> None:
         if _RANKS[level] < _RANKS[self._level]:
             return
-        if self._structlog is None:
-            self._structlog = self._load()
-        getattr(self._structlog, level)(event, **fields)
+        handled = sys.exception()
+        try:
+            if self._structlog is None:
+                self._structlog = self._load()
+            getattr(self._structlog, level)(event, **fields)
+        except (ImportError, OSError):  # no descriptor is left to import structlog, or to read the code of a traceback
+            self._write_plain(level, event, fields, handled)
 
     def _load(self) -> structlog.typing.FilteringBoundLogger:
         """Return the structlog logger. It is wrapped, not configured, so a program's own structlog is not affected."""
@@ -119,6 +131,74 @@ class Logger:
             context_class=dict,
         )
         return logger.bind(**self._fields)
+
+    def _write_plain(
+        self, level: LogLevel, event: str, fields: Mapping[str, object], handled: BaseException | None
+    ) -> None:
+        """Write an event without structlog: no file is opened, and nothing is imported."""
+        shown = {key: str(value) for key, value in (self._fields | dict(fields)).items() if key != "exc_info"}
+        if "exc_info" in fields:
+            shown["error"] = repr(handled or fields["exc_info"])
+        if self._as_json:
+            line = msgspec.json.encode({"event": event, "level": level, **shown}).decode()
+        else:
+            line = " ".join((f"[{level}]", event, *(f"{key}={value!r}" for key, value in shown.items())))
+        _Stderr().write(f"{line}\n")
+
+
+class LimitedLogger:
+    """A logger of events that peers cause: a token bucket for each name of an event.
+
+    At first `limits.LOG_EVENTS_BURST` events of a name are logged, then one each `limits.LOG_EVENT_SECONDS`. An event
+    that is logged after others were left out has their number in `suppressed`. Only one thread uses it. The number of
+    names is bounded by the code that logs.
+    """
+
+    def __init__(self, log: Logger, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._now_s = now_s
+        self._buckets: dict[str, _Bucket] = {}
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Log a problem that stepwell has handled, unless there were too many of them."""
+        if (suppressed := self._admit(event)) is not None:
+            self._log.warning(event, **fields, **suppressed)
+
+    def exception(self, event: str, **fields: object) -> None:
+        """Log an error that is being handled, with its traceback, unless there were too many of them."""
+        if (suppressed := self._admit(event)) is not None:
+            self._log.exception(event, **fields, **suppressed)
+
+    def _admit(self, event: str) -> dict[str, object] | None:
+        """Return the additional fields of an event that may be logged, or None."""
+        now_s = self._now_s()
+        bucket = self._buckets.get(event)
+        if bucket is None:
+            bucket = self._buckets[event] = _Bucket(now_s)
+        return bucket.admit(now_s)
+
+
+class _Bucket:
+    """The tokens of one name of an event: one for each event that may be logged now."""
+
+    __slots__ = ("_filled_at_s", "_suppressed", "_tokens")
+
+    def __init__(self, now_s: float) -> None:
+        self._tokens = float(limits.LOG_EVENTS_BURST)
+        self._filled_at_s = now_s
+        self._suppressed = 0
+
+    def admit(self, now_s: float) -> dict[str, object] | None:
+        """Use a token and return the number of events that were left out since the last one, or return None."""
+        gained = (now_s - self._filled_at_s) / limits.LOG_EVENT_SECONDS
+        self._tokens = min(float(limits.LOG_EVENTS_BURST), self._tokens + gained)
+        self._filled_at_s = now_s
+        if self._tokens < 1:
+            self._suppressed += 1
+            return None
+        self._tokens -= 1
+        suppressed, self._suppressed = self._suppressed, 0
+        return {"suppressed": suppressed} if suppressed else {}
 
 
 def configure(level: LogLevel) -> None:

@@ -12,10 +12,12 @@ import msgspec
 import pytest
 
 import stepwell as sw
+from stepwell import limits
 from stepwell.domain import invariants
 from stepwell.domain.state import State
 from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.manager.recovery import recover
+from stepwell.protocol.codec import decode_results
 from stepwell.storage.directory import DATABASE
 from stepwell.storage.load import load
 from stepwell.storage.mark import MARK
@@ -56,6 +58,38 @@ def fragment(fragment_id: str, body: str = "body") -> sw.Fragment:
 
 
 class TestFailpoints:
+    @pytest.mark.parametrize("point", ["after apply", "before commit", "after commit", "after reply"])
+    def test_death_in_the_middle_of_a_batch(self, settings: Settings, point: str) -> None:
+        """The manager dies at a slice of a large batch: the client gets all results, and every store happened once.
+
+        Each store requires that its fragment is new, so that a store that is repeated would be a conflict.
+        """
+        names = [f"f{number}" for number in range(limits.BATCH_COMMANDS_MAX)]
+        names[700] = killable_manager.FATAL
+        with killable_manager.running(settings, point) as first, sw.connect(settings.address) as client:
+
+            def send() -> list[int]:
+                with client.batch() as batch:
+                    placed = [batch.tiers.store(fragment(name, name), expected_revision=0) for name in names]
+                return [each.result().revision for each in placed]
+
+            with ThreadPoolExecutor(1) as pool:
+                answer = pool.submit(send)
+                assert first.wait(60) == -signal.SIGKILL, "the point was not reached"
+                left = load(Path(settings.data_dir or "") / DATABASE)
+                assert left is not None
+                done = sum(len(decode_results(part.results)) for part in left.reply_parts)
+                assert done == len(left.fragments), "the results are committed with what they report"
+                assert 0 < done < len(names)
+                with killable_manager.running(settings):
+                    assert answer.result(60) == [*range(1, len(names) + 1)]
+                    assert [each.fragment_id for each in client.tiers.scoped(project="p")] == names
+                    client.close()
+        assert kept(settings.data_dir or "").revision == len(names)
+        found = load(Path(settings.data_dir or "") / DATABASE)
+        assert found is not None
+        assert found.reply_parts == []
+
     @pytest.mark.parametrize("point", killable_manager.POINTS)
     def test_death_at_each_point_of_a_turn(self, settings: Settings, point: str) -> None:
         """The manager dies there; the next one has what was acknowledged; the caller has one answer, of one effect."""

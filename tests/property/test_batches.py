@@ -1,18 +1,21 @@
 """A batch comes to the same as its commands one by one: the same answers, rows, events and bytes in memory."""
 
+import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepwell import limits
 from stepwell.domain.commands import Command
 from stepwell.domain.replies import Reply
 from stepwell.domain.tiers.model import TierBudget
-from stepwell.manager.request_handler import RequestHandler
+from stepwell.manager.request_handler import RequestExecution, RequestHandler, TimeBudget
 from stepwell.manager.sessions import SessionRecord
 from stepwell.manager.state_owner import StateClock, StateOwner
-from stepwell.protocol.codec import PartlyDecodedRequest
+from stepwell.protocol.codec import PartlyDecodedRequest, decode_results, encode_results
 from stepwell.protocol.messages import Result
 from stepwell.storage.store import SessionRow
 from stepwell.telemetry import Logger, LogLevel
@@ -42,6 +45,17 @@ class Manager:
             PartlyDecodedRequest(1, tuple(asked), atomic=False, answered=0), self._session, {}
         ).results
 
+    def answer_in_slices(self, asked: Sequence[Command[Reply]], steps: Iterator[int]) -> tuple[Result, ...]:
+        """Execute a batch in slices of some steps each. It may go on in another manager: only the results go along."""
+        message = PartlyDecodedRequest(1, tuple(asked), atomic=False, answered=0)
+        results: list[Result] = []
+        while len(results) < len(asked):
+            execution = RequestExecution(message, decode_results(encode_results(results)))
+            self._requests.advance(execution, self._session, {}, Steps(next(steps)))
+            assert len(execution.results) > len(results)
+            results = execution.results
+        return tuple(results)
+
     def bodies(self) -> dict[bytes, bytes]:
         """What is kept, as it can be read."""
         store = self.owner.bodies
@@ -49,6 +63,17 @@ class Manager:
             digest: store.segment(handle.segment).read(handle.offset, handle.stored)
             for digest, handle in store.handles.items()
         }
+
+
+class Steps(TimeBudget):
+    """A budget of so many steps."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def is_spent(self) -> bool:
+        self._left -= 1
+        return self._left <= 0
 
 
 @contextmanager
@@ -60,13 +85,27 @@ def manager(budget: TierBudget) -> Iterator[Manager]:
 batches = st.one_of([st.lists(each, min_size=2, max_size=70) for each in (gets, plain, commands)])
 
 
-@given(st.lists(batches, min_size=1, max_size=4), st.sampled_from([6, 100]))
-def test_one_by_one(asked: list[list[Command[Reply]]], hot_tokens: int) -> None:
-    with manager(TierBudget(hot_tokens=hot_tokens)) as one, manager(TierBudget(hot_tokens=hot_tokens)) as other:
+@given(
+    st.lists(batches, min_size=1, max_size=4),
+    st.sampled_from([6, 100]),
+    st.lists(st.integers(1, 9), min_size=1, max_size=9),
+    st.sampled_from([1, 4, limits.COMMANDS_PER_RUN]),
+)
+def test_one_by_one(
+    asked: list[list[Command[Reply]]], hot_tokens: int, slices: list[int], commands_per_run: int
+) -> None:
+    """At once, in slices that end anywhere, and one by one."""
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(limits, "COMMANDS_PER_RUN", commands_per_run))
+        one, sliced, other = (stack.enter_context(manager(TierBudget(hot_tokens=hot_tokens))) for _ in range(3))
+        steps = itertools.cycle(slices)
         for batch in asked:
-            assert one.answer(batch) == tuple(result for each in batch for result in other.answer([each]))
-        assert image(one.owner._state) == image(other.owner._state)
-        assert one.bodies() == other.bodies()
+            expected = tuple(result for each in batch for result in other.answer([each]))
+            assert one.answer(batch) == expected
+            assert sliced.answer_in_slices(batch, steps) == expected
+        for each in (one, sliced):
+            assert image(each.owner._state) == image(other.owner._state)
+            assert each.bodies() == other.bodies()
         revision = one.owner.revision
-        feeds = (each.owner.journal.feed for each in (one, other))
+        feeds = (each.owner.journal.feed for each in (one, sliced, other))
         assert len({repr(feed.events_after(0, 1_000, revision)) for feed in feeds}) == 1

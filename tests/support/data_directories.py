@@ -4,15 +4,19 @@ import hashlib
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import stepwell as sw
+from stepwell import limits
+from stepwell.domain.tiers.commands import DeleteFragment
 from stepwell.manager.process import Settings
+from stepwell.protocol.messages import Request
 from stepwell.storage.directory import DATABASE
 from stepwell.telemetry import LogLevel
 from stepwell.transport.address import private_directory
 from tests.support import killable_manager
+from tests.support.peers import RawPeer, store
 from tests.support.storage.state import write_checksums
 from tests.support.wait import eventually
 
@@ -42,9 +46,22 @@ def killed_manager_directory(data_dir: Path) -> str:
     with serving(data_dir) as address:
         client = sw.connect(address)
         plan_id = _fill(client)
+        _leave_batch(address, client, data_dir)
         eventually(lambda: client.status().memory.waiting == 0)
     client.close()
     return plan_id
+
+
+def _leave_batch(address: str, client: sw.Client, data_dir: Path) -> None:
+    """Have a client go away in the middle of its batch: what was done of it is in the store, for its return."""
+    commands = (store("temporary", b"body", PROJECT), DeleteFragment(PROJECT, "temporary"))
+    with RawPeer(address) as peer:
+        peer.hello("leaver")
+        peer.send(Request(1, commands * (limits.BATCH_COMMANDS_MAX // 2)))
+    with closing(sqlite3.connect(f"file:{data_dir / DATABASE}?mode=ro", uri=True)) as db:
+        eventually(lambda: db.execute("SELECT 1 FROM reply_parts").fetchone())
+    with suppress(sw.NotFound):
+        client.tiers.delete("temporary", project=PROJECT)
 
 
 def _fill(client: sw.Client) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from stepwell import limits
 from stepwell.domain.machine import Outcome
 from stepwell.errors import StoreFailed
 from stepwell.manager.journal import Journal
@@ -200,6 +201,8 @@ def main(encoded: str, point: str) -> int:
     settings = msgspec.json.decode(encoded, type=Settings)
     if point:
         (POINTS | FAULTS)[point](_Watcher())
+    for name in ("LARGE_SECONDS_ALONE", "LARGE_SECONDS_PER_TURN"):  # a large batch takes many turns on any machine
+        setattr(limits, name, 0.0)
 
     def ready() -> None:
         sys.stdout.buffer.write(READY)

@@ -22,7 +22,7 @@ from stepwell.manager import process as process_module
 from stepwell.manager.process import Settings, serve
 from stepwell.process import ChildProcess
 from stepwell.protocol.messages import Request, Response
-from stepwell.transport.address import private_directory
+from stepwell.transport.address import listen, private_directory
 from tests.support.peers import RawPeer, store
 from tests.support.processes import fork, in_forked_child, is_alive, kill
 from tests.support.wait import eventually, promptly
@@ -441,3 +441,12 @@ def test_log_is_readable_or_json() -> None:
             assert manager.end(time.monotonic() + limits.MANAGER_END_SECONDS_MAX) == 0
             manager.close()
     assert events == ["manager.started", "manager.draining", "manager.stopped"]
+
+
+def test_start_removes_what_killed_managers_left() -> None:
+    """The socket directory of a manager that was killed is gone after the next start, and that of a live one is not."""
+    dead = private_directory()
+    listen(str(dead / "manager.sock")).close()
+    with sw.Runtime.start(workers=0) as first, sw.Runtime.start(workers=0):
+        assert not dead.exists()
+        first.client().close()

@@ -9,8 +9,9 @@ Entry points:
     `loop.Loop` is the loop itself, which tests turn by hand.
     `check.doctor.examine` checks a data directory without a manager.
 
-Order of reading: `loop` (a turn), `connection`, `handshake` and `sessions` (who is connected), `request_handler` and
-`reply_cache` (from a request to its response, once), `state_owner` (the only holder of the state), `journal` (what a
+Order of reading: `loop` (a turn), `acceptor`, `connection`, `handshake` and `sessions` (who is connected),
+`request_handler` and `reply_cache` (from a request to its response, once), `large_requests` (the same in slices),
+`state_owner` (the only holder of the state), `journal` (what a
 turn commits), `housekeeping` (what the manager does by itself). Then one module for each further concern: `uploads`,
 `deferred`, `shared_segments`, `event_feed` and `watchers`, `task_dispatch`, `recovery`, `process`.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import select
 from typing import Final
 
+from stepwell.manager.request_handler import LargeRequest
 from stepwell.manager.sessions import SessionRecord
 from stepwell.manager.uploads import Uploads
 from stepwell.protocol.messages import AskView, OfferUpload
@@ -33,7 +34,8 @@ class ClientConnection:
     `known` holds the segments whose descriptors this connection has received: the manager sends each descriptor once
     per connection, because a client that reconnects may have lost frames that were in flight.
 
-    `deferred` is a request that cannot be answered yet. The requests behind it stay unread until it is answered.
+    `deferred` is a request that cannot be answered yet, or is executed in slices. The requests behind it stay unread
+    until it is answered.
     """
 
     __slots__ = (
@@ -62,5 +64,5 @@ class ClientConnection:
         self.is_working = False  # receives tasks
         self.is_following = False  # receives the outcomes of its session's tasks
         self.known: set[int] = set()
-        self.deferred: OfferUpload | AskView | None = None
+        self.deferred: OfferUpload | AskView | LargeRequest | None = None
         self.deferred_at_s = now_s

@@ -24,7 +24,7 @@ from stepwell.domain.tiers.model import FragmentRow, TierBudget
 from stepwell.domain.verdict import RowChanged
 from stepwell.errors import BodyGone
 from stepwell.manager.event_feed import EventFeed
-from stepwell.storage.store import BodyRow, CommitBatch, Durability, SessionRow, Store
+from stepwell.storage.store import BodyRow, CommitBatch, Durability, ReplyPart, SessionRow, Store
 
 
 class Journal:
@@ -102,6 +102,18 @@ class Journal:
             self._batch.replies.append((session_id, request_id, frame))
             self._is_changed = True
 
+    def record_reply_part(self, part: ReplyPart) -> None:
+        """Store the results of a part of a batch with the changes of this turn, so that a later manager continues."""
+        if self.is_durable:
+            self._batch.reply_parts.append(part)
+            self._is_changed = True
+
+    def record_completion(self, session_id: str, request_id: int) -> None:
+        """Delete the parts of a reply that is complete: `record_reply` has all of it."""
+        if self.is_durable:
+            self._batch.completed.append((session_id, request_id))
+            self._is_changed = True
+
     def record_session(self, session: SessionRow) -> None:
         """Store a new session, so that its client finds it after a restart."""
         if self.is_durable:
@@ -117,6 +129,7 @@ class Journal:
         if self.is_durable:
             self._batch.sessions[session_id] = None
             self._batch.replies = [each for each in self._batch.replies if each[0] != session_id]
+            self._batch.reply_parts = [each for each in self._batch.reply_parts if each.session_id != session_id]
             self._is_changed = True
 
     def tidy(self, answered: dict[str, int], now_s: float) -> None:

@@ -10,7 +10,8 @@ No peer can delay the loop, because nothing in it waits for a peer:
   each connection; the rest stays in `_backlog` for the next turn, behind the other connections.
 - A reply that the peer does not read stays in its outbox. Once the outbox is full, the loop reads nothing more from
   that peer, so that both buffers are bounded; a peer that does not read for too long is evicted.
-- A request that cannot be answered yet (see `deferred`) suspends its own connection only.
+- A request that cannot be answered yet (see `deferred`) suspends its own connection only. So does a large one, which is
+  executed in slices over several turns, behind the small requests (see `large_requests`).
 
 Errors are contained at three levels. A refusal is a normal response. A violation of the protocol, or a defect outside
 the state, closes the one connection that caused it. A defect while the state changes raises
@@ -19,7 +20,6 @@ the state, closes the one connection that caused it. A defect while the state ch
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import time
@@ -28,17 +28,18 @@ from typing import assert_never
 
 from stepwell import limits
 from stepwell.errors import Busy, ProtocolError, StepwellError
+from stepwell.manager.acceptor import Acceptor, descriptor_bounds
 from stepwell.manager.connection import READ, WRITE, ClientConnection
 from stepwell.manager.deferred import DeferredRequests
 from stepwell.manager.farewell import defect_error
 from stepwell.manager.handshake import Handshake
 from stepwell.manager.housekeeping import Housekeeping
+from stepwell.manager.large_requests import LargeRequests
 from stepwell.manager.reply_cache import ReplyCache
-from stepwell.manager.request_handler import RequestHandler
+from stepwell.manager.request_handler import LargeRequest, RequestHandler
 from stepwell.manager.sessions import SessionRecord, SessionTable
 from stepwell.manager.shared_segments import SegmentSharing
 from stepwell.manager.task_dispatch import TaskDispatcher
-from stepwell.manager.uploads import Uploads
 from stepwell.manager.watchers import Watchers
 from stepwell.protocol.codec import PartlyDecodedRequest, decode_from_client
 from stepwell.protocol.messages import (
@@ -61,10 +62,8 @@ from stepwell.protocol.messages import (
     WatchEvents,
 )
 from stepwell.storage.store import StoredState
-from stepwell.telemetry import Logger
-from stepwell.transport.address import credentials
+from stepwell.telemetry import LimitedLogger, Logger
 from stepwell.transport.busy_wait import Spin
-from stepwell.transport.peer import Peer
 
 
 class Loop:
@@ -88,9 +87,11 @@ class Loop:
         self._requests = requests
         self._journal = requests.owner.journal
         self._log = log
+        self._peer_log = LimitedLogger(log)  # for events that peers cause
         self._signals = dict(signals or {})
         self._spin = Spin(spin_s)
-        self._sessions = SessionTable()
+        bounds = descriptor_bounds()
+        self._sessions = SessionTable(bounds.processes_max)
         self._bodies = requests.owner.bodies
         self._bodies.background.on_failure = lambda error: log.error("memory.faulted", exc_info=error)
         self._sharing = SegmentSharing(self._bodies)
@@ -100,7 +101,8 @@ class Loop:
         self._receive_buffer = memoryview(bytearray(limits.RECEIVE_BYTES_PER_TURN))
         # Connections, by descriptor, that have unserved frames or something to flush: the next turn serves them.
         self._backlog: dict[int, ClientConnection] = {}
-        self._deferred = DeferredRequests(requests, self._sharing, self._journal.store.epoch)
+        self._large = LargeRequests(requests, self._reply_cache, self._sharing, self._journal)
+        self._deferred = DeferredRequests(requests, self._large, self._sharing, self._journal.store.epoch)
         self._watchers = Watchers(self._journal.feed, requests, log)
         self._handshake = Handshake(self._sessions, self._sharing, self._journal)
         self.housekeeping = Housekeeping(requests.owner, requests.clock, log)
@@ -111,6 +113,7 @@ class Loop:
         self._epoll = select.epoll()
         for fd in (listener.fileno(), *self._signals):
             self._epoll.register(fd, READ)
+        self._acceptor = Acceptor(listener, self._epoll, requests.owner, bounds.peers_max, self._peer_log)
 
     def run(self) -> None:
         """Turn until the loop is drained.
@@ -128,7 +131,7 @@ class Loop:
 
         A session whose client does not reconnect within the grace ends like any other session without connections.
         """
-        self._sessions.restore(stored.sessions, stored.replies, self._now_s)
+        self._sessions.restore(stored.sessions, stored.replies, stored.reply_parts, self._now_s)
         for session in self._sessions:
             if session.pidfd is not None:
                 self._watch_process(session.pidfd)
@@ -158,6 +161,7 @@ class Loop:
             connection.uploads.close()
             connection.peer.close()
         self._sessions.close()
+        self._acceptor.close()
         self._epoll.close()
 
     def turn(self) -> None:
@@ -185,6 +189,9 @@ class Loop:
             busy |= self._deferred.connections
         for connection in busy.values():
             self._serve(connection)
+        for connection in self._large.slices(busy.values()) if self._large else ():
+            busy[connection.peer.fileno()] = connection
+            self._serve(connection)
         if self._now_s >= self.housekeeping.due_at_s:
             self._housekeep()
         return busy.values()
@@ -211,7 +218,7 @@ class Loop:
         if (self._deferred.connections or self._bodies.is_pressed) and self._requests.owner.work():
             return self._epoll.poll(0)
         ready = self._epoll.poll(0)
-        if ready or self._backlog or self._watchers.has_more or self._dispatcher.has_more:
+        if ready or self._backlog or self._large or self._watchers.has_more or self._dispatcher.has_more:
             return ready
         if self._drain_until_s is not None:
             return self._epoll.poll(limits.DRAIN_POLL_SECONDS)
@@ -240,36 +247,20 @@ class Loop:
         elif fd in self._signals:
             self._epoll.unregister(fd)
             self.stop(self._signals.pop(fd))
-        elif session := self._sessions.by_pidfd(fd):
-            self._on_process_death(session)
+        else:
+            for session in self._sessions.by_pidfd(fd):
+                self._on_process_death(session)
 
     def _accept(self) -> None:
-        """Accept one connection. Reject it if the peer is another user's process, or too many peers are connected.
-
-        The permissions of the socket already keep other users out; the kernel's credentials are checked as well,
-        because the directory may have been made with other permissions. One connection is accepted per turn: the
-        listener stays ready, and a burst of connections does not delay those that are being served.
-        """
-        try:
-            accepted, _ = self._listener.accept()
-            self._epoll.register(accepted.fileno(), READ)
-        except OSError as error:  # the peer has gone already, or the manager has no descriptor left
-            self._log.warning("peer.not_accepted", reason=str(error))
-            # Without descriptors the listener would be ready again at once: it is polled again after housekeeping.
-            self._epoll.modify(self._listener.fileno(), 0)
+        """Accept one connection, and refuse it with `Busy` if too many peers are connected."""
+        connection = self._acceptor.accept(self._now_s)
+        if connection is None:
             return
-        peer_credentials = credentials(accepted)
-        connection = ClientConnection(
-            Peer(accepted, self._now_s), peer_credentials, Uploads(self._requests.owner), self._now_s
-        )
-        if peer_credentials.uid != os.geteuid():
-            self._log.warning("peer.refused", uid=peer_credentials.uid, pid=peer_credentials.pid)
-            accepted.close()
-            return
-        self._connections[accepted.fileno()] = connection
-        if len(self._connections) > limits.PEERS_MAX:
-            self._reject(connection, Busy(f"{limits.PEERS_MAX} peers are connected already: try again later"))
-            self._backlog[accepted.fileno()] = connection
+        fd = connection.peer.fileno()
+        self._connections[fd] = connection
+        if len(self._connections) > (peers_max := self._acceptor.peers_max):
+            self._reject(connection, Busy(f"{peers_max} peers are connected already: try again later"))
+            self._backlog[fd] = connection
 
     def _serve(self, connection: ClientConnection) -> None:
         """Apply the requests that a connection has sent, up to the bounds of one turn.
@@ -296,7 +287,7 @@ class Loop:
                 self._reject(connection, error)
                 return
             except Exception as error:  # noqa: BLE001 - a defect outside the state ends one connection only
-                self._log.exception("peer.met_a_defect", pid=connection.credentials.pid)
+                self._peer_log.exception("peer.met_a_defect", pid=connection.credentials.pid)
                 self._reject(connection, defect_error(error, changed=self._journal.revision != revision))
                 return
             if not connection.peer.has_more and connection.deferred is None:
@@ -321,8 +312,10 @@ class Loop:
             case _ if connection.is_watching:
                 raise ProtocolError("a connection that watches sends no other request: use another connection")
             case Request() | TransactionRequest() | PartlyDecodedRequest():
-                self._reply_cache.respond(connection, session, message)
-                connection.uploads.release()
+                if self._reply_cache.respond(connection, session, message):
+                    connection.uploads.release()
+                else:
+                    connection.deferred = self._large.begin(connection, session, message)
                 return len(message.commands)
             case OfferUpload() | AskView():
                 connection.deferred, connection.deferred_at_s = message, self._now_s
@@ -369,7 +362,7 @@ class Loop:
 
         No other connection is affected.
         """
-        self._log.warning("peer.rejected", pid=connection.credentials.pid, reason=error.message)
+        self._peer_log.warning("peer.rejected", pid=connection.credentials.pid, reason=error.message)
         connection.peer.send(Rejected(Refusal.of(error, self._requests.revision)))
         connection.peer.is_open = False
 
@@ -406,7 +399,7 @@ class Loop:
         if self._connections.pop(fd, None) is None:
             return
         self._backlog.pop(fd, None)
-        self._deferred.remove(fd)
+        self._deferred.remove(connection)
         self._watchers.remove(connection)
         self._dispatcher.remove(connection)
         self._epoll.unregister(fd)
@@ -458,18 +451,20 @@ class Loop:
         deadline of its own.
         """
         if self._drain_until_s is None:
-            self._epoll.modify(self._listener.fileno(), READ)
+            self._acceptor.resume()
         self.housekeeping.run(self._sessions, self._now_s)
         for session in self._sessions.expired(self._now_s):
             self._end_session(session)
         live = {*self._sharing.live}
         for connection in list(self._connections.values()):
             connection.known &= live
+            if isinstance(connection.deferred, LargeRequest):
+                continue  # the peer waits for the manager
             no_hello = connection.session is None and self._now_s - connection.joined_at_s > limits.HELLO_SECONDS_MAX
             is_stalled = connection.peer.is_stalled(self._now_s) and not connection.is_working
             if no_hello or is_stalled or connection.uploads.is_expired(self._now_s):
                 self._evicted += 1
-                self._log.warning("peer.evicted", pid=connection.credentials.pid, said_hello=not no_hello)
+                self._peer_log.warning("peer.evicted", pid=connection.credentials.pid, said_hello=not no_hello)
                 self._on_disconnect(connection)
         self._evict_segment_holders()
         self.housekeeping.sweep_if_due(self._now_s)
@@ -493,5 +488,7 @@ class Loop:
         """
         if self._drain_until_s is None:
             return False
-        waiting = bool(self._backlog) or any(connection.peer.outbox for connection in self._connections.values())
+        waiting = bool(self._backlog or self._large) or any(
+            connection.peer.outbox for connection in self._connections.values()
+        )
         return not waiting or time.monotonic() >= self._drain_until_s

@@ -40,7 +40,7 @@ from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import Durability, Store, StoredState
 from stepwell.telemetry import Logger, LogLevel
 from stepwell.transport import restart_lock
-from stepwell.transport.address import listen
+from stepwell.transport.address import listen, remove_dead_directories
 
 STORE_FAILED: Final = 74
 """The exit code after a failure of the store (EX_IOERR). A supervisor does not restart the manager then."""
@@ -100,6 +100,8 @@ def serve(settings: Settings, on_ready: Callable[[], None]) -> None:
         signals = stack.enter_context(_signals(settings))
         listener = stack.enter_context(listen(settings.address))
         stack.enter_context(farewell(lambda last: reject_waiting(listener, last)))
+        if removed := remove_dead_directories():
+            log.info("sockets.removed", directories=removed)
         stack.callback(_remove_socket, settings)
         requests = stack.enter_context(opened(settings, log))
         loop = Loop(listener, requests, log=log, signals=signals, spin_s=settings.spin_s)
@@ -272,13 +274,16 @@ def _is_released(settings: Settings) -> bool:
 
 
 def _raise_descriptor_limit() -> None:
-    """Raise the soft limit of descriptors to the hard one.
+    """Raise the soft limit of descriptors, as far as the hard one and `limits.DESCRIPTORS_MAX` allow.
 
-    A peer costs two descriptors. The usual soft limit protects programs that use select(), which this one does not.
+    The bounds of peers and client processes follow from it (see `acceptor`). The usual soft limit protects programs
+    that use select(), which this one does not.
     """
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = limits.DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, limits.DESCRIPTORS_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _tune_allocator() -> None:

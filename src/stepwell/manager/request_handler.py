@@ -5,9 +5,9 @@ all of its commands take effect at one revision, or none does. Either way a refu
 exception of the manager; the client raises it again on its side.
 
 Runs of simple commands go through `StateOwner.execute_simple`, which does the same as `execute` in a third of the time.
-A batch is bounded three times, so that one request cannot hold the loop: by the number of its commands (checked by the
-codec), by the bytes of its response, and by the processor time that it takes. Past a bound the rest of the batch is
-refused with `Busy` and has no effect, so that the client may send the rest again.
+A batch is bounded by the number of its commands (checked by the codec) and by the bytes of its response: reads that do
+not fit are refused with `Busy`. A large batch does not hold the loop, because it is executed in slices: see
+`LargeRequest` here and `large_requests`.
 """
 
 from __future__ import annotations
@@ -38,32 +38,83 @@ from stepwell.protocol.messages import (
     TransactionRequest,
     ViewOpened,
 )
-from stepwell.telemetry import Logger
+from stepwell.telemetry import LimitedLogger, Logger
 
 Asked = Command[Reply] | InvalidArgument
 """A decoded command, or the error that says why it could not be decoded."""
+
+AnyRequest = Request | TransactionRequest | PartlyDecodedRequest
+"""A message with commands."""
 
 Uploaded = Mapping[int, BodyRef | StepwellError]
 """The uploads of a connection by number: the digest and size of each body, or the refusal of its offer."""
 
 
-class _TimeBudget:
+class TimeBudget:
     """Seconds of processor time of the loop's thread.
 
     Processor time is the right measure, because a busy machine may keep the thread from running and the request is not
     to blame. But reading it is a system call. Therefore the wall clock, which is cheaper and never behind, is asked
-    first, and `is_spent` only once `until_s` has passed.
+    first.
     """
 
-    __slots__ = ("_work_until_s", "until_s")
+    __slots__ = ("_until_s", "_work_until_s")
 
     def __init__(self, seconds: float) -> None:
-        self.until_s = time.monotonic() + seconds
+        self._until_s = time.monotonic() + seconds
         self._work_until_s = time.thread_time() + seconds
 
     def is_spent(self) -> bool:
         """Return True if the thread has worked for longer than the budget."""
-        return time.thread_time() > self._work_until_s
+        return time.monotonic() > self._until_s and time.thread_time() > self._work_until_s
+
+
+class RequestExecution:
+    """A request under way: its commands, and the results of those that have been executed.
+
+    The results are those of the first commands, in order; the execution continues behind them. The commands of a
+    transaction are executed in one step, so that its results are complete or not begun.
+    """
+
+    __slots__ = ("carried_bytes", "commands", "has_reads", "is_atomic", "only_reads", "request_id", "results")
+
+    def __init__(self, message: AnyRequest, results: Sequence[Result] = ()) -> None:
+        self.request_id = message.request_id
+        self.commands: Sequence[Asked] = message.commands
+        self.is_atomic = isinstance(message, TransactionRequest) or (
+            isinstance(message, PartlyDecodedRequest) and message.atomic
+        )
+        self.results: list[Result] = [*results]
+        reads = sum(isinstance(command, Read) for command in self.commands)
+        self.has_reads = reads > 0  # only then does the size of the reply have to be watched
+        self.only_reads = reads == len(self.commands)
+        self.carried_bytes = sum(map(size_of, results)) if self.has_reads else 0
+
+    @property
+    def is_complete(self) -> bool:
+        """True if no command is left. A refused transaction has a single result."""
+        return len(self.results) >= len(self.commands) or (self.is_atomic and bool(self.results))
+
+    @property
+    def response(self) -> Response:
+        """The response, once the execution is complete."""
+        return Response(self.request_id, tuple(self.results))
+
+
+class LargeRequest(RequestExecution):
+    """A large request of a connection, and the part of its results that the store has.
+
+    `has_effect`: a command has changed the state, so that the reply has to be stored.
+    """
+
+    __slots__ = ("has_effect", "session", "stored_parts", "stored_results")
+
+    def __init__(self, message: AnyRequest, session: SessionRecord, results: Sequence[Result] = ()) -> None:
+        super().__init__(message, results)
+        self.session = session
+        self.has_effect = False
+        self.stored_parts = 0
+        self.stored_results = 0
 
 
 class RequestHandler:
@@ -78,11 +129,10 @@ class RequestHandler:
         self.clock = clock
         self.now_s = clock.now_s
         self._log = log
+        self._peer_log = LimitedLogger(log)  # for events that peers cause
         self.served = 0
 
-    def respond(
-        self, message: Request | TransactionRequest | PartlyDecodedRequest, session: SessionRecord, uploads: Uploaded
-    ) -> Response:
+    def respond(self, message: AnyRequest, session: SessionRecord, uploads: Uploaded) -> Response:
         """Execute the commands of a message in the scope of a session, and return the response.
 
         `uploads` are the large bodies that the connection has uploaded since its last request, by number. No
@@ -91,15 +141,25 @@ class RequestHandler:
         """
         self.served += 1
         origin = Origin(session.session_id, self.clock.now_ms(), session.projects, uploads)
-        atomic = isinstance(message, TransactionRequest) or (
-            isinstance(message, PartlyDecodedRequest) and message.atomic
-        )
-        results = (
-            self._execute_transaction(message.commands, origin)
-            if atomic
-            else self._execute_batch(message.commands, origin)
-        )
-        return Response(message.request_id, results)
+        commands = message.commands
+        if len(commands) == 1 and isinstance(message, Request):  # the usual case
+            results = self.owner.execute_simple(commands, origin) or (self._execute_one(commands[0], origin),)
+            return Response(message.request_id, tuple(results))
+        execution = RequestExecution(message)
+        self._advance(execution, origin, None)
+        return execution.response
+
+    def advance(
+        self, execution: RequestExecution, session: SessionRecord, uploads: Uploaded, budget: TimeBudget | None
+    ) -> None:
+        """Execute further commands of a request until it is complete or the time is spent.
+
+        At least one step is executed: a run of simple commands, one other command, or a whole transaction.
+        """
+        if not execution.results:
+            self.served += 1
+        origin = Origin(session.session_id, self.clock.now_ms(), session.projects, uploads)
+        self._advance(execution, origin, budget)
 
     def origin(self, session: SessionRecord) -> Origin:
         """Return the origin of a session's commands: its id, its scope and the present time."""
@@ -136,35 +196,30 @@ class RequestHandler:
         assert isinstance(reply, TierMetrics)
         return reply
 
-    def _execute_batch(self, commands: Sequence[Asked], origin: Origin) -> tuple[Result, ...]:
-        """Execute a batch, and return one result per command.
+    def _advance(self, execution: RequestExecution, origin: Origin, budget: TimeBudget | None) -> None:
+        """Execute the steps of a request that the budget allows.
 
-        Reads beyond a full reply, and all commands beyond the time budget, are refused. Writes are executed even when
-        the reply is full, because their results are small and a client would have to find out which of them took
-        effect.
+        Reads beyond a full reply are refused. Writes are executed even when the reply is full, because their results
+        are small and a client would have to find out which of them took effect.
         """
-        if len(commands) == 1:
-            return tuple(self.owner.execute_simple(commands, origin)) or (self._execute_one(commands[0], origin),)
-        results: list[Result] = []
-        carried = 0
-        has_reads = any(isinstance(command, Read) for command in commands)
-        budget = _TimeBudget(limits.REQUEST_SECONDS_MAX)
+        commands, results = execution.commands, execution.results
+        if execution.is_atomic:
+            results += self._execute_transaction(commands, origin)
+            return
         while (at := len(results)) < len(commands):
-            if time.monotonic() > budget.until_s and budget.is_spent():
-                late = self._refusal(Busy("this batch has taken its time: send the rest again"), origin)
-                return (*results, *[late] * (len(commands) - at))
-            if carried < limits.REPLY_BYTES_MAX and (
+            if execution.carried_bytes < limits.REPLY_BYTES_MAX and (
                 answers := self.owner.execute_simple(commands[at : at + limits.COMMANDS_PER_RUN], origin)
             ):
                 results += answers
-                carried += len(answers) * limits.SIMPLE_RESULT_BYTES
-            elif carried >= limits.REPLY_BYTES_MAX and isinstance(commands[at], Read):
+                execution.carried_bytes += len(answers) * limits.SIMPLE_RESULT_BYTES
+            elif execution.carried_bytes >= limits.REPLY_BYTES_MAX and isinstance(commands[at], Read):
                 results.append(self._refusal(Busy("the reply is full: ask for the rest again"), origin))
             else:
                 results.append(result := self._execute_one(commands[at], origin))
-                if has_reads:
-                    carried += size_of(result)
-        return tuple(results)
+                if execution.has_reads:
+                    execution.carried_bytes += size_of(result)
+            if budget is not None and budget.is_spent():
+                return
 
     def with_unknown_outcomes(self, response: Response) -> Response:
         """Return the response that replaces one that does not fit in a frame.
@@ -204,7 +259,7 @@ class RequestHandler:
         Violations of scope and faults of the manager are logged, because both need attention.
         """
         if isinstance(error, OutOfScope) or error.details.get("cause") == OutOfScope.__name__:
-            self._log.warning("request.out_of_scope", session_id=origin.session_id, reason=error.message)
+            self._peer_log.warning("request.out_of_scope", session_id=origin.session_id, reason=error.message)
         elif isinstance(error, ManagerFault):
             self._log.error("request.faulted", session_id=origin.session_id, exc_info=error)
         return Refusal.of(error, self.owner.revision)

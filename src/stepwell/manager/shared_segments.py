@@ -23,6 +23,7 @@ from stepwell.protocol.messages import (
     CommandResult,
     MemoryUsage,
     Response,
+    Result,
     SegmentInfo,
     SegmentsAdded,
     SegmentsRetired,
@@ -120,13 +121,17 @@ class SegmentSharing:
 
     def send_segments_for(self, connection: ClientConnection, response: Response) -> None:
         """Send the segments that a response needs, and the notices that its session has not received yet."""
+        self.share_for_results(connection, response.results)
+        self.send_retired(connection)
+
+    def share_for_results(self, connection: ClientConnection, results: Iterable[Result]) -> None:
+        """Send the segments that the handles of some results need."""
         known = connection.known
-        for result in response.results:
+        for result in results:
             if isinstance(result, CommandResult) and result.handles:
                 for handle in result.handles.values():
                     if handle.segment not in known:
                         self.share_for_handle(connection, handle)
-        self.send_retired(connection)
 
     def share_for_handle(self, connection: ClientConnection, handle: Handle) -> None:
         """Send the segment that one handle needs.

@@ -7,6 +7,7 @@ one malformed command refuses itself and not the whole connection.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -32,6 +33,7 @@ from stepwell.protocol.messages import (
 _encoder = Encoder()
 _client_messages: Decoder[ClientMessage] = Decoder(ClientMessage)
 _manager_messages: Decoder[ManagerMessage] = Decoder(ManagerMessage)
+_results: Decoder[list[Result]] = Decoder(list[Result])
 
 _NO_HEADER = bytes(HEADER.size)  # holds the place of the header until the length is known
 
@@ -89,6 +91,19 @@ def encode_frame(message: Message, out: bytearray) -> None:
             f"the message has {length} bytes, at most {limits.FRAME_BYTES_MAX} are allowed: send less at a time"
         )
     HEADER.pack_into(out, start, length)
+
+
+def encode_results(results: Sequence[Result]) -> bytes:
+    """Return the results of a part of a batch as bytes, for the store."""
+    return _encoder.encode(results)
+
+
+def decode_results(part: bytes) -> list[Result]:
+    """Return the results of a part of a batch, or raise `ProtocolError`."""
+    try:
+        return _results.decode(part)
+    except _UNDECODABLE as error:
+        raise ProtocolError(f"these are not the results of a batch: {error}") from error
 
 
 def size_of(result: Result) -> int:

@@ -135,6 +135,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
         db.execute(f"PRAGMA busy_timeout = {int(limits.SQLITE_BUSY_SECONDS * 1000)}")
         (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
         db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA temp_store = MEMORY")  # a commit opens no file, because there may be no descriptor left
         db.execute(f"PRAGMA wal_autocheckpoint = {limits.WAL_PAGES}")
         db.execute(f"PRAGMA journal_size_limit = {limits.WAL_BYTES_KEPT}")
         add_checksum_function(db)

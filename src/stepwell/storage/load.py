@@ -24,11 +24,12 @@ from stepwell.domain.plans.model import Lease, Plan
 from stepwell.domain.replies import Row
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.domain.tiers.table import FragmentEntry
-from stepwell.errors import StepwellError, StoreDamaged
+from stepwell.errors import ProtocolError, StepwellError, StoreDamaged
+from stepwell.protocol.codec import decode_results
 from stepwell.storage import rows
 from stepwell.storage.database import UNREADABLE, open_to_read, read_error, translated_errors
 from stepwell.storage.schema import version_of
-from stepwell.storage.store import UNCOUNTED, BodyRow, SessionRow, StoredState
+from stepwell.storage.store import UNCOUNTED, BodyRow, ReplyPart, SessionRow, StoredState
 from stepwell.storage.table import CheckedTable, Value
 
 T = TypeVar("T")
@@ -75,6 +76,7 @@ TABLES: Final = (
     "receipts",
     "sessions",
     "replies",
+    "reply_parts",
     "events",
 )
 """The tables whose rows the doctor counts."""
@@ -130,6 +132,7 @@ def load_from(db: sqlite3.Connection) -> StoredState:
         bodies=tables.select(rows.BODIES, _body),
         sessions=tables.sessions(),
         replies=tables.select(rows.REPLIES, _reply),
+        reply_parts=tables.select(rows.REPLY_PARTS, _reply_part),
     )
 
 
@@ -301,6 +304,16 @@ def _body(values: Sequence[Value]) -> tuple[BodyRow, int | None]:
 
 def _reply(values: Sequence[Value]) -> tuple[str, int, bytes]:
     return _checked("replies", values, tuple[str, int, bytes])
+
+
+def _reply_part(values: Sequence[Value]) -> ReplyPart:
+    """Return a part of a reply. Its results are checked, because the manager continues behind them."""
+    part = _checked("reply_parts", values, ReplyPart)
+    try:
+        decode_results(part.results)
+    except ProtocolError as error:
+        raise StoreDamaged(f"table reply_parts, row {str(values[:3])[:200]}: {error.message}") from error
+    return part
 
 
 def _checked(table: str, values: Sequence[Value], kind: type[T]) -> T:

@@ -27,7 +27,7 @@ from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.tiers.model import FragmentRow, TierBudget
 from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.errors import StoreDamaged
-from stepwell.storage.store import UNCOUNTED, BodyRow, SessionRow
+from stepwell.storage.store import UNCOUNTED, BodyRow, ReplyPart, SessionRow
 from stepwell.storage.table import CheckedTable, Value, Values
 
 RowT = TypeVar("RowT", bound=Struct)
@@ -274,6 +274,7 @@ def store_values(row: StoreRow) -> Values:
 
 SESSIONS: Final = RowTable("sessions", SessionRow, ("session_id",))
 REPLIES: Final = CheckedTable("replies", ("session_id", "request_id", "frame"), ("session_id", "request_id"))
+REPLY_PARTS: Final = CheckedTable("reply_parts", ReplyPart._fields, ("session_id", "request_id", "ordinal"))
 EVENTS: Final = CheckedTable("events", ("revision", "ordinal", "at_ms", "kind", "event"), ("revision", "ordinal"))
 
 SELECT_EVENTS: Final = (
@@ -323,6 +324,7 @@ TABLES: Final[tuple[CheckedTable, ...]] = (
     RECEIPTS,
     SESSIONS,
     REPLIES,
+    REPLY_PARTS,
     EVENTS,
 )
 """All tables with checksums. The parts of bodies have none, because the digest of the body covers them."""

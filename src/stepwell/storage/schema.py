@@ -12,6 +12,7 @@ run inside the transaction of the manager's start, so that a failed start leaves
     actions, plans, leases, decisions, contexts, changesets, entries, receipts
                 rows of the domain, nested fields as JSON
     sessions    clients that may come back, with the replies that they may ask for again in `replies`
+    reply_parts results of batches that were not complete when they were committed
     events      the latest events as JSON, for watchers that come late
 
 Each table but `body_parts` has a checksum for each row (see `table`). A migration that changes the columns of rows
@@ -172,7 +173,8 @@ ALTER TABLE entries ADD COLUMN ordinal INTEGER NOT NULL DEFAULT 0
 """
 
 # The checksum of a body comes before its bytes: behind them, SQLite would have to read them all to find it. So the
-# table is written anew.
+# table is written anew. A large batch is executed over several turns: `reply_parts` has its results so far, committed
+# with the changes that they report, so that a later manager continues behind them.
 _SIXTH: Final = """
 ALTER TABLE store ADD COLUMN commits INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE store ADD COLUMN has_mark INTEGER NOT NULL DEFAULT 0;
@@ -232,7 +234,14 @@ UPDATE receipts SET checksum = row_checksum(receipt_id, projects, title, size, d
     serial);
 UPDATE sessions SET checksum = row_checksum(session_id, projects, pid, process, answered, generation);
 UPDATE replies SET checksum = row_checksum(session_id, request_id, frame);
-UPDATE events SET checksum = row_checksum(revision, ordinal, at_ms, kind, event)
+UPDATE events SET checksum = row_checksum(revision, ordinal, at_ms, kind, event);
+CREATE TABLE reply_parts (
+    session_id TEXT NOT NULL, request_id INTEGER NOT NULL,
+    ordinal INTEGER NOT NULL,     -- of the part, from 0
+    results BLOB NOT NULL,        -- of the commands behind those of the part before
+    checksum INTEGER NOT NULL,
+    PRIMARY KEY (session_id, request_id, ordinal)
+) WITHOUT ROWID
 """
 
 MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH)
@@ -282,6 +291,7 @@ def start_new_epoch(connection: sqlite3.Connection) -> str:
     connection.execute("UPDATE store SET epoch = ?, has_mark = 0", (epoch,))
     connection.execute("DELETE FROM sessions")
     connection.execute("DELETE FROM replies")
+    connection.execute("DELETE FROM reply_parts")
     connection.execute("UPDATE leases SET expires_at_ms = min(expires_at_ms, (SELECT clock_ms FROM store))")
     connection.execute(STORE.seal)
     connection.execute(LEASES.seal)

@@ -385,7 +385,7 @@ class SqliteStore:
         self._row = replace(self._row, events_after=bound - 1)
 
     def _write_sessions(self, batch: CommitBatch) -> None:
-        """Write sessions and replies, and delete the replies that have reached their callers.
+        """Write sessions, replies and parts of replies, and delete the replies that have reached their callers.
 
         A new session deletes the replies of an earlier one with the same id, so that it cannot get another session's
         reply.
@@ -393,16 +393,22 @@ class SqliteStore:
         db = self._db
         for session_id, session in batch.sessions.items():
             db.execute("DELETE FROM replies WHERE session_id = ?", (session_id,))
+            db.execute("DELETE FROM reply_parts WHERE session_id = ?", (session_id,))
             if session is None:
                 db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
             else:
                 db.execute(rows.SESSIONS.put, rows.SESSIONS.sealed(rows.SESSIONS.values(session)))
         if batch.replies:
             db.executemany(rows.REPLIES.put, map(rows.REPLIES.sealed, batch.replies))
+        if batch.reply_parts:
+            db.executemany(rows.REPLY_PARTS.put, map(rows.REPLY_PARTS.sealed, batch.reply_parts))
+        if batch.completed:
+            db.executemany("DELETE FROM reply_parts WHERE session_id = ? AND request_id = ?", batch.completed)
         if batch.answered:
             answered = [(number, session_id) for session_id, number in batch.answered.items()]
             db.executemany(rows.NOTE_ANSWERED, answered)
             db.executemany("DELETE FROM replies WHERE request_id < ? AND session_id = ?", answered)
+            db.executemany("DELETE FROM reply_parts WHERE request_id < ? AND session_id = ?", answered)
 
     def _delete_garbage(self) -> None:
         """Delete a few parts. SQLite has to read what it frees, so a large body is deleted over several commits."""

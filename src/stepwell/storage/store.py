@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -40,6 +40,18 @@ class SessionRow(Struct, frozen=True):
     process: str  # empty if the process could not be seen
     answered: int = 0
     generation: int = 0  # random, and new each time that the session is created
+
+
+class ReplyPart(NamedTuple):
+    """The results of some commands of a batch whose other commands are still to be executed.
+
+    `ordinal` counts the parts of one request from 0. The parts in this order have the results of its first commands.
+    """
+
+    session_id: str
+    request_id: int
+    ordinal: int
+    results: bytes  # see `protocol.codec.encode_results`
 
 
 class BodyRow(Struct, frozen=True, gc=False):
@@ -77,6 +89,8 @@ class CommitBatch:
         self.events: list[AnyEvent] = []
         self.sessions: dict[str, SessionRow | None] = {}
         self.replies: list[tuple[str, int, bytes]] = []
+        self.reply_parts: list[ReplyPart] = []  # of batches that are not complete
+        self.completed: list[tuple[str, int]] = []  # session and request: its parts can be deleted
         self.answered: dict[str, int] = {}  # by session: replies with smaller numbers can be deleted
 
 
@@ -95,6 +109,7 @@ class StoredState(Struct):
     bodies: list[tuple[BodyRow, int | None]]
     sessions: list[SessionRow]
     replies: list[tuple[str, int, bytes]]
+    reply_parts: list[ReplyPart] = []
 
 
 class Store(Protocol):

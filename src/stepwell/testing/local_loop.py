@@ -1,8 +1,8 @@
 """The manager's loop as `LocalRuntime` runs it: with a mailbox, with faults, and without power over the test's process.
 
-`LocalLoop` is the real loop. It differs in three ways. Between two turns it runs the functions of a mailbox. Replies
-pass through `FaultyReplyCache`, which makes armed faults happen. The loop does not watch the test's process, because it
-must never kill it.
+`LocalLoop` is the real loop. It differs in four ways. Between two turns it runs the functions of a mailbox. Replies
+pass through `FaultyReplyCache`, which makes armed faults happen. A batch is executed in one turn and not in slices. The
+loop does not watch the test's process, because it must never kill it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Collection
 from typing import Final
 
+from stepwell import limits
 from stepwell.domain.tasks.commands import ListStrategies, SubmitTask
 from stepwell.errors import Busy
 from stepwell.manager.connection import READ, ClientConnection
@@ -42,6 +43,7 @@ class FaultyReplyCache(ReplyCache):
 
     def __init__(self, requests: RequestHandler, sharing: SegmentSharing, journal: Journal, faults: Faults) -> None:
         super().__init__(requests, sharing, journal)
+        self.commands_at_once = limits.BATCH_COMMANDS_MAX  # a fault happens to a whole request, in a known turn
         self._faults = faults
         self.ensure_worker: Callable[[], bool] = lambda: True  # starts one; False: it is still starting
         self.hold: Callable[[ClientConnection, Fault], None] = lambda _connection, _fault: None
@@ -50,10 +52,10 @@ class FaultyReplyCache(ReplyCache):
         self._waiting: list[tuple[ClientConnection, SessionRecord, Asked, Fault | None]] = []
         """The requests that wait for a worker to start, in order of arrival."""
 
-    def respond(self, connection: ClientConnection, session: SessionRecord, message: Asked) -> None:
+    def respond(self, connection: ClientConnection, session: SessionRecord, message: Asked) -> bool:
         """Answer a request, or let the fault that is due happen."""
         if not connection.peer.is_open:  # a fault has closed the connection after an earlier request
-            return
+            return True
         fault = self._faults.due(session, message)
         match fault.kind if fault is not None else None:
             case FaultKind.DROP_REQUEST:
@@ -67,6 +69,7 @@ class FaultyReplyCache(ReplyCache):
                     self._waiting.append((connection, session, message, fault))
                 else:
                     self._respond(connection, session, message, fault)
+        return True
 
     def _respond(
         self, connection: ClientConnection, session: SessionRecord, message: Asked, fault: Fault | None

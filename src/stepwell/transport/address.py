@@ -5,25 +5,34 @@ the user and be closed to all others. A client also asks the kernel who listens,
 another user's process.
 
 A manager that was killed leaves its socket file behind. The next manager removes the file if connecting is refused,
-under a lock on the directory, because two managers may start at the same time.
+under a lock on the directory, because two managers may start at the same time. It also removes the directories that
+`private_directory` has made for managers that are gone.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import os
+import re
 import socket
 import stat
 import struct
 import tempfile
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from stepwell import limits
 from stepwell.errors import InvalidArgument, RuntimeLost, StartFailed
 from stepwell.transport import restart_lock
+
+_PRIVATE_PREFIX: Final = "stepwell-"
+_PRIVATE_NAME: Final = re.compile(rf"{_PRIVATE_PREFIX}[a-z0-9_]{{8}}")
+"""The names that `tempfile.mkdtemp` gives to private directories."""
 
 
 class Credentials(NamedTuple):
@@ -36,8 +45,13 @@ class Credentials(NamedTuple):
 
 def private_directory() -> Path:
     """Return a new directory of mode 0700 for a socket, below `XDG_RUNTIME_DIR` if there is one."""
+    return Path(tempfile.mkdtemp(prefix=_PRIVATE_PREFIX, dir=_runtime_directory()))
+
+
+def _runtime_directory() -> str:
+    """Return the directory in which private directories are made."""
     base = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(tempfile.mkdtemp(prefix="stepwell-", dir=base if base and Path(base).is_dir() else None))
+    return base if base and Path(base).is_dir() else tempfile.gettempdir()
 
 
 def listen(address: str) -> socket.socket:
@@ -47,11 +61,10 @@ def listen(address: str) -> socket.socket:
     to other users.
     """
     path = _socket_path(address)
-    _require_private(path.parent)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # Of two managers that find the same stale socket, the second must not remove the new socket of the first.
-        with _locked(path.parent):
+        with _locked_private(path.parent):
             _remove_stale_socket(path)
             if not restart_lock.is_restarting(address):
                 restart_lock.remove(address)
@@ -69,14 +82,86 @@ def listen(address: str) -> socket.socket:
 
 
 @contextmanager
-def _locked(directory: Path) -> Generator[None]:
-    """Hold an exclusive lock on a directory; other managers that start there wait."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _locked_private(directory: Path) -> Generator[None]:
+    """Hold an exclusive lock on a directory that no other user can enter; other managers that start there wait.
+
+    The directory is made if it is missing. Another manager that starts may take it for a dead one and remove it before
+    it is locked: then it is made again.
+    """
+    for _ in range(limits.SOCKET_DIRECTORY_ATTEMPTS_MAX):
+        _require_private(directory)
+        is_locked = False
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(FileNotFoundError):
+                descriptor = stack.enter_context(_opened(directory))
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                is_locked = os.path.samestat(os.fstat(descriptor), directory.stat())
+            if is_locked:
+                yield
+                return
+    raise StartFailed(f"the directory {str(directory)!r} is removed again and again: give another address")
+
+
+@contextmanager
+def _opened(path: str | Path, flags: int = 0, directory: int | None = None) -> Generator[int]:
+    """Yield a descriptor of a directory."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags, dir_fd=directory)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def remove_dead_directories() -> int:
+    """Remove the socket directories of managers that were killed, and return their number.
+
+    Only directories are removed that `private_directory` can have made: of this user, with mode 0700, and empty or with
+    nothing but a socket that refuses connections. An empty one must be old, because a manager may be starting in it.
+    Everything else, and every symbolic link, is left alone.
+    """
+    removed = 0
+    for base in {_runtime_directory(), tempfile.gettempdir()}:
+        with contextlib.suppress(OSError), _opened(base) as parent:
+            for name in filter(_PRIVATE_NAME.fullmatch, os.listdir(parent)):  # noqa: PTH208 - of a descriptor
+                if removed == limits.SOCKET_DIRECTORIES_MAX:
+                    return removed
+                with contextlib.suppress(OSError):
+                    removed += _remove_if_dead(parent, name)
+    return removed
+
+
+def _remove_if_dead(parent: int, name: str) -> bool:
+    """Remove one socket directory if no manager uses it. Return True if it was removed.
+
+    The lock is the one that `listen` holds while it binds the socket and begins to listen.
+    """
+    with _opened(name, os.O_NOFOLLOW, parent) as directory:
+        status = os.fstat(directory)
+        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != stat.S_IRWXU:
+            return False
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        match os.listdir(directory):  # noqa: PTH208 - of a descriptor
+            case []:
+                if time.time() - status.st_mtime < limits.SOCKET_DIRECTORY_SECONDS:
+                    return False
+            case [entry]:
+                if not _is_dead_socket(directory, entry):
+                    return False
+                os.unlink(entry, dir_fd=directory)
+            case _:
+                return False
+        os.rmdir(name, dir_fd=parent)
+        return True
+
+
+def _is_dead_socket(directory: int, name: str) -> bool:
+    """Return True if a directory's entry is a socket of this user at which no process listens."""
+    status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # noqa: FBT003 - a manager that is busy does not refuse
+        return probe.connect_ex(f"/proc/self/fd/{directory}/{name}") == errno.ECONNREFUSED
 
 
 def dial(address: str, timeout_s: float | None = None) -> socket.socket:

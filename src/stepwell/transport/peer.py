@@ -213,8 +213,8 @@ class Peer:
             if sent:
                 del self.outbox[:sent]
                 self._released = len(self.outbox)
-                if self.is_full:  # the client could not finish its frame or upload meanwhile: restart their clocks
-                    self._upload_since_s = self._uploaded_at_s = self._frame_since_s = now_s
+                if self.is_full:  # the client could not finish its frame or upload meanwhile
+                    self.restart_clocks(now_s)
                 self.is_full = len(self.outbox) > limits.OUTBOX_BYTES_MAX or self._has_many_descriptors
                 self.progressed_at_s = now_s
             if not self._attached:
@@ -262,6 +262,10 @@ class Peer:
         """
         waiting = sum(len(each.descriptors) for each in self._attached)
         self._has_many_descriptors = waiting > limits.DESCRIPTORS_PER_FRAME_MAX
+
+    def restart_clocks(self, now_s: float) -> None:
+        """Count the time of the client anew, because the manager has not read from it meanwhile."""
+        self._upload_since_s = self._uploaded_at_s = self._frame_since_s = self.progressed_at_s = now_s
 
     def is_stalled(self, now_s: float) -> bool:
         """Return True if the client has not read, or not finished what it sends, for too long.

@@ -24,7 +24,7 @@ from stepwell.protocol.messages import (
     UploadGranted,
     Welcome,
 )
-from tests.support.managers import ENCODING, EPOCH, Stage
+from tests.support.managers import ENCODING, Stage
 from tests.support.peers import RawPeer, request_ids
 
 ORIGIN = Origin("test", time.time_ns() // 1_000_000)
@@ -74,7 +74,9 @@ def joined(stage: Stage, session_id: str, projects: tuple[str, ...] | None = Non
     segments = (*stage.owner.bodies.arena.segments, *stage.owner.bodies.files.segments)
     revision, database = stage.requests.revision, stage.store.database
     generation = stage.loop._sessions._by_id[session_id].generation
-    assert welcome == Welcome(VERSION, EPOCH, revision, os.getpid(), ENCODING, segments, generation, database)
+    assert welcome == Welcome(
+        VERSION, stage.store.epoch, revision, os.getpid(), ENCODING, segments, generation, database
+    )
     return peer
 
 

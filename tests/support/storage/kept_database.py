@@ -19,9 +19,10 @@ from stepwell.domain.receipts.commands import StoreReceipt
 from stepwell.domain.tiers.commands import GetFragment, StoreFragment
 from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.verdict import Origin
+from stepwell.protocol.codec import encode_results
 from stepwell.storage.directory import DATABASE
 from stepwell.storage.schema import VERSION
-from stepwell.storage.store import Durability, SessionRow
+from stepwell.storage.store import Durability, ReplyPart, SessionRow
 from tests.support.memory.bodies import compressible, noise
 from tests.support.storage.state import NOON_MS, DurableState, durable_state, execute_plan, tamper
 
@@ -46,6 +47,8 @@ RECEIPTS: Final = {"first": b"the bytes of a receipt", "second": b""}  # in the 
 RECEIPTS_SINCE: Final = 4  # files of earlier versions have none
 SESSION: Final = SessionRow("session", ("p", "q/r"), 1, "boot/1", 4)
 REPLIES: Final = [("session", 4, b"frame 4"), ("session", 9, b"frame 9")]
+REPLY_PARTS: Final = [ReplyPart("session", 10, 0, encode_results([])), ReplyPart("session", 10, 1, encode_results([]))]
+REPLY_PARTS_SINCE: Final = 6  # files of earlier versions have none
 LEASE_TOKEN: Final = 13
 EVENTS: Final = 17
 
@@ -83,6 +86,8 @@ def keep_some(made: DurableState) -> None:
     made.journal.record_session(SESSION)
     for reply in REPLIES:
         made.journal.record_reply(*reply)
+    for part in REPLY_PARTS:
+        made.journal.record_reply_part(part)
     made.journal.write_uses()
     made.commit()
     made.work()

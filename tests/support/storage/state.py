@@ -29,13 +29,14 @@ from stepwell.domain.verdict import Origin
 from stepwell.errors import Busy
 from stepwell.manager.state_owner import StateOwner
 from stepwell.memory.writer.upload import Upload
+from stepwell.protocol.codec import encode_results
 from stepwell.protocol.messages import CommandResult
 from stepwell.storage.directory import DATABASE, DataDirectory
 from stepwell.storage.load import load
 from stepwell.storage.mark import MARK
 from stepwell.storage.rows import TABLES
 from stepwell.storage.sqlite import SqliteStore
-from stepwell.storage.store import Durability, SessionRow, StoredState
+from stepwell.storage.store import Durability, ReplyPart, SessionRow, StoredState
 from stepwell.storage.table import add_checksum_function
 from stepwell.transport.address import private_directory
 from tests.support.managers import Stage
@@ -237,4 +238,5 @@ def fill(made: DurableState) -> None:
     made.do(StoreReceipt("receipt", ("p",), "a title", b"the bytes of a receipt"))
     made.journal.record_session(SessionRow("session", ("p",), 1, "boot/1"))
     made.journal.record_reply("session", 1, b"frame")
+    made.journal.record_reply_part(ReplyPart("session", 2, 0, encode_results([])))
     made.commit()

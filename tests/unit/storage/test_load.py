@@ -42,7 +42,7 @@ def opens(directory: Path) -> bool:
     try:
         found = made.owner.stored
         assert found is not None, "what is damaged counts as empty"
-        sessions.restore(found.sessions, found.replies, 0.0)
+        sessions.restore(found.sessions, found.replies, found.reply_parts, 0.0)
     finally:
         sessions.close()
         made.close()

@@ -22,7 +22,7 @@ from tests.support.storage.kept_database import SUFFIX, VERSIONS
 from tests.support.storage.state import NOON_MS, DurableState, durable_state
 
 FILES = sorted(VERSIONS.glob(f"*{SUFFIX}"))
-BYTES_MAX = 100_000
+BYTES_MAX = 110_000
 
 
 def test_every_version_has_its_file() -> None:
@@ -53,6 +53,8 @@ def test_everything_in_it_is_found(file: Path, tmp_path: Path) -> None:
             found = made.owner.stored
             assert found is not None
             assert (found.sessions, found.replies) == ([kept_database.SESSION], kept_database.REPLIES)
+            has_parts = int(file.stem) >= kept_database.REPLY_PARTS_SINCE
+            assert found.reply_parts == (kept_database.REPLY_PARTS if has_parts else [])
             assert made.owner._state.budget == kept_database.BUDGET
             assert len(made.store.events_after(0, 1_000)) == kept_database.EVENTS
             made.work()

@@ -1,16 +1,29 @@
 """Addresses: a socket that only its user can reach, in a directory that only its user can enter."""
 
+import fcntl
 import os
 import socket
 import stat
+import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from stepwell import limits
 from stepwell.errors import InvalidArgument, RuntimeLost, StartFailed
 from stepwell.transport import address as address_module
-from stepwell.transport.address import Credentials, credentials, dial, listen, private_directory
+from stepwell.transport.address import (
+    Credentials,
+    credentials,
+    dial,
+    listen,
+    private_directory,
+    remove_dead_directories,
+)
+from tests.support.wait import eventually
 
 
 @pytest.fixture
@@ -173,3 +186,147 @@ def test_private_directory_is_where_runtime_files_belong(tmp_path: Path, monkeyp
         outside = private_directory()
         assert (outside.parent != tmp_path, mode(outside)) == (True, 0o700)
         outside.rmdir()
+
+
+# Directories that managers left behind.
+
+OLD_SECONDS = limits.SOCKET_DIRECTORY_SECONDS + 60
+
+
+@pytest.fixture
+def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The place of private directories, and of temporary files, of this test alone."""
+    with tempfile.TemporaryDirectory(prefix="sw-") as made:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", made)
+        monkeypatch.setattr(tempfile, "tempdir", made)
+        yield Path(made)
+
+
+def aged(directory: Path) -> Path:
+    """A directory in which nothing has happened for long."""
+    long_ago_s = time.time() - OLD_SECONDS
+    os.utime(directory, (long_ago_s, long_ago_s))
+    return directory
+
+
+def killed(directory: Path) -> Path:
+    """A directory as a manager leaves it that is killed."""
+    listen(str(directory / "manager.sock")).close()
+    return directory
+
+
+@pytest.mark.usefixtures("base")
+def test_dead_directories_are_removed() -> None:
+    """Those with a dead socket at once, an empty one when it is old."""
+    dead, empty = killed(private_directory()), aged(private_directory())
+    assert remove_dead_directories() == 2
+    assert not dead.exists()
+    assert not empty.exists()
+
+
+def test_live_directories_stay(base: Path) -> None:
+    """A manager listens, is about to listen, or has just made its directory."""
+    listening, starting, fresh = (private_directory() for _ in range(3))
+    killed(starting)
+    with listen(str(listening / "manager.sock")):
+        locked = os.open(starting, os.O_RDONLY)
+        try:
+            fcntl.flock(locked, fcntl.LOCK_EX)
+            assert remove_dead_directories() == 0
+        finally:
+            os.close(locked)
+        dial(str(listening / "manager.sock")).close()
+    assert {each.name for each in base.iterdir()} == {each.name for each in (listening, starting, fresh)}
+
+
+@pytest.mark.usefixtures("base")
+def test_full_backlog_is_no_dead_socket() -> None:
+    """A manager that has not accepted for a while does not refuse: connecting would block."""
+    directory = private_directory()
+    address = str(directory / "manager.sock")
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as waiting:
+        listener.bind(address)
+        listener.listen(0)
+        waiting.connect(address)
+        assert remove_dead_directories() == 0
+        assert directory.exists()
+
+
+def test_everything_else_stays(base: Path) -> None:
+    """What no manager can have left: other names, modes, contents and links, and what they point to."""
+    target = killed(private_directory()).rename(base / "target")
+    other = base / "stepwell-notes"
+    other.mkdir(0o700)
+    (base / "stepwell-linked__").symlink_to(target)
+    (base / "stepwell-afile___").touch()
+    open_to_others = killed(private_directory())
+    open_to_others.chmod(0o755)
+    with_file = private_directory()
+    (with_file / "manager.sock").touch()
+    with_more = killed(private_directory())
+    (with_more / "notes").touch()
+    with_link = private_directory()
+    (with_link / "manager.sock").symlink_to(target / "manager.sock")
+    for each in (other, with_file, with_more, with_link):
+        aged(each)
+    before = {path: path.lstat().st_ino for path in base.rglob("*")}
+    assert remove_dead_directories() == 0
+    assert {path: path.lstat().st_ino for path in base.rglob("*")} == before
+
+
+@pytest.mark.usefixtures("base")
+def test_directory_of_another_user_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sticky bit of the temporary directory would protect it, too; root is not bound by that."""
+    dead, empty = killed(private_directory()), aged(private_directory())
+    mine = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    assert remove_dead_directories() == 0
+    assert dead.exists()
+    assert empty.exists()
+
+
+@pytest.mark.usefixtures("base")
+def test_number_of_removed_directories_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next start removes more of them."""
+    monkeypatch.setattr(limits, "SOCKET_DIRECTORIES_MAX", 2)
+    for _ in range(3):
+        killed(private_directory())
+    assert [remove_dead_directories() for _ in range(3)] == [2, 1, 0]
+
+
+def test_missing_base_is_no_error(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to remove then."""
+    monkeypatch.setattr(tempfile, "tempdir", str(base / "missing"))
+    assert remove_dead_directories() == 0
+
+
+def _locks() -> list[str]:
+    """The locks of the machine, and those that are waited for."""
+    return Path("/proc/locks").read_text().splitlines()
+
+
+@pytest.mark.usefixtures("base")
+def test_directory_that_is_removed_before_it_is_locked_is_made_again() -> None:
+    """A manager that waits for the lock of a directory while another one removes it listens all the same."""
+    directory = private_directory()
+    held = os.open(directory, os.O_RDONLY)
+    listening: list[socket.socket] = []
+    thread = threading.Thread(target=lambda: listening.append(listen(str(directory / "manager.sock"))))
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        thread.start()
+        inode = os.fstat(held).st_ino
+        eventually(lambda: any(f":{inode} " in line and "->" in line for line in _locks()))
+        directory.rmdir()
+    finally:
+        os.close(held)
+        thread.join(60)
+    with listening[0]:
+        dial(str(directory / "manager.sock")).close()
+
+
+def test_directory_that_is_removed_each_time_is_an_error(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attempts are bounded, and the error says what to do."""
+    monkeypatch.setattr(address_module, "_require_private", lambda _: None)
+    with pytest.raises(StartFailed, match="removed again and again"):
+        listen(str(base / "missing" / "manager.sock"))

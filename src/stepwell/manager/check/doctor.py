@@ -29,7 +29,7 @@ from stepwell.domain.tiers.model import Tier
 from stepwell.domain.tiers.table import Usage
 from stepwell.errors import ProtocolError, StoreDamaged
 from stepwell.manager.check.body_check import BodyCheck
-from stepwell.protocol.codec import decode_from_manager
+from stepwell.protocol.codec import decode_from_manager, decode_results
 from stepwell.protocol.framing import HEADER
 from stepwell.storage import rows
 from stepwell.storage.database import UNREADABLE
@@ -311,6 +311,16 @@ class _Examination:
                 findings.add(f"{where}: there is no such session")
             try:
                 decode_from_manager(frame[HEADER.size :] if isinstance(frame, bytes) else b"")
+            except ProtocolError as error:
+                findings.add(f"{where}: {error}")
+        for found in self._db.execute(rows.REPLY_PARTS.select):
+            session_id, request_id, ordinal, results, _ = found
+            _check_checksum(rows.REPLY_PARTS, found, findings)
+            where = f"part {ordinal!r} of the reply to request {request_id!r} of session {session_id!r}"
+            if session_id not in contents.sessions:
+                findings.add(f"{where}: there is no such session")
+            try:
+                decode_results(results if isinstance(results, bytes) else b"")
             except ProtocolError as error:
                 findings.add(f"{where}: {error}")
 

@@ -133,7 +133,7 @@ def test_what_a_crash_leaves_is_a_note(closed: Path) -> None:
 
 def test_a_lease_without_its_session_is_a_note(closed: Path) -> None:
     """It expires by itself."""
-    alter(closed, "DELETE FROM sessions", "DELETE FROM replies")
+    alter(closed, "DELETE FROM sessions", "DELETE FROM replies", "DELETE FROM reply_parts")
     report = examined(closed)
     assert report.problems == []
     assert any("1 leases are of sessions that are gone" in note for note in report.notes)
@@ -186,6 +186,9 @@ OTHERS = [
     ("replies SET session_id = 'nobody'", "sessions: reply to request "),
     ("replies SET frame = x'0000'", "not our protocol"),
     ("replies SET frame = 1000000000000", "not our protocol"),
+    ("reply_parts SET session_id = 'nobody'", "sessions: part 0 of the reply to request "),
+    ("reply_parts SET results = x'00'", "not the results of a batch"),
+    ("reply_parts SET results = 7", "not the results of a batch"),
     ("events SET event = '{}' WHERE revision = 1", "events: event 0 of revision 1: "),
     ("events SET kind = 'Birthday' WHERE revision = 1", "events: event 0 of revision 1 says that it is a "),
     ("events SET revision = 1000 WHERE revision = 1", "event 0 of revision 1000 is beyond the store's revision"),
