@@ -28,7 +28,7 @@ from stepwell.storage.directory import DATABASE
 from stepwell.storage.load import load
 from tests.support.manager.peers import Clock, answered, ask, connection_of, granted, joined, pour, read
 from tests.support.managers import Stage, staged
-from tests.support.peers import RawPeer, frame, framed, request_ids, store
+from tests.support.peers import LARGE_METADATA, RawPeer, frame, framed, request_ids, store
 from tests.support.storage.state import staged_on
 
 LARGE = limits.SMALL_REQUEST_COMMANDS + 1
@@ -170,6 +170,16 @@ def test_requests_of_one_connection_stay_in_order(stage: Stage) -> None:
         assert isinstance(responses[1], Response)
         assert isinstance(responses[1].results[0], CommandResult)
         assert isinstance(responses[1].results[0].reply, FragmentFound)
+
+
+def test_reply_that_fits_in_no_frame_is_an_unknown_outcome(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each result says so, of reads as of writes."""
+    with joined(stage, "a") as peer:
+        ask(stage, peer, store("large", metadata=LARGE_METADATA))
+        monkeypatch.setattr(limits, "FRAME_BYTES_MAX", 20_000)
+        for commands in ((), stores(1)):
+            results = ask(stage, peer, *commands, *(GetFragment("p", "large"),) * LARGE)
+            assert [each.kind for each in results if isinstance(each, Refusal)] == ["OutcomeUnknown"] * len(results)
 
 
 def test_transaction_is_one_step(stage: Stage) -> None:

@@ -303,7 +303,8 @@ def test_sessions_past_the_limit_are_told_busy(stage: Stage, monkeypatch: pytest
 class FullListener:
     """A listener whose process has no descriptor left, for some calls."""
 
-    def __init__(self, listener: socket.socket, failures: int) -> None:
+    def __init__(self, listener: socket.socket, failures: int, number: int = errno.EMFILE) -> None:
+        self._number = number
         self._listener = listener
         self.failures = failures
         self.fileno = listener.fileno
@@ -311,7 +312,7 @@ class FullListener:
     def accept(self) -> object:
         if self.failures:
             self.failures -= 1
-            raise OSError(errno.EMFILE, "Too many open files")
+            raise OSError(self._number, os.strerror(self._number))
         return self._listener.accept()
 
 
@@ -342,6 +343,36 @@ def test_not_even_the_spare_descriptor_is_no_end(stage: Stage, monkeypatch: pyte
         full.failures = 0
         stage.loop.housekeeping.due_at_s = 0
         assert isinstance(answered(stage, peer), Welcome)
+
+
+def test_peer_that_is_gone_before_it_is_accepted(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs no spare descriptor, and the next one is accepted."""
+    monkeypatch.setattr(stage.loop._acceptor, "_listener", FullListener(stage.listener, 1, errno.ECONNABORTED))
+    with RawPeer(stage.address) as peer:
+        peer.send(Hello(VERSION, "a"))
+        stage.turn(2)
+        stage.loop.housekeeping.due_at_s = 0
+        assert isinstance(answered(stage, peer), Welcome)
+
+
+def test_connection_that_cannot_be_polled_is_closed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may bound what is polled; the descriptor comes back."""
+
+    class Epoll:
+        """An epoll that has no room for another descriptor."""
+
+        modify = stage.loop._epoll.modify
+
+        def register(self, _fd: int, _events: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = descriptors(os.getpid())
+    monkeypatch.setattr(stage.loop._acceptor, "_epoll", Epoll())
+    with RawPeer(stage.address) as peer:
+        stage.turn(2)
+        assert gone(peer)
+    assert stage.peers == 0
+    assert descriptors(os.getpid()) == before
 
 
 def test_bad_connections_do_not_fill_the_log(
