@@ -115,9 +115,10 @@ def _opened(path: str | Path, flags: int = 0, directory: int | None = None) -> G
 def remove_dead_directories() -> int:
     """Remove the socket directories of managers that were killed, and return their number.
 
-    Only directories are removed that `private_directory` can have made: of this user, with mode 0700, and empty or with
-    nothing but a socket that refuses connections. An empty one must be old, because a manager may be starting in it.
-    Everything else, and every symbolic link, is left alone.
+    Only directories are removed that `private_directory` can have made: of this user, with mode 0700, and with nothing
+    in them but a socket that refuses connections and a restart lock that no program holds. Without a socket the
+    directory must be old, because a program may be starting a manager in it; and so it must if the lock has a cause,
+    because clients may still ask for it. Everything else, and every symbolic link, is left alone.
     """
     removed = 0
     for base in {_runtime_directory(), tempfile.gettempdir()}:
@@ -140,16 +141,15 @@ def _remove_if_dead(parent: int, name: str) -> bool:
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != stat.S_IRWXU:
             return False
         fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        match os.listdir(directory):  # noqa: PTH208 - of a descriptor
-            case []:
-                if time.time() - status.st_mtime < limits.SOCKET_DIRECTORY_SECONDS:
-                    return False
-            case [entry]:
-                if not _is_dead_socket(directory, entry):
-                    return False
-                os.unlink(entry, dir_fd=directory)
-            case _:
-                return False
+        entries = os.listdir(directory)  # noqa: PTH208 - of a descriptor
+        locks = [each for each in entries if restart_lock.is_released(directory, each)]
+        sockets = [each for each in entries if each not in locks and _is_dead_socket(directory, each)]
+        is_explained = any(restart_lock.read_cause(f"/proc/self/fd/{directory}/{each}") for each in sockets)
+        is_old = time.time() - status.st_mtime >= limits.SOCKET_DIRECTORY_SECONDS
+        if len(locks) + len(sockets) < len(entries) or not (is_old or (sockets and not is_explained)):
+            return False
+        for entry in entries:
+            os.unlink(entry, dir_fd=directory)
         os.rmdir(name, dir_fd=parent)
         return True
 

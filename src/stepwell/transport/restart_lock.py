@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import struct
 import weakref
 from pathlib import Path
@@ -83,9 +84,25 @@ def is_restarting(address: str) -> bool:
     except OSError:
         return False
     try:
-        found = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _WRITE_LOCK))
+        return _is_locked(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_released(directory: int, name: str) -> bool:
+    """Return True if an entry of an open directory is the restart lock of an address, and no program holds it."""
+    if not name.endswith(_SUFFIX):
+        return False
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        return stat.S_ISREG(os.fstat(descriptor).st_mode) and not _is_locked(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Return True if a program holds the lock of an open file."""
+    found = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _WRITE_LOCK))
     return bool(found[0] != fcntl.F_UNLCK)
 
 

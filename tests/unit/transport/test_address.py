@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stepwell import limits
-from stepwell.errors import InvalidArgument, RuntimeLost, StartFailed
+from stepwell.errors import InvalidArgument, RuntimeLost, StartFailed, StoreFailed
 from stepwell.transport import address as address_module
 from stepwell.transport.address import (
     Credentials,
@@ -23,6 +23,7 @@ from stepwell.transport.address import (
     private_directory,
     remove_dead_directories,
 )
+from stepwell.transport.restart_lock import RestartLock
 from tests.support.wait import eventually
 
 
@@ -252,6 +253,35 @@ def test_full_backlog_is_no_dead_socket() -> None:
         assert directory.exists()
 
 
+def restarted(directory: Path) -> RestartLock:
+    """The restart lock of a program whose manager was killed."""
+    return RestartLock(str(killed(directory) / "manager.sock"))
+
+
+@pytest.mark.usefixtures("base")
+def test_directory_with_a_restart_lock() -> None:
+    """It stays while a program holds the lock, and is removed when that program is dead."""
+    lock = restarted(directory := private_directory())
+    aged(directory)
+    assert remove_dead_directories() == 0
+    lock.release()
+    os.utime(directory)
+    assert remove_dead_directories() == 1
+    assert not directory.exists()
+
+
+@pytest.mark.usefixtures("base")
+def test_directory_of_a_manager_that_was_given_up() -> None:
+    """It stays for as long as clients may ask why."""
+    lock = restarted(directory := private_directory())
+    lock.write_cause(StoreFailed("the disk is full"))
+    lock.release()
+    assert remove_dead_directories() == 0
+    aged(directory)
+    assert remove_dead_directories() == 1
+    assert not directory.exists()
+
+
 def test_everything_else_stays(base: Path) -> None:
     """What no manager can have left: other names, modes, contents and links, and what they point to."""
     target = killed(private_directory()).rename(base / "target")
@@ -267,7 +297,11 @@ def test_everything_else_stays(base: Path) -> None:
     (with_more / "notes").touch()
     with_link = private_directory()
     (with_link / "manager.sock").symlink_to(target / "manager.sock")
-    for each in (other, with_file, with_more, with_link):
+    with_pipe = killed(private_directory())
+    os.mkfifo(with_pipe / "manager.sock.restarts")
+    with_linked_lock = killed(private_directory())
+    (with_linked_lock / "manager.sock.restarts").symlink_to(base / "stepwell-afile___")
+    for each in (other, with_file, with_more, with_link, with_pipe, with_linked_lock):
         aged(each)
     before = {path: path.lstat().st_ino for path in base.rglob("*")}
     assert remove_dead_directories() == 0
