@@ -32,6 +32,7 @@ from stepwell.protocol.messages import Refusal
 
 _SUFFIX: Final = ".restarts"
 _FLOCK: Final = struct.Struct("hhqqi4x")  # `struct flock` of fcntl.h: type, whence, start, length, pid
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe in its place blocks no client
 _WRITE_LOCK: Final = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
@@ -80,7 +81,7 @@ class RestartLock:
 def is_restarting(address: str) -> bool:
     """Return True if a program is there that starts the manager of this address again when it dies."""
     try:
-        descriptor = os.open(_path(address), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(_path(address), _READ)
     except OSError:
         return False
     try:
@@ -93,7 +94,7 @@ def is_released(directory: int, name: str) -> bool:
     """Return True if an entry of an open directory is the restart lock of an address, and no program holds it."""
     if not name.endswith(_SUFFIX):
         return False
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    descriptor = os.open(name, _READ, dir_fd=directory)
     try:
         return stat.S_ISREG(os.fstat(descriptor).st_mode) and not _is_locked(descriptor)
     finally:
@@ -109,7 +110,7 @@ def _is_locked(descriptor: int) -> bool:
 def read_cause(address: str) -> StepwellError | None:
     """Return why the manager of this address is not started again; None if no program has given it up."""
     try:
-        descriptor = os.open(_path(address), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(_path(address), _READ)
     except OSError:
         return None
     try:
