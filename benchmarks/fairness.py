@@ -20,7 +20,7 @@ from benchmarks.client_processes import ClientProcesses, Open, Workload
 from benchmarks.section import Figures, Goal, Section, Turn, in_rounds
 from stepwell.domain.commands import AnyCommand
 from stepwell.domain.tiers.commands import ListFragments, StoreFragment
-from stepwell.protocol.messages import VERSION, Hello, Request, Response, SegmentsAdded, SegmentsRetired
+from stepwell.protocol.messages import VERSION, Hello, OutOfBand, Request, Response, SegmentsAdded
 from stepwell.transport.connection import Connection
 from stepwell.transport.frame_socket import FrameSocket
 
@@ -88,7 +88,7 @@ class _Peer:
             raise TypeError(f"the manager answered {answer!r}")
 
 
-def _ignore(connection: FrameSocket, message: SegmentsAdded | SegmentsRetired) -> None:
+def _ignore(connection: FrameSocket, message: OutOfBand) -> None:
     """Close the descriptors of shared memory, which the peers do not read."""
     if isinstance(message, SegmentsAdded):
         for descriptor in connection.take_descriptors(len(message.segments)):
