@@ -30,7 +30,15 @@ from stepwell.client.session.connection_pool import (
 )
 from stepwell.client.session.pending_requests import PendingRequest, PendingRequests, RequestFactory
 from stepwell.domain.checks import check
-from stepwell.errors import InvalidArgument, OutcomeUnknown, ProtocolError, RuntimeLost, SessionExpired, StepwellError
+from stepwell.errors import (
+    Busy,
+    InvalidArgument,
+    OutcomeUnknown,
+    ProtocolError,
+    RuntimeLost,
+    SessionExpired,
+    StepwellError,
+)
 from stepwell.memory.reader.mappings import Mappings
 from stepwell.protocol.messages import (
     VERSION,
@@ -220,9 +228,11 @@ class Channel:
     def pause_when_unreachable(self, pending: PendingRequest, unreachable: Unreachable) -> float:
         """Return the pause in seconds before the next attempt, after no connection could be made.
 
-        It raises the final error if there should be no further attempt.
+        It raises the final error if there should be no further attempt. A first connection that a busy manager refuses
+        is given up at once: no restart is under way, and there is no session to keep.
         """
-        if unreachable.is_final or not self.expects_restart():
+        is_refused = isinstance(unreachable.error, Busy) and self.connections.welcome is None
+        if unreachable.is_final or is_refused or not self.expects_restart():
             self.give_up(pending, unreachable.error)
         return self._pause_s(pending, unreachable.error)
 

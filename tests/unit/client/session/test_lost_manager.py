@@ -20,7 +20,9 @@ from stepwell.protocol.messages import (
     Rejected,
     Response,
 )
+from stepwell.transport import restart_lock
 from stepwell.transport.connection import Connection
+from stepwell.transport.restart_lock import RestartLock
 from tests.support.client.fake_manager import WELCOME, Reply, fake_manager
 from tests.support.client.sessions import fragment
 from tests.support.peers import framed
@@ -145,6 +147,18 @@ def test_greeting_that_fails_is_said_by_connect(reply: Reply, kind: type[sw.Step
     """`connect` fails with what happened, and leaves no connection behind."""
     with fake_manager([reply]) as address, pytest.raises(kind):
         sw.connect(address)
+
+
+def test_busy_manager_refuses_a_first_connection_at_once() -> None:
+    """Also one that would be restarted: it is there, so that there is no restart to wait for."""
+    with fake_manager([Rejected(Refusal.of(sw.Busy("full"), 0))]) as address:
+        lock = RestartLock(address)
+        try:
+            with pytest.raises(sw.Busy, match="full"):
+                sw.connect(address)
+        finally:
+            lock.release()
+            restart_lock.remove(address)
 
 
 def test_new_connection_that_is_lost_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
