@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -75,8 +76,9 @@ def test_flipped_bit_is_harmless_or_found(directory: Path, tmp_path: Path) -> No
         copy = Path(shutil.copytree(directory, tmp_path / f"copy-{seed}"))
         what = f"seed {seed}: {flip_in_values(copy, places, seed)}"
         report = diagnosis(copy)
-        if not (report.is_healthy or any("table " in problem for problem in report.problems)):
-            return f"{what}: the doctor names no table: {report.problems}"
+        # A value may occur in a body, too: then the doctor names the body.
+        if not (report.is_healthy or any(re.search("table |body [0-9a-f]{64}", each) for each in report.problems)):
+            return f"{what}: the doctor names neither table nor body: {report.problems}"
         try:
             is_right = everything(copy) == expected
         except StepwellError as error:

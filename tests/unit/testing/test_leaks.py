@@ -24,6 +24,14 @@ AT_ONCE = 0.05
 """A leak does not end by itself, so there is nothing to wait for."""
 
 
+@pytest.fixture(autouse=True)
+def temporary_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A place for temporary files of each test alone: managers of other tests remove dead socket directories."""
+    with tempfile.TemporaryDirectory(prefix="sw-") as made:
+        monkeypatch.setattr(tempfile, "tempdir", made)
+        yield
+
+
 @contextmanager
 def reported(pattern: str) -> Iterator[ExitStack]:
     """Expect the block's leak to be reported so; what is pushed on the stack clears it away afterwards."""
