@@ -11,23 +11,15 @@ import pytest
 import stepwell as sw
 from stepwell import aio
 from stepwell.manager.process import Settings
-from stepwell.telemetry import LogLevel
-from stepwell.transport.address import private_directory
 from tests.support import killable_manager
+from tests.support.data_directories import durable_settings
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Iterator[Settings]:
-    directory = private_directory()
-    yield Settings(
-        address=str(directory / "manager.sock"),
-        budget=None,
-        encoding="estimate",
-        data_dir=str(tmp_path / "data"),
-        log_level=LogLevel.ERROR,
-    )
-    (directory / "manager.sock").unlink(missing_ok=True)
-    directory.rmdir()
+    """The settings of a manager with a data directory of this test."""
+    with durable_settings(tmp_path / "data") as made:
+        yield made
 
 
 def fragment(fragment_id: str) -> sw.Fragment:

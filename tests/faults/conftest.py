@@ -1,8 +1,11 @@
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import stepwell as sw
+from stepwell.manager.process import Settings
+from tests.support.data_directories import durable_settings
 from tests.support.programs.steady_client import Bystander
 
 
@@ -23,3 +26,10 @@ def bystander(runtime: sw.Runtime) -> Iterator[Bystander]:
         working.progresses()
         yield working
         working.progresses()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[Settings]:
+    """The settings of a manager with a data directory of this test."""
+    with durable_settings(tmp_path / "data") as made:
+        yield made

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -22,8 +21,6 @@ from stepwell.storage.load import read_store_row
 from stepwell.storage.loss import accept_loss
 from stepwell.storage.mark import MARK, read_mark
 from stepwell.storage.store import Durability
-from stepwell.telemetry import LogLevel
-from stepwell.transport.address import private_directory
 from tests.support import killable_manager
 from tests.support.data_directories import everything_in, serving
 from tests.support.storage.damage import WAL, attempts, damage_log
@@ -35,20 +32,6 @@ ACKNOWLEDGED = 40
 
 def fragment(fragment_id: str) -> sw.Fragment:
     return sw.Fragment(fragment_id=fragment_id, project="p", body="body", tokens=1)
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Iterator[Settings]:
-    directory = private_directory()
-    yield Settings(
-        address=str(directory / "manager.sock"),
-        budget=None,
-        encoding="estimate",
-        data_dir=str(tmp_path / "data"),
-        log_level=LogLevel.ERROR,
-    )
-    (directory / "manager.sock").unlink(missing_ok=True)
-    directory.rmdir()
 
 
 @pytest.fixture(scope="module")

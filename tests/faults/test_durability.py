@@ -4,7 +4,6 @@ import resource
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,26 +21,10 @@ from stepwell.storage.directory import DATABASE
 from stepwell.storage.load import load
 from stepwell.storage.mark import MARK
 from stepwell.storage.store import Durability
-from stepwell.telemetry import LogLevel
-from stepwell.transport.address import private_directory
 from tests.support import killable_manager
 from tests.support.storage.state import durable_state
 from tests.support.syscall_trace import Disk, SystemCall, traced, unflushed_at
 from tests.support.wait import eventually
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Iterator[Settings]:
-    directory = private_directory()
-    yield Settings(
-        address=str(directory / "manager.sock"),
-        budget=None,
-        encoding="estimate",
-        data_dir=str(tmp_path / "data"),
-        log_level=LogLevel.ERROR,
-    )
-    (directory / "manager.sock").unlink(missing_ok=True)
-    directory.rmdir()
 
 
 def kept(directory: str | Path) -> State:

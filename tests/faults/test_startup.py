@@ -6,19 +6,15 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.storage.directory import DATABASE, DataDirectory
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import Durability
-from stepwell.telemetry import LogLevel
-from stepwell.transport.address import private_directory
 from tests.support import killable_manager
 from tests.support.processes import fork
 from tests.support.wait import promptly
@@ -27,20 +23,6 @@ JOURNAL = f"{DATABASE}-journal"
 PAGE_BYTES = 4_096
 NOTICED_SECONDS = 5.0
 MAIN = "import sys; from stepwell.manager.process import main; sys.exit(main(sys.argv[1]))"
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Iterator[Settings]:
-    directory = private_directory()
-    yield Settings(
-        address=str(directory / "manager.sock"),
-        budget=None,
-        encoding="estimate",
-        data_dir=str(tmp_path / "data"),
-        log_level=LogLevel.ERROR,
-    )
-    (directory / "manager.sock").unlink(missing_ok=True)
-    directory.rmdir()
 
 
 def begin(directory: Path) -> None:

@@ -26,19 +26,24 @@ PACKED = b"the same again, " * (1 << 17)
 
 
 @contextmanager
-def serving(data_dir: Path) -> Iterator[str]:
-    """The address of a manager with that directory. It is killed in the end."""
+def durable_settings(data_dir: Path) -> Iterator[Settings]:
+    """The settings of a manager with that directory, and with a socket in a private one."""
     directory = private_directory()
     address = directory / "manager.sock"
-    settings = Settings(
-        address=str(address), budget=None, encoding="estimate", data_dir=str(data_dir), log_level=LogLevel.ERROR
-    )
     try:
-        with killable_manager.running(settings):
-            yield settings.address
+        yield Settings(
+            address=str(address), budget=None, encoding="estimate", data_dir=str(data_dir), log_level=LogLevel.ERROR
+        )
     finally:
         address.unlink(missing_ok=True)
         directory.rmdir()
+
+
+@contextmanager
+def serving(data_dir: Path) -> Iterator[str]:
+    """The address of a manager with that directory. It is killed in the end."""
+    with durable_settings(data_dir) as settings, killable_manager.running(settings):
+        yield settings.address
 
 
 def killed_manager_directory(data_dir: Path) -> str:
