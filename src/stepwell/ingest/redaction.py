@@ -3,7 +3,7 @@
 The whole file is redacted, and not its parts, so that a secret across the border of two parts is found. A replacement
 keeps the number of lines, so that the line numbers in an answer are those of the file.
 
-The time is linear in the text, whatever the text is. RE2 finds all anchors in one pass. A format is then matched
+The time is linear in the length of any text. RE2 finds all anchors in one pass. A format is then matched
 behind its anchor, within a window of bounded size.
 """
 

@@ -5,8 +5,8 @@ when it is complete and synced, so that the target exists entirely or not at all
 
 The copy starts a history of its own, with an epoch of its own, so that no client of the original mistakes it for that.
 It has no sessions and no remembered replies, and its leases are expired: the first manager that serves it queues their
-plans. It has no mark (see `mark`), and its database says so: whatever mark the directory has to which it is restored
-belongs to another history.
+plans. It has no mark (see `mark`), and its database says so. If it is restored to a directory that has a mark, that mark
+belongs to another history and does not count.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ The state of a transaction is the suffix of its directory, so that every change 
     NAME.SEAL.left      undone, except for files that another program had changed; their old contents are here, for a
                         person, until the next transaction at this root
 
-The directory may have come with the tree, from a repository or an archive, and whatever is in it may be planted. So
+The directory may have come with the tree, from a repository or an archive, and all that is in it may be planted. So
 only directories whose name has the right seal are transactions (see `sealed_name`). A log is used if it has the hash
 that is in the seal. Other directories with one of these suffixes are *untrusted*: nothing in them is opened, they stay
 exactly as they are, and `untrusted` lists them for the user. Nothing here follows a symbolic link or waits for a pipe.
@@ -92,7 +92,7 @@ class StagingDir:
         raise NotFound(f"{self.root.path!r} has no transaction {name!r} that is {stage}: see what is pending")
 
     def find_log(self, log_tag: bytes) -> TransactionRef:
-        """Return the transaction with a log, in whatever stage it can still be undone; `NotFound` if there is none."""
+        """Return the transaction with a log, in any stage that can be undone; `NotFound` if there is none."""
         for found in self.list():
             if found.log_tag == log_tag and found.stage in {Stage.STAGING, Stage.OPEN, Stage.DONE}:
                 return found
