@@ -5,7 +5,7 @@ when it is complete and synced, so that the target exists entirely or not at all
 
 The copy starts a history of its own, with an epoch of its own, so that no client of the original mistakes it for that.
 It has no sessions and no remembered replies, and its leases are expired: the first manager that serves it queues their
-plans. It has no mark (see `mark`), and its database says so. If it is restored to a directory that has a mark, that mark
+plans. It has no mark (see `mark`), and its database says so. If it is restored to a directory with a mark, that mark
 belongs to another history and does not count.
 """
 
