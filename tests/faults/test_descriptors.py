@@ -3,6 +3,7 @@
 import resource
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -80,18 +81,31 @@ def test_flood_of_sessions(descriptors_max: int) -> None:
         eventually(lambda: descriptors(pid) <= base)
 
 
+STEADY_ANSWERS = 20
+"""After so many answers in a row that found the same descriptors, none of them is open only for a moment."""
+
+
 @contextmanager
-def no_descriptor_free(pid: int) -> Iterator[None]:
-    """Let a process open nothing more."""
+def no_descriptor_free(pid: int, client: sw.Client) -> Iterator[None]:
+    """Let a manager open nothing more. The client's requests make sure that the manager is not seen in mid-work."""
     soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    highest = max(int(each.name) for each in Path(f"/proc/{pid}/fd").iterdir())
-    held = descriptors(pid)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (held, hard))
-    assert highest < held, "a number below the limit is free"
+    limit, steady = soft, 0
     try:
+        while steady < STEADY_ANSWERS:
+            client.tiers.metrics()
+            if (free := lowest_free_descriptor(pid)) < limit:
+                limit, steady = free, 0
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, hard))
+            steady += 1
         yield
     finally:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def lowest_free_descriptor(pid: int) -> int:
+    """The number that a process would get for the next file that it opens."""
+    taken = {int(each.name) for each in Path(f"/proc/{pid}/fd").iterdir()}
+    return next(number for number in count() if number not in taken)
 
 
 @pytest.mark.parametrize("is_durable", [True, False])
@@ -101,7 +115,7 @@ def test_no_descriptor_left(tmp_path: Path, capfd: pytest.CaptureFixture[str], *
         known = stack.enter_context(closing(sw.connect(address, projects=["p"])))
         known.tiers.store(sw.Fragment(fragment_id="a", body=b"x", tokens=1))
         known.tiers.get("a")  # its memory is mapped by then
-        with no_descriptor_free(pid):
+        with no_descriptor_free(pid, known):
             for _ in range(3):
                 with pytest.raises(sw.Busy, match="no descriptor left"):
                     sw.connect(address)
