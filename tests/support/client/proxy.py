@@ -76,8 +76,8 @@ class Proxy:
     def _accept(self) -> None:
         below, _ = self._listener.accept()
         if self.hung_up < self.opens_after:
+            self.hung_up += 1  # before the client can notice, and ask for the number
             below.close()
-            self.hung_up += 1
             return
         below.setblocking(True)  # noqa: FBT003
         above = dial(self._upstream)
