@@ -150,7 +150,7 @@ def test_slices_are_longer_without_small_requests(stage: Stage, monkeypatch: pyt
         given.clear()
         stage.turn()
         assert given == [limits.LARGE_SECONDS_PER_TURN]
-        clock.forward(limits.ALONE_SECONDS)
+        clock.forward(2 * limits.ALONE_SECONDS)
         stage.turn()
         assert given[-1] == limits.LARGE_SECONDS_ALONE
         assert len(placed(answered(stage, large))) == 90
