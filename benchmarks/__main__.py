@@ -21,6 +21,7 @@ from benchmarks import (
     pressure,
     recovery,
     report,
+    scale,
     small,
     tasks,
 )
@@ -46,6 +47,7 @@ PARTS = {
     "tasks": Part(tasks.run, partial(tasks.run, long=2, short=4)),
     "assembly": Part(assembly.run, partial(assembly.run, sizes=(300,), questions=2)),
     "lifecycles": Part(lifecycles.run, partial(lifecycles.run, lifecycles=8, records=40, clients=2)),
+    "scale": Part(scale.run, partial(scale.run, fragments=3_000)),
     "recovery": Part(recovery.run, partial(recovery.run, fragments=50, events=20)),
 }
 

@@ -9,18 +9,17 @@ date before it is done.
 from __future__ import annotations
 
 import os
-import re
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Final
 
 import stepwell as sw
 from benchmarks.fill import store_all
+from benchmarks.manager_process import cpu_seconds, resident_bytes, wait_for_rest
 from benchmarks.section import Figures, Goal, Section, Turn, in_rounds
 
 ENTRIES: Final = (1_000, 100_000, 1_000_000)
@@ -35,8 +34,6 @@ OUTSIDE_BYTES_MAX: Final = 1_000.0
 
 _ONE, _MANY, _MEMORY = "one at a time", f"batches of {BATCH}", "outside its body"
 _LATER: Final = f"{_MANY}, left for later"
-_REST_LOOKS, _REST_PAUSE_SECONDS = 10, 0.003
-_REST_SECONDS_MAX: Final = 900.0
 
 
 class Full:
@@ -50,9 +47,9 @@ class Full:
         self._client = stack.enter_context(self._runtime.client(projects=["p"]))
         self._fragments = self._in_turn()
         self._later_us = 0.0
-        self._new_bytes = _resident_bytes(self._runtime.pid)
+        self._new_bytes = resident_bytes(self._runtime.pid)
         store_all(self._client, islice(self._fragments, entries))
-        self._rest()
+        wait_for_rest(self._runtime.pid)
 
     def one_at_a_time(self, stores: int) -> float:
         """Return the median microseconds of a store, measured by the client."""
@@ -61,19 +58,19 @@ class Full:
             begun = time.perf_counter()
             self._client.tiers.store(fragment)
             taken.append(time.perf_counter() - begun)
-        self._rest()
+        wait_for_rest(self._runtime.pid)
         return statistics.median(taken) * 1e6
 
     def in_batches(self, batches: int) -> float:
         """Return the microseconds of the manager's CPU per store, until it is acknowledged."""
-        before, stores = self._cpu_seconds(), 0
+        before, stores = cpu_seconds(self._runtime.pid), 0
         for _ in range(batches):
             with self._client.batch() as batch:
                 stored = [batch.tiers.store(fragment) for fragment in islice(self._fragments, BATCH)]
             stores += sum(map(_is_stored, stored))
-        acknowledged = self._cpu_seconds()
-        self._rest()
-        self._later_us = (self._cpu_seconds() - acknowledged) / stores * 1e6
+        acknowledged = cpu_seconds(self._runtime.pid)
+        wait_for_rest(self._runtime.pid)
+        self._later_us = (cpu_seconds(self._runtime.pid) - acknowledged) / stores * 1e6
         return (acknowledged - before) / stores * 1e6
 
     def later(self) -> float:
@@ -84,7 +81,7 @@ class Full:
         """Return the bytes of the manager's memory per fragment, private and shared, without its body."""
         held = self._client.tiers.metrics()
         assert (held.hot.entries, held.warm.entries) == (self._entries // 2, self._entries - self._entries // 2)
-        grown = _resident_bytes(self._runtime.pid) - self._new_bytes
+        grown = resident_bytes(self._runtime.pid) - self._new_bytes
         return grown / self._entries - BODY_BYTES
 
     def _in_turn(self) -> Iterator[sw.Fragment]:
@@ -93,24 +90,6 @@ class Full:
             for number in range(self._entries):
                 yield sw.Fragment(fragment_id=f"f{number}", body=os.urandom(BODY_BYTES), tokens=1)
 
-    def _rest(self) -> None:
-        """Wait until the manager has no background work left, so that it does not disturb the next measurement."""
-        until, looks = time.monotonic() + _REST_SECONDS_MAX, 0
-        while looks < _REST_LOOKS:
-            if time.monotonic() > until:
-                raise TimeoutError(f"with {self._entries:,} entries the manager was not at rest in time")
-            state = self._process()[0]  # "R" is one that would run if it had a core
-            looks = looks + 1 if state == "S" else 0
-            time.sleep(_REST_PAUSE_SECONDS)
-
-    def _cpu_seconds(self) -> float:
-        user, system = self._process()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-
-    def _process(self) -> list[str]:
-        """Return the fields of `/proc/PID/stat` from the state on."""
-        return Path(f"/proc/{self._runtime.pid}/stat").read_text().rpartition(")")[2].split()
-
 
 def _is_stored(pending: sw.types.Pending[sw.types.FragmentPlaced]) -> bool:
     """Return True if a store succeeded. A busy manager may refuse the end of a batch."""
@@ -118,12 +97,6 @@ def _is_stored(pending: sw.types.Pending[sw.types.FragmentPlaced]) -> bool:
         return pending.result().tier is sw.Tier.HOT
     except sw.Busy:
         return False
-
-
-def _resident_bytes(pid: int) -> int:
-    """Return the memory of a process, without its program files."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return sum(map(int, re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB$", status, re.MULTILINE))) * 1024
 
 
 def run(rounds: int, entries: Sequence[int] = ENTRIES, stores: int = STORES, batches: int = BATCHES) -> list[Section]:

@@ -24,9 +24,10 @@ from stepwell.domain.tiers.commands import (
     SetBudget,
     StoreFragment,
 )
+from stepwell.domain.tiers.fast_path import StoreRun
 from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
 from stepwell.domain.tiers.serial_index import SerialIndex
-from stepwell.domain.verdict import Origin, RowChanged
+from stepwell.domain.verdict import Origin
 from stepwell.errors import Refused
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.handles import Handle
@@ -52,6 +53,7 @@ tight = st.builds(
     TierBudget,
     hot_tokens=st.integers(4, 12),
     warm_entries=st.integers(1, 4),
+    cold_entries=st.integers(1, 8),
     arena_bytes=st.integers(8, 20),
     bodies_bytes=st.integers(6, 15),
     promotion_threshold=st.integers(1, 3),
@@ -78,9 +80,9 @@ def short(state: State, commands: Sequence[Command[Reply]], asking: Origin) -> l
     outcomes: list[Outcome | str] = []
     while len(outcomes) < len(commands):
         rest = commands[len(outcomes) :]
-        rows, bodies = machine.apply_store_run(state, rest, asking, ROOM)
-        if rows:
-            outcomes += [stored(row, bodies[row.digest]) for row in rows]
+        run = machine.apply_store_run(state, rest, asking, ROOM)
+        if run.rows:
+            outcomes += [stored(run, row) for row in run.rows]
         elif found := machine.apply_get_run(state, rest, asking):
             outcomes += [Outcome(each, state.revision) for each in found]
         else:
@@ -88,10 +90,10 @@ def short(state: State, commands: Sequence[Command[Reply]], asking: Origin) -> l
     return outcomes
 
 
-def stored(row: FragmentRow, body: bytes) -> Outcome:
+def stored(run: StoreRun, row: FragmentRow) -> Outcome:
     """What the machine would say of it."""
     placed = FragmentPlaced(row.project, row.fragment_id, row.tier, row.tokens, row.revision, row.digest)
-    return Outcome(placed, row.revision, (RowChanged(None, row),), {row.digest: body})
+    return Outcome(placed, row.revision, run.changes(row), {row.digest: run.bodies[row.digest]})
 
 
 asked_at_once = st.one_of([st.lists(each, min_size=1, max_size=8) for each in (gets, plain, commands)])
@@ -116,9 +118,9 @@ def test_no_more_than_there_is_room_for() -> None:
     state = State()
     machine.apply(state, StoreFragment("p", "a", b"", 1), origin())
     commands = [StoreFragment("p", name, name.encode() * 4, 1) for name in "bcd"]
-    rows, bodies = machine.apply_store_run(state, commands, origin(), 11)
-    assert [row.fragment_id for row in rows] == ["b", "c"]
-    assert [*bodies.values()] == [b"bbbb", b"cccc"]
+    run = machine.apply_store_run(state, commands, origin(), 11)
+    assert [row.fragment_id for row in run.rows] == ["b", "c"]
+    assert [*run.bodies.values()] == [b"bbbb", b"cccc"]
 
 
 @pytest.mark.parametrize("odd", [{"source": "s" * 257}, {"metadata": {"k": "v"}}], ids=["source", "metadata"])
@@ -141,32 +143,71 @@ def test_the_largest_that_is_found_is_as_small_as_it_is_said_to_be() -> None:
     command = StoreFragment("p" * 128, wide * 512, b"", 1, source=wide * 256, kind="k" * 64, detail_depth=16)
     machine.apply(state, command, origin())
     (found,) = machine.apply_get_run(state, [GetFragment("p" * 128, wide * 512)], origin())
-    handle = Handle(2**62, 2**40, 2**40, 2**40, packed=True)
+    handle = Handle(2**62, 2**40, 2**40, packed_bytes=2**40)
     frame = bytearray()
     encode_frame(Response(1, (CommandResult(2**62, found, {found.row.digest: handle}),)), frame)
     assert len(frame) <= limits.SIMPLE_RESULT_BYTES
 
 
-def test_metadata_is_no_shortcut() -> None:
-    """It has to be looked at."""
-    command = StoreFragment("p", "a", b"", 1, metadata={"k": "v" * limits.METADATA_BYTES_MAX})
+def test_metadata_that_may_be_too_large_is_no_shortcut() -> None:
+    """It has to be measured; small metadata is stored as it is."""
     state = State()
-    assert machine.apply_store_run(state, [command], origin(), ROOM) == ([], {})
-    assert image(state) == image(State())
+    machine.apply(state, StoreFragment("p", "a", b"", 1), origin())
+    large = StoreFragment("p", "b", b"b", 1, metadata={"k": "v" * (limits.METADATA_BYTES_MAX // 4)})
+    small = StoreFragment("p", "c", b"c", 1, metadata={"k": "v" * (limits.METADATA_BYTES_MAX // 4 - 1)})
+    before = image(state)
+    assert machine.apply_store_run(state, [large], origin(), ROOM).rows == []
+    assert image(state) == before
+    (row,) = machine.apply_store_run(state, [small, large], origin(), ROOM).rows
+    assert row.metadata == small.metadata
+
+
+def test_a_run_demotes_a_bounded_number() -> None:
+    """A store for which too many fragments would move is left to the machine, and the run ends before it."""
+    many = limits.DEMOTIONS_PER_RUN
+    state = State(TierBudget(hot_tokens=3 * many))
+    for number in range(2 * many):
+        machine.apply(state, StoreFragment("p", f"{number}", f"{number}".encode(), 1), origin())
+    sizes = {"a": 2 * many, "b": 1, "c": 1}
+    commands = [StoreFragment("p", name, name.encode(), tokens) for name, tokens in sizes.items()]
+    run = machine.apply_store_run(state, commands, origin(), ROOM)
+    assert [row.fragment_id for row in run.rows] == ["a"]
+    assert [len(each) for each in run.demotions.values()] == [many]
+    assert state.fragments.usage(Tier.WARM).entries == many
+
+
+def test_only_fragments_from_before_a_run_are_demoted_in_it() -> None:
+    """When these are used up, the run ends, and the next one demotes the fragments that it stored."""
+    state = State(TierBudget(hot_tokens=2))
+    for name in "ab":
+        machine.apply(state, StoreFragment("p", name, name.encode(), 1), origin())
+    commands = [StoreFragment("p", name, name.encode(), 1) for name in "cdefg"]
+    names: list[list[str]] = []
+    while commands:
+        run = machine.apply_store_run(state, commands, origin(), ROOM)
+        names.append([row.fragment_id for row in run.rows])
+        del commands[: len(run.rows)]
+    assert names == [["c", "d"], ["e", "f"], ["g"]]
+    assert [entry.row.fragment_id for entry in state.fragments.oldest(Tier.WARM)] == [*"abcde"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.booleans()), max_size=300), st.integers(-1, 400))
 def test_serials_are_a_sorted_mapping(steps: list[tuple[int, bool]], number: int) -> None:
-    """Also where numbers come in any order, go, and come back."""
-    serials: SerialIndex[int] = SerialIndex({3: 3, 1: 1})
-    model = {1: 1, 3: 3}
+    """Also where numbers come in any order, go, and come back under another id."""
+    numbers = {"c": 3, "a": 1}
+    serials = SerialIndex(numbers.__getitem__, numbers)
+    model = {1: "a", 3: "c"}
     for at, (each, is_set) in enumerate(steps):
-        if is_set:
-            serials[each] = model[each] = at
+        if is_set and each not in model:
+            model[each] = f"{at}"
+            numbers[f"{at}"] = each
+            serials.add(each, f"{at}")
+        elif is_set:
+            serials.add(each, model[each])
         elif each in model:
-            del model[each]
-            del serials[each]
-    assert [*serials] == sorted(model)
+            serials.remove(each)
+            del numbers[model.pop(each)]
+    assert [*serials] == [model[each] for each in sorted(model)]
     assert [*serials.after(number)] == [model[each] for each in sorted(model) if each > number]
     assert len(serials) == len(model)
-    assert len(serials._numbers) == len(serials._values) <= 2 * len(model) + 64
+    assert len(serials._places) <= 2 * len(model) + 64

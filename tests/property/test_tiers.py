@@ -18,6 +18,7 @@ from stepwell.domain.replies import (
     Note,
     Reply,
     TierMetrics,
+    TierUsage,
 )
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import digest_of
@@ -36,7 +37,6 @@ from stepwell.domain.tiers.commands import (
     SweepStale,
 )
 from stepwell.domain.tiers.model import Tier, TierBudget
-from stepwell.domain.tiers.table import Usage
 from stepwell.domain.verdict import Origin
 from tests.support.model_check import AgainstModel, Refusal, content
 
@@ -418,7 +418,8 @@ class TierMachine(AgainstModel):
         assert isinstance(reply, TierMetrics)
         for tier, usage in ((HOT, reply.hot), (WARM, reply.warm), (COLD, reply.cold)):
             items = self.model.visible(tier, origin)
-            assert usage == Usage(len(items), sum(item.tokens for item in items), sum(len(item.body) for item in items))
+            size = sum(len(item.body) for item in items)
+            assert usage == TierUsage(len(items), sum(item.tokens for item in items), size)
         own = reply.hot.bytes + reply.warm.bytes
         assert reply.arena_bytes == (self.model.arena_bytes() if scope is None else own)
 

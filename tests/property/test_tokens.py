@@ -12,7 +12,7 @@ from random import Random
 from string import ascii_letters, ascii_lowercase, digits, printable
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from splintr import AnyTokenizer, Tokenizer
 
@@ -60,6 +60,14 @@ def sources() -> str:
 
 def shuffled(letters: str) -> Callable[[Random], str]:
     return lambda random: "".join(random.choices(letters, k=150_000))
+
+
+@pytest.fixture(params=["alone", "together"])
+def cores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All long texts are counted in one thread, or all of them on all cores, in groups of a few pieces."""
+    together = request.param == "together"
+    monkeypatch.setattr(limits, "COUNTED_ALONE_CHARS_MAX", limits.TOKENIZED_CHARS_MAX if together else 2**40)
+    monkeypatch.setattr(limits, "COUNTED_TOGETHER_PIECES", 3)
 
 
 @pytest.fixture
@@ -172,6 +180,7 @@ def test_borders_are_exact(encoding: str, parts: list[str]) -> None:
         assert encode(text[: border.end()]) + encode(text[border.end() :]) == encode(text)
 
 
+@pytest.mark.usefixtures("cores")
 @pytest.mark.parametrize("encoding", VOCABULARIES)
 def test_long_text_is_counted_exactly(encoding: str) -> None:
     """The pieces of real text, and of what has no spaces but other borders, add up to the whole."""
@@ -198,6 +207,7 @@ def test_long_text_is_counted_exactly(encoding: str) -> None:
         pytest.param(shuffled(" \n\t/."), id="spaces and signs"),
     ],
 )
+@pytest.mark.usefixtures("cores")
 @pytest.mark.parametrize("encoding", VOCABULARIES)
 def test_text_without_borders_never_counts_less(encoding: str, make: Callable[[Random], str]) -> None:
     """Cut where it has no border, a text counts a few more for each cut than it has, and never less."""
@@ -205,6 +215,78 @@ def test_text_without_borders_never_counts_less(encoding: str, make: Callable[[R
     whole = len(tokenizer(encoding).encode_ordinary(text))
     cuts = len(text) // limits.TOKENIZED_CHARS
     assert whole <= counter(encoding).count(text.encode()) <= whole + 2 * tokens._CUT_TOKENS * cuts
+
+
+KINDS = st.sampled_from(
+    [
+        "def f(a):\n    return {'a': [a, 1.5]}\n",
+        "A sentence of several words, and another one. ",
+        '{"id": 12345, "at": "2026-01-31T23:59:59Z"}\n',
+        "aGVsbG8gd29ybGQsIHRoaXMgaXMgYmFzZTY0",
+        "日本語の文章です。",
+        "0123456789",
+        "x",
+        " \t",
+        "\r\n",
+        "🙂\u200d",
+        "<|endoftext|>",
+        "</s>[INST]",
+        "<think>",
+        "<\uff5cUser\uff5c>",
+    ]
+)
+
+
+@pytest.mark.parametrize("encoding", VOCABULARIES)
+@settings(max_examples=25)
+@given(parts=st.lists(st.tuples(KINDS, st.integers(1, 3_000)), min_size=1, max_size=8))
+def test_all_cores_count_as_one_thread(encoding: str, parts: list[tuple[str, int]]) -> None:
+    """The same for any mixture of kinds of text, also where special tokens are spelled out; and no less than it has."""
+    text = "".join(kind * times for kind, times in parts)
+    counting = tokens._Exact(encoding, tokenizer(encoding))
+    count = counting._tokens_together(text)
+    assert count == counting._tokens_one_by_one(text)
+    assert count >= len(tokenizer(encoding).encode_ordinary(text))
+
+
+def test_only_long_texts_are_counted_on_all_cores() -> None:
+    """No piece of them is counted in the caller's thread, where it would hold up all others, except for a special
+    token that is spelled out.
+    """
+    recording = Recording()
+    short, long = ("word " * (limits.COUNTED_ALONE_CHARS_MAX // 5 + more) for more in (0, 1))
+    assert (len(short), len(long) > limits.COUNTED_ALONE_CHARS_MAX) == (limits.COUNTED_ALONE_CHARS_MAX // 5 * 5, True)
+    assert recording.count(short.encode()) + 1 == recording.count(long.encode())
+    assert "".join(recording.pieces) == short
+    recording.pieces.clear()
+    spelled = f"{long}<|endoftext|>"
+    assert recording.count(spelled.encode()) == len(tokenizer(ENCODING).encode_ordinary(spelled))
+    (spelled_out,) = recording.pieces
+    assert spelled_out.endswith("<|endoftext|>")
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_fork_waits_for_all_cores() -> None:
+    """A child that is forked while threads count, or after they have, counts by itself, and to the same result."""
+    text = ("a line of text\n" * (limits.COUNTED_ALONE_CHARS_MAX // 10)).encode()
+    expected, forked = counter().count(text), threading.Event()
+
+    def count() -> None:
+        while not forked.is_set():
+            assert counter().count(text) == expected
+
+    def child() -> None:
+        assert counter().count(text) == expected
+
+    with ThreadPoolExecutor(2) as pool:
+        counts = [pool.submit(count) for _ in range(2)]
+        try:
+            for _ in range(5):
+                in_forked_child(child)
+        finally:
+            forked.set()
+        for each in counts:
+            each.result()
 
 
 @pytest.mark.parametrize("text", [sources(), "a" * 1_000_000, "1" * 1_000_000, "\n \n" * 300_000, "日\n" * 200_000])
@@ -269,7 +351,7 @@ def test_many_threads_load_once(monkeypatch: pytest.MonkeyPatch, *, synchronised
 
     monkeypatch.setattr(tokens, "_load", slow)
     if not synchronised:
-        monkeypatch.setattr(tokens, "_loading", contextlib.nullcontext())
+        monkeypatch.setattr(tokens, "_fork_lock", contextlib.nullcontext())
     with ThreadPoolExecutor(THREADS) as pool:
         assert [*pool.map(count, range(THREADS))] == [2] * THREADS
     assert (len(loads) == 1) == synchronised

@@ -12,6 +12,7 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.errors import RuntimeFault
+from stepwell.text import plural
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -68,5 +69,5 @@ def unpack(packed: bytes | memoryview, size: int) -> bytes:
     except zstd.ZstdError as error:
         raise RuntimeFault(f"a compressed body cannot be read: {error}") from error
     if len(body) != size:
-        raise RuntimeFault(f"a compressed body has {len(body)} bytes and not {size}")
+        raise RuntimeFault(f"a compressed body has {plural(len(body), 'byte')} and not {size}")
     return body

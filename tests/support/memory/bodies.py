@@ -113,7 +113,7 @@ class BodyStoreHarness:
         """Return the place and the form of a body, as text."""
         handle = self.handle(digest)
         where = "arena" if handle.segment in self.store.arena.segments else "file"
-        return f"{'packed' if handle.packed else 'raw'} in {where}"
+        return f"{'packed' if handle.is_packed else 'raw'} in {where}"
 
     def check(self) -> None:
         """Every body is readable and right, and the sums are what they sum."""

@@ -12,6 +12,10 @@ token whatever stands around it, so their counts add up to the count of the whol
 Ki characters (half a megabyte of one letter) is cut all the same. Such a cut changes the count by a few tokens in
 either direction, and nothing proves how few. So each one adds `_CUT_TOKENS`, twice the most that one was seen to save,
 and the sum is not less than the whole.
+
+A text of more than `limits.COUNTED_ALONE_CHARS_MAX` is counted on all cores: many pieces in one call, for which the
+tokenizer has threads of its own and releases the interpreter's lock. The pieces are the same, and so is the count: no
+size is estimated.
 """
 
 from __future__ import annotations
@@ -20,7 +24,11 @@ import os
 import re
 import threading
 import unicodedata
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import re2
 
 from stepwell import limits
 from stepwell.domain.checks import require_instance
@@ -46,6 +54,7 @@ ENCODINGS: Final = (*_VOCABULARIES, ESTIMATE)
 
 _BYTES_PER_TOKEN: Final = 3  # English has about 4, code about 3; an estimate should not be too low
 _CUT_TOKENS: Final = 8  # a million random cuts without a border saved 4 at most
+_ID_BYTES: Final = 4  # of each token, in the result for many pieces
 _DIGITS_PER_GROUP: Final = 3  # digits are grouped from the left: a cut inside a group would shift all later groups
 
 # No vocabulary has tokens that reach over the end of a line if the next line has text. o200k's may include slashes that
@@ -94,15 +103,16 @@ class _Estimate:
 
 
 class _Exact:
-    """Counts with a vocabulary, in pieces if the text is long.
+    """Counts with a vocabulary, in pieces if the text is long, and on all cores if it is very long.
 
-    It needs no lock: splintr holds the interpreter's lock during each call, so that no fork can happen inside one
-    either.
+    A call for one piece needs no lock: splintr holds the interpreter's lock, so that no fork can happen inside one
+    either. A call for many pieces holds `_fork_lock`.
     """
 
     def __init__(self, encoding: str, tokenizer: AnyTokenizer) -> None:
         self.encoding: Final = encoding
         self._tokenizer: Final = tokenizer
+        self._special: Final = re2.compile("|".join(map(re2.escape, tokenizer.special_tokens())))
         self._cached_chars = 0
         """Characters since the cache was cleared. A race between threads may lose some, which only delays clearing."""
 
@@ -112,30 +122,71 @@ class _Exact:
             text = str(body, "utf-8")
         except UnicodeDecodeError:
             return estimate_tokens(body)
-        tokens = self._tokens(text) if len(text) <= limits.TOKENIZED_CHARS_MAX else self._tokens_in_pieces(text)
-        return max(1, tokens)
+        return max(1, self._tokens_together(text) if _has_threads(text) else self._tokens_one_by_one(text))
+
+    def _tokens_one_by_one(self, text: str) -> int:
+        """Return the number of tokens of a text, counted in this thread."""
+        return sum(piece.extra_tokens + self._tokens(piece.text) for piece in _pieces(text))
+
+    def _tokens_together(self, text: str) -> int:
+        """Return the number of tokens of a long text, counted on all cores."""
+        total, pieces = 0, _pieces(text)
+        while group := [*islice(pieces, limits.COUNTED_TOGETHER_PIECES)]:
+            total += sum(piece.extra_tokens for piece in group) + self._tokens_of_all([piece.text for piece in group])
+        return total
 
     def _tokens(self, text: str) -> int:
-        """Return the number of tokens of a piece, and clear the tokenizer's cache after enough characters."""
-        self._cached_chars += len(text)
-        if self._cached_chars > limits.TOKENIZER_CACHED_CHARS_MAX:
-            self._cached_chars = len(text)
-            self._tokenizer.clear_cache()
+        """Return the number of tokens of a piece."""
+        self._bound_cache(len(text))
         return len(self._tokenizer.encode_ordinary(text))
 
-    def _tokens_in_pieces(self, text: str) -> int:
-        """Return the number of tokens of a text that is longer than a piece."""
-        total = start = 0
-        while len(text) - start > limits.TOKENIZED_CHARS_MAX:
-            border = _BORDER.search(text, start + limits.TOKENIZED_CHARS, start + limits.TOKENIZED_CHARS_MAX)
-            if border is None:
-                end = _between_groups(text, start, start + limits.TOKENIZED_CHARS_MAX)
-                total += _CUT_TOKENS
-            else:
-                end = border.end()
-            total += self._tokens(text[start:end])
-            start = end
-        return total + self._tokens(text[start:])
+    def _tokens_of_all(self, texts: Sequence[str]) -> int:
+        """Return the number of tokens of many pieces.
+
+        The call for many pieces knows special tokens. A piece that spells one out is counted by itself, because there
+        it is a text.
+        """
+        global _threads_pid  # noqa: PLW0603 - the tokenizer's threads are those of the process, too
+        spelled_out = [text for text in texts if self._special.search(text)]
+        plain = [text for text in texts if not self._special.search(text)] if spelled_out else texts
+        with _fork_lock:
+            _threads_pid = os.getpid()
+            self._bound_cache(sum(map(len, plain)))
+            ids, _ = self._tokenizer.encode_batch_flat(plain)
+        return len(ids) // _ID_BYTES + sum(map(self._tokens, spelled_out))
+
+    def _bound_cache(self, chars: int) -> None:
+        """Clear the tokenizer's cache before it has seen too many characters, of which `chars` are next."""
+        self._cached_chars += chars
+        if self._cached_chars > limits.TOKENIZER_CACHED_CHARS_MAX:
+            self._cached_chars = chars
+            self._tokenizer.clear_cache()
+
+
+class _Piece(NamedTuple):
+    """A part of a text, and the tokens to add because it was cut off where a token may have been."""
+
+    text: str
+    extra_tokens: int
+
+
+def _has_threads(text: str) -> bool:
+    """Return True if a text is counted on all cores: it is long, and the tokenizer's threads run in this process.
+
+    A forked child has none of the threads that its parent had, and would wait for them for ever.
+    """
+    return len(text) > limits.COUNTED_ALONE_CHARS_MAX and _threads_pid in {None, os.getpid()}
+
+
+def _pieces(text: str) -> Iterator[_Piece]:
+    """Yield the pieces of a text, which can be counted one by one."""
+    start = 0
+    while len(text) - start > limits.TOKENIZED_CHARS_MAX:
+        border = _BORDER.search(text, start + limits.TOKENIZED_CHARS, start + limits.TOKENIZED_CHARS_MAX)
+        end = _between_groups(text, start, start + limits.TOKENIZED_CHARS_MAX) if border is None else border.end()
+        yield _Piece(text[start:end], _CUT_TOKENS if border is None else 0)
+        start = end
+    yield _Piece(text[start:], 0)
 
 
 def _between_groups(text: str, start: int, end: int) -> int:
@@ -165,7 +216,7 @@ class _Lazy:
 
     def _load(self) -> TokenCounter:
         """Load the vocabulary, unless another thread has done so."""
-        with _loading:
+        with _fork_lock:
             if self._loaded is None:
                 self._loaded = _load(self._asked)
             return self._loaded
@@ -182,6 +233,10 @@ def _load(encoding: str) -> TokenCounter:
 
 _counters: Final[dict[str, TokenCounter]] = {ESTIMATE: _Estimate(), **{name: _Lazy(name) for name in _VOCABULARIES}}
 
-_loading: Final = threading.RLock()
-# A fork waits until no thread is loading: its child could neither finish the import nor begin it again.
-os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)
+_threads_pid: int | None = None
+"""The process in which the tokenizer has started its threads, if it has."""
+
+_fork_lock: Final = threading.RLock()
+# A fork waits until no thread is loading: its child could neither finish the import nor begin it again. And it waits
+# for a call that counts many pieces: its child would have the tokenizer's cache locked for ever.
+os.register_at_fork(before=_fork_lock.acquire, after_in_parent=_fork_lock.release, after_in_child=_fork_lock.release)

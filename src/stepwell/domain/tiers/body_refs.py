@@ -16,11 +16,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from copy import copy
+from functools import lru_cache
 from typing import Protocol
 
 from msgspec import Struct
 
+from stepwell import limits
 from stepwell.domain.tiers.model import COLD, HOT, WARM, BodyRef, Tier
 from stepwell.errors import InvalidArgument, TierFull
 
@@ -56,10 +57,12 @@ class Digest(Struct, frozen=True):
         return self.value.hex()
 
 
-class BodyCount(Struct, gc=False):
-    """The number of references to one body from each tier. Mutable; owned by a `BodyTable` or an `ArenaForecast`.
+class BodyCount(Struct, frozen=True, gc=False):
+    """The number of references to one body from each tier.
 
-    `packed` is the number of bytes when compressed. It equals `size` until the compressor has tried.
+    `packed` is the number of bytes when compressed. It equals `size` until the compressor has tried, and afterwards if
+    the body is not worth compressing; `is_tried` tells these apart. Most bodies have one reference and one of a few
+    sizes, so that equal counts are one object: see `_shared`.
     """
 
     size: int
@@ -67,6 +70,7 @@ class BodyCount(Struct, gc=False):
     hot: int = 0
     warm: int = 0
     cold: int = 0
+    is_tried: bool = False
 
     @property
     def tier(self) -> Tier | None:
@@ -83,17 +87,34 @@ class BodyCount(Struct, gc=False):
         """The bytes of the arena that the body needs, in the form of its hottest tier."""
         return self.size if self.hot else self.packed if self.warm else 0
 
-    def add(self, tier: Tier, by: int) -> int:
-        """Add `by` references, which may be negative. Return by how much the need of the arena grows."""
-        # `arena_bytes` is written out twice: this runs with every store, and the property would be a quarter of it.
-        before = self.size if self.hot else self.packed if self.warm else 0
+    @property
+    def is_incompressible(self) -> bool:
+        """True if the compressor has tried and the body stays raw in every tier."""
+        return self.is_tried and self.packed >= self.size
+
+    def plus(self, tier: Tier, by: int) -> BodyCount:
+        """Return the count with `by` more references from a tier; `by` may be negative."""
+        hot, warm, cold = self.hot, self.warm, self.cold
         if tier is HOT:
-            self.hot += by
+            hot += by
         elif tier is WARM:
-            self.warm += by
+            warm += by
         else:
-            self.cold += by
-        return (self.size if self.hot else self.packed if self.warm else 0) - before
+            cold += by
+        return _shared(self.size, self.packed, hot, warm, cold, self.is_tried)
+
+    def tried(self, packed: int) -> BodyCount:
+        """Return the count with the size that the compressor has found, if that is smaller than the known one."""
+        return _shared(self.size, min(self.packed, packed), self.hot, self.warm, self.cold, True)  # noqa: FBT003
+
+
+_shared = lru_cache(limits.BODY_COUNTS_SHARED_MAX)(BodyCount)
+"""Returns the count with these fields, as an object that other bodies share."""
+
+
+def shared_size(size: int) -> int:
+    """Return the size of a body as the object that its count has, and the rows of bodies with the same size."""
+    return _shared(size, size, 1).size
 
 
 class _HasBody(Protocol):
@@ -149,20 +170,17 @@ class BodyTable:
     def retain(self, body: BodyRef, tier: Tier) -> None:
         """Count a reference to a body from a tier."""
         digest, size = body
-        count = self.counts.get(digest)
-        if count is None:
-            count = self.counts[digest] = BodyCount(size, size)
+        count = self.counts.get(digest) or _shared(size, size)
+        if count.tier is None:
             self.bytes += size
-        elif count.tier is None:
-            self.bytes += size
-        self.arena_bytes += count.add(tier, 1)
+        self._replace(digest, count, count.plus(tier, 1))
 
     def add(self, rows: Iterable[_HasBody]) -> None:
         """Count the first references, from hot, to new bodies: `retain` for many at once."""
         counts, total = self.counts, 0
         for row in rows:
             size = row.size
-            counts[row.digest] = BodyCount(size, size, 1)
+            counts[row.digest] = _shared(size, size, 1)
             total += size
         self.bytes += total
         self.arena_bytes += total
@@ -170,18 +188,22 @@ class BodyTable:
     def release(self, body: BodyRef, tier: Tier) -> None:
         """Remove a reference that was retained from the same tier."""
         digest, size = body
-        count = self.counts[digest]
-        self.arena_bytes += count.add(tier, -1)
-        if count.tier is None:
+        before = self.counts[digest]
+        after = before.plus(tier, -1)
+        self._replace(digest, before, after)
+        if after.tier is None:
             self.bytes -= size
             self._released.add(digest)
+
+    def move(self, digest: bytes, before: Tier, after: Tier) -> None:
+        """Count a reference that moves from one tier to another: `retain` and `release` in one step."""
+        count = self.counts[digest]
+        self._replace(digest, count, count.plus(after, 1).plus(before, -1))
 
     def note_packed(self, digest: bytes, packed: int) -> None:
         """Record the size of a body when compressed, if it is smaller than known. See `machine.note_packed_bytes`."""
         if count := self.counts.get(digest):
-            before = count.arena_bytes
-            count.packed = min(count.packed, packed)
-            self.arena_bytes += count.arena_bytes - before
+            self._replace(digest, count, count.tried(packed))
 
     def forget_undo(self) -> None:
         """Delete the counts of bodies that no row refers to any more."""
@@ -190,33 +212,35 @@ class BodyTable:
             if self.counts[digest].tier is None:
                 del self.counts[digest]
 
+    def _replace(self, digest: bytes, before: BodyCount, after: BodyCount) -> None:
+        """Exchange the count of a body, and update the need of the arena."""
+        self.counts[digest] = after
+        self.arena_bytes += after.arena_bytes - before.arena_bytes
+
 
 class ArenaForecast:
-    """The need of the arena after moves that were not made yet. It copies each count that a move changes.
+    """The need of the arena after moves that were not made yet. It has the counts that the moves change.
 
     A decider makes one to find out how many demotions it needs. The `BodyTable` behind it stays as it is.
     """
 
-    __slots__ = ("_bodies", "_copies", "arena_bytes")
+    __slots__ = ("_bodies", "_counts", "arena_bytes")
 
     def __init__(self, bodies: BodyTable) -> None:
         self._bodies = bodies
-        self._copies: dict[bytes, BodyCount] = {}
+        self._counts: dict[bytes, BodyCount] = {}
         self.arena_bytes = bodies.arena_bytes
 
     def retain(self, body: BodyRef, tier: Tier) -> None:
         """Count a reference that a move adds."""
-        self.arena_bytes += self._count(body).add(tier, 1)
+        self._add(body, tier, 1)
 
     def release(self, body: BodyRef, tier: Tier) -> None:
         """Remove a reference that a move takes away."""
-        self.arena_bytes += self._count(body).add(tier, -1)
+        self._add(body, tier, -1)
 
-    def _count(self, body: BodyRef) -> BodyCount:
-        """Return the forecast's own copy of a body's count."""
+    def _add(self, body: BodyRef, tier: Tier, by: int) -> None:
         digest, size = body
-        count = self._copies.get(digest)
-        if count is None:
-            known = self._bodies.counts.get(digest)
-            count = self._copies[digest] = copy(known) if known else BodyCount(size, size)
-        return count
+        before = self._counts.get(digest) or self._bodies.counts.get(digest) or BodyCount(size, size)
+        after = self._counts[digest] = before.plus(tier, by)
+        self.arena_bytes += after.arena_bytes - before.arena_bytes

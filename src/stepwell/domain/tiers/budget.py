@@ -23,6 +23,7 @@ from stepwell.domain.tiers.model import BELOW, COLD, HOT, WARM, FragmentRow, Tie
 from stepwell.domain.tiers.table import Key
 from stepwell.domain.verdict import Origin, RowChanged
 from stepwell.errors import StepTooLarge, TierFull
+from stepwell.text import plural
 
 FragmentChanged = RowChanged[FragmentRow]
 Moves = dict[Key, FragmentChanged]
@@ -71,7 +72,8 @@ def enforce(
             step.demote_lru(WARM, HOT)
     if usage[COLD].entries > budget.cold_entries:
         raise TierFull(
-            f"cold already holds its {budget.cold_entries} fragments: delete some, or raise cold_entries",
+            f"cold already holds its {plural(budget.cold_entries, 'entry', 'entries')}: delete some, or raise "
+            "cold_entries",
             cold_entries=budget.cold_entries,
         )
     if protected is not None:

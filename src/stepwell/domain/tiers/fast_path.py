@@ -1,7 +1,8 @@
 """The fast path: runs of the two simple cases that are most of the traffic.
 
 - a `get` of a fragment that is hot already: it moves nothing;
-- a `store` of a new fragment into a project that exists, with room for it: it affects no other fragment.
+- a `store` of a new fragment into the hot tier of a project that exists. If hot is full, the least recently used
+  fragments are demoted to warm, and those of warm to cold.
 
 `machine.apply_get_run` and `machine.apply_store_run` take a batch of commands, apply as many from its beginning as are
 simple, and stop before the first that is not. They take a third of the time that `machine.apply` takes for the same
@@ -9,88 +10,153 @@ commands, because one pass over the batch replaces a verdict, a change and a rep
 simple, including every refusal, is left to `machine.apply`, which alone defines what a command means. Property tests
 hold the two to the same result.
 
-This module decides the stores. `new_rows` reads the state and changes nothing, like any decider. It does not check
-names: a name that exists was checked when it was created, and a new id passes only if it is printable, which is
-stricter than its pattern. To decide a read is a matter of three conditions, which are in `machine.apply_get_run`.
+This module decides the stores. `decide_stores` reads the state and changes nothing, like any decider. It does not match
+names against patterns: a name that exists was checked when it was created, and a new id passes only if it is printable,
+which is stricter than its pattern. To decide a read is a matter of three conditions, which are in
+`machine.apply_get_run`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import starmap
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from stepwell import limits
 from stepwell.domain.bounded_types import known_label
+from stepwell.domain.checks import is_small_metadata
 from stepwell.domain.state import State
-from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.body_refs import digest_of, shared_size
 from stepwell.domain.tiers.commands import StoreFragment
-from stepwell.domain.tiers.model import HOT, NO_METADATA, FragmentRow
-from stepwell.domain.verdict import Origin
+from stepwell.domain.tiers.model import COLD, HOT, NO_METADATA, WARM, FragmentRow, Tier
+from stepwell.domain.tiers.table import Demotion, FragmentEntry
+from stepwell.domain.verdict import Origin, RowChanged
 
 
-def new_rows(
-    state: State, commands: Sequence[object], origin: Origin, room_bytes: int
-) -> tuple[list[FragmentRow], dict[bytes, bytes]]:
-    """Return the rows that the stores at the beginning create, and their bodies by digest.
+class StoreRun(Struct):
+    """A run of stores: their rows, their bodies by digest, and the demotions that make room for each row.
 
-    All rows are of one project that exists, because its name is then known to be valid. All are new and
-    hot, and none has metadata or an expected revision. The bodies are new too and fit into the budget without a
-    demotion; together they have at most `room_bytes`. Each row has the revision that the general path would give it.
+    All rows are new, hot and of one project. Each has a revision of its own, under which `demotions` has the changes
+    that make room for it in the same step, in order. Most rows have none.
+    """
+
+    rows: list[FragmentRow] = field(default_factory=list[FragmentRow])
+    bodies: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    demotions: dict[int, list[Demotion]] = field(default_factory=dict[int, list[Demotion]])
+
+    def changes(self, row: FragmentRow) -> tuple[RowChanged[FragmentRow], ...]:
+        """Return all changes of the step that stores a row."""
+        return (*starmap(RowChanged, self.demotions.get(row.revision, ())), RowChanged(None, row))
+
+
+def decide_stores(state: State, commands: Sequence[object], origin: Origin, room_bytes: int) -> StoreRun:
+    """Return the effect of the stores at the beginning of `commands` that are simple.
+
+    All rows are of one project that exists, because its name is then known to be valid. None has an expected revision.
+    The bodies are new too; together they have at most `room_bytes`, and the arena needs no demotion for them. Each row
+    has the revision that the general path would give it.
     """
     table, bodies, budget = state.fragments, state.bodies, state.budget
     now_ms, projects = origin.now_ms, origin.projects
-    rows: list[FragmentRow] = []
-    arrived: dict[bytes, bytes] = {}
+    run, first = StoreRun(), commands[0]
+    if not isinstance(first, StoreFragment) or (project := table.interned_project(first.project)) is None:
+        return run
+    present = table.by_id(project)
+    if first.fragment_id in present:
+        return run  # it replaces a fragment: what follows would take longer than to find that out here
+    rows, arrived = run.rows, run.bodies
     names: set[str] = set()
-    project: str | None = None
-    revision, serial = state.revision, table.next_serial
+    revision, serial = state.revision, table.next_serial - 1
     tokens_left = budget.hot_tokens - table.hot_tokens
     bytes_left = min(budget.bodies_bytes - bodies.bytes, budget.live_bytes - bodies.arena_bytes, room_bytes)
+    overflow: _Overflow | None = None
     for command in commands:
         if not isinstance(command, StoreFragment):
             break
-        if project is None:
-            project = table.interned_project(command.project)
-        body, tokens, fragment_id, kind = command.body, command.tokens, command.fragment_id, known_label(command.kind)
+        body, tokens, name, kind = command.body, command.tokens, command.fragment_id, known_label(command.kind)
         if (
-            project is None
-            or kind is None
+            kind is None
             or not isinstance(body, bytes)
             or command.project != project
             or (projects is not None and project not in projects)
             or command.tier is not HOT
-            or command.metadata
+            or (command.metadata and not is_small_metadata(command.metadata))
             or command.expected_revision
-            or not fragment_id
-            or not fragment_id.isprintable()
-            or fragment_id in names
-            or (project, fragment_id) in table.entries
+            or not name
+            or not name.isprintable()
+            or name in names
+            or name in present
         ):
             break
-        size = len(body)
-        tokens_left -= tokens
+        size = shared_size(len(body))
         bytes_left -= size
-        # The digest comes last, because it costs more than all the other conditions together.
-        if tokens_left < 0 or bytes_left < 0 or (digest := digest_of(body)) in arrived or digest in bodies.counts:
+        # The digest comes late, because it costs more than all the conditions before it together.
+        if bytes_left < 0 or (digest := digest_of(body)) in arrived or digest in bodies.counts:
             break
+        tokens_left -= tokens
+        if tokens_left < 0:
+            overflow = overflow or _Overflow(state, now_ms)
+            if not overflow.demote(-tokens_left):
+                break
+            tokens_left += overflow.freed_tokens
+            run.demotions[revision + 1] = overflow.demotions
         revision += 1
-        rows.append(
-            FragmentRow(
-                project,
-                fragment_id,
-                command.source,
-                kind,
-                command.detail_depth,
-                tokens,
-                size,
-                digest,
-                HOT,
-                now_ms,
-                now_ms,
-                revision,
-                serial,
-                NO_METADATA,
-            )
+        serial = revision if revision > serial else serial + 1  # as `table.serial_at` does
+        source, depth, metadata = command.source, command.detail_depth, command.metadata or NO_METADATA
+        row = FragmentRow(
+            project, name, source, kind, depth, tokens, size, digest, HOT, now_ms, now_ms, revision, serial, metadata
         )
-        serial += 1
-        names.add(fragment_id)
+        rows.append(row)
+        names.add(name)
         arrived[digest] = body
-    return rows, arrived
+    return run
+
+
+class _Overflow:
+    """The demotions of a run whose rows do not fit into hot.
+
+    Only fragments that were in their tier before the run are demoted, from the least recently used on. If these are not
+    enough, the next store is not simple. `demotions` and `freed_tokens` are the result of the last `demote`.
+    """
+
+    __slots__ = ("_cold_left", "_hot", "_moves_left", "_now_ms", "_warm", "_warm_left", "demotions", "freed_tokens")
+
+    def __init__(self, state: State, now_ms: int) -> None:
+        table, budget = state.fragments, state.budget
+        self._hot, self._warm = table.oldest(HOT), table.oldest(WARM)
+        self._warm_left = budget.warm_entries - table.usage(WARM).entries
+        self._cold_left = budget.cold_entries - table.usage(COLD).entries
+        self._moves_left = limits.DEMOTIONS_PER_RUN
+        self._now_ms = now_ms
+        self.demotions: list[Demotion] = []
+        self.freed_tokens = 0
+
+    def demote(self, tokens: int) -> bool:
+        """Demote from hot until so many tokens are free, and from warm what has no room there then.
+
+        Return False if the general path has to decide: there are not enough victims, as for a fragment that is larger
+        than all of hot, or there are too many.
+        """
+        self.demotions, self.freed_tokens = [], 0
+        while self.freed_tokens < tokens:
+            if not self._lower(self._hot, WARM):
+                return False
+            self.freed_tokens += self.demotions[-1][0].tokens
+            self._warm_left -= 1
+        while self._warm_left < 0:
+            self._cold_left -= 1
+            if self._cold_left < 0 or not self._lower(self._warm, COLD):
+                return False
+            self._warm_left += 1
+        return True
+
+    def _lower(self, victims: Iterator[FragmentEntry], tier: Tier) -> bool:
+        """Add the demotion of the next victim to a tier. Return False if there is none, or there are too many."""
+        entry = next(victims, None)
+        self._moves_left -= 1
+        if entry is None or self._moves_left < 0:
+            return False
+        self.demotions.append((entry.row, replace(entry.row, tier=tier, placed_at_ms=self._now_ms)))
+        return True

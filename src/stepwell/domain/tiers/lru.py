@@ -15,19 +15,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Generic, Self, TypeVar, cast
 
+from msgspec import Struct
 
-class LruNode:
+
+class LruNode(Struct, kw_only=True, eq=False, gc=False):
     """A node with links for one place in a `LruList` and one in an `InnerLruList`.
 
-    A list's sentinel is a plain `LruNode`; members are of a subclass that adds data.
+    A list's sentinel is a plain `LruNode`; members are of a subclass that adds data. A node that was never in a list
+    has no links yet. The garbage collector does not visit nodes, because there may be millions: a list unlinks its
+    nodes when it ends, so that no cycle is left. A node that was removed for good is `cut`, so that it holds no other.
     """
 
-    __slots__ = ("after", "before", "inner_after", "inner_before")
+    after: Self = cast("Self", None)
+    before: Self = cast("Self", None)
+    inner_after: Self = cast("Self", None)
+    inner_before: Self = cast("Self", None)
 
-    after: Self
-    before: Self
-    inner_after: Self
-    inner_before: Self
+    def __repr__(self) -> str:
+        return object.__repr__(self)  # without the links, which lead to all other nodes
+
+    def cut(self) -> None:
+        """Drop the links of a node that is in no list and will not be put back."""
+        self.after = self.before = self.inner_after = self.inner_before = cast("Self", None)
 
 
 M = TypeVar("M", bound=LruNode)
@@ -79,6 +88,12 @@ class LruList(Generic[M]):
             yield node
             node = node.after
 
+    def __del__(self) -> None:
+        sentinel = self._sentinel
+        for node in [*self]:
+            node.before = node.after = sentinel
+        sentinel.before = sentinel.after = cast("M", LruNode())
+
 
 class InnerLruList(Generic[M]):
     """The same list along the links `inner_before` and `inner_after`."""
@@ -125,3 +140,9 @@ class InnerLruList(Generic[M]):
         while node is not sentinel:
             yield node
             node = node.inner_after
+
+    def __del__(self) -> None:
+        sentinel = self._sentinel
+        for node in [*self]:
+            node.inner_before = node.inner_after = sentinel
+        sentinel.inner_before = sentinel.inner_after = cast("M", LruNode())

@@ -8,7 +8,6 @@ All values are frozen. A value that a caller constructs checks itself, so that o
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct, field
@@ -30,9 +29,10 @@ from stepwell.domain.bounded_types import (
 )
 from stepwell.domain.checks import check, check_metadata, checked, require_instance, utf8
 from stepwell.errors import InvalidArgument
+from stepwell.text import PlainEnum, describe, plural, quoted
 
 
-class Tier(StrEnum):
+class Tier(PlainEnum):
     """The tier of a fragment. Hot is bounded by tokens, warm and cold by entries; all have a time to live."""
 
     HOT = "hot"
@@ -98,6 +98,13 @@ class Fragment(Struct, frozen=True, kw_only=True):
                 f"body has {size} bytes, at most {limits.BODY_BYTES_MAX} are allowed: split it into fragments"
             )
 
+    def __repr__(self) -> str:
+        name = quoted(self.fragment_id) if self.project is None else name_in(self.project, self.fragment_id)
+        size = plural(len(self.body), "character" if isinstance(self.body, str) else "byte")
+        tokens = "" if self.tokens is None else plural(self.tokens, "token")
+        source = self.source and f"source {quoted(self.source)}"
+        return describe(self, name, source, f"kind {quoted(self.kind)}", size, tokens)
+
     @property
     def _has_plain_names(self) -> bool:
         """True if the names are valid for certain. False only means that the patterns have to be matched.
@@ -129,6 +136,11 @@ class Fragment(Struct, frozen=True, kw_only=True):
         return self._size + 4 * len(self.source) + metadata + limits.FRAGMENT_ROW_BYTES
 
 
+def name_in(project: str, fragment_id: str) -> str:
+    """Return the name of a fragment for a representation."""
+    return f"{quoted(fragment_id)} of {quoted(project)}"
+
+
 NO_METADATA: Final[dict[str, str]] = {}
 """The metadata of all rows that have none. One object is enough, because a row is never changed."""
 
@@ -136,8 +148,8 @@ NO_METADATA: Final[dict[str, str]] = {}
 class FragmentRow(Struct, frozen=True, array_like=True, gc=False):
     """A fragment as the manager keeps it. A change of body, tier or metadata is a new row with the same key and serial.
 
-    `revision` is that of the body: a move between tiers does not make a writer's `expected_revision` stale. `serial` is
-    the position in the order of creation, which pages follow. `placed_at_ms` is the time of the last move.
+    `revision` is that of the body: a move between tiers does not make a writer's `expected_revision` stale. `serial`
+    grows with the order of creation, which pages follow. `placed_at_ms` is the time of the last move.
     """
 
     project: str
@@ -154,6 +166,11 @@ class FragmentRow(Struct, frozen=True, array_like=True, gc=False):
     revision: int
     serial: int
     metadata: dict[str, str]
+
+    def __repr__(self) -> str:
+        tokens, size = plural(self.tokens, "token"), plural(self.size, "byte")
+        kind, revision = f"kind {quoted(self.kind)}", f"revision {self.revision}"
+        return describe(self, name_in(*self.key), kind, self.tier, tokens, size, revision)
 
     @property
     def key(self) -> tuple[str, str]:

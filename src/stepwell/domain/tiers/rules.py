@@ -7,6 +7,7 @@ commands. Lack of room never deletes a fragment: only a client's request and the
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import chain, islice
 
 from msgspec.structs import replace
@@ -28,6 +29,7 @@ from stepwell.domain.replies import (
     Note,
     ProjectPage,
     TierMetrics,
+    TierUsage,
 )
 from stepwell.domain.state import State
 from stepwell.domain.tiers.budget import FragmentChanged, Moves, enforce, place, relieve
@@ -48,6 +50,7 @@ from stepwell.domain.tiers.commands import (
     SweepStale,
 )
 from stepwell.domain.tiers.model import ABOVE, BELOW, COLD, HOT, NO_METADATA, WARM, FragmentRow, Names, Tier, TierBudget
+from stepwell.domain.tiers.source_outline import stands_for_file
 from stepwell.domain.tiers.table import FragmentEntry, Key
 from stepwell.domain.verdict import Origin, RowChanged, Verdict, decides
 from stepwell.errors import Conflict, NotFound, OutOfScope, StepTooLarge, TierFull
@@ -56,12 +59,14 @@ from stepwell.errors import Conflict, NotFound, OutOfScope, StepTooLarge, TierFu
 @decides(StoreFragment)
 def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
     """Insert or replace a fragment, and demote what has to make room for it, in one step."""
-    check(Names(command.project, command.fragment_id, command.kind))
+    key = (command.project, command.fragment_id)
+    current = state.fragments.get(key)
+    kind = known_label(command.kind)
+    if current is None or kind is None:  # the names of a fragment that exists are valid
+        check(Names(command.project, command.fragment_id, command.kind))
     origin.require((command.project,))
     if command.metadata:
         check_metadata(command.metadata)
-    key = (command.project, command.fragment_id)
-    current = state.fragments.get(key)
     _require_revision(key, current, command.expected_revision)
     digest, size = origin.resolve_body(command.body)
     budget = state.budget
@@ -70,11 +75,12 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
         state.bodies.require_room(((digest, size),), budget.bodies_bytes)
     tier, note = _fitting_tier(budget, command.tier, command.tokens, size)
     # Names that rows share are one object each. A replaced fragment keeps its time of creation and its serial.
+    revision = state.revision + 1
     row = FragmentRow(
         project=state.fragments.interned_project(command.project) or command.project,
         fragment_id=current.fragment_id if current else command.fragment_id,
         source=command.source,
-        kind=known_label(command.kind) or command.kind,
+        kind=kind or command.kind,
         detail_depth=command.detail_depth,
         tokens=command.tokens,
         size=size,
@@ -82,8 +88,8 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
         tier=tier,
         placed_at_ms=origin.now_ms,
         created_at_ms=current.created_at_ms if current else origin.now_ms,
-        revision=state.revision + 1,
-        serial=current.serial if current else state.fragments.next_serial,
+        revision=revision,
+        serial=current.serial if current else state.fragments.serial_at(revision),
         metadata=command.metadata or NO_METADATA,
     )
     inline = {digest: command.body} if isinstance(command.body, bytes) else {}
@@ -94,7 +100,7 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
 def get(state: State, command: GetFragment, origin: Origin) -> Verdict:
     """Read a fragment and count the access. The command changes a row only if the access promotes the fragment."""
     # A name that exists is valid. For any other, a malformed name is a better answer than "not found".
-    if (command.project, command.fragment_id) not in state.fragments.entries:
+    if state.fragments.find(command.project, command.fragment_id) is None:
         check(Names(command.project, command.fragment_id))
     entry = _find_entry(state, command.project, command.fragment_id, origin)
     changes = _promote_if_due(state, entry, origin)
@@ -212,7 +218,10 @@ def relieve_arena(state: State, command: RelieveArena, origin: Origin) -> Verdic
 
 @decides(ListFragments)
 def list_fragments(state: State, command: ListFragments, origin: Origin) -> Verdict:
-    """Return a page of fragments in order of creation. With globs, it examines a bounded number of rows."""
+    """Return a page of fragments in order of creation. It examines a bounded number of rows.
+
+    The rows of files are listed only if their kind is asked for.
+    """
     origin.require((command.project,))
     matches = glob_matcher(command.globs)
     entries, cursor = build_page(
@@ -221,7 +230,7 @@ def list_fragments(state: State, command: ListFragments, origin: Origin) -> Verd
         lambda entry: str(entry.row.serial),
         accepts=lambda entry: (
             command.tier in {None, entry.row.tier}
-            and command.kind in {None, entry.row.kind}
+            and (not stands_for_file(entry.row) if command.kind is None else command.kind == entry.row.kind)
             and matches(entry.row.source)
         ),
         size_of=lambda entry: (
@@ -247,12 +256,18 @@ def metrics(state: State, _command: GetMetrics, origin: Origin) -> Verdict:
     An unrestricted session sees the exact need of bodies. For a scoped one it is the sum of raw sizes, because counts
     of references are not kept by project.
     """
-    hot, warm, cold = (state.fragments.usage(tier, origin.projects) for tier in Tier)
+    hot, warm, cold = (_tier_usage(state, tier, origin.projects) for tier in Tier)
     if origin.projects is None:
         held, arena = state.bodies.bytes, state.bodies.arena_bytes
     else:
         held, arena = hot.bytes + warm.bytes + cold.bytes, hot.bytes + warm.bytes
     return Verdict(TierMetrics(hot, warm, cold, state.budget, held, arena))
+
+
+def _tier_usage(state: State, tier: Tier, projects: Collection[str] | None) -> TierUsage:
+    """Return the usage of a tier, with fragments and rows of files apart."""
+    usage, files = state.fragments.usage(tier, projects), state.fragments.files(tier, projects)
+    return TierUsage(usage.entries - files, usage.tokens, usage.bytes, files)
 
 
 @decides(LocateBodies)
@@ -306,7 +321,7 @@ def _fitting_tier(budget: TierBudget, tier: Tier, tokens: int, size: int) -> tup
 def _find_entry(state: State, project: str, fragment_id: str, origin: Origin) -> FragmentEntry:
     """Return a fragment's entry. Raises `OutOfScope` or `NotFound`."""
     origin.require((project,))
-    entry = state.fragments.entries.get((project, fragment_id))
+    entry = state.fragments.find(project, fragment_id)
     if entry is None:
         raise NotFound(f"project {project!r} has no fragment {fragment_id!r}", project=project, fragment_id=fragment_id)
     return entry

@@ -127,6 +127,14 @@ def is_content(row: FragmentRow) -> bool:
     return row.kind != FILE_KIND
 
 
+def stands_for_file(row: FragmentRow) -> bool:
+    """Return True if a row is the one that ingesting made for a file as a whole.
+
+    It is no fragment to a user. A fragment of the same kind that a client stored has another id.
+    """
+    return row.kind == FILE_KIND and row.fragment_id == file_id(row.source)
+
+
 def is_part(row: FragmentRow) -> bool:
     """Return True if a row is a part that ingesting made of its source, and not a fragment that a client stored."""
     return is_content(row) and PART_KEY in row.metadata and row.fragment_id.startswith(part_prefix(row.source))

@@ -1,8 +1,9 @@
 """The table of fragments: the rows, and everything that is derived from them.
 
-    entries      every fragment by (project, id)
+    entries      the fragments of each project by id
     LRU lists    the order of use, for each tier, over all projects and in each project
     usage        entries, tokens and bytes, for each tier, of all projects and of each project
+    files        the number of rows that stand for a file, for each tier, of all projects and of each project
     by_serial    the ids of each project in order of creation, for pages
 
 `swap` and its inverse `unswap` keep all of it up to date. No operation scans: victims come from the LRU lists, sums
@@ -17,8 +18,9 @@ entries were read since.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Final
 
 from msgspec import Struct
 from sortedcontainers import SortedDict
@@ -26,8 +28,14 @@ from sortedcontainers import SortedDict
 from stepwell.domain.tiers.lru import InnerLruList, LruList, LruNode
 from stepwell.domain.tiers.model import HOT, WARM, FragmentRow, Tier, TierBudget
 from stepwell.domain.tiers.serial_index import SerialIndex
+from stepwell.domain.tiers.source_outline import FILE_KIND, stands_for_file
 
 Key = tuple[str, str]
+
+Demotion = tuple[FragmentRow, FragmentRow]
+"""The row of a fragment before and after it moves to a lower tier."""
+
+_NONE: Final[Mapping[int, Sequence[Demotion]]] = {}
 
 
 class FragmentEntry(LruNode):
@@ -36,28 +44,16 @@ class FragmentEntry(LruNode):
     `access_count` counts all reads of the fragment, `accesses_since_move` those in its present tier, which promote it.
     """
 
-    __slots__ = ("access_count", "accesses_since_move", "last_accessed_ms", "row", "tick", "touched_at_ms")
-
-    def __init__(
-        self,
-        row: FragmentRow,
-        tick: int,
-        touched_at_ms: int,
-        last_accessed_ms: int,
-        *,
-        access_count: int = 0,
-        accesses_since_move: int = 0,
-    ) -> None:
-        self.row = row
-        self.tick = tick  # the order of use over all lists: the larger, the later
-        self.touched_at_ms = touched_at_ms  # the later of arriving in the tier and being read there
-        self.last_accessed_ms = last_accessed_ms
-        self.access_count = access_count
-        self.accesses_since_move = accesses_since_move
+    row: FragmentRow
+    tick: int  # the order of use over all lists: the larger, the later
+    touched_at_ms: int  # the later of arriving in the tier and being read there
+    last_accessed_ms: int
+    access_count: int = 0
+    accesses_since_move: int = 0
 
 
 class Usage(Struct, array_like=True):
-    """The sums of a tier: fragments, their tokens, and the bytes of their bodies. Equal bodies count each time."""
+    """The sums of a tier: rows, their tokens, and the bytes of their bodies. Equal bodies count each time."""
 
     entries: int = 0
     tokens: int = 0
@@ -85,60 +81,92 @@ class Usage(Struct, array_like=True):
 
 
 class _TierIndex:
-    """One tier, of one project or of all: its order of use and its usage."""
+    """One tier, of one project or of all: its order of use, its usage, and how many of its rows stand for a file."""
 
-    __slots__ = ("lru", "usage")
+    __slots__ = ("files", "lru", "usage")
 
     def __init__(self, lru: LruList[FragmentEntry] | InnerLruList[FragmentEntry]) -> None:
         self.lru = lru
         self.usage = Usage()
+        self.files = 0
 
-    def append(self, entries: Sequence[FragmentEntry], tokens: int, size: int) -> None:
-        """Add entries as the most recently used. They have `tokens` and `size` bytes together."""
+    def append(self, entries: Sequence[FragmentEntry], tokens: int, size: int, files: int) -> None:
+        """Add entries as the most recently used.
+
+        Together they have `tokens` and `size` bytes, and `files` of them stand for a file.
+        """
         usage = self.usage
         usage.entries += len(entries)
         usage.tokens += tokens
         usage.bytes += size
+        self.files += files
         self.lru.extend(entries)
 
     def remove(self, entry: FragmentEntry) -> None:
         """Remove an entry, in a way that `put_back` can undo."""
         self.usage.remove(entry.row)
+        self.files -= stands_for_file(entry.row)
         self.lru.unlink(entry)
+
+    def demote(self, entry: FragmentEntry, below: _TierIndex) -> None:
+        """Move an entry to the index of the tier below, as the most recently used there. It cannot be undone."""
+        row, files = entry.row, stands_for_file(entry.row)
+        self.usage.remove(row)
+        below.usage.add(row)
+        self.files -= files
+        below.files += files
+        self.lru.unlink(entry)
+        below.lru.extend((entry,))
 
     def put_back(self, entry: FragmentEntry) -> None:
         """Undo `remove`: the entry has the place in the order of use that it had."""
         self.usage.add(entry.row)
+        self.files += stands_for_file(entry.row)
         self.lru.relink(entry)
 
 
 class _Project:
-    """The fragments of one project: their order of creation, and an index for each tier."""
+    """The fragments of one project: by id, in their order of creation, and an index for each tier.
 
-    __slots__ = ("by_serial", "name", "tiers")
+    A dict for each project, and not one for all of them, saves a tuple of project and id for each fragment.
+    """
+
+    __slots__ = ("by_serial", "entries", "name", "tiers")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.by_serial: SerialIndex[str] = SerialIndex()  # ids and not rows, so that replacing a row changes nothing
+        self.entries: dict[str, FragmentEntry] = {}
+        # An index of ids and not of rows, so that replacing a row changes nothing.
+        self.by_serial = SerialIndex(_serial_in(self.entries))
         self.tiers = {tier: _TierIndex(InnerLruList()) for tier in Tier}
+
+    def index_serials(self) -> None:
+        """Make the index of serials anew, for entries that were restored."""
+        self.by_serial = SerialIndex(_serial_in(self.entries), self.entries)
+
+
+def _serial_in(entries: Mapping[str, FragmentEntry]) -> Callable[[str], int]:
+    """Return a function from the id of a fragment to its serial. It refers to no project, so that it is in no cycle."""
+    return lambda fragment_id: entries[fragment_id].row.serial
 
 
 class FragmentTable:
     """All fragments by key, each in exactly one tier.
 
-    Owned by the `State`. Deciders read `entries`, `next_serial` and the methods that return something; only `machine`
-    and `State` call the methods that change the table.
+    Owned by the `State`. Deciders call the methods that return something; only `machine` and `State` call those that
+    change the table.
     """
 
     def __init__(self) -> None:
-        self.entries: dict[Key, FragmentEntry] = {}
-        self.next_serial = 1
+        self.next_serial = 1  # the smallest serial that no fragment has had
+        self._count = 0
         self._tick = 0
         self._tiers = {tier: _TierIndex(LruList()) for tier in Tier}
         self._projects: SortedDict[str, _Project] = SortedDict()
-        # For `unswap`: the entries that left since the last `forget_undo`, and the projects that lost their last
+        # For `unswap`, since the last `forget_undo`: the entries that left, and the projects that lost their last
         # fragment. An empty project is deleted late, because undoing needs its indexes.
         self._removed: list[FragmentEntry] = []
+        self._serials: list[int] = []  # `next_serial` before each fragment that was created
         self._emptied: set[str] = set()
         self._read: dict[Key, None] | None = None  # keys that were read, in order; None: reads are not tracked
 
@@ -160,20 +188,46 @@ class FragmentTable:
         project = self._projects.get(name)
         return project.name if project else None
 
+    def serial_at(self, revision: int) -> int:
+        """Return the serial of a fragment that is created at a revision: the revision itself, unless it is taken.
+
+        Most fragments then have one number object for both, which saves memory.
+        """
+        return max(revision, self.next_serial)
+
+    def find(self, project: str, fragment_id: str) -> FragmentEntry | None:
+        """Return the entry of a fragment, or None."""
+        found = self._projects.get(project)
+        return found.entries.get(fragment_id) if found else None
+
+    def by_id(self, project: str) -> Mapping[str, FragmentEntry]:
+        """Return the entries of a project by id. The mapping follows the table as long as the project exists."""
+        found = self._projects.get(project)
+        return found.entries if found else {}
+
     def get(self, key: Key) -> FragmentRow | None:
         """Return the row with this key, or None."""
-        entry = self.entries.get(key)
+        entry = self.find(*key)
         return entry.row if entry else None
 
+    @property
+    def entries(self) -> dict[Key, FragmentEntry]:
+        """All entries by key, in a new dict. It takes long if there are many; checks need it."""
+        projects = self._projects.items()
+        return {(name, each): entry for name, project in projects for each, entry in project.entries.items()}
+
+    def __iter__(self) -> Iterator[FragmentEntry]:
+        return chain.from_iterable(project.entries.values() for project in self._projects.values())
+
     def __len__(self) -> int:
-        return len(self.entries)
+        return self._count
 
     def swap(self, before: FragmentRow | None, after: FragmentRow | None) -> None:
         """Replace `before` by `after`, which becomes the most recently used of its tier.
 
         The access count of the fragment stays, its count of accesses since the last move begins anew.
         """
-        old = self._remove_from_tier(self.entries[before.key]) if before else None
+        old = self._remove_from_tier(self._projects[before.project].entries[before.fragment_id]) if before else None
         if old:
             self._removed.append(old)
         if after is None:
@@ -181,46 +235,56 @@ class FragmentTable:
             self._unlist(old)
             return
         if old is None:
+            self._serials.append(self.next_serial)
             self.add((after,))
             return
         self._tick += 1
         entry = FragmentEntry(
             after, self._tick, after.placed_at_ms, old.last_accessed_ms, access_count=old.access_count
         )
-        self.entries[after.key] = entry
+        self._projects[after.project].entries[after.fragment_id] = entry
         self._append_to_tier(entry)
 
-    def add(self, rows: Sequence[FragmentRow]) -> None:
-        """Insert new rows, all of one project and tier, as the most recently used there."""
+    def add(self, rows: Sequence[FragmentRow], demotions: Mapping[int, Sequence[Demotion]] = _NONE) -> None:
+        """Insert new rows, all of one project and tier, as the most recently used there.
+
+        `demotions` belong to the steps of new rows, by the revision of these rows. They come before the new row, and
+        cannot be undone.
+        """
         name, tier = rows[0].project, rows[0].tier
         project = self._projects.get(name) or self._add_project(name)
         added: list[FragmentEntry] = []
-        serials: list[int] = []
         names: list[str] = []
         # Local names and sums: this loop is a large part of a store on the fast path.
-        entries, tick, tokens, size = self.entries, self._tick, 0, 0
+        entries, tick, tokens, size, files = project.entries, self._tick, 0, 0, 0
         for row in rows:
+            for before, after in demotions.get(row.revision, ()) if demotions else ():
+                tick += 1
+                self._demote(before, after, tick)
             tick += 1
-            entry = entries[name, row.fragment_id] = FragmentEntry(row, tick, row.placed_at_ms, row.created_at_ms)
+            fragment_id = row.fragment_id
+            entry = entries[fragment_id] = FragmentEntry(row, tick, row.placed_at_ms, row.created_at_ms)
             added.append(entry)
-            serials.append(row.serial)
-            names.append(row.fragment_id)
+            names.append(fragment_id)
             tokens += row.tokens
             size += row.size
+            if row.kind == FILE_KIND:
+                files += stands_for_file(row)
         self._tick = tick
-        self.next_serial = serials[-1] + 1
-        project.by_serial.extend(serials, names)
-        self._tiers[tier].append(added, tokens, size)
-        project.tiers[tier].append(added, tokens, size)
+        self._count += len(added)
+        self.next_serial = rows[-1].serial + 1
+        project.by_serial.extend(names)
+        self._tiers[tier].append(added, tokens, size, files)
+        project.tiers[tier].append(added, tokens, size, files)
 
     def unswap(self, before: FragmentRow | None, after: FragmentRow | None) -> None:
         """Undo `swap(before, after)`, which must be the latest that was neither undone nor accepted yet."""
         if after:
-            entry = self._remove_from_tier(self.entries[after.key])
+            entry = self._remove_from_tier(self._projects[after.project].entries[after.fragment_id])
             self._tick -= 1
             if before is None:
                 self._unlist(entry)
-                self.next_serial = after.serial
+                self.next_serial = self._serials.pop()
         if before:
             entry = self._removed.pop()
             self._list(entry)
@@ -230,19 +294,25 @@ class FragmentTable:
     def restore(self, entries: Sequence[FragmentEntry], next_serial: int, tick: int) -> None:
         """Fill an empty table with the entries of an earlier one, which are in the order of their use."""
         self.next_serial, self._tick = next_serial, tick
-        by_project: dict[str, dict[int, str]] = {}
         for entry in entries:
             row = entry.row
-            self.entries[row.key] = entry
-            by_project.setdefault(row.project, {})[row.serial] = row.fragment_id
-        for name, by_serial in by_project.items():
-            self._add_project(name).by_serial = SerialIndex(by_serial)
-        for entry in entries:
+            project = self._projects.get(row.project) or self._add_project(row.project)
+            project.entries[row.fragment_id] = entry
             self._append_to_tier(entry)
+        for project in self._projects.values():
+            project.index_serials()
+            self._count += len(project.entries)
 
     def forget_undo(self) -> None:
-        """Accept all swaps: drop the entries that were removed, and the projects that are still empty."""
+        """Accept all swaps: drop the entries that were removed, and the projects that are still empty.
+
+        The links of removed entries are for undo alone, and lead from each to the next one. They are cut, because a
+        chain of a hundred thousand would be freed by recursion, which is more than a stack holds.
+        """
+        for entry in self._removed:
+            entry.cut()
         self._removed.clear()
+        self._serials.clear()
         for name in self._emptied:
             if not self._projects[name].by_serial:
                 del self._projects[name]
@@ -276,7 +346,7 @@ class FragmentTable:
         keys = list(islice(self._read, limit))
         for key in keys:
             del self._read[key]
-        return [self.entries[key] for key in keys if key in self.entries]
+        return [entry for key in keys if (entry := self.find(*key))]
 
     @property
     def has_read_entries(self) -> bool:
@@ -292,6 +362,12 @@ class FragmentTable:
             if project := self._projects.get(name):
                 total = total.plus(project.tiers[tier].usage)
         return total
+
+    def files(self, tier: Tier, projects: Collection[str] | None = None) -> int:
+        """Return how many rows of a tier stand for a file, of some projects or of all. `usage` counts them, too."""
+        if projects is None:
+            return self._tiers[tier].files
+        return sum(self._projects[name].tiers[tier].files for name in projects if name in self._projects)
 
     def has_room(self, row: FragmentRow, before: FragmentRow | None, budget: TierBudget) -> bool:
         """Return True if a row fits into its tier in place of `before`, without a demotion of another fragment."""
@@ -313,8 +389,7 @@ class FragmentTable:
     def created_after(self, project: str, serial: int) -> Iterator[FragmentEntry]:
         """Iterate over a project's fragments in order of creation, beginning behind `serial`."""
         if found := self._projects.get(project):
-            for fragment_id in found.by_serial.after(serial):
-                yield self.entries[project, fragment_id]
+            yield from map(found.entries.__getitem__, found.by_serial.after(serial))
 
     def projects_after(self, name: str, within: Collection[str] | None = None) -> Iterator[str]:
         """Iterate over the projects that have fragments, in order of name, beginning behind `name`."""
@@ -322,10 +397,19 @@ class FragmentTable:
             return (each for each in sorted(within) if each > name and each in self._projects)
         return iter(self._projects.irange(name, inclusive=(False, True)))
 
+    def _demote(self, before: FragmentRow, after: FragmentRow, tick: int) -> None:
+        """Move a fragment to a lower tier. Its entry stays, which takes half of the time of `swap`."""
+        project = self._projects[before.project]
+        entry = project.entries[before.fragment_id]
+        self._tiers[before.tier].demote(entry, self._tiers[after.tier])
+        project.tiers[before.tier].demote(entry, project.tiers[after.tier])
+        entry.row, entry.tick, entry.touched_at_ms, entry.accesses_since_move = after, tick, after.placed_at_ms, 0
+
     def _append_to_tier(self, entry: FragmentEntry) -> None:
         row = entry.row
-        self._tiers[row.tier].append((entry,), row.tokens, row.size)
-        self._projects[row.project].tiers[row.tier].append((entry,), row.tokens, row.size)
+        files = int(stands_for_file(row))
+        self._tiers[row.tier].append((entry,), row.tokens, row.size, files)
+        self._projects[row.project].tiers[row.tier].append((entry,), row.tokens, row.size, files)
 
     def _remove_from_tier(self, entry: FragmentEntry) -> FragmentEntry:
         """Remove an entry from its tier only: the row that replaces it has the same place in the order of creation."""
@@ -338,15 +422,17 @@ class FragmentTable:
         """File an entry under its key and serial number."""
         row = entry.row
         project = self._projects.get(row.project) or self._add_project(row.project)
-        self.entries[row.key] = entry
-        project.by_serial[row.serial] = row.fragment_id
+        self._count += row.fragment_id not in project.entries
+        project.entries[row.fragment_id] = entry
+        project.by_serial.add(row.serial, row.fragment_id)
 
     def _unlist(self, entry: FragmentEntry) -> None:
         """Undo `_list`. A project that is empty then is deleted by the next `forget_undo`."""
         row = entry.row
         project = self._projects[row.project]
-        del self.entries[row.key]
-        del project.by_serial[row.serial]
+        project.by_serial.remove(row.serial)
+        del project.entries[row.fragment_id]
+        self._count -= 1
         if not project.by_serial:
             self._emptied.add(row.project)
 

@@ -10,7 +10,7 @@ would need a count of references.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from msgspec.msgpack import Decoder
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.memory.reader.persistent_map import PersistentMap
 from stepwell.memory.reader.row_chunks import RowChunks
-from stepwell.protocol.handles import BLOCK, AnyRecord, CatalogueEnd, Gone, Handle, Moved, Put
+from stepwell.protocol.handles import BLOCK, AnyRecord, CatalogueEnd, Handle, Moved, Put
 
 _decoder: Decoder[list[AnyRecord]] = Decoder(list[AnyRecord])
 
@@ -57,11 +57,12 @@ class CatalogueState(Struct, frozen=True):
 
 
 class _Changes:
-    """The net effect of a series of records. A row of None stands for a deleted fragment."""
+    """The net effect of a series of records: rows by id, ids of deleted fragments, and handles by digest."""
 
     def __init__(self, known: Container[bytes] = ()) -> None:
         self._known = known
-        self.rows: dict[str, FragmentRow | None] = {}  # None: gone
+        self.rows: dict[str, FragmentRow] = {}
+        self.gone: set[str] = set()
         self.handles: dict[bytes, Handle] = {}
         self.revision = 0
 
@@ -70,19 +71,25 @@ class _Changes:
 
         A move of a body that no row refers to is ignored.
         """
+        # Local names, because this loop is most of the time that a first view of many fragments takes.
+        rows, gone, handles, latest = self.rows, self.gone, self.handles, self.revision
         for record in records:
-            match record:
-                case Put(revision=revision, row=row) if revision > since:
-                    self.rows[row.fragment_id] = row
-                    self.handles[row.digest] = record.handle
-                case Gone(revision=revision) if revision > since:
-                    self.rows[record.fragment_id] = None
-                case Moved() if record.digest in self.handles or record.digest in self._known:
-                    self.handles[record.digest] = record.handle
-                    continue
-                case _:
-                    continue
-            self.revision = max(self.revision, revision)
+            if isinstance(record, Put):
+                if record.revision > since:
+                    row = record.row
+                    rows[row.fragment_id] = row
+                    handles[row.digest] = record.handle
+                    if gone:
+                        gone.discard(row.fragment_id)
+                    latest = max(latest, record.revision)
+            elif isinstance(record, Moved):
+                if record.digest in handles or record.digest in self._known:
+                    handles[record.digest] = record.handle
+            elif record.revision > since:
+                rows.pop(record.fragment_id, None)
+                gone.add(record.fragment_id)
+                latest = max(latest, record.revision)
+        self.revision = latest
 
 
 def replay(end: CatalogueEnd, find: Find, before: CatalogueState | None = None) -> CatalogueState:
@@ -93,24 +100,34 @@ def replay(end: CatalogueEnd, find: Find, before: CatalogueState | None = None) 
         start = CatalogueEnd(end.project, end.generation, end.base_revision, ())
         before = CatalogueState(Milestone(start, 0), PersistentMap({}), PersistentMap({}), RowChunks())
     changed = _Changes(before.handles)
-    changed.apply(_records(end, find, before.end))
-    rows, handles = before.rows.changed(changed.rows), before.handles.changed(changed.handles)
+    for records in _blocks(end, find, before.end):
+        changed.apply(records)
+    in_order = _in_order(before, changed)
+    rows, handles = before.rows.changed(changed.rows, changed.gone), before.handles.changed(changed.handles)
     if len(handles) > 2 * len(rows) + _STALE_HANDLES_MAX:
         handles = PersistentMap({row.digest: handles[row.digest] for row in rows.values()})
     reached = Milestone(end, max(before.reached.revision, changed.revision))
-    return CatalogueState(reached, rows, handles, _in_order(before, changed.rows), before=before.reached)
+    return CatalogueState(reached, rows, handles, in_order, before=before.reached)
 
 
-def _in_order(before: CatalogueState, changed: Mapping[str, FragmentRow | None]) -> RowChunks:
+def _in_order(before: CatalogueState, changed: _Changes) -> RowChunks:
     """Return the rows in order of creation. A fragment that was deleted and created again comes last."""
-    created = {fragment_id: row for fragment_id, row in changed.items() if row is not None}
+    if not before.rows:
+        return before.in_order.changed({}, changed.rows.values())
+    created: list[FragmentRow] = []
     replaced: dict[int, FragmentRow | None] = {}
-    for fragment_id in changed if before.rows else ():
+    for fragment_id, row in changed.rows.items():
+        known = before.rows.get(fragment_id)
+        if known is not None and known.serial == row.serial:
+            replaced[known.serial] = row
+            continue
+        created.append(row)
+        if known is not None:
+            replaced[known.serial] = None
+    for fragment_id in changed.gone:
         if (known := before.rows.get(fragment_id)) is not None:
-            after = changed[fragment_id]
-            is_same = after is not None and after.serial == known.serial
-            replaced[known.serial] = created.pop(fragment_id) if is_same else None
-    return before.in_order.changed(replaced, created.values())
+            replaced[known.serial] = None
+    return before.in_order.changed(replaced, created)
 
 
 def nearest(states: Iterable[CatalogueState], end: CatalogueEnd) -> CatalogueState | None:
@@ -142,15 +159,15 @@ def changes(end: CatalogueEnd, find: Find, since: int, before: Milestone | None 
         return None
     is_early = before is not None and before.revision <= since and _precedes(before.end, end)
     changed = _Changes()
-    changed.apply(_records(end, find, before.end if before and is_early else None, since), since)
-    rows = {fragment_id: row for fragment_id, row in changed.rows.items() if row is not None}
-    in_order = RowChunks().changed({}, rows.values())
-    removed = frozenset(changed.rows.keys() - rows.keys())
-    return CatalogueState(Milestone(end, since), PersistentMap(rows), PersistentMap(changed.handles), in_order, removed)
+    for records in _blocks(end, find, before.end if before and is_early else None, since):
+        changed.apply(records, since)
+    rows, handles = PersistentMap(changed.rows), PersistentMap(changed.handles)
+    in_order = RowChunks().changed({}, changed.rows.values())
+    return CatalogueState(Milestone(end, since), rows, handles, in_order, frozenset(changed.gone))
 
 
-def _records(end: CatalogueEnd, find: Find, start: CatalogueEnd | None, since: int = -1) -> Iterator[AnyRecord]:
-    """Yield the records between two ends, without the blocks that end at or before a revision."""
+def _blocks(end: CatalogueEnd, find: Find, start: CatalogueEnd | None, since: int = -1) -> Iterator[list[AnyRecord]]:
+    """Yield the records between two ends block by block, without the blocks that end at or before a revision."""
     done = dict(start.segments) if start is not None else {}
     for number, used in end.segments:
         at = done.get(number, 0)
@@ -161,5 +178,5 @@ def _records(end: CatalogueEnd, find: Find, start: CatalogueEnd | None, since: i
                 length, revision = BLOCK.unpack_from(segment, at)
                 at += BLOCK.size
                 if revision > since:
-                    yield from _decoder.decode(segment[at : at + length])
+                    yield _decoder.decode(segment[at : at + length])
                 at += length

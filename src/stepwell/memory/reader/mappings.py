@@ -141,4 +141,4 @@ class Mappings:
 
 def content(stored: memoryview, handle: Handle) -> memoryview:
     """Return the body: the stored bytes in place, or expanded if they are packed."""
-    return memoryview(unpack(stored, handle.size)) if handle.packed else stored
+    return memoryview(unpack(stored, handle.size)) if handle.is_packed else stored

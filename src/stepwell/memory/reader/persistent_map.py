@@ -7,6 +7,7 @@ a large part of the base, they are merged into a new base, so that copying stays
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final, Generic, TypeVar
 
 K = TypeVar("K")
@@ -20,7 +21,7 @@ _CHANGES_SHARE: Final = 8
 class PersistentMap(Mapping[K, V], Generic[K, V]):
     """An immutable mapping. Any thread may read it.
 
-    Invariants: `_gone` is a subset of the base's keys and disjoint from `_stored`. No value is None.
+    Invariant: `_gone` is a subset of the base's keys and disjoint from `_stored`.
     """
 
     __slots__ = ("_base", "_gone", "_stored")
@@ -47,16 +48,14 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
             raise KeyError(key)
         return self._base[key]
 
-    def changed(self, changes: Mapping[K, V | None]) -> PersistentMap[K, V]:
-        """Return a map with these changes. None removes a key.
+    def changed(self, stored: dict[K, V], gone: AbstractSet[K] = frozenset()) -> PersistentMap[K, V]:
+        """Return a map with these changes: values that are stored, and keys that are gone. No key is in both.
 
         The cost is in proportion to all changes since the base was made, not to the size of the map. A map that was
-        empty takes the changes as its base.
+        empty takes the stored values as its base, so that the caller must not change them afterwards.
         """
-        stored = {key: value for key, value in changes.items() if value is not None}
         if not self._base and not self._stored:
             return PersistentMap(stored)
-        gone = changes.keys() - stored.keys()
         other = PersistentMap(self._base)
         other._stored = {key: value for key, value in {**self._stored, **stored}.items() if key not in gone}
         other._gone = {key for key in self._gone | gone if key in self._base and key not in stored}

@@ -15,7 +15,7 @@ except after the limit was lowered.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -100,10 +100,10 @@ class Arena:
         else:
             segment.write(start, header)
             segment.write(start + _HEADER_BYTES, data)
-        return Handle(segment.number, start + _HEADER_BYTES, length, size, packed)
+        return Handle(segment.number, start + _HEADER_BYTES, size, length if packed else 0)
 
-    def extend(self, arrived: Mapping[bytes, bytes]) -> dict[bytes, Handle]:
-        """Write raw bodies, by digest, in one step, and return their handles.
+    def extend(self, arrived: Mapping[bytes, bytes], sizes: Iterable[int]) -> dict[bytes, Handle]:
+        """Write raw bodies, by digest, in one step, and return their handles. `sizes` are objects that handles share.
 
         The caller has checked that `room` suffices. One joined write for many bodies makes a batch of stores fast.
         """
@@ -113,11 +113,10 @@ class Arena:
         at = start
         parts: list[bytes] = []
         handles: dict[bytes, Handle] = {}
-        for digest, body in arrived.items():
-            size = len(body)
+        for (digest, body), size in zip(arrived.items(), sizes, strict=True):
             parts += HEADER.pack(digest, size), body, _PADDING[-size & 7]
             at += _HEADER_BYTES
-            handles[digest] = Handle(number, at, size, size, False)  # noqa: FBT003 - by keyword it takes twice as long
+            handles[digest] = Handle(number, at, size)
             at += size + 7 & ~7
         segment.write(start, b"".join(parts))
         self._take_space(segment, at - start, len(handles))

@@ -86,10 +86,9 @@ class BodyStore:
         """
         if packed_bytes is not None:
             note_packed_bytes(self.refs, digest, packed_bytes)
-            if packed_bytes >= size:
-                self.background.incompressible.add(digest)
         assert self.durable is not None
-        self.handles[digest] = Handle(IN_STORE, self.durable.body_number(digest), size, size, packed)
+        stored = packed_bytes or size if packed else 0
+        self.handles[digest] = Handle(IN_STORE, self.durable.body_number(digest), size, stored)
         self.recheck(digest)
 
     def add_referenced(self, arrived: Mapping[bytes, bytes]) -> None:
@@ -114,7 +113,8 @@ class BodyStore:
 
     def add_all(self, arrived: Mapping[bytes, bytes]) -> None:
         """Store new bodies in one step. The caller has checked `room`."""
-        self.handles.update(self.arena.extend(arrived))
+        counts = self.refs.counts
+        self.handles.update(self.arena.extend(arrived, [counts[digest].size for digest in arrived]))
         if self.durable is not None:
             for digest, body in arrived.items():
                 self.durable.put(digest, len(body), body, packed=False)
@@ -139,10 +139,15 @@ class BodyStore:
         if tier is COLD:
             if self.durable is None:
                 return handle.segment in self.files.segments
-            return handle.segment == IN_STORE and (handle.packed or digest in self.background.incompressible)
+            return handle.segment == IN_STORE and (handle.is_packed or self.is_incompressible(digest))
         if handle.segment not in self.arena.segments:
             return False
-        return not handle.packed if tier is HOT else handle.packed or digest in self.background.incompressible
+        return not handle.is_packed if tier is HOT else handle.is_packed or self.is_incompressible(digest)
+
+    def is_incompressible(self, digest: bytes) -> bool:
+        """Return True if packing was found to make a body hardly smaller: its raw form is right for every tier."""
+        count = self.refs.counts.get(digest)
+        return count is not None and count.is_incompressible
 
     def locate(self, digests: Iterable[bytes]) -> dict[bytes, Handle]:
         """Return the present handles of bodies."""
@@ -178,7 +183,7 @@ class BodyStore:
             self.arena.abandon(place)
         else:
             self.arena.commit(place, digest)
-            self.handles[digest] = Handle(place.segment, place.offset, place.length, place.length, packed=False)
+            self.handles[digest] = Handle(place.segment, place.offset, place.length)
         return digest, place.length
 
     def abandon(self, upload: Upload) -> None:

@@ -49,9 +49,9 @@ class _RecordLog:
         self.base_revision: int | None = None
         self.listed = 0
 
-    def add(self, record: AnyRecord, revision: int) -> None:
-        """Append a record. A full block is written at once."""
-        self._pending.append(record)
+    def add(self, records: Iterable[AnyRecord], revision: int) -> None:
+        """Append records. A full block is written at once."""
+        self._pending.extend(records)
         if len(self._pending) >= limits.CATALOGUE_ROWS_PER_SLICE:
             self.flush(revision)
 
@@ -94,10 +94,12 @@ class _RecordLog:
 class _Catalogue:
     """The log of a project, and the log that will replace it while the project is listed anew.
 
-    `asked_at_s` is the time of the last request for a view. It decides which catalogue is dropped first.
+    `asked_at_s` is the time of the last request for a view. It decides which catalogue is dropped first. `as_owner` is
+    the value that all bodies of this project alone share in the index of owners.
     """
 
-    def __init__(self, log: _RecordLog, now_s: float) -> None:
+    def __init__(self, project: str, log: _RecordLog, now_s: float) -> None:
+        self.as_owner = (project,)
         self.log = log
         self.successor: _RecordLog | None = None
         self.asked_at_s = now_s
@@ -171,7 +173,7 @@ class Catalogues:
                 return CatalogueEnd(project, 0, revision, ())
             while len(self._by_project) >= limits.CATALOGUES_MAX:
                 self.drop_oldest(0)
-            catalogue = _Catalogue(_RecordLog(self._bodies.arena, next(self._generations)), now_s)
+            catalogue = _Catalogue(project, _RecordLog(self._bodies.arena, next(self._generations)), now_s)
             self._unlisted[project] = None
         self._by_project[project] = catalogue
         catalogue.asked_at_s = now_s
@@ -243,13 +245,15 @@ class Catalogues:
 
     def _list(self, project: str, log: _RecordLog) -> bool:
         """List one slice of rows. Return True if the listing is complete."""
-        entries = [*islice(self._fragments.created_after(project, log.listed), limits.CATALOGUE_ROWS_PER_SLICE)]
-        for entry in entries:
-            log.listed = entry.row.serial
-            record = self._put(entry.row, self._revision)
-            assert record is not None  # each row in the table has a body
-            log.add(record, self._revision)
-        if len(entries) == limits.CATALOGUE_ROWS_PER_SLICE:
+        entries = islice(self._fragments.created_after(project, log.listed), limits.CATALOGUE_ROWS_PER_SLICE)
+        rows = [entry.row for entry in entries]
+        if rows:
+            log.listed = rows[-1].serial
+            for row in rows:
+                self._add_owner(row)
+            handles, revision = self._bodies.handles, self._revision  # each row in the table has a body
+            log.add([Put(revision, row, handles[row.digest]) for row in rows], revision)
+        if len(rows) == limits.CATALOGUE_ROWS_PER_SLICE:
             return False
         log.flush(self._revision)
         log.base_revision = self._revision
@@ -260,10 +264,15 @@ class Catalogues:
         handle = self._bodies.find(row.digest)
         if handle is None:  # replaced or deleted again in the same transaction
             return None
-        owners = self._owners.get(row.digest, ())
-        if row.project not in owners:
-            self._owners[row.digest] = (*owners, row.project)
+        self._add_owner(row)
         return Put(revision, row, handle)
+
+    def _add_owner(self, row: FragmentRow) -> None:
+        """Remember that the catalogue of a row's project names its body."""
+        alone = self._by_project[row.project].as_owner
+        owners = self._owners.setdefault(row.digest, alone)
+        if owners is not alone and row.project not in owners:
+            self._owners[row.digest] = (*owners, row.project)
 
     def _on_drop(self, digest: bytes) -> None:
         """Forget which projects refer to a body that was freed."""
@@ -283,7 +292,7 @@ class Catalogues:
         """Append a record to all logs of a project. For want of space the catalogue is dropped."""
         try:
             for log in catalogue.logs:
-                log.add(record, self._revision)
+                log.add((record,), self._revision)
         except (OutOfRoom, MemoryError):  # it is built again on demand
             self._drop(project)
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from stepwell import limits
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 class BackgroundWork:
     """The queue of conversions and the compaction of one body store.
 
-    The body store owns it; only the manager's thread uses it. `incompressible` has the bodies that packing makes hardly
-    smaller: their raw form is the right one for every tier. `on_failure` is called with errors of single bodies, which
-    stop neither the work nor the manager.
+    The body store owns it; only the manager's thread uses it. `on_failure` is called with errors of single bodies,
+    which stop neither the work nor the manager.
     """
 
     def __init__(self, bodies: BodyStore) -> None:
         self._bodies = bodies
         self.on_failure: Callable[[Exception], None] | None = None
-        self.incompressible: set[bytes] = set()
-        # Bodies that wait for conversion, the longest first. A plain dict would get slower to pop from with every key
-        # that it once held.
-        self._waiting: OrderedDict[bytes, None] = OrderedDict()
+        # Bodies that wait for conversion, the longest first, and the next of them. A dict takes less than half of the
+        # memory of an `OrderedDict`, but to find its first key it passes over all that were removed. So a slice is
+        # taken at a time.
+        self._waiting: dict[bytes, None] = {}
+        self._next: Iterator[bytes] = iter(())
         self._current: bytes | None = None  # the body that is being converted
         self._victim: Segment | None = None  # the segment that is being emptied
         self._blocked: dict[bytes, None] = {}  # bodies that found no room, in order
@@ -65,7 +65,6 @@ class BackgroundWork:
         """Forget a body that was freed."""
         self._waiting.pop(digest, None)
         self._blocked.pop(digest, None)
-        self.incompressible.discard(digest)
         self._corrupt.discard(digest)
 
     @property
@@ -126,15 +125,25 @@ class BackgroundWork:
         arena, files = self._bodies.arena, self._bodies.files
         while True:
             if self._waiting:
-                digest, _ = self._waiting.popitem(last=False)
-                self._current = digest
+                digest = self._current = self._pop_waiting()
                 yield from self._convert(digest)
                 self._current = None
+                if not self._waiting:
+                    self._waiting = {}  # an emptied dict keeps its memory
             elif not (yield from self._empty_one(arena)) and not (yield from self._empty_one(files)):
                 self._victim = None
                 return
             self._victim = None
             yield
+
+    def _pop_waiting(self) -> bytes:
+        """Remove a body from the queue, which is not empty: the one that has waited longest, or a little less."""
+        while True:
+            for digest in self._next:
+                if digest in self._waiting:  # it may have been freed since its slice was taken
+                    del self._waiting[digest]
+                    return digest
+            self._next = iter([*islice(self._waiting, limits.QUEUE_SLICE_BODIES)])
 
     def _totals(self) -> tuple[int, ...]:
         """Return how full the arenas are. While that does not change, there is nothing new to compact."""
@@ -165,7 +174,7 @@ class BackgroundWork:
         packed, slices = yield from self._source(digest, handle)
         if bodies.handles.get(digest) is not handle:
             return
-        pack = tier is not HOT and not packed and digest not in self.incompressible
+        pack = tier is not HOT and not packed and not bodies.is_incompressible(digest)
         expand = tier is HOT and packed
         pieces: list[bytes] = []
         for piece in self._encoded(slices, handle.size, pack=pack, expand=expand):
@@ -192,8 +201,6 @@ class BackgroundWork:
         """
         refs, durable = self._bodies.refs, self._bodies.durable
         is_worth = stored * 100 <= handle.size * limits.PACKED_PERCENT_MAX
-        if not is_worth:
-            self.incompressible.add(digest)
         takes = stored if is_worth else handle.size
         note_packed_bytes(refs, digest, takes)
         if durable is not None:
@@ -209,7 +216,7 @@ class BackgroundWork:
         body that does not match its digest; it is remembered as corrupt, so that the error is reported once.
         """
         if handle.segment != IN_STORE:
-            return handle.packed, self._slices(digest, handle)
+            return handle.is_packed, self._slices(digest, handle)
         assert self._bodies.durable is not None
         packed, slices = self._bodies.durable.read(digest)
         stored: list[bytes] = []
@@ -259,7 +266,7 @@ class BackgroundWork:
         for digest, place in arena.records(victim):
             handle = self._bodies.handles.get(digest)
             if handle is not None and (handle.segment, handle.offset) == (place.segment, place.offset):
-                pieces, stored, packed = self._slices(digest, handle), handle.stored, handle.packed
+                pieces, stored, packed = self._slices(digest, handle), handle.stored, handle.is_packed
                 placing = self._place(digest, handle, arena, pieces, stored=stored, packed=packed, emptying=True)
                 if not (yield from placing):
                     return False
@@ -299,7 +306,7 @@ class BackgroundWork:
             if place is not None:
                 target.abandon(place)
             return False
-        self._bodies.move(digest, old, Handle(place.segment, place.offset, stored, old.size, packed))
+        self._bodies.move(digest, old, Handle(place.segment, place.offset, old.size, stored if packed else 0))
         return True
 
     def _move_to_durable(
@@ -321,9 +328,8 @@ class BackgroundWork:
                     durable.abandon_upload(number)
                     return
             durable.finish_upload(number, digest, old.size, packed=True)
-        self._bodies.move(
-            digest, old, Handle(IN_STORE, durable.body_number(digest), sum(map(len, pieces)), old.size, packed)
-        )
+        packed_bytes = sum(map(len, pieces)) if packed else 0
+        self._bodies.move(digest, old, Handle(IN_STORE, durable.body_number(digest), old.size, packed_bytes))
 
 
 def _recording(slices: Iterable[bytes], recorded: list[bytes]) -> Iterator[bytes]:

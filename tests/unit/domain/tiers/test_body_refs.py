@@ -123,7 +123,7 @@ def test_what_is_released_is_forgotten_when_it_settles() -> None:
     bodies.retain(A, WARM)
     assert (bodies.bytes, bodies.arena_bytes) == (4, 1)
     bodies.forget_undo()
-    assert bodies.counts == {A[0]: BodyCount(4, 1, warm=1)}
+    assert bodies.counts == {A[0]: BodyCount(4, 1, warm=1, is_tried=True)}
     bodies.release(A, WARM)
     bodies.forget_undo()
     bodies.retain(A, WARM)
@@ -142,7 +142,7 @@ def test_outlook_changes_nothing() -> None:
     outlook.release(A, HOT)
     outlook.release(A, WARM)
     assert outlook.arena_bytes == 2
-    assert (bodies.counts, bodies.arena_bytes) == ({A[0]: BodyCount(4, 1, warm=1)}, 1)
+    assert (bodies.counts, bodies.arena_bytes) == ({A[0]: BodyCount(4, 1, warm=1, is_tried=True)}, 1)
 
 
 def test_room_is_required_for_what_is_new() -> None:

@@ -230,7 +230,7 @@ class TestUndo:
         pack(world, "w", 1)
         again = StoreFragment("p", "v", b"x" * 10, 1, WARM)
         machine.apply_all(world.state, [DeleteFragment("p", "w"), again], world.origin())
-        assert world.state.bodies.counts == {digest_of(b"x" * 10): BodyCount(10, 1, warm=1)}
+        assert world.state.bodies.counts == {digest_of(b"x" * 10): BodyCount(10, 1, warm=1, is_tried=True)}
 
 
 class TestUpAndDown:

@@ -1,5 +1,7 @@
 """Rings keep the order of use, and undo exactly, whichever links they follow."""
 
+import weakref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +15,7 @@ NAMES = "abcdef"
 class Named(LruNode):
     """A member that a test can tell from another."""
 
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
 
 AnyRing = LruList[Named] | InnerLruList[Named]
@@ -125,7 +124,32 @@ def test_victims_are_found_without_a_scan(kind: type[AnyRing]) -> None:
     """The first of a ring of any size costs one step: the rest is not looked at."""
     ring, members = filled(kind, NAMES)
     links = ("after", "before") if kind is LruList else ("inner_after", "inner_before")
-    for name in NAMES[1:]:
-        for link in links:
-            delattr(members[name], link)
-    assert next(iter(ring)).name == NAMES[0]
+    with pytest.MonkeyPatch.context() as patch:
+        for name in NAMES[1:]:
+            for link in links:
+                patch.setattr(members[name], link, None)
+        assert next(iter(ring)).name == NAMES[0]
+
+
+@either
+def test_nodes_end_with_their_ring(kind: type[AnyRing]) -> None:
+    """Though they refer to each other and the garbage collector does not visit them."""
+    ended: list[str] = []
+
+    class Data:
+        """An object whose end can be noticed."""
+
+    class Holder(Named):
+        """A member with an object that ends with it."""
+
+        data: Data
+
+    ring = kind()
+    for name in NAMES:
+        data = Data()
+        weakref.finalize(data, ended.append, name)
+        ring.extend((Holder(name, data),))
+        del data
+    assert not ended
+    del ring
+    assert sorted(ended) == [*NAMES]

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain import machine
-from stepwell.domain.replies import FragmentsMoved, Move, Note
+from stepwell.domain.replies import FragmentsMoved, Move, Note, TierUsage
 from stepwell.domain.tiers.body_refs import BodyCount, digest_of
 from stepwell.domain.tiers.commands import (
     DeleteFragment,
@@ -24,7 +24,7 @@ from stepwell.domain.tiers.commands import (
     SweepStale,
 )
 from stepwell.domain.tiers.model import Tier, TierBudget
-from stepwell.domain.tiers.table import FragmentEntry, FragmentTable, Usage
+from stepwell.domain.tiers.table import FragmentEntry, FragmentTable
 from stepwell.errors import Conflict, InvalidArgument, NotFound, OutOfScope, StepTooLarge, TierFull
 from tests.support.domain.world import NOON_MS, World, image
 
@@ -372,7 +372,7 @@ class TestPromoteAndDemote:
         assert world.tiers() == (["g"], ["b", "c", "f"], ["a"])
         world.do(DemoteFragment("p", "b"))
         world.do(DemoteFragment("p", "c"))
-        world.refuse(DemoteFragment("p", "f"), TierFull, "cold already holds its 3 fragments: delete some")
+        world.refuse(DemoteFragment("p", "f"), TierFull, "cold already holds its 3 entries: delete some")
 
     def test_missing(self, world: World) -> None:
         """Neither invents a fragment."""
@@ -413,7 +413,7 @@ class TestDelete:
         world.do(DeleteFragment("p", "b"))
         assert world.row("a").serial == 1
         world.store("b")
-        assert world.row("b").serial == 3
+        assert world.row("b").serial == 4  # the revision, which the deletion has increased too
 
 
 class TestEvict:
@@ -757,7 +757,7 @@ class TestMetrics:
         world.store("b", 2, body=b"12345", project="q")
         world.store("c", 7, tier=Tier.WARM, body=b"123")
         metrics = world.do(GetMetrics())
-        assert (metrics.hot, metrics.warm, metrics.cold) == (Usage(2, 5, 10), Usage(1, 7, 3), Usage())
+        assert (metrics.hot, metrics.warm, metrics.cold) == (TierUsage(2, 5, 10), TierUsage(1, 7, 3), TierUsage())
         assert (metrics.body_bytes, metrics.budget) == (8, SMALL)
 
     def test_scoped(self, world: World) -> None:
@@ -765,13 +765,13 @@ class TestMetrics:
         world.store("a", 3, body=b"12345")
         world.store("b", 2, body=b"123", project="q")
         metrics = world.do(GetMetrics(), projects={"q", "empty"})
-        assert (metrics.hot, metrics.body_bytes) == (Usage(1, 2, 3), 3)
+        assert (metrics.hot, metrics.body_bytes) == (TierUsage(1, 2, 3), 3)
 
     def test_is_a_copy(self, world: World) -> None:
         """What is handed out does not follow the state."""
         metrics = world.do(GetMetrics())
         world.store("a")
-        assert metrics.hot == Usage()
+        assert metrics.hot == TierUsage()
 
 
 class TestSetBudget:
@@ -803,7 +803,7 @@ class TestSetBudget:
         """Enforcement never deletes."""
         for name in "abc":
             world.store(name, tier=Tier.COLD)
-        world.refuse(SetBudget(replace(SMALL, cold_entries=2)), TierFull, "cold already holds its 2 fragments")
+        world.refuse(SetBudget(replace(SMALL, cold_entries=2)), TierFull, "cold already holds its 2 entries")
 
     def test_bytes_cannot_be_cut(self, world: World) -> None:
         """Nor are bodies dropped."""

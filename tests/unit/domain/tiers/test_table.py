@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from stepwell.domain.state import State
 from stepwell.domain.tiers.model import FragmentRow, Tier
-from stepwell.domain.tiers.table import FragmentTable, Usage
+from stepwell.domain.tiers.table import FragmentEntry, FragmentTable, Usage
 from tests.support.domain.world import image
 
 Step = tuple[str, str, Tier | None]
@@ -101,6 +101,43 @@ def test_usage_is_a_value() -> None:
     table.usage(Tier.HOT).add(replace(row, tokens=99))
     assert table.usage(Tier.HOT) == Usage(1, 2, 3)
     assert len(table) == 1
+
+
+def test_rows_that_stand_for_files_are_counted() -> None:
+    """In each tier, of all projects and of some; undoing a swap, and restoring a table, count them, too."""
+    table = FragmentTable()
+    step(table, "p", "a", Tier.HOT)
+    row = table.get(("p", "a"))
+    assert row is not None
+    file = replace(row, fragment_id="file:s", source="s", kind="file", tier=Tier.WARM, serial=table.next_serial)
+    text, mine = replace(file, kind="text"), replace(file, fragment_id="mine", serial=file.serial + 1)
+    for each in (file, mine):
+        table.swap(None, each)
+    assert (table.files(Tier.WARM), table.files(Tier.WARM, ["p"]), table.files(Tier.WARM, ["q"])) == (1, 1, 0)
+    assert (table.usage(Tier.WARM).entries, table.files(Tier.HOT)) == (2, 0)
+    table.swap(file, text)
+    assert table.files(Tier.WARM) == 0
+    table.unswap(file, text)
+    assert table.files(Tier.WARM) == 1
+    restored = FragmentTable()
+    # An entry belongs to one table, which links it.
+    loaded = [FragmentEntry(each.row, each.tick, each.touched_at_ms, each.last_accessed_ms) for each in table]
+    restored.restore(loaded, table.next_serial, table.tick)
+    assert (restored.files(Tier.WARM), restored.files(Tier.WARM, ["p"])) == (1, 1)
+
+
+def test_removed_entries_hold_no_others() -> None:
+    """A chain of them would be freed by recursion, deeper than a stack, when its first one is."""
+    table = FragmentTable()
+    for number in range(3):
+        step(table, "p", f"f{number}", Tier.HOT)
+    removed = [*table]
+    for entry in removed:
+        table.swap(entry.row, replace(entry.row, tier=Tier.WARM))
+    assert any(entry.after for entry in removed), "undo needs the links"
+    table.forget_undo()
+    for entry in removed:
+        assert (entry.before, entry.after, entry.inner_before, entry.inner_after) == (None,) * 4
 
 
 def test_a_move_keeps_what_reading_left() -> None:

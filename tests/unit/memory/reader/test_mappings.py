@@ -65,7 +65,7 @@ def adopt(mappings: Mappings, manager: Manager, *numbers: int) -> None:
 
 def handle(number: int) -> Handle:
     size = len(body_of(number))
-    return Handle(number, 0, size, size, packed=False)
+    return Handle(number, 0, size)
 
 
 def is_open(descriptor: int) -> bool:
@@ -96,9 +96,9 @@ class TestFinding:
     def test_content(self) -> None:
         """Raw bytes are not copied; packed ones are expanded."""
         raw = memoryview(b"raw")
-        assert content(raw, Handle(1, 0, 3, 3, packed=False)) is raw
+        assert content(raw, Handle(1, 0, 3)) is raw
         packed = memoryview(Compressor().pack(b"x" * 1_000))
-        expanded = content(packed, Handle(1, 0, len(packed), 1_000, packed=True))
+        expanded = content(packed, Handle(1, 0, 1_000, packed_bytes=len(packed)))
         assert (bytes(expanded), expanded.readonly) == (b"x" * 1_000, True)
 
 

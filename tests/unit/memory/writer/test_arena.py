@@ -38,7 +38,7 @@ def digest(number: int) -> bytes:
 
 def put(arena: Arena, key: bytes, data: bytes | memoryview) -> ArenaSpan:
     handle = arena.append(key, data, len(data), packed=False)
-    assert (handle.size, handle.packed) == (handle.stored, False)
+    assert (handle.size, handle.is_packed) == (handle.stored, False)
     return ArenaSpan(handle.segment, handle.offset, handle.stored)
 
 

@@ -114,7 +114,7 @@ class TestForms:
                 harness.move(digest, tier)
                 harness.finish()
             harness.delete(digest)
-            assert not harness.store.background.incompressible
+            assert not harness.store.is_incompressible(digest)
 
     def test_moves_are_told(self) -> None:
         """Whoever follows where bodies are is told of each move and of the end."""
@@ -178,7 +178,7 @@ class TestInTheMiddle:
             harness.finish()
             assert harness.form(digest) == FORMS[name.split()[1]][path[1]]
             handle, packed = harness.handle(digest), harness.refs.counts[digest].packed
-            assert packed == (handle.stored if handle.packed else handle.size)
+            assert packed == (handle.stored if handle.is_packed else handle.size)
 
         self.at_each_step(name, path, replace)
 
