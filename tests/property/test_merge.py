@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from hypothesis import given
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import stepwell as sw
 from stepwell.client.workflows.merge_tree import TreeMerge
 from stepwell.domain.changesets.model import Content, is_same
 from stepwell.domain.changesets.net_changes import NetChange
 from stepwell.domain.changesets.paths import DIRECTORY
+from stepwell.domain.plans.conflicts import Side
 from stepwell.domain.plans.model import MergeStrategy
 from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.testing import LocalRuntime
 from stepwell.trees.entry import ancestors_of
+from tests.support.client.subplans import parent_of, tree
 
+SIDES: tuple[Side, ...] = ("ours", "theirs")
 Tree = dict[str, Content]
 
 BODIES: dict[bytes, bytes] = {}
@@ -146,3 +153,79 @@ def test_trees(base: Tree, trees: list[Tree], strategy: MergeStrategy) -> None:
     again = tree_merged(strategy, [dict(reversed(changes.items())) for changes in children])
     assert [*again.changes()] == [*tree_merge.changes()]
     assert again.conflicts == tree_merge.conflicts
+
+
+class Edit(NamedTuple):
+    """Lines `start` to `stop` of the base, replaced by new ones that are nowhere else."""
+
+    start: int
+    stop: int
+    lines: list[bytes]
+
+    def overlaps(self, other: Edit) -> bool:
+        """As in git: the ranges intersect or touch."""
+        return self.start <= other.stop and other.start <= self.stop
+
+
+BASE_LINES = [b"base %d\n" % number for number in range(24)]
+
+
+@st.composite
+def child_edits(draw: st.DrawFn, name: str) -> list[Edit]:
+    """Some edits of one child, which do not touch each other: replacements, insertions and deletions."""
+    edits_: list[Edit] = []
+    start = 0
+    while start <= len(BASE_LINES) and len(edits_) < 4:
+        start += draw(st.integers(0, 8))
+        stop = min(start + draw(st.integers(0, 3)), len(BASE_LINES))
+        if start > stop:
+            break
+        new = f"{name}, edit {len(edits_)}, line ".encode()
+        lines = [new + b"%d\n" % number for number in range(draw(st.integers(0, 2)))]
+        if lines or stop > start:
+            edits_.append(Edit(start, stop, lines))
+        start = stop + 1
+    return edits_
+
+
+def text_of(edits_: list[Edit]) -> bytes:
+    lines = [*BASE_LINES]
+    for edit in reversed(edits_):
+        lines[edit.start : edit.stop] = edit.lines
+    return b"".join(lines)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[sw.Client]:
+    with LocalRuntime(workers=0) as runtime, runtime.client(projects=["p"]) as client:
+        yield client
+
+
+@given(data=st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_edit_that_overlaps_no_other_is_in_the_result(client: sw.Client, data: st.DataObject) -> None:
+    """For any children and choices: of the children in conflict, of those before and of those behind them."""
+    aliases = [f"child-{number}" for number in range(data.draw(st.integers(2, 5)))]
+    made = {alias: data.draw(child_edits(alias)) for alias in aliases}
+    base = b"".join(BASE_LINES)
+    context = parent_of(client, {alias: {"f": (base, text_of(each))} if each else {} for alias, each in made.items()})
+    plan = context.merge_children()
+    while plan.open_conflicts:
+        (conflict,) = plan.open_conflicts
+        sides = context.conflict_sides("f")
+        each = st.sampled_from(SIDES)
+        choice = data.draw(each | st.lists(each, min_size=len(sides.hunks), max_size=len(sides.hunks)))
+        plan = context.resolve(conflict, accept=choice)
+    result = (tree(context).get("f") or (base, None))[0].splitlines(keepends=True)
+    for alias, edits_ in made.items():
+        others = [other for name, each_ in made.items() if name != alias for other in each_]
+        for edit in edits_:
+            if not any(edit.overlaps(other) for other in others):
+                assert [line for line in result if line in edit.lines] == edit.lines, (alias, edit)
+                assert not {*BASE_LINES[edit.start : edit.stop]} & {*result}, (alias, edit)
+    untouched = [
+        line
+        for number, line in enumerate(BASE_LINES)
+        if not any(edit.start <= number < edit.stop for edits_ in made.values() for edit in edits_)
+    ]
+    assert [line for line in result if line in {*untouched}] == untouched

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepwell.domain.plans.conflicts import Side
 from stepwell.trees.capture import TreeCapture
 from stepwell.trees.entry import Delta
-from stepwell.trees.merge3 import merge_text
+from stepwell.trees.merge.text_merge import merge_text
 from tests.support.trees import (
     BODIES,
     EMPTY_DIRECTORY,
@@ -92,16 +93,22 @@ def test_recorded_and_applied_to_a_copy(before: Tree, after: Tree) -> None:
 
 LINES = st.lists(st.sampled_from([b"a\n", b"b\n", b"c\n", b"d\n", b"\n", b"e\r\n", b"tail"]), max_size=8)
 TEXTS = LINES.map(b"".join)
+SIDES: tuple[Side, ...] = ("ours", "theirs")
+
+
+def git_merge(above: str, *flags: str) -> subprocess.CompletedProcess[bytes]:
+    command = ["git", "merge-file", "-p", *flags, "ours", "base", "theirs"]
+    return subprocess.run(command, cwd=above, capture_output=True, check=False)
 
 
 @given(TEXTS, TEXTS, TEXTS)
 def test_merging_is_what_git_does(ours: bytes, base: bytes, theirs: bytes) -> None:
-    """Byte for byte, and clean when git says so."""
+    """Byte for byte, and clean when git says so; one side for all hunks is git's `--ours` or `--theirs`."""
+    merged = merge_text(ours, base, theirs)
     with tempfile.TemporaryDirectory() as above:
         for name, body in (("ours", ours), ("base", base), ("theirs", theirs)):
             (Path(above) / name).write_bytes(body)
-        done = subprocess.run(
-            ["git", "merge-file", "-p", "ours", "base", "theirs"], cwd=above, capture_output=True, check=False
-        )
-    merged = merge_text(ours, base, theirs)
-    assert (merged.body, merged.is_clean) == (done.stdout, done.returncode == 0)
+        marked = git_merge(above)
+        assert (merged.marked(), not merged.hunks) == (marked.stdout, marked.returncode == 0)
+        for side in SIDES:
+            assert merged.resolved([side for _ in merged.hunks]) == git_merge(above, f"--{side}").stdout

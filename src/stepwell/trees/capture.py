@@ -15,7 +15,7 @@ import os
 import stat
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
@@ -25,8 +25,9 @@ from msgspec import Struct
 from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import EscapesRoot, NotFound, TreeFailed
+from stepwell.text import plural
 from stepwell.trees.entry import DIRECTORY, EMPTY, TreeEntry
-from stepwell.trees.ignore import is_within
+from stepwell.trees.ignore import Repository, is_within
 from stepwell.trees.root import Root
 from stepwell.trees.spool import Spool, SpoolRef
 from stepwell.trees.syscalls import wrap_os_errors
@@ -62,12 +63,20 @@ class TreeCapture:
     """A context manager that saves a tree when it is entered; `differences` returns what changed since.
 
     It owns the open root and the spool, and belongs to one thread. It takes no lock: other programs are meant to work
-    in the tree meanwhile. Entering raises `InvalidArgument` if the tree is too large, before any work is done in it,
-    and `TreeFailed` if the file system refuses.
+    in the tree meanwhile. `repositories` are those of the tree of which this one is a copy, as in `walk`. Entering
+    raises `InvalidArgument` if the tree is too large, before any work is done in it, and `TreeFailed` if the file
+    system refuses.
     """
 
-    def __init__(self, root: str | os.PathLike[str], *, bytes_max: int = limits.TREE_SPOOL_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        bytes_max: int = limits.TREE_SPOOL_BYTES_MAX,
+        repositories: Mapping[str, Repository] | None = None,
+    ) -> None:
         self._path = root
+        self._repositories = repositories
         self._bytes_max = bytes_max
         self._stack = ExitStack()
         self._bodies: dict[bytes, SpoolRef | bytes] = {}
@@ -76,7 +85,7 @@ class TreeCapture:
         with ExitStack() as stack, wrap_os_errors(f"{os.fspath(self._path)!r} cannot be recorded"):
             self._root = stack.enter_context(Root(self._path))
             self._spool = stack.enter_context(Spool(self._bytes_max))
-            self._walked = walk(self._root)
+            self._walked = walk(self._root, repositories=self._repositories)
             self._before = {path: self._save(path, status) for path, status in self._walked.entries.items()}
             self._stack = stack.pop_all()
         return self
@@ -93,7 +102,7 @@ class TreeCapture:
         content cannot be had.
         """
         with wrap_os_errors(f"{self._root.path!r} cannot be recorded"):
-            now = walk(self._root, also=self._before)
+            now = walk(self._root, also=self._before, repositories=self._repositories)
             changed: list[TreeDifference] = []
             unknown: list[str] = []
             for path in sorted(self._before.keys() | now.entries.keys()):
@@ -106,8 +115,9 @@ class TreeCapture:
         if unknown:
             shown = ", ".join(map(repr, unknown[: limits.TREE_NAMED_MAX]))
             raise TreeFailed(
-                f"{len(unknown)} files changed, and cannot be recorded, because they cannot be read, have more than "
-                f"{limits.BODY_BYTES_MAX:,} bytes, or change all the time: {shown}. Have git ignore them, or move them",
+                f"{plural(len(unknown), 'file')} changed, and nothing was recorded, because a file cannot be read, "
+                f"has more than {limits.BODY_BYTES_MAX:,} bytes, or changes all the time: have git ignore, or move, "
+                f"{shown}",
                 paths=unknown,
             )
         return tuple(pair_moves(changed))

@@ -18,6 +18,8 @@ from msgspec import Struct
 
 from stepwell import limits
 from stepwell.errors import EscapesRoot, InvalidArgument, TreeConflict
+from stepwell.text import plural
+from stepwell.trees.conflict_diff import ReadBody, short_diff
 from stepwell.trees.entry import DEFAULT_MODE, Delta, TreeEntry, ancestors_of, depth_of, parent_of
 from stepwell.trees.root import FoundEntry, Root
 from stepwell.trees.undo_log import VERSION, UndoItem, UndoLog
@@ -44,7 +46,7 @@ class ChangePlan(Struct, frozen=True):
     is_already_applied: bool
 
 
-def conflict(mismatches: Iterable[Mismatch], what: str) -> TreeConflict:
+def conflict(mismatches: Iterable[Mismatch], what: str, diff: str = "") -> TreeConflict:
     """Return the error that lists every mismatch: all in its details, the first ones in its message."""
     listed = sorted(mismatches, key=lambda each: each.path)
     shown = [f"{each.path!r} has {each.found} instead of {each.expected}" for each in listed[: limits.TREE_NAMED_MAX]]
@@ -54,6 +56,7 @@ def conflict(mismatches: Iterable[Mismatch], what: str) -> TreeConflict:
         paths=[each.path for each in listed],
         expected=[each.expected for each in listed],
         found=[each.found for each in listed],
+        **({"diff": diff} if diff else {}),
     )
 
 
@@ -70,7 +73,7 @@ def check_deltas(deltas: Iterable[Delta]) -> dict[str, Delta]:
             raise InvalidArgument(f"path {shown!r} is changed twice: give the first before and last after")
         by_path[delta.path] = delta
     if len(by_path) > limits.TREE_DELTAS_MAX:
-        raise InvalidArgument(f"{len(by_path)} paths at once, at most {limits.TREE_DELTAS_MAX} are allowed")
+        raise InvalidArgument(f"{plural(len(by_path), 'path')} at once, at most {limits.TREE_DELTAS_MAX} are allowed")
     for path, delta in by_path.items():
         for above in ancestors_of(path) if delta.after else ():
             entry = by_path[above].after if above in by_path else None
@@ -80,11 +83,11 @@ def check_deltas(deltas: Iterable[Delta]) -> dict[str, Delta]:
     return by_path
 
 
-def plan(root: Root, deltas: Iterable[Delta]) -> ChangePlan:
+def plan(root: Root, deltas: Iterable[Delta], read_body: ReadBody) -> ChangePlan:
     """Return what must be done to apply the deltas; nothing is written.
 
     Raises `TreeConflict` naming every path that is not as expected, `EscapesRoot` if a link is on the way to one, and
-    `InvalidArgument` for deltas that contradict each other.
+    `InvalidArgument` for deltas that contradict each other. `read_body` is for the diff of a conflict.
     """
     by_path = check_deltas(deltas)
     _refuse_links(root, by_path)
@@ -93,13 +96,16 @@ def plan(root: Root, deltas: Iterable[Delta]) -> ChangePlan:
     is_already_applied = all(is_matched(entry, found[path]) for path, entry in wanted.items())
     if is_already_applied:
         return ChangePlan(UndoLog(VERSION, (), (), (), ()), found, wanted, is_already_applied=True)
-    mismatches = [
-        Mismatch(path, str(delta.before) if delta.before else "nothing", str(found[path]))
+    differing = {
+        path: delta.before
         for path, delta in by_path.items()
         if not (is_matched(delta.before, found[path]) or _is_directory_already_made(delta.after, found[path]))
-    ]
-    if mismatches:
-        raise conflict(mismatches, "the tree is not what the change expects, and was left as it is")
+    }
+    if differing:
+        mismatches = [Mismatch(path, str(entry or "nothing"), str(found[path])) for path, entry in differing.items()]
+        edited = {path: entry.digest for path, entry in differing.items() if entry and _is_edited(entry, found[path])}
+        what = "the tree is not what the change expects, and was left as it is"
+        raise conflict(mismatches, what, short_diff(root, edited, read_body))
     return ChangePlan(_Planner(root, found, wanted).log(), found, wanted, is_already_applied=False)
 
 
@@ -139,6 +145,12 @@ def is_matched(expected: TreeEntry | None, found: FoundEntry) -> bool:
     if expected is None:
         return not found.is_other and (found.entry is None or (found.is_directory and not found.is_empty_directory))
     return expected.is_matched_by(found.entry)
+
+
+def _is_edited(expected: TreeEntry, found: FoundEntry) -> bool:
+    """Return True if both are files, with different contents."""
+    entry = found.entry
+    return entry is not None and expected.kind == entry.kind == stat.S_IFREG and expected.digest != entry.digest
 
 
 def _is_directory_already_made(after: TreeEntry | None, found: FoundEntry) -> bool:

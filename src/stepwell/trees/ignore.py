@@ -11,6 +11,8 @@ import os
 import subprocess
 from typing import Final
 
+from msgspec import Struct
+
 from stepwell import limits
 from stepwell.trees.entry import RESERVED, ancestors_of
 
@@ -38,13 +40,33 @@ def is_marked_generated(names: list[str]) -> bool:
     return not _MARKERS.isdisjoint(names)
 
 
-def ignored_by_git(directory: int) -> frozenset[str] | None:
+class Repository(Struct, frozen=True):
+    """A repository whose rules hold for a copy of its files: its own directory, and the top of the copy."""
+
+    git_dir: str
+    work_tree: str
+
+
+def find_repository(directory: int) -> tuple[str, str] | None:
+    """Return the `.git` directory of the repository that an open directory is in, and the path from its top to there.
+
+    The path is empty at the top, and else ends with a slash. Returns None without a repository.
+    """
+    found = [_git(directory, ["rev-parse", option]) for option in ("--absolute-git-dir", "--show-prefix")]
+    git_dir, prefix = ("\0".join(names).removesuffix("\n") if names is not None else None for names in found)
+    return (git_dir, prefix) if git_dir and prefix is not None else None
+
+
+def ignored_by_git(directory: int, repository: Repository | None = None) -> frozenset[str] | None:
     """Return the paths that git ignores below an open directory, whole directories by their own path.
+
+    `repository` is the one whose rules and index decide, if the directory is a copy; by default git finds it.
 
     Returns None if git has no rules for it: there is no git or no repository, or the directory as a whole is ignored,
     because a tree may lie in a directory that another repository ignores.
     """
-    listed = _git(directory, ["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"])
+    options = ["--git-dir", repository.git_dir, "--work-tree", repository.work_tree] if repository else []
+    listed = _git(directory, [*options, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"])
     if listed is None or "./" in listed:
         return None
     directories = [name for name in listed if name.endswith("/")]
@@ -52,7 +74,7 @@ def ignored_by_git(directory: int) -> frozenset[str] | None:
         return frozenset(listed)
     # git also lists directories that only have ignored content at the moment. They are not ignored themselves: a file
     # that is created there later counts.
-    confirmed = _git(directory, ["check-ignore", "-z", "--stdin"], "\0".join(directories))
+    confirmed = _git(directory, [*options, "check-ignore", "-z", "--stdin"], "\0".join(directories))
     if confirmed is None:
         return None
     return frozenset(name.rstrip("/") for name in {*listed}.difference(directories).union(confirmed))

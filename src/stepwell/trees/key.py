@@ -3,6 +3,8 @@
 It is `tree.key` in `$XDG_STATE_HOME/stepwell`, or in `~/.local/state/stepwell`. The first transaction of a user creates
 it. There is one for all trees, so that any process of the user can recover what another one left. Transactions that
 were interrupted before the key was lost are reported and left alone, like those of an attacker.
+
+The same directory has the table of tree locks (`tree_lock`).
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ import errno
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from stepwell import limits
 from stepwell.errors import TreeFailed
+from stepwell.text import plural
 from stepwell.trees import syscalls
 from stepwell.trees.root import Root
 from stepwell.trees.syscalls import Place, wrap_os_errors
@@ -30,38 +34,51 @@ def load_key(root: Root) -> bytes:
     Raises `TreeFailed` if it lies below the root, if it or its directory is open to other users or not this user's,
     or if it cannot be read or created.
     """
-    path = _state_directory()
+    path = state_directory()
+    with (
+        wrap_os_errors(f"the key of tree transactions in {path!r} cannot be read or created ({_ADVICE})"),
+        open_state_directory(root) as directory,
+    ):
+        return _read(directory, path) or _create(directory, path)
+
+
+@contextmanager
+def open_state_directory(root: Root) -> Generator[int]:
+    """Open the state directory for the block, created if need be.
+
+    Raises `TreeFailed` if it lies below the root, is open to other users, or is another user's.
+    """
+    path = state_directory()
     _require_outside(root, path)
-    with wrap_os_errors(f"the key of tree transactions in {path!r} cannot be read or created ({_ADVICE})"):
-        # The mode is for the last directory. Those above it are shared with other programs, and have the usual mode.
-        os.makedirs(path, 0o700, exist_ok=True)
-        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            _require_private(os.fstat(directory), path, "chmod 700")
-            return _read(directory, path) or _create(directory, path)
-        finally:
-            os.close(directory)
+    # The mode is for the last directory. Those above it are shared with other programs, and have the usual mode.
+    os.makedirs(path, 0o700, exist_ok=True)
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _require_private(os.fstat(directory), path, "chmod 700")
+        yield directory
+    finally:
+        os.close(directory)
 
 
-def _state_directory() -> str:
-    """Return the directory of the key. The XDG standard says to ignore a relative value."""
+def state_directory() -> str:
+    """Return the path of the state directory. The XDG standard says to ignore a relative value."""
     given = os.environ.get("XDG_STATE_HOME", "")
     above = given if os.path.isabs(given) else os.path.expanduser("~/.local/state")
     if not os.path.isabs(above):
-        raise TreeFailed("this user has no home directory for the key of tree transactions: set XDG_STATE_HOME")
+        raise TreeFailed("this user has no home directory for the state of trees: set XDG_STATE_HOME")
     return os.path.join(above, "stepwell")
 
 
 def _require_outside(root: Root, path: str) -> None:
-    """Raise `TreeFailed` if the key would be part of the tree: a plan or an archive could then replace it."""
+    """Raise `TreeFailed` if the directory is part of the tree: a plan or an archive could then replace the key."""
     root_status = os.fstat(root.descriptor)
     above = os.path.realpath(path)
     while True:
         with suppress(OSError):  # it does not exist yet, or is closed to this user
             if os.path.samestat(root_status, os.stat(above)):
                 raise TreeFailed(
-                    f"the key of tree transactions would be in {path!r}, which is in the tree {root.path!r}: set "
-                    "XDG_STATE_HOME to a directory outside of it"
+                    f"the state of trees, such as the key of their transactions, is in {path!r}, which is in the tree "
+                    f"{root.path!r}: set XDG_STATE_HOME to a directory outside of it"
                 )
         if above == (above := os.path.dirname(above)):
             return
@@ -98,7 +115,7 @@ def _read(directory: int, above: str) -> bytes | None:
     finally:
         os.close(descriptor)
     if len(key) != limits.TREE_KEY_BYTES:
-        raise _no_key(path, f"has {len(key)} bytes or more instead of {limits.TREE_KEY_BYTES}")
+        raise _no_key(path, f"has {plural(len(key), 'byte')} or more instead of {limits.TREE_KEY_BYTES}")
     return key
 
 

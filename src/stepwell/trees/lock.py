@@ -5,6 +5,7 @@ closed, so a killed process never leaves a locked tree. A `flock` belongs to an 
 `RootLock` opens the file anew; so it excludes other threads of the same process, too.
 
 Programs that do not use this package, such as editors, are not excluded. Transactions detect their changes instead.
+Captures and copies of this tree, or of one that overlaps it, are excluded by a `TreeLock`.
 
 The lock file may have come with the tree. It is used if it is a regular file with one name. Anything else is refused:
 a link or a second name would let the lock's holder overwrite another file.
@@ -31,6 +32,7 @@ from stepwell.trees.root import Root
 from stepwell.trees.sealed_name import RootIdentity, Sealer
 from stepwell.trees.staging_dir import StagingDir, open_staging_dir
 from stepwell.trees.syscalls import wrap_os_errors
+from stepwell.trees.tree_lock import Purpose, TreeLock
 
 LOCK: Final = "lock"
 
@@ -41,8 +43,9 @@ class RootLock:
     While it is held, no other transaction runs at this root. Whatever unfinished transaction is found there was left
     by a process that has ended; `recovery` decides about it, and a `TreeTransaction` can be run under the same lock.
     Not reentrant. Belongs to the thread that entered it. Entering raises `Busy`, with the holder's process id, if the
-    lock is not free within `wait_s`, `TreeFailed` if the root cannot be written or there is no key for it, and
-    `EscapesRoot` if `.stepwell` or the lock in it is something else than it should be.
+    lock is not free within `wait_s`, `TreeInUse` if the tree is being captured, `TreeFailed` if the root cannot be
+    written or there is no key for it, and `EscapesRoot` if `.stepwell` or the lock in it is something else than it
+    should be.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, wait_s: float = limits.TREE_LOCK_SECONDS) -> None:
@@ -53,6 +56,7 @@ class RootLock:
     def __enter__(self) -> Self:
         with ExitStack() as stack, wrap_os_errors(f"{os.fspath(self._path)!r} cannot be locked"):
             self.root = stack.enter_context(Root(self._path))
+            stack.enter_context(TreeLock(self.root, Purpose.CHANGE, wait_s=self._wait_s))
             self.staging = stack.enter_context(_locked_staging_dir(self.root, self._wait_s))
             self._stack = stack.pop_all()
         return self
@@ -118,7 +122,7 @@ def _acquire(lock: int, root: Root, wait_s: float) -> None:
             if time.monotonic() >= deadline:
                 pid = _holder_pid(lock)
                 raise Busy(
-                    f"process {pid} is changing {root.path!r}, and has been for {wait_s:g} seconds: try again later",
+                    f"process {pid} is changing {root.path!r}, and has been for {wait_s:g} s: try again later",
                     pid=pid,
                 ) from None
             time.sleep(limits.TREE_LOCK_PAUSE_SECONDS)

@@ -42,6 +42,7 @@ from stepwell.errors import AlreadyExists, InvalidArgument, TreeConflict, TreeFa
 from stepwell.trees import recovery, syscalls
 from stepwell.trees import undo_log as logs
 from stepwell.trees.change_plan import ChangePlan, Mismatch, conflict, inspect_within, is_matched, plan
+from stepwell.trees.conflict_diff import ReadBody
 from stepwell.trees.entry import PERMISSIONS, Delta, TreeEntry
 from stepwell.trees.forward import DISTURBED, ForwardPass
 from stepwell.trees.lock import RootLock
@@ -49,9 +50,6 @@ from stepwell.trees.sealed_name import Stage, TransactionRef, check_name
 from stepwell.trees.staging_dir import StagingDir
 from stepwell.trees.syscalls import Place, describe_os_error, wrap_os_errors
 from stepwell.trees.undo_log import UndoItem, new_name
-
-ReadBody = Callable[[bytes], bytes | memoryview]
-"""A function that returns the content with the given digest."""
 
 
 def _no_check() -> None:
@@ -125,12 +123,12 @@ class TreeTransaction:
             if not self._resumes:
                 raise AlreadyExists(f"{self._name!r} was committed at this root already: finalize or undo it first")
             with suppress(TreeConflict):
-                found = plan(self._root, self._deltas)
+                found = plan(self._root, self._deltas, self._read_body)
                 if found.is_already_applied:
                     self._stored = committed[0]
                     return found
             recovery.undo(lock, self._name)
-        return plan(self._root, self._deltas)
+        return plan(self._root, self._deltas, self._read_body)
 
     def rename(self, to: str) -> None:
         """Give the transaction another name on disk; the tree is not touched."""

@@ -20,6 +20,7 @@ from msgspec import Struct
 from stepwell import limits
 from stepwell.domain.changesets.paths import check_mode
 from stepwell.errors import InvalidArgument, StoreDamaged
+from stepwell.text import plural
 from stepwell.trees.entry import EMPTY, TreeEntry, check_target
 
 VERSION: Final = 2
@@ -92,8 +93,8 @@ def encode(log: UndoLog) -> bytes:
     data = msgspec.msgpack.encode(log)
     if len(data) > limits.TREE_LOG_BYTES_MAX:
         raise InvalidArgument(
-            f"the log of the change has {len(data):,} bytes, at most {limits.TREE_LOG_BYTES_MAX:,} are allowed: change "
-            "fewer paths at once"
+            f"the log of the change has {plural(len(data), 'byte')}, at most {limits.TREE_LOG_BYTES_MAX:,} are "
+            "allowed: change fewer paths at once"
         )
     return data
 

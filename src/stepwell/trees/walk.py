@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -47,20 +47,24 @@ class WalkResult(Struct, frozen=True):
     """The outcome of a walk, by path.
 
     `ignored` has whole directories by their own path, not what is in them. `fully_ignored` are directories that exist
-    and have ignored content only.
+    and have ignored content only. `repositories` are the directories at which the rules of a git repository begin.
     """
 
     entries: dict[str, EntryStatus]
     ignored: set[str]
     fully_ignored: set[str]
+    repositories: set[str]
 
 
-def walk(root: Root, also: Iterable[str] = ()) -> WalkResult:
+def walk(
+    root: Root, also: Iterable[str] = (), repositories: Mapping[str, ignore.Repository] | None = None
+) -> WalkResult:
     """Return every entry below a root that is not ignored, and those of the paths `also`, even if they are ignored.
 
-    Raises `InvalidArgument` if there are more than `limits.TREE_ENTRIES_MAX`.
+    `repositories`, by path, are those whose rules hold in a copy of a tree; by default git finds them. Raises
+    `InvalidArgument` if there are more than `limits.TREE_ENTRIES_MAX`.
     """
-    found = _TreeWalk(root).run()
+    found = _TreeWalk(root, repositories).run()
     for path in also:
         if path not in found.entries and (status := _status(root, path)):
             found.entries[path] = status
@@ -83,9 +87,10 @@ def _status(root: Root, path: str) -> EntryStatus | None:
 class _TreeWalk:
     """The state of one walk. It uses a list of directories instead of recursion, because a tree may be deep."""
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: Root, repositories: Mapping[str, ignore.Repository] | None) -> None:
         self._root = root
-        self._found = WalkResult({}, set(), set())
+        self._repositories = repositories
+        self._found = WalkResult({}, set(), set(), set())
         self._git_directories: set[str] = set()  # directories in a repository, where git's rules apply
 
     def run(self) -> WalkResult:
@@ -129,12 +134,16 @@ class _TreeWalk:
 
     def _ask_git(self, path: str, descriptor: int, names: set[str]) -> None:
         """At the root and at each repository, add what git ignores below it. The root may lie inside a repository."""
-        if path and ".git" not in names:
-            return
-        ignored = ignore.ignored_by_git(descriptor)
+        repository = self._repositories.get(path) if self._repositories is not None else None
+        is_asked = (not path or ".git" in names) if self._repositories is None else repository is not None
+        ignored = ignore.ignored_by_git(descriptor, repository) if is_asked else None
         if ignored is not None:
+            prefix = f"{path}/" if path else ""
+            # In a copy, git does not recognise the repositories below this one, which have rules of their own.
+            below = {each for each in self._repositories or () if each != path and each.startswith(prefix)}
             self._git_directories.add(path)
-            self._found.ignored.update(f"{path}/{name}" if path else name for name in ignored)
+            self._found.repositories.add(path)
+            self._found.ignored.update(prefix + name for name in ignored if not ignore.is_within(prefix + name, below))
 
     def _is_ignored(self, above: str, path: str, name: str, mode: int) -> bool:
         """Return True if a path is reserved or ignored; a generated file outside of git is noted as ignored."""
