@@ -1,4 +1,4 @@
-"""A batch comes to the same as its commands one by one: the same answers, rows, events and bytes in memory."""
+"""A batch comes to the same as its commands one by one: the same answers, rows, events, views and bytes in memory."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -12,15 +12,20 @@ from stepwell import limits
 from stepwell.domain.commands import Command
 from stepwell.domain.replies import Reply
 from stepwell.domain.tiers.model import TierBudget
+from stepwell.domain.verdict import Origin
 from stepwell.manager.request_handler import RequestExecution, RequestHandler, TimeBudget
 from stepwell.manager.sessions import SessionRecord
 from stepwell.manager.state_owner import StateClock, StateOwner
+from stepwell.memory.reader.catalogue_reader import replay
+from stepwell.memory.writer.segments import MemorySegment
 from stepwell.protocol.codec import PartlyDecodedRequest, decode_results, encode_results
 from stepwell.protocol.messages import Result
 from stepwell.storage.store import SessionRow
 from stepwell.telemetry import Logger, LogLevel
 from tests.property.test_fast_path import commands, gets, plain
 from tests.support.domain.world import image
+from tests.support.memory.catalogue import assert_same
+from tests.support.spelled import spelled
 
 NOW_MS = 1_700_000_000_000
 
@@ -64,6 +69,30 @@ class Manager:
             for digest, handle in store.handles.items()
         }
 
+    def check_views(self) -> None:
+        """Assert that the catalogue of each project says what the table does."""
+        for project in ("p", "q"):
+            while (ends := self.owner.open_view([project], Origin("s", NOW_MS), 0.0)) is None:
+                self.owner._catalogues.work()
+            rows = {entry.row.fragment_id: entry.row for entry in self.owner._state.fragments.created_after(project, 0)}
+            handles = self.owner.bodies.locate(row.digest for row in rows.values())
+            assert_same(replay(ends[0], self._segment), rows, handles)
+
+    def check_forms(self) -> None:
+        """Assert that each body gets the form of its tier, when there is time for it."""
+        store = self.owner.bodies
+        while self.owner.work():
+            pass
+        for digest, handle in store.handles.items():
+            tier = store.refs.tier_of(digest)
+            assert tier is not None
+            assert store.fits(digest, handle, tier)
+
+    def _segment(self, number: int) -> memoryview:
+        segment = self.owner.bodies.segment(number)
+        assert isinstance(segment, MemorySegment)
+        return segment.view[:].toreadonly()
+
 
 class Steps(TimeBudget):
     """A budget of so many steps."""
@@ -87,25 +116,29 @@ batches = st.one_of([st.lists(each, min_size=2, max_size=70) for each in (gets, 
 
 @given(
     st.lists(batches, min_size=1, max_size=4),
-    st.sampled_from([6, 100]),
+    st.builds(TierBudget, hot_tokens=st.sampled_from([6, 100]), warm_entries=st.sampled_from([3, 100])),
     st.lists(st.integers(1, 9), min_size=1, max_size=9),
     st.sampled_from([1, 4, limits.COMMANDS_PER_RUN]),
 )
 def test_one_by_one(
-    asked: list[list[Command[Reply]]], hot_tokens: int, slices: list[int], commands_per_run: int
+    asked: list[list[Command[Reply]]], budget: TierBudget, slices: list[int], commands_per_run: int
 ) -> None:
-    """At once, in slices that end anywhere, and one by one."""
+    """At once, in slices that end anywhere, and one by one on the general path."""
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(limits, "COMMANDS_PER_RUN", commands_per_run))
-        one, sliced, other = (stack.enter_context(manager(TierBudget(hot_tokens=hot_tokens))) for _ in range(3))
+        one, sliced, other = (stack.enter_context(manager(budget)) for _ in range(3))
+        other.owner._shortcuts.clear()
         steps = itertools.cycle(slices)
         for batch in asked:
             expected = tuple(result for each in batch for result in other.answer([each]))
             assert one.answer(batch) == expected
             assert sliced.answer_in_slices(batch, steps) == expected
+            one.check_views()
         for each in (one, sliced):
             assert image(each.owner._state) == image(other.owner._state)
             assert each.bodies() == other.bodies()
         revision = one.owner.revision
         feeds = (each.owner.journal.feed for each in (one, sliced, other))
-        assert len({repr(feed.events_after(0, 1_000, revision)) for feed in feeds}) == 1
+        assert len({spelled(feed.events_after(0, 1_000, revision)) for feed in feeds}) == 1
+        one.check_forms()
+        one.check_views()

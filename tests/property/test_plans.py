@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
+from stepwell import limits
 from stepwell.domain.commands import Command, Write
 from stepwell.domain.plans.commands import (
     AdvancePlan,
+    BeginPlan,
     CancelPlan,
     CompleteApply,
     CompletePhase,
@@ -65,6 +67,9 @@ class Sheet:
     merged: list[str] | None = None
     undone: bool = False
     ended_at_ms: int | None = None
+    agents: list[str] = field(default_factory=list)
+    failed_by: str | None = None
+    queued_at_ms: int = 0
 
     @property
     def ended(self) -> bool:
@@ -87,6 +92,8 @@ class Sheet:
         return (self.phase, self.state) != ("strategize", "queued") and not self.finished and self.state != "errored"
 
     def go(self, phase: str, state: str, *, again: bool = False, error: bool = False) -> None:
+        if error:
+            self.failed_by = self.lease[1] if self.lease else None
         self.phase, self.state, self.lease = phase, state, None
         self.version += 1
         self.attempt += again
@@ -107,8 +114,11 @@ class Sheets:
     plans: dict[str, Sheet] = field(default_factory=dict)
 
     def apply(self, command: Command[Reply], origin: Origin, revision: int) -> bool:
+        versions = {plan_id: plan.version for plan_id, plan in self.plans.items()}
         changed = self.do(command, origin, revision)
-        for plan in self.plans.values():
+        for plan_id, plan in self.plans.items():
+            if plan.state == "queued" and plan.version != versions.get(plan_id):
+                plan.queued_at_ms = origin.now_ms
             if plan.ended and plan.ended_at_ms is None:
                 plan.ended_at_ms = origin.now_ms
         return changed
@@ -129,6 +139,13 @@ class Sheets:
                 if plan_id in self.plans:
                     raise Refusal("AlreadyExists")
                 self.plans[plan_id] = Sheet()
+                return True
+            case BeginPlan(plan_id, lease_ms=lease_ms):
+                if plan_id in self.plans:
+                    raise Refusal("AlreadyExists")
+                plan = self.plans[plan_id] = Sheet()
+                plan.grant(origin, lease_ms, revision)
+                self.proceed(plan, lease_ms, origin, revision)
                 return True
             case _:
                 self.step(command, origin, revision)
@@ -224,14 +241,24 @@ class Sheets:
         return True
 
     def start_ready(self, parent: Sheet, lease_ms: int, origin: Origin, revision: int, *, straight: bool) -> None:
-        for plan_id in self.ready(parent)[:1]:
+        has_others = any(each != origin.session_id for each in parent.agents)
+        is_at_work = any(self.plans[each].lease for each in parent.children)
+        is_past = parent.ended or parent.phase == "apply" or parent.executed
+        is_over = is_past or not (is_at_work or self.ready(parent))
+        if parent.children and not is_over and origin.session_id not in parent.agents:
+            parent.agents.append(origin.session_id)
+        for plan_id in self.ready(parent):
             plan = self.plans[plan_id]
+            is_recent = origin.now_ms < plan.queued_at_ms + limits.RETRY_HEAD_START_MS
+            if has_others and is_recent and plan.failed_by == origin.session_id:
+                continue
             if plan.state == "complete":
                 plan.go("execute", "queued")
             first = plan.phase == "strategize"
             plan.grant(origin, lease_ms, revision)
             if straight and first:
                 self.proceed(plan, lease_ms, origin, revision)
+            return
 
     def end(self, command: CompleteApply | ConstrainApply | RollBackPlan, origin: Origin) -> None:
         plan = self.seen(command.plan_id, None)
@@ -288,7 +315,7 @@ class Sheets:
                 plan.go("strategize", "queued", again=True, error=True)
                 plan.reversions += 1
                 self.cancel_unfinished(plan.children)
-                plan.children, plan.mode, plan.fail_fast = [], "", False
+                plan.children, plan.mode, plan.fail_fast, plan.agents = [], "", False, []
             case CancelPlan(plan_id, _, version):
                 plan = self.seen(plan_id, version)
                 self.require(not plan.ended)
@@ -436,7 +463,7 @@ class PlanMachine(AgainstModel):
             StartReady(plan_id, 700, data.draw(st.booleans())),
             ProceedPlan(plan_id, token, 700, version),
             RollBackPlan(plan_id, "x", {}, version),
-            ResolveConflict(plan_id, token, "a", "cs", Resolution.ACCEPT_OURS),
+            ResolveConflict(plan_id, token, "a", "0", "cs", Resolution.ACCEPT_OURS),
         ]
         return data.draw(st.sampled_from(due.get(plan.state, []) * 3 + anything))
 
@@ -582,10 +609,12 @@ class PlanMachine(AgainstModel):
         self.both_at_once([*commands, CancelPlan("nobody")], self.origin())
 
     @precondition(lambda self: len(self.model.plans) < 8)
-    @rule()
-    def use(self) -> None:
+    @rule(data=st.data())
+    def use(self, data: st.DataObject) -> None:
         self.births += 1
-        self.both(UseAction(f"plan-{self.births}", "act", LINKS), self.origin())
+        plan_id = f"plan-{data.draw(st.integers(self.births - 1, self.births))}"  # now and then one that exists
+        kind = data.draw(st.sampled_from([UseAction, BeginPlan]))
+        self.both(kind(plan_id, "act", LINKS), self.origin())
 
     @rule(milliseconds=st.integers(1, 600))
     def time_passes(self, milliseconds: int) -> None:

@@ -43,8 +43,8 @@ StrategyName = Annotated[
     str,
     Meta(
         max_length=limits.LABEL_CHARS_MAX,
-        pattern=r"^[a-z0-9][a-z0-9-]*\Z",
-        description="a strategy is 1 to 64 lower case letters, digits and '-'",
+        pattern=r"^[a-z0-9][a-z0-9_-]*\Z",
+        description="a strategy is 1 to 64 lower case letters, digits, '-' and '_', beginning with a letter or digit",
     ),
 ]
 Identifier = Annotated[

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from typing import TypeVar, get_type_hints
+from typing import Final, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
@@ -19,6 +19,8 @@ from stepwell import limits
 from stepwell.errors import InvalidArgument
 
 K = TypeVar("K", bound=type[Struct])
+
+_UTF8_BYTES_PER_CHAR_MAX: Final = 4
 
 _bounds: dict[type[Struct], type[Struct]] = {}
 """For each checked Struct, a Struct that has only its bounded fields. Converting to it checks nothing else."""
@@ -108,6 +110,12 @@ def utf8(text: str, what: str) -> bytes:
         raise InvalidArgument(
             f"{what} contains a lone surrogate, which is not Unicode: decode its bytes with the encoding that they have"
         ) from None
+
+
+def is_small_metadata(metadata: dict[str, str]) -> bool:
+    """Return True if metadata passes `check_metadata` for certain. False only means that it has to be measured."""
+    chars = sum(len(key) + len(text) for key, text in metadata.items())
+    return _UTF8_BYTES_PER_CHAR_MAX * chars <= limits.METADATA_BYTES_MAX
 
 
 def check_metadata(metadata: dict[str, str]) -> None:

@@ -165,7 +165,7 @@ def _plan(change: RowChanged[Plan], occasion: _Occasion) -> AnyEvent | None:
         return LeaseRenewed(
             occasion.revision, occasion.at_ms, after.plan_id, after.projects, lease.session_id, lease.expires_at_ms
         )
-    if after.subplans is not None and after.subplans != before.subplans:
+    if after.subplans is not None and before.subplans is None:
         mode, children = after.subplans.mode, len(after.subplans.children)
         return SubplansDeclared(occasion.revision, occasion.at_ms, after.plan_id, after.projects, mode, children)
     return _merge(before, after, occasion)
@@ -176,7 +176,7 @@ def _merge(before: Plan, after: Plan, occasion: _Occasion) -> AnyEvent | None:
     facts = (occasion.revision, occasion.at_ms, after.plan_id, after.projects)
     if after.merged is not None and before.merged is None:
         merged = after.merged
-        return SubplansMerged(*facts, len(merged.children), merged.changeset_id, len(after.conflicts))
+        return SubplansMerged(*facts, len(merged.children), merged.changeset_id, len(after.open_conflicts))
     for was, now in zip(before.conflicts, after.conflicts, strict=True):
         if was.is_open and now.resolution is not None:
             return ConflictResolved(*facts, now.path, now.alias, now.resolution, len(after.open_conflicts))

@@ -156,7 +156,7 @@ class SubplansDeclared(AboutPlan, frozen=True):
 
 
 class SubplansMerged(AboutPlan, frozen=True):
-    """The changes of a plan's subplans were merged into it. `conflicts` is the number that a caller has to resolve."""
+    """The changes of a plan's subplans were merged into it. `conflicts` is the number of paths in conflict."""
 
     children: int
     changeset_id: str | None
@@ -164,7 +164,10 @@ class SubplansMerged(AboutPlan, frozen=True):
 
 
 class ConflictResolved(AboutPlan, frozen=True):
-    """A caller resolved a merge conflict at a path. `still_open` is the number of conflicts that are left."""
+    """A merge conflict at a path was resolved: by a caller's choice, or, after such a choice, by a clean merge.
+
+    `still_open` is the number of paths that are still in conflict.
+    """
 
     path: str
     alias: str

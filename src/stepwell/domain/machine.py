@@ -21,6 +21,7 @@ are no rows: no revision counts them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from msgspec import Struct, field
 
@@ -38,7 +39,8 @@ from stepwell.domain.tiers import fast_path
 from stepwell.domain.tiers import rules as tier_rules
 from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.commands import GetFragment
-from stepwell.domain.tiers.model import HOT, FragmentRow
+from stepwell.domain.tiers.fast_path import StoreRun
+from stepwell.domain.tiers.model import HOT
 from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.domain.verdict import DECIDERS, AnyChange, Origin, Verdict
 from stepwell.errors import ManagerFault, Refused, ResourceExhausted, StepTooLarge, TransactionAborted
@@ -96,7 +98,9 @@ def evolve(state: State, verdict: Verdict, now_ms: int) -> None:
     """Make the changes of a verdict. An exception in here is a defect that leaves the state unusable."""
     if verdict.accessed:
         # Before the changes: an access that lifts a fragment is an access in the tier that the fragment leaves.
-        state.fragments.touch(state.fragments.entries[verdict.accessed], now_ms)
+        read = state.fragments.find(*verdict.accessed)
+        assert read is not None
+        state.fragments.touch(read, now_ms)
     for change in verdict.changes:
         state.make(change)
 
@@ -158,11 +162,13 @@ def apply_get_run(state: State, commands: Sequence[object], origin: Origin) -> l
     # condition reads, and a second pass over the run would cost 5 %.
     found: list[FragmentFound] = []
     table, now_ms, projects = state.fragments, origin.now_ms, origin.projects
-    entries, touch = table.entries, table.touch
+    touch, project, present = table.touch, "", table.by_id("")
     for command in commands:
         if not isinstance(command, GetFragment) or (projects is not None and command.project not in projects):
             break
-        entry = entries.get((command.project, command.fragment_id))
+        if command.project != project:
+            project, present = command.project, table.by_id(command.project)
+        entry = present.get(command.fragment_id)
         if entry is None:
             break
         row = entry.row
@@ -173,23 +179,23 @@ def apply_get_run(state: State, commands: Sequence[object], origin: Origin) -> l
     return found
 
 
-def apply_store_run(
-    state: State, commands: Sequence[object], origin: Origin, room_bytes: int
-) -> tuple[list[FragmentRow], dict[bytes, bytes]]:
-    """Apply the stores at the beginning of `commands` that `fast_path.new_rows` accepts.
+def apply_store_run(state: State, commands: Sequence[object], origin: Origin, room_bytes: int) -> StoreRun:
+    """Apply the stores at the beginning of `commands` that `fast_path.decide_stores` accepts, and return them.
 
-    Returns the new rows, each with a revision of its own, and their bodies by digest. The bodies have at most
-    `room_bytes` together, so that the caller can place all of them in shared memory without making room first.
+    Their bodies have at most `room_bytes` together, so that the caller can place all of them in shared memory without
+    making room first.
     """
     try:
-        rows, bodies = fast_path.new_rows(state, commands, origin, room_bytes)
+        run = fast_path.decide_stores(state, commands, origin, room_bytes)
     except MemoryError:  # nothing has changed yet: the general path decides, or refuses for want of memory
-        return [], {}
-    if rows:
+        return StoreRun()
+    if rows := run.rows:
         state.revision = rows[-1].revision
-        state.fragments.add(rows)
+        state.fragments.add(rows, run.demotions)
         state.bodies.add(rows)
-    return rows, bodies
+        for before, after in chain.from_iterable(run.demotions.values()):
+            state.bodies.move(before.digest, before.tier, after.tier)
+    return run
 
 
 def note_packed_bytes(bodies: BodyTable, digest: bytes, packed_bytes: int) -> None:

@@ -9,16 +9,19 @@ the events in `events`, which tell watchers of the same facts.
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Iterator
+from typing import Generic, TypeVar, cast
 
 from msgspec import Struct
 
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.plans.model import Action, ActionState, Decision, Phase, Plan, PlanState
 from stepwell.domain.receipts.model import ReceiptRow
-from stepwell.domain.tasks.model import StrategyOffer, Task, TaskState, Worker
+from stepwell.domain.tasks.model import StrategyOffer, StrategyProblem, Task, TaskState, Worker
 from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
-from stepwell.domain.tiers.table import Usage
+from stepwell.text import PlainEnum, brief_repr, describe, plural, quoted
+
+T = TypeVar("T")
 
 
 class Reply(Struct, frozen=True, array_like=True, gc=False, tag=True):
@@ -30,7 +33,29 @@ class Reply(Struct, frozen=True, array_like=True, gc=False, tag=True):
         return ()
 
 
-class Note(StrEnum):
+class Page(Reply, Generic[T], frozen=True):
+    """The root of the pages: rows, which are the first field of each page, and the cursor of the next page.
+
+    Iterating yields the rows of this page, and `len` counts them; neither asks for the next page. So a page without
+    rows is false, and it can still have a `cursor`. A `cursor` of None means that this is the last page.
+    """
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        cursor = getattr(self, "cursor", None)
+        return describe(self, plural(len(self), "row"), f"cursor {quoted(cursor)}" if cursor else "the last page")
+
+    @property
+    def _rows(self) -> tuple[T, ...]:
+        return cast("tuple[T, ...]", getattr(self, self.__struct_fields__[0]))
+
+
+class Note(PlainEnum):
     """The reason why a fragment is in its tier after a store, promotion or demotion."""
 
     PLACED = "placed"
@@ -49,6 +74,8 @@ class FragmentPlaced(Reply, frozen=True):
     revision: int
     digest: bytes
     note: Note = Note.PLACED
+
+    __repr__ = brief_repr
 
 
 class FragmentFound(Reply, frozen=True):
@@ -78,6 +105,8 @@ class FragmentsMoved(Reply, frozen=True):
     moves: tuple[Move, ...]
     more: bool = False
 
+    __repr__ = brief_repr
+
 
 class FragmentRemoved(Reply, frozen=True, tag="FragmentDeleted"):  # the tag in stored replies
     """The fragment that was deleted, and the tier in which it was."""
@@ -87,26 +116,38 @@ class FragmentRemoved(Reply, frozen=True, tag="FragmentDeleted"):  # the tag in 
     tier: Tier
 
 
-class FragmentPage(Reply, frozen=True):
+class FragmentPage(Page[FragmentRow], frozen=True):
     """Fragments in order of creation, without bodies. A page can be empty and still have a cursor."""
 
     rows: tuple[FragmentRow, ...]
     cursor: str | None
 
 
-class ProjectPage(Reply, frozen=True):
+class ProjectPage(Page[str], frozen=True):
     """The projects that have fragments, in order of name."""
 
     projects: tuple[str, ...]
     cursor: str | None
 
 
+class TierUsage(Struct, frozen=True, array_like=True):
+    """The usage of a tier. `entries` counts fragments, and `files` the rows that ingesting keeps for whole files.
+
+    Both count against the bounds of the tier, and both are in `tokens` and `bytes`.
+    """
+
+    entries: int = 0
+    tokens: int = 0
+    bytes: int = 0
+    files: int = 0
+
+
 class TierMetrics(Reply, frozen=True):
     """The usage of each tier, the budget, and the sizes of all bodies."""
 
-    hot: Usage
-    warm: Usage
-    cold: Usage
+    hot: TierUsage
+    warm: TierUsage
+    cold: TierUsage
     budget: TierBudget
     body_bytes: int  # equal bodies count once
     arena_bytes: int  # the need of the arena; for a scoped session, the raw bytes of its hot and warm
@@ -143,7 +184,7 @@ class ActionSummary(Struct, frozen=True, array_like=True):
     uses: int
 
 
-class ActionPage(Reply, frozen=True):
+class ActionPage(Page[ActionSummary], frozen=True):
     """Actions in order of name, each as a summary."""
 
     actions: tuple[ActionSummary, ...]
@@ -168,6 +209,11 @@ class PlanSummary(Struct, frozen=True, array_like=True):
     parent_plan_id: str | None
     rolled_back: bool = False
 
+    def __repr__(self) -> str:
+        name = f"{quoted(self.plan_id)} of {quoted(self.action_name)}"
+        rolled_back = "rolled back" if self.rolled_back else ""
+        return describe(self, name, f"{self.phase}/{self.state}", rolled_back, f"version {self.version}")
+
 
 class ReadyStarted(Reply, frozen=True):
     """A child plan that was started for the caller, under its `lease`; or None, and if it is worth waiting for one.
@@ -182,7 +228,7 @@ class ReadyStarted(Reply, frozen=True):
     errored: tuple[str, ...] = ()
 
 
-class PlanPage(Reply, frozen=True):
+class PlanPage(Page[PlanSummary], frozen=True):
     """Plans in order of id, which is the order of their creation, each as a summary."""
 
     plans: tuple[PlanSummary, ...]
@@ -195,7 +241,7 @@ class DecisionFound(Reply, frozen=True, tag="DecisionRecorded"):  # the tag in s
     decision: Decision
 
 
-class DecisionPage(Reply, frozen=True):
+class DecisionPage(Page[Decision], frozen=True):
     """A plan's decisions in order of recording, superseded ones included."""
 
     decisions: tuple[Decision, ...]
@@ -208,7 +254,7 @@ class ChangesetFound(Reply, frozen=True):
     changeset: Changeset
 
 
-class ChangesetPage(Reply, frozen=True):
+class ChangesetPage(Page[Changeset], frozen=True):
     """The changesets of a plan, in the order in which they were started."""
 
     changesets: tuple[Changeset, ...]
@@ -221,7 +267,7 @@ class EntryFound(Reply, frozen=True, tag="ChangeRecorded"):  # the tag in stored
     entry: EntryRow
 
 
-class EntryPage(Reply, frozen=True):
+class EntryPage(Page[EntryRow], frozen=True):
     """The entries of a changeset, in the order in which they were recorded."""
 
     entries: tuple[EntryRow, ...]
@@ -251,7 +297,7 @@ class ReceiptFound(Reply, frozen=True):
         return (self.receipt.digest,)
 
 
-class ReceiptPage(Reply, frozen=True):
+class ReceiptPage(Page[ReceiptRow], frozen=True):
     """Receipts without their bodies, from the newest on."""
 
     receipts: tuple[ReceiptRow, ...]
@@ -304,6 +350,12 @@ class StrategiesFound(Reply, frozen=True):
     workers: tuple[Worker, ...]
     queued: int
     leased: int
+
+    @property
+    def problems(self) -> tuple[StrategyProblem, ...]:
+        """The installed strategies that workers could not load, each once, by name."""
+        found = {problem.key: problem for worker in self.workers for problem in worker.problems}
+        return tuple(found[key] for key in sorted(found))
 
 
 class TasksLeased(Reply, frozen=True):

@@ -21,16 +21,25 @@ IN_STORE: Final = 0
 class Handle(Struct, frozen=True, array_like=True, gc=False):
     """A range of bytes in a segment. Bytes that were written there never change, so that a handle never becomes wrong.
 
-    `stored` is the number of bytes there, `size` that of the body; they differ if the body is compressed (`packed`,
-    with zstd). A peer's own mapping keeps the bytes readable, even after the manager has retired
-    the segment.
+    `size` is the number of bytes of the body. `packed_bytes` is the number of bytes there if the body is compressed
+    (with zstd), and 0 if it is raw. A peer's own mapping keeps the bytes readable, even after the manager has retired
+    the segment. The manager has a handle of each body, so that there are as few fields as possible.
     """
 
     segment: int
     offset: int
-    stored: int
     size: int
-    packed: bool
+    packed_bytes: int = 0
+
+    @property
+    def is_packed(self) -> bool:
+        """True if the bytes there are compressed."""
+        return self.packed_bytes > 0
+
+    @property
+    def stored(self) -> int:
+        """The number of bytes there."""
+        return self.packed_bytes or self.size
 
 
 class CatalogueEnd(Struct, frozen=True, array_like=True):

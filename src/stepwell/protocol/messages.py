@@ -78,11 +78,11 @@ from stepwell.domain.checks import checked
 from stepwell.domain.commands import AnyCommand, AnyWrite
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.replies import AnyReply, TierMetrics
-from stepwell.domain.tasks.model import StrategyOffer, TaskFault, TaskState, WorkerDeath
+from stepwell.domain.tasks.model import StrategyOffer, StrategyProblems, TaskFault, TaskState, WorkerDeath
 from stepwell.errors import Detail, StepwellError, revive
 from stepwell.protocol.handles import CatalogueEnd, Handle
 
-VERSION: Final = 8
+VERSION: Final = 9
 """The version of the protocol. A manager refuses a peer that has another one: both come from one installation."""
 
 ENCODING: Final = "o200k_base"
@@ -168,10 +168,11 @@ class WatchEvents(Message, frozen=True):
 
 
 class JoinAsWorker(Message, frozen=True):
-    """Ask for tasks, one at a time, for a worker that has these strategies."""
+    """Ask for tasks, one at a time, for a worker that has these strategies, and could not load others."""
 
     request_id: RequestId
     offers: Annotated[tuple[StrategyOffer, ...], Meta(min_length=1, max_length=limits.STRATEGIES_MAX)]
+    problems: StrategyProblems = ()
 
 
 class ReportProgress(Message, frozen=True):

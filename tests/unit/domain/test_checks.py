@@ -157,7 +157,7 @@ SAMPLES: dict[str, tuple[object, ...]] = {
     "CompletePhase": ("plan", "execute", 1),
     "FailPhase": ("plan", "execute", 1, "x"),
     "AdvancePlan": ("plan", "execute"),
-    "ResolveConflict": ("plan", 1, "a.py", "cs", "accept_ours"),
+    "ResolveConflict": ("plan", 1, "a.py", "0", "cs", "accept_ours"),
     "DeclareSubplans": ("plan", 1, (("a", "a", "act"),), "parallel", 1, False, "last_wins"),
 }
 """A sound command of each kind that has an enum, down to its last enum."""

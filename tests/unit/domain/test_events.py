@@ -16,6 +16,7 @@ from stepwell.domain.event_builder import BUILDERS, events_of
 from stepwell.domain.plans.commands import (
     AdvancePlan,
     ArchiveAction,
+    BeginPlan,
     CancelPlan,
     CompleteApply,
     ConflictFound,
@@ -321,6 +322,18 @@ def test_steps_of_one_command_are_told_one_by_one(executing: Told) -> None:
     assert executing.told(StartReady("plan")) == []
 
 
+def test_plan_that_is_begun(executing: Told) -> None:
+    """Whoever watches sees the same as with single commands."""
+    told = executing.told(BeginPlan("other", "act", (ProjectLink("p"),)))
+    assert [type(event) for event in told[:2]] == [ev.ActionUsed, ev.PlanCreated]
+    assert [(event.phase, event.state) for event in told if isinstance(event, ev.PlanMoved)] == [
+        ("strategize", "processing"),
+        ("strategize", "complete"),
+        ("execute", "queued"),
+        ("execute", "processing"),
+    ]
+
+
 def test_merge(executing: Told) -> None:
     """That it was made, and each choice, with the change that it made."""
     executing.declare("one", "two")
@@ -334,8 +347,9 @@ def test_merge(executing: Told) -> None:
     assert executing.told(RecordMerge("plan", lease, ("one", "two"), "plan-a", found)) == [
         ev.SubplansMerged(executing.state.revision, NOON_MS, "plan", ("p",), 2, "plan-a", 1)
     ]
+    seen = executing.plan().open_conflicts[0].version
     started, recorded, ended, resolved = executing.told(
-        ResolveConflict("plan", lease, "a.py", "cs", Resolution.ACCEPT_THEIRS)
+        ResolveConflict("plan", lease, "a.py", seen, "cs", Resolution.ACCEPT_THEIRS)
     )
     facts = (executing.state.revision, NOON_MS, "plan", ("p",))
     assert started == ev.ChangesetStarted(*facts, "cs", "cs", 1)

@@ -171,6 +171,10 @@ def miscount_tokens(state: State) -> None:
     state.fragments._tiers[Tier.HOT].usage.tokens -= 1
 
 
+def miscount_files(state: State) -> None:
+    state.fragments._tiers[Tier.HOT].files += 1
+
+
 def miscount_bytes_of_a_project(state: State) -> None:
     state.fragments._projects["q"].tiers[Tier.WARM].usage.bytes += 1
 
@@ -190,7 +194,11 @@ def turn_back_time(state: State) -> None:
 
 
 def lose_from_pages(state: State) -> None:
-    del state.fragments._projects["p"].by_serial[1]
+    state.fragments._projects["p"].by_serial.remove(1)
+
+
+def shuffle_pages(state: State) -> None:
+    state.fragments._projects["p"].by_serial._places.reverse()
 
 
 def serial_from_the_future(state: State) -> None:
@@ -210,8 +218,8 @@ def keep_a_released_body(state: State) -> None:
 
 
 def count_a_body_in_another_tier(state: State) -> None:
-    count = state.bodies.counts[digest_of(b"a")]
-    count.hot, count.warm = 0, 1
+    digest = digest_of(b"a")
+    state.bodies.counts[digest] = replace(state.bodies.counts[digest], hot=0, warm=1)
 
 
 def miscount_body_bytes(state: State) -> None:
@@ -223,7 +231,8 @@ def miscount_arena_bytes(state: State) -> None:
 
 
 def pack_unnoticed(state: State) -> None:
-    state.bodies.counts[digest_of(b"w")].packed = 0
+    digest = digest_of(b"w")
+    state.bodies.counts[digest] = replace(state.bodies.counts[digest], packed=0, is_tried=True)
 
 
 def file_action_elsewhere(state: State) -> None:
@@ -407,9 +416,9 @@ DAMAGES: dict[str, list[Damage]] = {
         overfill_receipts,
         overfill_receipt_bytes,
     ],
-    "sums_equal_what_they_sum": [miscount_tokens, miscount_bytes_of_a_project],
+    "sums_equal_what_they_sum": [miscount_tokens, miscount_bytes_of_a_project, miscount_files],
     "orders_of_use_are_orders_of_time": [shuffle_ring, shuffle_ring_of_a_project, turn_back_time],
-    "projects_have_their_fragments_in_order_of_creation": [lose_from_pages, serial_from_the_future],
+    "projects_have_their_fragments_in_order_of_creation": [lose_from_pages, shuffle_pages, serial_from_the_future],
     "bodies_are_counted_exactly": [
         forget_a_body,
         keep_a_body,

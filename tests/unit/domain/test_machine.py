@@ -243,9 +243,10 @@ def test_fast_path_without_memory_leaves_it_to_the_general_path(world: World, mo
     def greedy(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(fast_path, "new_rows", greedy)
+    monkeypatch.setattr(fast_path, "decide_stores", greedy)
     before = image(world.state)
-    assert machine.apply_store_run(world.state, [StoreFragment("x", "y", b"z", 1)], world.origin(), 1_000) == ([], {})
+    run = machine.apply_store_run(world.state, [StoreFragment("x", "y", b"z", 1)], world.origin(), 1_000)
+    assert (run.rows, run.bodies, run.demotions) == ([], {}, {})
     assert image(world.state) == before
 
 

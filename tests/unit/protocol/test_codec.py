@@ -98,7 +98,7 @@ def test_commands_come_through(kind: type[Struct], data: st.DataObject) -> None:
 @given(data=st.data())
 def test_replies_come_through(kind: type[Struct], data: st.DataObject) -> None:
     """Every reply arrives as it was sent."""
-    answer = CommandResult(7, cast("AnyReply", data.draw(values(kind))), {b"d": Handle(1, 48, 3, 4, packed=True)})
+    answer = CommandResult(7, cast("AnyReply", data.draw(values(kind))), {b"d": Handle(1, 48, 4, packed_bytes=3)})
     assert decode_from_manager(payload_of(Response(1, (answer,)))) == Response(1, (answer,))
 
 

@@ -7,7 +7,6 @@ operation of an entry is derived from its two contents, because the name of a to
 from __future__ import annotations
 
 import unicodedata
-from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct
@@ -19,9 +18,10 @@ from stepwell.domain.checks import check, checked, require_instance, utf8
 from stepwell.domain.tiers.body_refs import Digest, digest_of
 from stepwell.domain.tiers.model import BodyRef, Tier
 from stepwell.errors import InvalidArgument
+from stepwell.text import PlainEnum, brief_repr, plural
 
 
-class Operation(StrEnum):
+class Operation(PlainEnum):
     """The effect of a change on its path. It is derived from the digests, never from a tool's name."""
 
     CREATE = "create"
@@ -30,7 +30,7 @@ class Operation(StrEnum):
     MOVE = "move"
 
 
-class ChangesetState(StrEnum):
+class ChangesetState(PlainEnum):
     """Only an open changeset takes changes. Only a closed one counts. Both ends are final."""
 
     OPEN = "open"
@@ -57,6 +57,8 @@ class Change(Struct, frozen=True, kw_only=True):
     tool: Label = "unknown"
     before_mode: Mode | None = None
     after_mode: Mode | None = None
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         check(self)
@@ -85,7 +87,9 @@ def _check_content(name: str, content: object) -> None:
     """Raise `InvalidArgument` unless the content is bytes of an allowed size, a `Digest` or None."""
     require_instance(content, (bytes, Digest, type(None)), f"{name} is bytes (text.encode()), a Digest or None")
     if isinstance(content, bytes) and len(content) > limits.BODY_BYTES_MAX:
-        raise InvalidArgument(f"{name} has {len(content)} bytes, at most {limits.BODY_BYTES_MAX} are allowed")
+        raise InvalidArgument(
+            f"{name} has {plural(len(content), 'byte')}, at most {limits.BODY_BYTES_MAX:,} are allowed"
+        )
 
 
 def check_path(path: str) -> None:
@@ -158,6 +162,8 @@ class EntryRow(Struct, frozen=True, array_like=True, gc=False):
     recorded_at_ms: int
     ordinal: int = 0
 
+    __repr__ = brief_repr
+
     @property
     def before_digest(self) -> Digest | None:
         return Digest(self.before.digest) if self.before else None
@@ -196,6 +202,8 @@ class Changeset(Struct, frozen=True, array_like=True):
     entry_count: int
     started_at_ms: int
     ended_at_ms: int | None = None
+
+    __repr__ = brief_repr
 
     @property
     def key(self) -> str:

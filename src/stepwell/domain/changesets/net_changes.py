@@ -22,6 +22,7 @@ from stepwell import limits
 from stepwell.domain.changesets.model import Content, EntryRow, is_same
 from stepwell.domain.changesets.paths import DIRECTORY, EMPTY_DIGEST
 from stepwell.errors import BrokenChain
+from stepwell.text import brief_repr, plural
 
 
 class NetChange(Struct, frozen=True, array_like=True, gc=False):
@@ -30,6 +31,8 @@ class NetChange(Struct, frozen=True, array_like=True, gc=False):
     path: str
     before: Content | None
     after: Content | None
+
+    __repr__ = brief_repr
 
     @property
     def is_nothing(self) -> bool:
@@ -69,12 +72,12 @@ def net_changes(entries: Iterable[EntryRow], *, only: str | None = None) -> dict
         else:  # fast path: most paths are changed once, and a plan may have very many
             first[path] = before = entry.before
             after = entry.after
-            last[path] = after if before is None or before.mode is None else _with_found_mode(before, after)
+            last[path] = after if before is None or before.mode is None else with_found_mode(before, after)
     broken = [path for path in chains.broken if only in {None, path}]
     if broken:
         paths = sorted(broken)
         raise BrokenChain(
-            f"the changes of {len(paths)} paths do not follow from each other, the first is "
+            f"the changes of {plural(len(paths), 'path')} do not follow from each other, the first is "
             f"{paths[0][: limits.PATH_CHARS_SHOWN]!r}: what one left there is not what the next one found; "
             "revert the plan, and record what is there",
             paths=paths[: limits.PATHS_LISTED_MAX],
@@ -100,7 +103,7 @@ class _Chains:
             found = self._content_at(entry.source_path, entry.before)
             self.last[entry.source_path] = None
             self._content_at(entry.path, None)
-        self.last[entry.path] = _with_found_mode(found, entry.after)
+        self.last[entry.path] = with_found_mode(found, entry.after)
 
     def _content_at(self, path: str, before: Content | None) -> Content | None:
         """Return the content at a path before an entry, with everything that is known of it; note a broken chain."""
@@ -123,7 +126,7 @@ def _combined(left: Content | None, found: Content | None) -> Content | None:
     return replace(held, mode=found.mode if left.mode is None else left.mode)
 
 
-def _with_found_mode(found: Content | None, after: Content | None) -> Content | None:
+def with_found_mode(found: Content | None, after: Content | None) -> Content | None:
     """Return the content after a change. If its mode is not known, it keeps the mode that the change found.
 
     A directory that becomes a file is the exception: a file cannot have a directory's mode.

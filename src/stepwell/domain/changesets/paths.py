@@ -15,6 +15,7 @@ from msgspec import Meta
 from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import InvalidArgument
+from stepwell.text import plural
 
 
 def path_problem(path: str) -> str | None:
@@ -23,7 +24,7 @@ def path_problem(path: str) -> str | None:
     A valid path cannot leave its root and has only one spelling: not absolute, no `..`, no `.`, no empty part, no NUL.
     """
     if not path or len(path) > limits.PATH_CHARS_MAX:
-        return f"has {len(path)} characters, 1 to {limits.PATH_CHARS_MAX} are allowed"
+        return f"has {plural(len(path), 'character')}, 1 to {limits.PATH_CHARS_MAX:,} are allowed"
     if path.startswith("/"):
         return "is absolute"
     if "\0" in path:

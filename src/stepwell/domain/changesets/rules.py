@@ -44,6 +44,7 @@ from stepwell.errors import (
     NotFound,
     PlanNotReady,
 )
+from stepwell.text import plural
 
 
 @decides(StartChangeset)
@@ -58,7 +59,7 @@ def start_changeset(state: State, command: StartChangeset, origin: Origin) -> Ve
     context = _context(state, command.context_id, plan)
     active = context.active if context else ()
     if len(active) >= limits.ACTIVE_PER_CONTEXT_MAX:
-        raise Busy(f"this context has {len(active)} open changesets already: close some")
+        raise Busy(f"this context has {plural(len(active), 'open changeset')} already: close some")
     grown = replace(plan, changeset_ids=(*plan.changeset_ids, command.changeset_id))
     pushed = ContextRow(command.context_id, plan.plan_id, (*active, command.changeset_id))
     changes = (RowChanged(None, changeset), RowChanged(plan, grown), RowChanged(context, pushed))
@@ -153,8 +154,8 @@ def require_no_open_changeset(state: State, plan: ChangesetOwner) -> None:
     """Raise `PlanNotReady` if the plan has an open changeset: its entries would neither count nor be discarded."""
     if still_open := _open_changesets(state, plan):
         raise PlanNotReady(
-            f"plan {plan.plan_id!r} has {len(still_open)} open changesets, the first is "
-            f"{still_open[0].changeset_id!r}: close or abort them",
+            f"plan {plan.plan_id!r} has {plural(len(still_open), 'open changeset')}, the first is "
+            f"{still_open[0].changeset_id!r}: close or abort it",
             changeset_id=still_open[0].changeset_id,
         )
 

@@ -24,6 +24,7 @@ from stepwell.domain.replies import ActionFound, ActionPage, ActionSummary
 from stepwell.domain.state import State
 from stepwell.domain.verdict import Origin, RowChanged, Verdict, decides
 from stepwell.errors import ActionUnavailable, AlreadyExists, Busy, InvalidArgument, NotFound
+from stepwell.text import plural
 
 _PYTHON_TYPES: dict[ArgumentType, tuple[type, ...]] = {
     ArgumentType.STRING: (str,),
@@ -151,7 +152,9 @@ def render(template: str, arguments: Mapping[str, ArgumentValue]) -> str:
         end = match.end()
     rendered = "".join([*parts, template[end:]])
     if len(rendered) > limits.TEXT_CHARS_MAX:
-        raise InvalidArgument(f"the rendered text has {len(rendered)} characters, at most {limits.TEXT_CHARS_MAX}")
+        raise InvalidArgument(
+            f"the rendered text has {plural(len(rendered), 'character')}, at most {limits.TEXT_CHARS_MAX:,}"
+        )
     return rendered
 
 
@@ -184,12 +187,12 @@ def _check_value(argument: Argument, value: ArgumentValue) -> None:
     if isinstance(value, bool) != (argument.type is ArgumentType.BOOLEAN) or not isinstance(
         value, _PYTHON_TYPES[argument.type]
     ):
-        raise InvalidArgument(f"{what} is a {type(value).__name__}: give a {argument.type}")
+        raise InvalidArgument(f"{what} is of type {type(value).__name__}: give one of type {argument.type}")
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidArgument(f"{what} is {value}: give a number that is finite")
     if isinstance(value, str):
         if len(value) > limits.TEXT_CHARS_MAX:
-            raise InvalidArgument(f"{what} has {len(value)} characters, at most {limits.TEXT_CHARS_MAX}")
+            raise InvalidArgument(f"{what} has {plural(len(value), 'character')}, at most {limits.TEXT_CHARS_MAX:,}")
         if argument.pattern is not None and not matcher(argument.pattern)(value):
             raise InvalidArgument(f"{what} is {value[:80]!r}, which does not match {argument.pattern!r}")
         return

@@ -27,6 +27,7 @@ from stepwell.domain.replies import PlanFound
 from stepwell.domain.state import State
 from stepwell.domain.verdict import Origin, Verdict, decides
 from stepwell.errors import NotProven, NotValidated, PlanNotReady
+from stepwell.text import plural
 
 
 @decides(CompleteApply)
@@ -116,6 +117,7 @@ def _require_proof(plan: Plan, due: Mapping[str, Content | None], proof: Mapping
     )
     if unproven:
         raise NotProven(
-            f"plan {plan.plan_id!r}: {len(unproven)} paths are not proven to be {what}; the first is {unproven[0]!r}",
+            f"plan {plan.plan_id!r}: {plural(len(unproven), 'path is', 'paths are')} not proven to be {what}; the "
+            f"first is {unproven[0]!r}",
             paths=unproven[: limits.PATHS_LISTED_MAX],
         )

@@ -145,6 +145,18 @@ class UseAction(Write[replies.PlanFound], frozen=True):
     validations: Validations = ()
 
 
+class BeginPlan(Write[replies.PlanFound], frozen=True):
+    """Create a plan from an action and start its execute phase under a lease of the caller, in one step."""
+
+    plan_id: Identifier
+    action_name: NameText
+    project_links: ProjectLinks
+    arguments: ArgumentValues = field(default_factory=dict[str, ArgumentValue])
+    invariants: Invariants = ()
+    validations: Validations = ()
+    lease_ms: LeaseMs = limits.LEASE_MS
+
+
 class GetPlan(Read[replies.PlanFound], frozen=True):
     """Read one plan. A plan with a project outside the session's scope does not exist for the session."""
 
@@ -361,20 +373,22 @@ class RecordMerge(Write[replies.PlanFound], frozen=True):
 
 
 class ResolveConflict(Write[replies.PlanFound], frozen=True):
-    """Choose the content of a path at which children conflict.
+    """Resolve the open conflict of a path.
 
-    `changeset_id` is the id of a new changeset, which gets the change that the choice makes. `mode` is the mode of the
-    body; None keeps the present mode. `alias`, if given, has to be the child of the first open conflict at the path.
+    `version` is that of the conflict for which the choice was made. `changeset_id` is the id of a new changeset, which
+    gets the change that the resolution makes. `body` is the resulting content if it is not that of one side: of `ours`
+    with `accept_ours`, of `theirs` with `accept_theirs` and `merged`. `mode` is the mode of the body; None keeps the
+    present mode.
     """
 
     plan_id: Identifier
     lease: Positive | None
     path: PathText
+    version: Label
     changeset_id: Identifier
     resolution: Resolution
     body: Body | UploadNumber | None = None
     mode: Mode | None = None
-    alias: Label | None = None
 
     @property
     def inline(self) -> tuple[int, ...]:
@@ -438,6 +452,7 @@ PlanWrite = (
     CreateAction
     | ArchiveAction
     | UseAction
+    | BeginPlan
     | StartPhase
     | CompletePhase
     | CompleteApply

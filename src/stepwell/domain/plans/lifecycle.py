@@ -9,16 +9,16 @@ ARCHITECTURE.md is generated from them. The four tables are disjoint and differ 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from itertools import product
 
 from stepwell.domain.plans.model import Phase, PlanState, Position
+from stepwell.text import PlainEnum
 
 _QUEUED, _PROCESSING, _COMPLETE = PlanState.QUEUED, PlanState.PROCESSING, PlanState.COMPLETE
 _ERRORED, _CANCELLED = PlanState.ERRORED, PlanState.CANCELLED
 
 
-class PlanEvent(StrEnum):
+class PlanEvent(PlainEnum):
     """The events that can change the position of a plan.
 
     The names of the events for one phase are built from a verb and the phase, such as `start_execute`.

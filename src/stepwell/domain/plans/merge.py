@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.changesets.model import ChangesetState, Content, is_same
-from stepwell.domain.changesets.net_changes import NetChange
+from stepwell.domain.changesets.net_changes import NetChange, with_found_mode
 from stepwell.domain.changesets.paths import check_mode
 from stepwell.domain.changesets.rules import (
     closed_changesets,
@@ -44,6 +44,10 @@ from stepwell.errors import (
     PlanNotReady,
     StepTooLarge,
 )
+from stepwell.text import plural
+
+_NEED_BODY = frozenset({Resolution.BODY, Resolution.HUNKS})
+"""The resolutions whose content is never that of one side as it is."""
 
 MERGE_TOOL = "merge"
 """The tool that is recorded with a change that a merge or a resolution made, in place of a child's tool."""
@@ -65,8 +69,8 @@ def record_merge(state: State, command: RecordMerge, origin: Origin) -> Verdict:
     executed = {child.plan_id: child for child in children(state, plan) if has_executed(child)}
     if command.children != tuple(executed):
         raise Conflict(
-            f"plan {plan.plan_id!r} has {len(executed)} children that executed, and they or their order are not those "
-            "that were merged: read them again, and merge them in declared order"
+            f"plan {plan.plan_id!r} has {plural(len(executed), 'child', 'children')} that executed, and these or their "
+            "order are not what was merged: read them again, and merge them in declared order"
         )
     _require_closed(state, plan, command.changeset_id)
     conflicts = _merge_conflicts(state, plan, plan.subplans, executed, command.conflicts)
@@ -77,19 +81,24 @@ def record_merge(state: State, command: RecordMerge, origin: Origin) -> Verdict:
 
 @decides(ResolveConflict)
 def resolve_conflict(state: State, command: ResolveConflict, origin: Origin) -> Verdict:
-    """Choose a content for the first open conflict of a path, and record the change in a closed changeset of its own.
+    """Choose a content for the open conflict of a path, and record the change in a closed changeset of its own.
 
     If the chosen content is the present one, no changeset is recorded. `current` is computed from the recorded changes
-    and not taken from the conflict, because the plan may have changed the path after the merge.
+    and not taken from the conflict, because the plan may have changed the path after the merge. Raise `Conflict` if the
+    caller has seen another version of the conflict: its choice, or the body that it merged, may not fit any more.
     """
     plan = require_executing(state, command.plan_id, command.lease, origin)
-    index, conflict = _first_open(plan, command.path, command.alias)
+    index, conflict = _first_open(plan, command.path)
     merged_so_far = net_changes_of(state, plan, plan.attempt, only=command.path).get(command.path)
     current = merged_so_far.after if merged_so_far else conflict.ours
-    chosen = _chosen_content(command, conflict, current, origin)
+    conflict = replace(conflict, ours=current)
+    conflict.require_version(command.version)
+    chosen = with_found_mode(current, _chosen_content(command, conflict, origin))
+    if is_same(current, chosen):  # as far as is known: what is recorded stays, so that it is `ours` for the next child
+        _require_no_other_mode(command, current)
+        chosen = current
     resolved = replace(
         conflict,
-        ours=current,
         state=ConflictState.RESOLVED,
         resolution=command.resolution,
         chosen=chosen,
@@ -109,11 +118,13 @@ def resolve_conflict(state: State, command: ResolveConflict, origin: Origin) -> 
 def require_resolved(plan: Plan) -> None:
     """Raise `MergeConflicts`, with the paths, if the plan has open conflicts."""
     if conflicts := plan.open_conflicts:
+        first, *others = conflicts
+        more = f" and {len(others)} more" if others else ""
         raise MergeConflicts(
-            f"plan {plan.plan_id!r} has {len(conflicts)} open conflicts, the first at {conflicts[0].path!r} with child "
-            f"{conflicts[0].alias!r}: resolve them",
+            f"plan {plan.plan_id!r} has an open conflict at {first.path!r} with child {first.alias!r}{more}: "
+            "resolve each of them",
             plan_id=plan.plan_id,
-            paths=list(dict.fromkeys(conflict.path for conflict in conflicts)),
+            paths=[conflict.path for conflict in conflicts],
         )
 
 
@@ -159,7 +170,8 @@ def _merge_conflicts(
     if subplans.merge is MergeStrategy.FAIL_ON_CONFLICT:
         paths = list(dict.fromkeys(each.path for each in found))
         raise MergeConflicts(
-            f"children changed the same lines of {len(paths)} paths, and this plan fails then: revert or cancel it",
+            f"children changed the same lines of {plural(len(paths), 'path')}, and this plan fails then: revert or "
+            "cancel it",
             plan_id=plan.plan_id,
             paths=paths,
         )
@@ -221,39 +233,43 @@ def _conflict(found: ConflictFound, alias: str, ours: NetChange | None, theirs: 
     return conflict
 
 
-def _first_open(plan: Plan, path: str, alias: str | None) -> tuple[int, MergeConflict]:
-    """Return the first open conflict of a path in declared order, with its index.
-
-    `alias`, if given, has to be that conflict's child. It protects a caller that has seen an older list of conflicts.
-    """
+def _first_open(plan: Plan, path: str) -> tuple[int, MergeConflict]:
+    """Return the first open conflict of a path in declared order, with its index."""
     for index, conflict in enumerate(plan.conflicts):
         if conflict.path == path and conflict.is_open:
-            if alias not in {None, conflict.alias}:
-                raise PlanNotReady(
-                    f"the conflict at {path!r} with child {conflict.alias!r} comes first: resolve it before {alias!r}'s"
-                )
             return index, conflict
     raise NotFound(f"plan {plan.plan_id!r} has no open conflict at {path!r}", path=path)
 
 
-def _chosen_content(
-    command: ResolveConflict, conflict: MergeConflict, current: Content | None, origin: Origin
-) -> Content | None:
-    """Return the content that the resolution chooses; None stands for "no file".
+def _chosen_content(command: ResolveConflict, conflict: MergeConflict, origin: Origin) -> Content | None:
+    """Return the content that the resolution gives the path; None stands for "no file".
 
-    A new body has the mode that the caller gives, or else the mode of the present content or of the child's content.
+    A body has the mode that the caller gives, or else the mode of the present content or of the child's content.
     """
-    if (command.resolution is Resolution.BODY) != (command.body is not None):
-        raise InvalidArgument("give a body with resolution='body', and with no other")
     if command.body is None:
+        if command.resolution in _NEED_BODY:
+            raise InvalidArgument(f"give a body with resolution={str(command.resolution)!r}")
         if command.mode is not None:
             raise InvalidArgument("a mode goes with a body: what is accepted has its own")
-        return current if command.resolution is Resolution.ACCEPT_OURS else conflict.theirs
-    known = current or conflict.theirs
+        return conflict.ours if command.resolution is Resolution.ACCEPT_OURS else conflict.theirs
+    known = conflict.ours or conflict.theirs
     mode = known.mode if command.mode is None and known else command.mode
     content = held_content(command.body, mode, origin)
     check_mode(mode, content.digest, "body")
     return content
+
+
+def _require_no_other_mode(command: ResolveConflict, current: Content | None) -> None:
+    """Raise `InvalidArgument` for a body that differs by its mode alone from a content whose mode is not known.
+
+    That would be no change, so that the mode would be dropped without a word.
+    """
+    is_given = command.resolution is Resolution.BODY and command.mode is not None
+    if is_given and current is not None and current.mode is None:
+        raise InvalidArgument(
+            f"the mode of {command.path!r} is not known, so that a mode alone cannot be changed: leave it out, or "
+            "record the change with before_mode and after_mode"
+        )
 
 
 def _resolution_changeset(

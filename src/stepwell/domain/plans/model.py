@@ -12,7 +12,6 @@ row that an earlier version wrote has fewer elements.
 from __future__ import annotations
 
 import math
-from enum import StrEnum
 from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct
@@ -23,6 +22,7 @@ from stepwell.domain.checks import check, checked, require_instance
 from stepwell.domain.plans.conflicts import Merge, MergeConflict
 from stepwell.domain.plans.validations import Validation, ValidationResult
 from stepwell.errors import InvalidArgument
+from stepwell.text import PlainEnum, brief_repr, describe, listed, plural, quoted
 
 ArgumentValue = str | int | float | bool
 """The values that an argument of an action can have."""
@@ -37,14 +37,14 @@ ArgumentPosition = Annotated[
 ]
 
 
-class ActionState(StrEnum):
+class ActionState(PlainEnum):
     """An archived action cannot be used for new plans. Its existing plans are not affected."""
 
     AVAILABLE = "available"
     ARCHIVED = "archived"
 
 
-class ArgumentType(StrEnum):
+class ArgumentType(PlainEnum):
     """The type of an argument's value. A boolean is never accepted as an integer, nor the other way round."""
 
     STRING = "string"
@@ -110,6 +110,8 @@ class Action(Struct, frozen=True, array_like=True):
     revision: int
     validations: tuple[Validation, ...] = ()
 
+    __repr__ = brief_repr
+
     @property
     def key(self) -> str:
         return self.name
@@ -120,7 +122,7 @@ class Action(Struct, frozen=True, array_like=True):
         return not self.reusable and self.uses > 0
 
 
-class Phase(StrEnum):
+class Phase(PlainEnum):
     """The three phases of a plan, in order: find a strategy, execute it, apply the changes to a tree."""
 
     STRATEGIZE = "strategize"
@@ -128,7 +130,7 @@ class Phase(StrEnum):
     APPLY = "apply"
 
 
-class PlanState(StrEnum):
+class PlanState(PlainEnum):
     """The state of a plan within its phase. `applied` and `constrained` occur in the apply phase only."""
 
     QUEUED = "queued"
@@ -188,15 +190,18 @@ class Invariant(Struct, frozen=True, array_like=True):
 class PlanFault(Struct, frozen=True, array_like=True):
     """An error of a plan, with the phase and the attempt in which it occurred. Errors are only appended, never
     removed.
+
+    `session_id` is the session that held the plan's lease then; None if none did.
     """
 
     at_ms: int
     phase: Phase
     attempt: int
     message: str
+    session_id: str | None = None
 
 
-class SubplanMode(StrEnum):
+class SubplanMode(PlainEnum):
     """The order in which the children of a plan may run.
 
     - `sequential`: a child starts when every child declared before it is finished.
@@ -210,7 +215,7 @@ class SubplanMode(StrEnum):
     DEPENDENCY_ORDERED = "dependency_ordered"
 
 
-class MergeStrategy(StrEnum):
+class MergeStrategy(PlainEnum):
     """The way in which the changes of children are merged into their parent, path by path and in declared order.
 
     Each child's change of a path has three contents: `base`, the content that the child found; `theirs`, the content
@@ -219,9 +224,9 @@ class MergeStrategy(StrEnum):
 
     - `git_three_way`: the edits are merged as `git merge-file` does. Edits that overlap, contents that are not text,
       and contents of which one side is deleted are a conflict. The parent keeps the conflict, with all three contents,
-      until it is resolved.
+      until it is resolved; the edits that do not overlap are part of every resolution but a new body.
     - `sequential_apply`: no lines are merged. A child that did not find the content that the children before it left is
-      a conflict, which is kept in the same way.
+      a conflict about the whole content, which is kept in the same way.
     - `fail_on_conflict`: like `git_three_way`, but a conflict refuses the whole merge and nothing of it is recorded.
     - `last_wins`: like `git_three_way`, but if edits overlap the later child's edits are taken. If a content is not
       text, or one side is deleted, the later child's whole content is taken. There are no conflicts.
@@ -245,7 +250,8 @@ class Subplans(Struct, frozen=True, array_like=True):
     """The children of a plan in declared order, which is also the order in which they are merged.
 
     `retries` is the number of times that each failed child is queued again before it counts as failed. With `fail_fast`
-    the first child that fails cancels its unfinished siblings.
+    the first child that fails cancels its unfinished siblings. `agents` are the sessions that asked for a ready child,
+    the latest last; the number of those that are remembered is bounded.
     """
 
     mode: SubplanMode
@@ -254,6 +260,7 @@ class Subplans(Struct, frozen=True, array_like=True):
     merge: MergeStrategy
     children: tuple[Child, ...]
     retries: int = 0  # of each child that fails, before it counts as failed
+    agents: tuple[str, ...] = ()
 
 
 class PhaseTimes(Struct, frozen=True, array_like=True):
@@ -279,6 +286,8 @@ class Applied(Struct, frozen=True, array_like=True):
     root: str  # as it was given: where it is depends on the process that gave it
     validations: tuple[ValidationResult, ...] = ()
 
+    __repr__ = brief_repr
+
 
 class Constrained(Struct, frozen=True, array_like=True):
     """The end of an apply that a failed validation stopped.
@@ -294,6 +303,8 @@ class Constrained(Struct, frozen=True, array_like=True):
     session_id: str
     reason: str
     validations: tuple[ValidationResult, ...] = ()
+
+    __repr__ = brief_repr
 
 
 class RolledBack(Struct, frozen=True, array_like=True):
@@ -357,6 +368,20 @@ class Plan(Struct, frozen=True, array_like=True):
     constrained: Constrained | None = None
     rolled_back: RolledBack | None = None
 
+    def __repr__(self) -> str:
+        """Return the name and the position, what stops the plan, and its projects. `msgspec.structs.asdict` has all."""
+        conflicts = len(self.open_conflicts)
+        return describe(
+            self,
+            f"{quoted(self.plan_id)} of {quoted(self.action_name)}",
+            str(self.position),
+            "rolled back" if self.rolled_back else "",
+            plural(len(self.errors), "error") if self.errors else "",
+            plural(conflicts, "open conflict") if conflicts else "",
+            f"projects {listed(self.projects)}",
+            f"version {self.version}",
+        )
+
     @property
     def key(self) -> str:
         return self.plan_id
@@ -367,8 +392,15 @@ class Plan(Struct, frozen=True, array_like=True):
 
     @property
     def open_conflicts(self) -> tuple[MergeConflict, ...]:
-        """The conflicts that have to be resolved before the plan can complete its execute phase, in declared order."""
-        return tuple(conflict for conflict in self.conflicts if conflict.is_open)
+        """The first unresolved conflict of each path, in declared order. While there is one, the plan cannot complete.
+
+        Later children of the same path are not listed. They wait: their merge depends on the resolution.
+        """
+        first: dict[str, MergeConflict] = {}
+        for conflict in self.conflicts:
+            if conflict.is_open:
+                first.setdefault(conflict.path, conflict)
+        return tuple(first.values())
 
     @property
     def ended_at_ms(self) -> int | None:
@@ -401,6 +433,8 @@ class Decision(Struct, frozen=True, array_like=True):
     recorded_at_ms: int
     checkpoint: bool = False
     superseded_at_ms: int | None = None
+
+    __repr__ = brief_repr
 
     @property
     def key(self) -> str:

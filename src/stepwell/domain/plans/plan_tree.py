@@ -17,6 +17,7 @@ from stepwell.domain.plans.lifecycle import TERMINAL
 from stepwell.domain.plans.model import Child, Phase, Plan, PlanState, Position, SubplanMode, Subplans
 from stepwell.domain.state import State
 from stepwell.errors import InvalidArgument, PlanNotReady
+from stepwell.text import plural
 
 _FINISHED = Position(Phase.EXECUTE, PlanState.COMPLETE)  # the changes can be merged into the parent
 _NEW = Position(Phase.STRATEGIZE, PlanState.QUEUED)
@@ -100,7 +101,7 @@ def _require_turn(state: State, subplans: Subplans, plan: Plan, phase: Phase, oc
     # which can be as many as there are places only if it failed in between and siblings took its place.
     taken = occupancy.running if is_first else occupancy.leased
     if taken >= subplans.max_parallel:
-        raise PlanNotReady(f"{taken} of its siblings are running already, which is max_parallel")
+        raise PlanNotReady(f"{plural(taken, 'sibling is', 'siblings are')} running already, which is max_parallel")
 
 
 def ready_children(state: State, parent: Plan) -> Iterator[Plan]:
@@ -172,7 +173,7 @@ def check_order(specs: tuple[Child, ...], mode: SubplanMode) -> None:
     if len(aliases) < len(specs):
         raise InvalidArgument("two children have the same alias")
     if mode is not SubplanMode.DEPENDENCY_ORDERED and any(spec.depends_on for spec in specs):
-        raise InvalidArgument(f"depends_on needs mode='dependency_ordered', not {mode!r}")
+        raise InvalidArgument(f"depends_on needs mode='dependency_ordered', not {mode.value!r}")
     waiting = {spec.alias: set(spec.depends_on) for spec in specs}
     for alias, needs in waiting.items():
         if missing := needs - aliases:

@@ -18,6 +18,7 @@ from stepwell.domain.leases import find_plan, require_lease
 from stepwell.domain.paging import build_page
 from stepwell.domain.plans.commands import (
     AdvancePlan,
+    BeginPlan,
     CancelPlan,
     CompletePhase,
     EndSession,
@@ -53,6 +54,7 @@ from stepwell.domain.plans.transitions import (
     require_version,
     start_under_lease,
     step_changes,
+    steps_to_execute,
     transition,
 )
 from stepwell.domain.replies import LeasesKept, PlanFound, PlanPage, PlanSummary, SessionEnded
@@ -78,6 +80,28 @@ def use_action(state: State, command: UseAction, origin: Origin) -> Verdict:
         validations=command.validations,
     )
     return Verdict(PlanFound(plan), changes)
+
+
+@decides(BeginPlan)
+def begin_plan(state: State, command: BeginPlan, origin: Origin) -> Verdict:
+    """Create a plan from an action and take it through strategize to execute/processing, under a lease of the caller.
+
+    The plan passes through the same positions as with single commands, so watchers receive the same events. A refusal
+    leaves nothing behind, not even a use of the action.
+    """
+    created, plan = new_plan(
+        state,
+        origin,
+        plan_id=command.plan_id,
+        action_name=command.action_name,
+        links=command.project_links,
+        arguments=command.arguments,
+        invariants=command.invariants,
+        validations=command.validations,
+    )
+    started = start_under_lease(state, plan, origin, command.lease_ms)
+    steps = [plan, *steps_to_execute(state, started, origin, command.lease_ms)]
+    return Verdict(PlanFound(steps[-1]), (*created, *step_changes(steps)))
 
 
 @decides(GetPlan)

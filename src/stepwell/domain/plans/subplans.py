@@ -2,6 +2,12 @@
 
 All children are declared at once, in the order in which they will be merged. Any number of agents then ask for a child
 that is ready. Finding a child and taking its lease is one step, so no two agents get the same child.
+
+A child that has failed and is queued again is for another agent than the one that failed it, because the reason may lie
+with that agent. The parent remembers the sessions that asked for its children. While it knows of others, the session
+that failed a child is passed over for `limits.RETRY_HEAD_START_MS`, which leaves an agent that waits enough time to
+ask. So the only agent of a parent gets its child again at once, and no child waits without end for agents that are
+gone.
 """
 
 from __future__ import annotations
@@ -57,16 +63,19 @@ def declare_subplans(state: State, command: DeclareSubplans, origin: Origin) -> 
 def start_ready(state: State, command: StartReady, origin: Origin) -> Verdict:
     """Take the lease on the first ready child that the session may see, and return the child.
 
-    If no child is ready, the reply says whether one can become ready later (`is_over` is false) and which children have
-    failed, so that the agent knows whether to wait.
+    A child that this session failed is left to other agents for a while. If no child is ready, the reply says whether
+    one can become ready later (`is_over` is false) and which children have failed, so that the agent knows whether to
+    wait.
     """
     parent = find_plan(state, command.plan_id, origin)
     errored = tuple(child.plan_id for child in children(state, parent) if child.state is PlanState.ERRORED)
+    asked = _with_agent(parent, origin.session_id)
     for child in ready_children(state, parent):
-        if can_begin(parent, child) and origin.sees(child.projects):
+        if can_begin(parent, child) and origin.sees(child.projects) and not _is_for_others(parent, child, origin):
             steps = _start_steps(state, child, command, origin)
-            return Verdict(ReadyStarted(steps[-1], is_over=False, errored=errored), step_changes(steps))
-    return Verdict(ReadyStarted(None, is_over(state, parent), errored))
+            return Verdict(ReadyStarted(steps[-1], is_over=False, errored=errored), (*asked, *step_changes(steps)))
+    is_done = is_over(state, parent)
+    return Verdict(ReadyStarted(None, is_done, errored), () if is_done else asked)
 
 
 @decides(ProceedPlan)
@@ -124,6 +133,24 @@ def _require_size(state: State, plan: Plan, specs: tuple[SubplanSpec, ...]) -> N
     size = len(state.plans.by_root[plan.root_plan_id]) + len(specs)
     if size > limits.PLANS_PER_TREE_MAX:
         raise PlanNotReady(f"this tree would have {size} plans, at most {limits.PLANS_PER_TREE_MAX} are allowed")
+
+
+def _with_agent(parent: Plan, session_id: str) -> tuple[AnyChange, ...]:
+    """Return the change by which a parent remembers a session that asks for its children; none if it does already."""
+    subplans = parent.subplans
+    if subplans is None or session_id in subplans.agents:
+        return ()
+    agents = (*subplans.agents, session_id)[-limits.AGENTS_REMEMBERED_MAX :]
+    return (RowChanged(parent, replace(parent, subplans=replace(subplans, agents=agents))),)
+
+
+def _is_for_others(parent: Plan, child: Plan, origin: Origin) -> bool:
+    """Return True if the session failed this child a short while ago, and other agents may ask for it."""
+    if not child.errors or child.errors[-1].session_id != origin.session_id:
+        return False
+    has_others = parent.subplans is not None and any(each != origin.session_id for each in parent.subplans.agents)
+    queued_at_ms = child.times[child.phase].queued_at_ms or 0
+    return has_others and origin.now_ms < queued_at_ms + limits.RETRY_HEAD_START_MS
 
 
 def _start_steps(state: State, child: Plan, command: StartReady, origin: Origin) -> list[Plan]:

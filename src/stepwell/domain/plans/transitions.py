@@ -57,7 +57,8 @@ def transition(
     is_new_attempt = (event, plan.position) in RETRY or (event, plan.position) in REVERSION
     # A merge belongs to one attempt at execute. If the plan is going to execute again, its children are merged again.
     is_executed_again = is_new_attempt and (plan.phase is Phase.EXECUTE or target.phase is Phase.STRATEGIZE)
-    fault = PlanFault(now_ms, plan.phase, plan.attempt, error) if error is not None else None
+    session_id = plan.lease.session_id if plan.lease else None
+    fault = PlanFault(now_ms, plan.phase, plan.attempt, error, session_id) if error is not None else None
     return replace(
         plan,
         phase=target.phase,

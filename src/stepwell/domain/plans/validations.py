@@ -18,6 +18,7 @@ from stepwell import limits
 from stepwell.domain.bounded_types import Label
 from stepwell.domain.checks import check, checked, require_instance
 from stepwell.errors import InvalidArgument
+from stepwell.text import brief_repr
 
 CommandLine = Annotated[
     tuple[
@@ -88,6 +89,8 @@ class ValidationResult(Struct, frozen=True, array_like=True):
     duration_ms: Annotated[int, Meta(ge=0, description="a duration is a whole number of milliseconds")]
     output: Output = ""
 
+    __repr__ = brief_repr
+
     @classmethod
     def of(
         cls, validation: Validation, exit_code: int | None, duration_ms: int, output: bytes, *, timed_out: bool = False
@@ -100,6 +103,15 @@ class ValidationResult(Struct, frozen=True, array_like=True):
     def passed(self) -> bool:
         """True if the command exited with 0 in time."""
         return self.exit_code == 0 and not self.timed_out
+
+    @property
+    def summary(self) -> str:
+        """The end of the command in a few words."""
+        if self.timed_out:
+            return f"stopped after {self.duration_ms / 1000:.1f} s"
+        if self.exit_code is None:
+            return "did not end by itself, or could not be started"
+        return f"ended with {self.exit_code} after {self.duration_ms / 1000:.1f} s"
 
 
 def join_validations(declared: tuple[Validation, ...], added: tuple[Validation, ...]) -> tuple[Validation, ...]:

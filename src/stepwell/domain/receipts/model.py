@@ -11,6 +11,7 @@ from msgspec import Struct
 from stepwell import limits
 from stepwell.domain.tiers.model import BodyRef, Tier
 from stepwell.errors import InvalidArgument
+from stepwell.text import brief_repr
 
 
 def check_size(size: int) -> None:
@@ -37,6 +38,8 @@ class ReceiptRow(Struct, frozen=True, array_like=True, gc=False):
     created_at_ms: int
     revision: int
     serial: int
+
+    __repr__ = brief_repr
 
     @property
     def key(self) -> str:

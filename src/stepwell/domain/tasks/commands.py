@@ -13,7 +13,7 @@ from stepwell import limits
 from stepwell.domain import replies
 from stepwell.domain.bounded_types import Body, Identifier, Positive, ProjectName, StrategyName, UploadNumber
 from stepwell.domain.command_roots import Ephemeral, EphemeralInternal, Read
-from stepwell.domain.tasks.model import StrategyOffer, TaskFault
+from stepwell.domain.tasks.model import StrategyOffer, StrategyProblem, TaskFault
 
 Payload = Annotated[
     bytes, Meta(max_length=limits.TASK_PAYLOAD_BYTES_MAX, description="a request has at most 512 KiB: ask for less")
@@ -90,6 +90,7 @@ class JoinPool(EphemeralInternal[replies.WorkerFound], frozen=True):
     worker_id: str
     pid: int
     offers: tuple[StrategyOffer, ...]
+    problems: tuple[StrategyProblem, ...] = ()
 
 
 class LeavePool(EphemeralInternal[replies.WorkerFound], frozen=True):

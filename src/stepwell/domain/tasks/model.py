@@ -16,7 +16,6 @@ counts them, and the store does not keep them.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
@@ -24,9 +23,10 @@ from msgspec import Meta, Struct
 from stepwell import limits
 from stepwell.domain.bounded_types import Label, Sentence, StrategyName
 from stepwell.domain.tiers.model import COLD, BodyRef, Tier
+from stepwell.text import PlainEnum
 
 
-class TaskState(StrEnum):
+class TaskState(PlainEnum):
     """The state of a task. The last four are outcomes, which never change."""
 
     QUEUED = "queued"
@@ -140,8 +140,45 @@ class StrategyOffer(Struct, frozen=True, array_like=True, gc=False):
         return JOB in self.capabilities
 
 
+_ProblemText = Annotated[str, Meta(max_length=limits.STRATEGY_PROBLEM_CHARS_MAX)]
+
+
+class StrategyProblem(Struct, frozen=True, array_like=True, gc=False):
+    """An installed strategy that a worker could not load.
+
+    `name` is that of the entry point, which need not be the name of the strategy. `source` is the object that the entry
+    point refers to, with the package that has it.
+    """
+
+    name: Annotated[str, Meta(max_length=limits.LABEL_CHARS_MAX)]
+    source: _ProblemText
+    reason: _ProblemText
+
+    @classmethod
+    def of(cls, name: str, source: str, reason: str) -> StrategyProblem:
+        """Return the problem with its texts shortened to their bounds, without characters that cannot be encoded."""
+        texts = (each.encode("utf-8", "replace").decode() for each in (name, source, reason))
+        chars = (limits.LABEL_CHARS_MAX, limits.STRATEGY_PROBLEM_CHARS_MAX, limits.STRATEGY_PROBLEM_CHARS_MAX)
+        return cls(*(text[:most] for text, most in zip(texts, chars, strict=True)))
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The same for all workers that have the problem; their reasons may differ, because a reason can quote a `repr`
+        with an address in memory.
+        """
+        return self.name, self.source
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.source}): {self.reason}"
+
+
+StrategyProblems = Annotated[tuple[StrategyProblem, ...], Meta(max_length=limits.STRATEGY_PROBLEMS_MAX)]
+
+
 class Worker(Struct, frozen=True, array_like=True, gc=False):
     """A process that works on one task after the other.
+
+    `problems` are the installed strategies that it could not load, and therefore does not offer.
 
     `is_condemned`: it works on a task that has ended, and is being killed. `is_leaving`: it ends by itself, or its
     supervisor is about to stop it. In both cases it gets no more tasks.
@@ -153,6 +190,7 @@ class Worker(Struct, frozen=True, array_like=True, gc=False):
     joined_at_ms: int
     is_condemned: bool = False
     is_leaving: bool = False
+    problems: StrategyProblems = ()
 
     @property
     def key(self) -> str:

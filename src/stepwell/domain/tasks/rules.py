@@ -44,6 +44,7 @@ from stepwell.domain.tasks.commands import (
 from stepwell.domain.tasks.model import Task, TaskFault, TaskState, Worker, WorkerDeath
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged, Verdict, decides
 from stepwell.errors import AlreadyExists, Busy, InvalidArgument, LeaseLost, NotFound
+from stepwell.text import plural
 
 
 @decides(SubmitTask)
@@ -59,15 +60,14 @@ def submit(state: State, command: SubmitTask, origin: Origin) -> Verdict:
             raise AlreadyExists(f"there is a task {command.task_id!r} of another session")
         return Verdict(_found_reply(known))
     if command.strategy not in state.workers.offered and not command.was_accepted:
-        names = sorted(each.name for each in state.workers.offered.values() if not each.is_job)
-        offered = ", ".join(names) or "none: start workers first"
-        raise NotFound(f"no worker has offered a strategy {command.strategy!r}; offered: {offered}")
+        raise NotFound(f"no worker has offered a strategy {command.strategy!r}{_why_not_offered(state, command)}")
     # Bounds for all sessions together and for each one, so that one session leaves room for others.
     mine = state.tasks.by_session.get(origin.session_id, ())
     is_full = state.tasks.unfinished >= limits.TASKS_MAX or state.tasks.bytes > limits.TASKS_BYTES_MAX
     if is_full or len(mine) >= limits.TASKS_PER_SESSION_MAX:
         raise Busy(
-            f"{len(mine)} tasks of yours and {state.tasks.unfinished} in all are waiting: submit fewer at a time"
+            f"{plural(len(mine), 'task')} of yours and {state.tasks.unfinished:,} in all are waiting: submit fewer at "
+            "a time"
         )
     task = Task(
         command.task_id,
@@ -181,7 +181,7 @@ def join(state: State, command: JoinPool, origin: Origin) -> Verdict:
         raise Busy(f"workers have offered {limits.STRATEGIES_MAX} strategies already")
     if state.workers.get(command.worker_id) is not None:
         raise AlreadyExists("this session works already")
-    worker = Worker(command.worker_id, command.pid, command.offers, origin.now_ms)
+    worker = Worker(command.worker_id, command.pid, command.offers, origin.now_ms, problems=command.problems)
     return Verdict(WorkerFound(worker), (RowChanged(None, worker),))
 
 
@@ -204,7 +204,9 @@ def leave(state: State, command: LeavePool, origin: Origin) -> Verdict:
         elif len(deaths) < limits.TASK_DEATHS_MAX:
             after = replace(_requeued(task), attempt=task.attempt + 1, deaths=deaths)
         else:
-            fault = TaskFault("TaskQuarantined", f"{len(deaths)} workers died while they had it: no other one gets it")
+            fault = TaskFault(
+                "TaskQuarantined", f"{plural(len(deaths), 'worker')} died while they had it: no other one gets it"
+            )
             after = replace(_ended(task, TaskState.QUARANTINED, origin, fault), deaths=deaths)
             changes += _drop_oldest_ended(state)
         changes.append(RowChanged(task, after))
@@ -277,6 +279,17 @@ def forget(state: State, command: ForgetTasks, _origin: Origin) -> Verdict:
     changes = [change for task in gone for change in (RowChanged(task, None), *_stop_worker_of(state, task, ids))]
     more = command.task_ids is None and len(mine) > len(wanted)
     return Verdict(TasksForgotten(len(gone), more), tuple(changes))
+
+
+def _why_not_offered(state: State, command: SubmitTask) -> str:
+    """Return why no worker offers a strategy: workers could not load it, or it is not among the offered ones."""
+    problems = (problem for worker in state.workers for problem in worker.problems)
+    if problem := next((each for each in problems if each.name == command.strategy), None):
+        return f", because it could not be loaded: {problem}"
+    names = sorted(each.name for each in state.workers.offered.values() if not each.is_job)
+    alike = next((each for each in names if each.replace("_", "-") == command.strategy.replace("_", "-")), None)
+    hint = "" if alike is None else f"did you mean {alike!r}? "
+    return f"; {hint}offered: {', '.join(names) or 'none: start workers first'}"
 
 
 def _found_reply(task: Task) -> TaskFound:

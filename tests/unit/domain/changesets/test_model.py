@@ -14,8 +14,8 @@ from stepwell.errors import InvalidArgument
 
 GOOD = ["a", "a.py", "src/a.py", "..a", "a..", ".git", "a b", "é", "日本/語", "a\\b", "~", "a:b"]
 BAD = {
-    "": "has 0 characters, 1 to 4096 are allowed",
-    "x" * 4097: "has 4097 characters, 1 to 4096 are allowed",
+    "": "has 0 characters, 1 to 4,096 are allowed",
+    "x" * 4097: "has 4,097 characters, 1 to 4,096 are allowed",
     "/etc/passwd": "is absolute",
     "/": "is absolute",
     "a\0b": "contains a NUL character",
@@ -115,7 +115,7 @@ SOUND = Change(path="a", before=b"x", after=b"y")
         ({"tool": ""}, "tool is malformed"),
         ({"before": "text"}, r"before is bytes \(text.encode\(\)\), a Digest or None, not a str"),
         ({"after": 3}, r"after is bytes .*, a Digest or None, not a int"),
-        ({"after": bytes(limits.BODY_BYTES_MAX + 1)}, "after has 67108865 bytes, at most 67108864"),
+        ({"after": bytes(limits.BODY_BYTES_MAX + 1)}, "after has 67,108,865 bytes, at most 67,108,864"),
         ({"after": Digest.of(b"x")}, "nothing changed"),
     ],
 )

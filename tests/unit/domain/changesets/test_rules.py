@@ -84,7 +84,7 @@ class TestStart:
         monkeypatch.setattr(limits, "ACTIVE_PER_CONTEXT_MAX", 1)
         world.open("one")
         world.refuse(
-            StartChangeset("plan", "ctx", "two", world.lease()), Busy, "has 1 open changesets already: close some"
+            StartChangeset("plan", "ctx", "two", world.lease()), Busy, "has 1 open changeset already: close some"
         )
         world.open("two", "elsewhere")
         world.refuse(StartChangeset("plan", "x", "three", world.lease()), Busy, "has 2 changesets already")

@@ -99,7 +99,7 @@ class TestCreate:
             ((Argument(name="a", pattern="("),), r"pattern '\(' is not an RE2 expression"),
             ((Argument(name="a", pattern=r"(a)\1"),), "is not an RE2 expression"),
             ((Argument(name="a", pattern="x+", default="y"),), "'y', which does not match 'x\\+'"),
-            ((Argument(name="a", type=ArgumentType.INTEGER, default="1"),), "is a str: give a integer"),
+            ((Argument(name="a", type=ArgumentType.INTEGER, default="1"),), "is of type str: give one of type integer"),
         ],
     )
     def test_contradictory_arguments(self, world: World, arguments: tuple[Argument, ...], message: str) -> None:
@@ -211,12 +211,12 @@ class TestUse:
     @pytest.mark.parametrize(
         "argument, value, message",
         [
-            (Argument(name="a"), 1, "argument 'a' is a int: give a string"),
+            (Argument(name="a"), 1, "argument 'a' is of type int: give one of type string"),
             (Argument(name="a", pattern="[a-z]+"), "abc1", "is 'abc1', which does not match"),
-            (Argument(name="a"), "x" * 64_001, "has 64001 characters, at most 64000"),
-            (Argument(name="a", type=ArgumentType.INTEGER), 1.0, "is a float: give a integer"),
-            (Argument(name="a", type=ArgumentType.INTEGER), True, "is a bool: give a integer"),
-            (Argument(name="a", type=ArgumentType.BOOLEAN), 1, "is a int: give a boolean"),
+            (Argument(name="a"), "x" * 64_001, "has 64,001 characters, at most 64,000"),
+            (Argument(name="a", type=ArgumentType.INTEGER), 1.0, "is of type float: give one of type integer"),
+            (Argument(name="a", type=ArgumentType.INTEGER), True, "is of type bool: give one of type integer"),
+            (Argument(name="a", type=ArgumentType.BOOLEAN), 1, "is of type int: give one of type boolean"),
             (Argument(name="a", type=ArgumentType.INTEGER, minimum=2), 1, "is 1, less than its minimum 2"),
             (Argument(name="a", type=ArgumentType.NUMBER, maximum=2), 2.5, "is 2.5, more than its maximum 2"),
             (Argument(name="a", type=ArgumentType.NUMBER, minimum=2), float("nan"), "finite"),
@@ -299,5 +299,5 @@ class TestRender:
 
     def test_result_is_bounded(self) -> None:
         """However small the template is."""
-        with pytest.raises(InvalidArgument, match="rendered text has 64001 characters, at most 64000"):
+        with pytest.raises(InvalidArgument, match="rendered text has 64,001 characters, at most 64,000"):
             render("{a}", {"a": "x" * 64_001})

@@ -294,7 +294,7 @@ STALE: dict[str, Callable[[int], Write[Reply]]] = {
     "declare": lambda token: DeclareSubplans("plan", token, (SubplanSpec("kid", "kid", "act"),)),
     "proceed": lambda token: ProceedPlan("plan", token),
     "merge": lambda token: RecordMerge("plan", token, ("first", "second")),
-    "resolve": lambda token: ResolveConflict("plan", token, "a.py", "new", Resolution.ACCEPT_THEIRS),
+    "resolve": lambda token: ResolveConflict("plan", token, "a.py", "0", "new", Resolution.ACCEPT_THEIRS),
 }
 """What a worker does while it executes, with its token."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.changesets.commands import EndChangeset, RecordChange, StartChangeset
@@ -69,10 +70,12 @@ def resolve(
     *,
     path: str = "a.py",
     mode: int | None = None,
-    alias: str | None = None,
+    version: str | None = None,
 ) -> ResolveConflict:
+    """A resolution for the conflict as it was recorded, or for another version."""
     name = f"resolved-{len(world.plan().changeset_ids)}"
-    return ResolveConflict("plan", world.lease(), path, name, how, body, mode, alias)
+    seen = version or next((each.version for each in world.plan().open_conflicts if each.path == path), "0" * 16)
+    return ResolveConflict("plan", world.lease(), path, seen, name, how, body, mode)
 
 
 @pytest.fixture
@@ -111,7 +114,7 @@ class TestRecord:
             MergeConflict("a.py", child, child, side(b"base"), side(b"one"), side(child.encode()))
             for child in ("two", "three")
         )
-        assert plan.open_conflicts == plan.conflicts
+        assert plan.open_conflicts == plan.conflicts[:1]  # the third child waits for the resolution
 
     def test_without_conflicts(self) -> None:
         """Then it can complete at once; nothing may have come of it."""
@@ -169,7 +172,7 @@ class TestRecord:
         world = family()
         for names in (("three", "one", "two"), ("one", "two"), ("one", "two", "three", "four")):
             command = RecordMerge("plan", world.lease(), names)
-            world.refuse(command, Conflict, "has 3 children that executed, and they or their order are not")
+            world.refuse(command, Conflict, "has 3 children that executed, and these or their order are not")
         world.do(CancelPlan("two"))
         world.do(RecordMerge("plan", world.lease(), ("one", "three")))
 
@@ -229,7 +232,7 @@ class TestRecord:
         """Nothing is recorded; without a conflict it is."""
         world = family(MergeStrategy.FAIL_ON_CONFLICT)
         error = world.refuse(
-            merge(world, ("a.py", "two"), ("a.py", "three")), MergeConflicts, "of 1 paths, and this plan fails then"
+            merge(world, ("a.py", "two"), ("a.py", "three")), MergeConflicts, "of 1 path, and this plan fails then"
         )
         assert error.details == {"plan_id": "plan", "paths": ["a.py"]}
         world.do(merge(world))
@@ -262,7 +265,7 @@ class TestResolve:
             error = world.refuse(
                 CompletePhase("plan", Phase.EXECUTE, world.lease()),
                 MergeConflicts,
-                r"has \d open conflicts, the first at",
+                "has an open conflict at 'a.py' with child '.*': resolve each of them",
             )
             assert error.details == {"plan_id": "plan", "paths": ["a.py"]}
             world.do(resolve(world, how))
@@ -298,12 +301,42 @@ class TestResolve:
         assert left(world) == b"mine"
 
     def test_what_was_recorded_since(self, world: World) -> None:
-        """Is what is there, and so what `ours` accepts."""
+        """Is what is there, and so what `ours` accepts; a choice that was made before is for another version."""
+        before = resolve(world, OURS)
         world.change("a.py", b"one", b"later", name="later")
-        plan = world.do(resolve(world, OURS)).plan
+        error = world.refuse(before, Conflict, "the conflict at 'a.py' is now with child 'two' in version")
+        now = replace(world.plan().open_conflicts[0], ours=side(b"later")).version
+        assert error.details == {"expected": before.version, "actual": now}
+        plan = world.do(resolve(world, OURS, version=now)).plan
         assert plan.conflicts[0].chosen == side(b"later")
         world.do(resolve(world, OURS))
         assert left(world) == b"later"
+
+    def test_version(self, world: World) -> None:
+        """A choice for the conflict with one child is none for the conflict with the next."""
+        seen = world.plan().open_conflicts[0].version
+        world.do(resolve(world, THEIRS))
+        world.refuse(resolve(world, OURS, version=seen), Conflict, "is now with child 'three'")
+        waiting = world.plan().open_conflicts[0]
+        assert {replace(waiting, ours=each).version for each in (None, side(b"x"), side(b"x", EXECUTABLE))}.isdisjoint(
+            {waiting.version, seen}
+        )
+
+    @pytest.mark.parametrize("how", [*Resolution])
+    def test_merged_content(self, world: World, how: Resolution) -> None:
+        """Whichever choice it was: the result may be neither side's, and is what the next child is merged with."""
+        plan = world.do(resolve(world, how, b"mine")).plan
+        first, second = plan.conflicts
+        assert (first.resolution, first.chosen, second.ours) == (how, side(b"mine"), side(b"mine"))
+        world.do(resolve(world, OURS))
+        assert left(world) == b"mine"
+
+    def test_merged_after_a_choice(self, world: World) -> None:
+        """A child that waited takes its place without a choice."""
+        world.do(resolve(world, OURS))
+        plan = world.do(resolve(world, Resolution.MERGED)).plan
+        assert (plan.conflicts[1].resolution, plan.open_conflicts) == (Resolution.MERGED, ())
+        assert left(world) == b"three"
 
     def test_deleted_by_a_child(self) -> None:
         """A side that is gone can be accepted as well."""
@@ -327,12 +360,10 @@ class TestResolve:
         world.refuse(resolve(world, BODY, b"x", mode=DIRECTORY), InvalidArgument, "body is a directory by its mode")
         world.refuse(resolve(world, OURS, mode=EXECUTABLE), InvalidArgument, "a mode goes with a body")
 
-    @pytest.mark.parametrize("how, body", [(BODY, None), (OURS, b"x"), (THEIRS, b"x")])
-    def test_body_or_not(self, world: World, how: Resolution, body: bytes | None) -> None:
-        """One choice, not two."""
-        world.refuse(
-            resolve(world, how, body), InvalidArgument, "give a body with resolution='body', and with no other"
-        )
+    @pytest.mark.parametrize("how", [BODY, Resolution.HUNKS])
+    def test_body_is_needed(self, world: World, how: Resolution) -> None:
+        """By a choice that is no side's."""
+        world.refuse(resolve(world, how), InvalidArgument, f"give a body with resolution='{how}'")
 
     def test_no_conflict(self, world: World) -> None:
         """There, or any more."""
@@ -341,15 +372,9 @@ class TestResolve:
             world.do(resolve(world, OURS))
         world.refuse(resolve(world, OURS), NotFound, "has no open conflict at 'a.py'")
 
-    def test_in_declared_order(self, world: World) -> None:
-        """Who names a child means that one, and has to wait for its turn."""
-        world.refuse(resolve(world, OURS, alias="three"), PlanNotReady, "with child 'two' comes first")
-        world.do(resolve(world, OURS, alias="two"))
-        world.do(resolve(world, OURS, alias="three"))
-
     def test_id_is_taken(self, world: World) -> None:
         """A changeset has an id of its own."""
-        command = ResolveConflict("plan", world.lease(), "a.py", "merged", THEIRS)
+        command = replace(resolve(world, THEIRS), changeset_id="merged")
         world.refuse(command, AlreadyExists, "changeset 'merged' exists already")
 
 
@@ -381,7 +406,8 @@ def test_nested_conflicts_are_forgotten_with_their_tree(monkeypatch: pytest.Monk
     world.change("a.py", None, b"one", plan_id="mid")
     found = (ConflictFound("a.py", "two"),)
     world.do(RecordMerge("mid", world.lease("mid"), ("one", "two"), "mid-a", found))
-    world.do(ResolveConflict("mid", world.lease("mid"), "a.py", "chosen", OURS))
+    (conflict,) = world.plan("mid").open_conflicts
+    world.do(ResolveConflict("mid", world.lease("mid"), "a.py", conflict.version, "chosen", OURS))
     world.complete("mid")
     world.change("a.py", None, b"one")
     world.do(RecordMerge("plan", world.lease(), ("mid",), "plan-a"))

@@ -1,11 +1,13 @@
 """Every command of a plan: what it checks, what it takes along, what it keeps."""
 
 import pytest
+from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.changesets.model import ChangesetState
 from stepwell.domain.plans.commands import (
     AdvancePlan,
+    BeginPlan,
     CancelPlan,
     CompleteApply,
     CompletePhase,
@@ -16,6 +18,7 @@ from stepwell.domain.plans.commands import (
     GetPlan,
     ListDecisions,
     ListPlans,
+    ProceedPlan,
     RecordDecision,
     RenewLease,
     RetryPlan,
@@ -27,6 +30,7 @@ from stepwell.domain.plans.commands import (
 from stepwell.domain.plans.model import Argument, Invariant, Phase, PhaseTimes, Plan, PlanState, ProjectLink
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import (
+    ActionUnavailable,
     AlreadyExists,
     Busy,
     Conflict,
@@ -48,6 +52,44 @@ def world() -> World:
     world = World()
     world.use()
     return world
+
+
+class TestBegin:
+    """From an action to an executing plan in one step."""
+
+    def test_same_as_in_single_steps(self) -> None:
+        """The plan is what use_action, start_strategize and proceed make of it, under a lease of the caller."""
+        world, stepwise = World(), World()
+        for each in (world, stepwise):
+            each.action(invariants=("tests pass",))
+        links = (ProjectLink("p"),)
+        begun = world.do(BeginPlan("plan", "act", links, {}, ("no new files",), lease_ms=777), session="bob").plan
+        stepwise.do(UseAction("plan", "act", links, {}, ("no new files",)), session="bob")
+        token = stepwise.do(StartPhase("plan", Phase.STRATEGIZE, 777), session="bob").plan.lease
+        assert token is not None
+        single = stepwise.do(ProceedPlan("plan", token.token, 777), session="bob").plan
+        assert begun.lease is not None
+        assert single.lease is not None
+        assert (begun.lease.session_id, begun.lease.expires_at_ms) == ("bob", NOON_MS + 777)
+        assert replace(begun, lease=None, fence=0) == replace(single, lease=None, fence=0)
+        assert begun == world.plan()
+        assert world.state.actions.get("local/act") == replace(
+            stepwise.state.actions.rows["local/act"], revision=world.state.actions.rows["local/act"].revision
+        )
+
+    def test_refusal_leaves_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Neither a plan nor a use of an action that can be used once."""
+        world = World()
+        world.action(arguments=(Argument(name="what"),), reusable=False)
+        world.refuse(BeginPlan("plan", "act", LINKS), InvalidArgument, "needs the argument 'what'")
+        world.refuse(BeginPlan("plan", "nope", LINKS), NotFound, "no action 'local/nope'")
+        world.refuse(BeginPlan("plan", "act", LINKS, {"what": "x"}), OutOfScope, "scope", projects={"q"})
+        with monkeypatch.context() as patched:
+            patched.setattr(limits, "LEASES_PER_SESSION_MAX", 0)
+            world.refuse(BeginPlan("plan", "act", LINKS, {"what": "x"}), Busy, "leases already")
+        assert world.state.actions.rows["local/act"].uses == 0
+        assert world.do(BeginPlan("plan", "act", LINKS, {"what": "x"})).plan.arguments == {"what": "x"}
+        world.refuse(BeginPlan("plan 2", "act", LINKS, {"what": "x"}), ActionUnavailable, "was used already")
 
 
 class TestUse:
@@ -227,7 +269,7 @@ class TestPhases:
         error = world.refuse(
             CompletePhase("plan", Phase.EXECUTE, world.lease()),
             PlanNotReady,
-            "has 1 open changesets, the first is 'cs': close or abort them",
+            "has 1 open changeset, the first is 'cs': close or abort it",
         )
         assert error.details == {"changeset_id": "cs"}
         world.end(abort=True)
@@ -299,7 +341,7 @@ class TestApply:
     def test_missing_or_wrong(self, applying: World, path: str) -> None:
         """Each path has to be there, with the right digest; absence is proven, not assumed."""
         missing = {each: digest for each, digest in PROOF.items() if each != path}
-        message = f"1 paths are not proven to be applied; the first is '{path}'"
+        message = f"1 path is not proven to be applied; the first is '{path}'"
         error = applying.refuse(CompleteApply("plan", applying.lease(), missing), NotProven, message)
         assert error.details == {"paths": [path]}
         wrong = {**PROOF, path: digest_of(b"else")}

@@ -134,6 +134,61 @@ class TestStartReady:
             assert [given(world), given(world)] == [child, None]
             world.complete(child)
 
+    def test_retry_is_for_another_agent(self, world: World) -> None:
+        """While one is known that may take it, the session that failed it is passed over; others are not."""
+        world.declare("a", "b", max_parallel=2, retries=9)
+        assert (given(world), ask(world, session="bob").plan is not None) == ("a", True)
+        world.fail("a")
+        assert ask(world) == ReadyStarted(None, is_over=False)
+        reply = ask(world, session="bob")
+        assert reply.plan is not None
+        assert (reply.plan.plan_id, reply.plan.attempt) == ("a", 2)
+        world.do(FailPhase("a", Phase.EXECUTE, world.lease("a"), "no"), session="bob")
+        assert world.plan("a").errors[-1].session_id == "bob"
+        assert ask(world, session="bob") == ReadyStarted(None, is_over=False), "the last one counts"
+        assert given(world) == "a"
+
+    def test_retry_with_other_work_to_do(self, world: World) -> None:
+        """The session that is passed over gets the next child."""
+        world.declare("a", "b", "c", retries=1)
+        assert given(world) == "a"
+        assert ask(world, session="bob").plan is not None
+        world.fail("a")
+        assert [given(world), given(world)] == ["c", None]
+
+    def test_retry_of_the_only_agent(self, world: World) -> None:
+        """It is given at once."""
+        world.declare("a", retries=1)
+        assert given(world) == "a"
+        world.fail("a")
+        assert given(world) == "a"
+
+    def test_retry_that_no_other_agent_takes(self, world: World) -> None:
+        """After a while it is given to the same one, because the others may be gone; a lost lease is no other case."""
+        world.declare("a", retries=1)
+        assert given(world) == "a"
+        assert ask(world, session="bob") == ReadyStarted(None, is_over=False)
+        world.now_ms += limits.LEASE_MS
+        world.do(ExpireLeases())
+        world.now_ms += limits.RETRY_HEAD_START_MS - 1
+        assert given(world) is None
+        world.now_ms += 1
+        assert given(world) == "a"
+
+    def test_agents_that_are_remembered(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each once, the latest ones, and without an event or another version; none of a plan that is over."""
+        monkeypatch.setattr(limits, "AGENTS_REMEMBERED_MAX", 2)
+        world.declare("a", "b", max_parallel=1)
+        version = world.plan().version
+        for session in ("alice", "bob", "bob", "carol"):
+            ask(world, session=session)
+        plan = world.plan()
+        assert plan.subplans is not None
+        assert (plan.subplans.agents, plan.version) == (("bob", "carol"), version)
+        world.do(CancelPlan("plan"))
+        assert ask(world, session="dave").is_over
+        assert world.plan().subplans == plan.subplans
+
     def test_not_declared_yet(self, world: World) -> None:
         """It is worth waiting, unless the plan is past it."""
         assert ask(world) == ReadyStarted(None, is_over=False)

@@ -204,7 +204,7 @@ class TestTurn:
         world.declare("a", "b", "c", max_parallel=2)
         world.start("c")
         world.start("a")
-        world.refuse(start("b"), PlanNotReady, "2 of its siblings are running already, which is max_parallel")
+        world.refuse(start("b"), PlanNotReady, "2 siblings are running already, which is max_parallel")
         world.complete("c")
         world.refuse(start("b"), PlanNotReady, "which is max_parallel")
         world.do(CancelPlan("a"))
@@ -218,7 +218,7 @@ class TestTurn:
         world.start("b")
         world.do(RetryPlan("a"))
         again = StartPhase("a", Phase.EXECUTE)
-        world.refuse(again, PlanNotReady, "1 of its siblings are running already, which is max_parallel")
+        world.refuse(again, PlanNotReady, "1 sibling is running already, which is max_parallel")
         world.do(CancelPlan("b"))
         world.refuse(start("c"), PlanNotReady, "which is max_parallel")  # the place is kept for who has begun
         world.do(again)

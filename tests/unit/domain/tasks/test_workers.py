@@ -6,8 +6,9 @@ import pytest
 
 from stepwell import limits
 from stepwell.domain.replies import StrategiesFound
-from stepwell.domain.tasks.commands import ForgetTasks, JoinPool, LeaseTasks, ListStrategies
-from stepwell.errors import AlreadyExists, Busy
+from stepwell.domain.tasks.commands import ForgetTasks, JoinPool, LeaseTasks, ListStrategies, SubmitTask
+from stepwell.domain.tasks.model import StrategyProblem
+from stepwell.errors import AlreadyExists, Busy, NotFound
 from tests.support.domain.tasks import MANAGER, TaskWorld, offers
 from tests.support.domain.world import image
 
@@ -39,6 +40,32 @@ def test_listed(busy: TaskWorld) -> None:
     busy.leave("w")
     busy.leave("w2")
     assert busy.do(ListStrategies()) == StrategiesFound(offers("a", "s"), (), 2, 0)
+
+
+def test_problems_are_listed_once(task_world: TaskWorld) -> None:
+    """All workers of a pool have the same, though a reason may differ by an address; they end with their workers."""
+    here, there = (StrategyProblem("mine", "a:b", f"<object at {each}> is no strategy") for each in (1, 2))
+    other = StrategyProblem("a", "a:c", "no model")
+    for number, problems in enumerate(((here, other), (there,)), 2):
+        task_world.do(JoinPool(f"w{number}", number, offers("s"), problems), session=MANAGER)
+    assert [each.key for each in task_world.do(ListStrategies()).problems] == [other.key, here.key]
+    task_world.leave("w2")
+    assert task_world.do(ListStrategies()).problems == (there,)
+    task_world.leave("w3")
+    assert task_world.do(ListStrategies()).problems == ()
+
+
+def test_refusal_says_why_a_strategy_is_missing(task_world: TaskWorld) -> None:
+    """It could not be loaded, or its name is spelled in another way."""
+    problem = StrategyProblem("mine", "a:b, of c 1.0", "ModuleNotFoundError: a")
+    task_world.do(JoinPool("w2", 7, offers("by-size", "to_do"), (problem,)), session=MANAGER)
+    for strategy, told in {
+        "mine": r"'mine', because it could not be loaded: mine \(a:b, of c 1.0\): ModuleNotFoundError: a",
+        "by_size": "'by_size'; did you mean 'by-size'[?] offered: by-size, s, to_do",
+        "to-do": "'to-do'; did you mean 'to_do'[?] offered",
+        "else": "'else'; offered: by-size, s, to_do",
+    }.items():
+        task_world.refuse(SubmitTask("t", strategy, ("p",), b""), NotFound, told)
 
 
 @pytest.mark.parametrize("command", [ForgetTasks("alice"), LeaseTasks(), ListStrategies()])
