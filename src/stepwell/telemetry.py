@@ -16,19 +16,19 @@ import select
 import sys
 import time
 from collections.abc import Callable, Mapping, MutableMapping
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
 import msgspec
 
 from stepwell import limits
 from stepwell.terminal import escape_line, escape_terminal, is_terminal
+from stepwell.text import PlainEnum
 
 if TYPE_CHECKING:
     import structlog
 
 
-class LogLevel(StrEnum):
+class LogLevel(PlainEnum):
     """The lowest level of events that are logged."""
 
     DEBUG = "debug"
@@ -98,7 +98,7 @@ class Logger:
         self._log(LogLevel.INFO, event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Log a problem that stepwell has handled."""
+        """Log a problem that no caller gets as an exception: one that stepwell has handled, or of an unknown peer."""
         self._log(LogLevel.WARNING, event, fields)
 
     def error(self, event: str, **fields: object) -> None:
@@ -158,6 +158,11 @@ class LimitedLogger:
         self._log = log
         self._now_s = now_s
         self._buckets: dict[str, _Bucket] = {}
+
+    def info(self, event: str, **fields: object) -> None:
+        """Log a normal event, unless there were too many of them."""
+        if (suppressed := self._admit(event)) is not None:
+            self._log.info(event, **fields, **suppressed)
 
     def warning(self, event: str, **fields: object) -> None:
         """Log a problem that stepwell has handled, unless there were too many of them."""

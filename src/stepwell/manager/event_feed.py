@@ -24,6 +24,7 @@ from stepwell import limits
 from stepwell.domain.event_builder import ProjectsOf, events_of
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.machine import Outcome
+from stepwell.domain.tiers.fast_path import StoreRun
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.verdict import AnyChange, RowChanged
 
@@ -57,8 +58,8 @@ class EventFeed:
 
     The journal owns it and fills it: behind the commit with a durable store, at once without one. Watchers read it in
     the same thread. Steps are in the order of
-    their revisions. `floor` is the revision behind which every event is in memory. A new fragment, the most frequent
-    change, is kept as its row alone.
+    their revisions. `floor` is the revision behind which every event is in memory. A new fragment without demotions,
+    the most frequent change, is kept as its row alone.
     """
 
     def __init__(self, projects_of: ProjectsOf, *, floor: int = 0, archive: Archive | None = None) -> None:
@@ -84,12 +85,17 @@ class EventFeed:
                 self._build_events(step)
             self._add(step)
 
-    def record_new_fragments(self, rows: Sequence[FragmentRow]) -> None:
-        """Add fragments that were created, each as the only change of its revision."""
-        self._steps.extend(rows)
-        self._size += len(rows)
-        if self._size > limits.EVENTS_BUFFERED:
-            self._trim()
+    def record_stores(self, run: StoreRun) -> None:
+        """Add stores of new fragments, each with a revision of its own."""
+        if not run.demotions:
+            self._steps.extend(run.rows)
+            self._size += len(run.rows)
+        else:
+            for row in run.rows:
+                changes = run.changes(row)
+                self._steps.append(_Step(row.revision, row.placed_at_ms, len(changes), changes))
+                self._size += len(changes)
+        self._trim()
 
     def publish(self, events: Sequence[AnyEvent]) -> None:
         """Add committed events, of one or more revisions."""

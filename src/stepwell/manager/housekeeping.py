@@ -27,7 +27,7 @@ from stepwell.domain.replies import (
     TasksLeased,
 )
 from stepwell.domain.tasks.commands import ExpireTasks, ForgetTasks, JoinPool, LeaseTasks, LeavePool, ReserveTasks
-from stepwell.domain.tasks.model import StrategyOffer, Task
+from stepwell.domain.tasks.model import StrategyOffer, StrategyProblem, Task
 from stepwell.domain.tiers.commands import SweepIdle
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.domain.verdict import Origin
@@ -94,9 +94,11 @@ class Housekeeping:
             reply = self._execute(ExpireLeases()).reply
             self._log.info("leases.expired", reply=reply)
 
-    def join_pool(self, session_id: str, pid: int, offers: tuple[StrategyOffer, ...]) -> None:
+    def join_pool(
+        self, session_id: str, pid: int, offers: tuple[StrategyOffer, ...], problems: tuple[StrategyProblem, ...]
+    ) -> None:
         """Register a session as a worker, or raise the refusal."""
-        self._execute(JoinPool(session_id, pid, offers))
+        self._execute(JoinPool(session_id, pid, offers, problems))
 
     def leave_pool(self, session_id: str) -> None:
         """Unregister a worker. The domain queues its unfinished tasks again, or quarantines them."""
@@ -130,7 +132,7 @@ class Housekeeping:
         if by_deadline and by_deadline[0][0] <= self._clock.now_ms():
             reply = self._execute(ExpireTasks()).reply
             assert isinstance(reply, TasksLeased)
-            self._log.warning("tasks.expired", task_ids=[task.task_id for task in reply.tasks])
+            self._log.info("tasks.expired", task_ids=[task.task_id for task in reply.tasks])
 
     def forget_tasks(self, session_id: str, task_ids: tuple[str, ...] | None) -> bool:
         """Forget tasks of a session, or all of them if no ids are given. Return True if there are more."""

@@ -20,8 +20,8 @@ from stepwell.domain import machine
 from stepwell.domain.event_builder import events_of
 from stepwell.domain.machine import Outcome
 from stepwell.domain.state import State
+from stepwell.domain.tiers.fast_path import StoreRun
 from stepwell.domain.tiers.model import FragmentRow, TierBudget
-from stepwell.domain.verdict import RowChanged
 from stepwell.errors import BodyGone
 from stepwell.manager.event_feed import EventFeed
 from stepwell.storage.store import BodyRow, CommitBatch, Durability, ReplyPart, SessionRow, Store
@@ -80,20 +80,21 @@ class Journal:
         batch.now_ms = now_ms
         self._is_changed = True
 
-    def record_new_fragments(self, rows: Sequence[FragmentRow]) -> None:
-        """Collect fragments that were created, each as the only change of its revision.
+    def record_stores(self, run: StoreRun) -> None:
+        """Collect stores of new fragments, each with a revision of its own.
 
         This is the fast path of `record`.
         """
         if not self.is_durable:
-            self.feed.record_new_fragments(rows)
+            self.feed.record_stores(run)
             return
         batch = self._batch
-        for row in rows:
-            change = (RowChanged(None, row),)
+        for row in run.rows:
+            for before, _ in run.demotions.get(row.revision, ()):
+                batch.fragments[before.key] = None
             batch.fragments[row.key] = None
-            batch.events += events_of(change, row.revision, row.placed_at_ms, self._projects_of)
-            batch.now_ms = row.placed_at_ms
+            batch.events += events_of(run.changes(row), row.revision, row.placed_at_ms, self._projects_of)
+        batch.now_ms = run.rows[-1].placed_at_ms
         self._is_changed = True
 
     def record_reply(self, session_id: str, request_id: int, frame: bytes) -> None:
@@ -179,7 +180,7 @@ class Journal:
         batch, self._batch, self._is_changed = self._batch, CommitBatch(), False
         table = self._state.fragments
         for key in batch.fragments:
-            batch.fragments[key] = table.entries.get(key)
+            batch.fragments[key] = table.find(*key)
         batch.revision = self._state.revision
         batch.next_serial, batch.tick = table.next_serial, table.tick
         batch.row_count = self._state.row_count

@@ -362,7 +362,9 @@ class Loop:
 
         No other connection is affected.
         """
-        self._peer_log.warning("peer.rejected", pid=connection.credentials.pid, reason=error.message)
+        # A client of ours raises the error. A peer that does not speak the protocol may be anything.
+        log = self._peer_log.warning if isinstance(error, ProtocolError) else self._peer_log.info
+        log("peer.rejected", pid=connection.credentials.pid, reason=error.message)
         connection.peer.send(Rejected(Refusal.of(error, self._requests.revision)))
         connection.peer.is_open = False
 

@@ -136,6 +136,7 @@ def resume(settings: Settings, loop: Loop, requests: RequestHandler) -> None:
     if owner.stored is not None:
         loop.housekeeping.resume(settings.budget_after(_budget_of(owner.stored)), owner.stored)
         loop.restore_sessions(owner.stored)
+        owner.stored = None  # nothing needs it any more, and it is as large as the state
     owner.journal.commit()
 
 
@@ -178,10 +179,7 @@ def main(encoded: str) -> int:
             _report(lifeline, msgspec.json.encode(Refusal.of(cause_of(error), 0)))
             if not isinstance(error, StepwellError):
                 raise
-            if isinstance(error, StoreFailed | StoreDamaged):
-                logger(settings).error("store.failed", reason=error.message)
-                return STORE_FAILED
-            return 1
+            return STORE_FAILED if isinstance(error, StoreFailed | StoreDamaged) else 1
     return 0
 
 

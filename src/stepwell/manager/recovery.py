@@ -17,6 +17,7 @@ from stepwell.errors import StoreDamaged
 from stepwell.manager.journal import Journal
 from stepwell.memory.writer.body_store import BodyStore
 from stepwell.storage.store import StoredState
+from stepwell.text import plural
 
 
 def recover(stored: StoredState) -> State:
@@ -43,7 +44,7 @@ def recover(stored: StoredState) -> State:
 def duplicates(state: State, stored: StoredState) -> Iterator[str]:
     """Yield a problem for each fragment and each body that exists twice."""
     for entry in stored.fragments if len(state.fragments) < len(stored.fragments) else ():
-        if state.fragments.entries[entry.row.key] is not entry:
+        if state.fragments.find(*entry.row.key) is not entry:
             yield f"fragment {entry.row.key} is there twice"
     seen: set[bytes] = set()
     for body, _ in stored.bodies:
@@ -58,8 +59,8 @@ def missing_bodies(state: State, stored: StoredState) -> Iterator[str]:
     for digest, count in state.bodies.counts.items():
         size = sizes.get(digest)
         if size != count.size:
-            found = "is not there" if size is None else f"has {size} bytes"
-            yield f"body {digest.hex()} of {count.size} bytes {found}"
+            found = "is not there" if size is None else f"has {plural(size, 'byte')}"
+            yield f"body {digest.hex()} of {plural(count.size, 'byte')} {found}"
 
 
 def restore_bodies(stored: StoredState, state: State, bodies: BodyStore, journal: Journal) -> None:

@@ -256,10 +256,11 @@ class RequestHandler:
     def _refusal(self, error: StepwellError, origin: Origin) -> Refusal:
         """Return an error as a refusal.
 
-        Violations of scope and faults of the manager are logged, because both need attention.
+        Violations of scope and faults of the manager are logged. The first are no warnings, because the caller gets
+        them as `OutOfScope`, and may expect them.
         """
         if isinstance(error, OutOfScope) or error.details.get("cause") == OutOfScope.__name__:
-            self._peer_log.warning("request.out_of_scope", session_id=origin.session_id, reason=error.message)
+            self._peer_log.info("request.out_of_scope", session_id=origin.session_id, reason=error.message)
         elif isinstance(error, ManagerFault):
             self._log.error("request.faulted", session_id=origin.session_id, exc_info=error)
         return Refusal.of(error, self.owner.revision)

@@ -15,6 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Container, Sequence
+from itertools import chain
 from typing import Final
 
 from stepwell import limits
@@ -30,7 +31,7 @@ from stepwell.domain.tasks.model import Task
 from stepwell.domain.tasks.queue import TaskTable
 from stepwell.domain.tiers.commands import EvictLru, GetFragment, RelieveArena, SetBudget, StoreFragment
 from stepwell.domain.tiers.model import HOT, FragmentRow, Tier, TierBudget
-from stepwell.domain.verdict import AnyChange, Origin, RowChanged
+from stepwell.domain.verdict import AnyChange, Origin
 from stepwell.errors import Busy, NotOwner, ResourceExhausted, StepTooLarge, StepwellError, TierFull
 from stepwell.manager.journal import Journal
 from stepwell.manager.recovery import recover, restore_bodies
@@ -108,8 +109,8 @@ class StateOwner:
     """The only holder of the state, its bodies, its catalogues and its journal.
 
     Single-threaded by design, and enforced: each use outside the owning process and thread raises `NotOwner`. The
-    caller is the manager's loop, one command at a time. `stored` is the state that the store held at the start, or None
-    for a new one.
+    caller is the manager's loop, one command at a time. `stored` is the state that the store held at the start, until
+    the manager has resumed from it; None for a new one.
     """
 
     def __init__(self, budget: TierBudget | None = None, store: Store | None = None) -> None:
@@ -200,17 +201,19 @@ class StateOwner:
         return answers
 
     def _store(self, commands: Sequence[object], origin: Origin) -> list[CommandResult]:
-        """Store new fragments that fit into the hot tier and into the current segment: nothing else changes by them."""
+        """Store new fragments whose bodies fit into the current segment, with the demotions that make room in hot."""
         room = self._bodies.room(len(commands))
-        rows, arrived = machine.apply_store_run(self._state, commands, origin, room)
+        run = machine.apply_store_run(self._state, commands, origin, room)
         answers: list[CommandResult] = []
-        if rows:
-            self.journal.record_new_fragments(rows)
-            self._bodies.add_all(arrived)
+        if run.rows:
+            self.journal.record_stores(run)
+            self._bodies.add_all(run.bodies)
+            for demoted, _ in chain.from_iterable(run.demotions.values()):
+                self._bodies.recheck(demoted.digest)
             if self._catalogues:
-                for row in rows:
-                    self._catalogues.note((RowChanged(None, row),), row.revision)
-            for row in rows:
+                for row in run.rows:
+                    self._catalogues.note(run.changes(row), row.revision)
+            for row in run.rows:
                 placed = FragmentPlaced(row.project, row.fragment_id, HOT, row.tokens, row.revision, row.digest)
                 answers.append(CommandResult(row.revision, placed, _NO_HANDLES))
         return answers

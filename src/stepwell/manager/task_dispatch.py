@@ -63,7 +63,9 @@ class TaskDispatcher:
         session = connection.session
         assert session is not None
         try:
-            self._housekeeping.join_pool(session.session_id, connection.credentials.pid, message.offers)
+            self._housekeeping.join_pool(
+                session.session_id, connection.credentials.pid, message.offers, message.problems
+            )
         except Refused as error:
             connection.peer.send(Response(message.request_id, (Refusal.of(error, self._housekeeping.owner.revision),)))
             return
@@ -226,7 +228,7 @@ class TaskDispatcher:
         connection = self._workers.get(worker.worker_id)
         if connection is None or connection.session is None:
             return
-        self._log.warning("worker.condemned", pid=worker.pid)
+        self._log.info("worker.condemned", pid=worker.pid)
         if connection.session.pidfd is not None:
             with contextlib.suppress(OSError):  # the process is already dead
                 signal.pidfd_send_signal(connection.session.pidfd, signal.SIGKILL)

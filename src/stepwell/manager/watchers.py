@@ -86,7 +86,7 @@ class Watchers:
             since = self._start_revision(connection, message)
         except Refused as error:
             if isinstance(error, OutOfScope):
-                self._log.warning("request.out_of_scope", pid=connection.credentials.pid, reason=error.message)
+                self._log.info("request.out_of_scope", pid=connection.credentials.pid, reason=error.message)
             connection.peer.send(Response(message.request_id, (Refusal.of(error, self._requests.revision),)))
             return
         connection.is_watching = True

@@ -26,6 +26,7 @@ from stepwell.storage.rows import StoreRow
 from stepwell.storage.schema import APPLICATION_ID, version_of
 from stepwell.storage.store import Durability
 from stepwell.storage.table import add_checksum_function
+from stepwell.text import plural
 
 UNREADABLE: Final = (sqlite3.Error, UnicodeError)
 """The errors of a query on damaged pages. Messages of SQLite quote damaged text, hence the decoding errors."""
@@ -78,9 +79,9 @@ def check_length(database: Path) -> None:
         page_bytes = {1: 65_536}.get(size := int.from_bytes(header[16:18]), size)
         pages = int.from_bytes(header[28:32])
         if database.stat().st_size < page_bytes * pages:
-            raise StoreDamaged(f"{name} has lost its end: it had {pages} pages of {page_bytes} bytes")
+            raise StoreDamaged(f"{name} has lost its end: it had {plural(pages, 'page')} of {page_bytes} bytes")
     elif 0 < len(header) < _HEADER_BYTES and _MAGIC.startswith(header[: len(_MAGIC)]):
-        raise StoreDamaged(f"{name} has lost all but {len(header)} bytes")
+        raise StoreDamaged(f"{name} has lost all but {plural(len(header), 'byte')}")
 
 
 def is_half_created(database: Path) -> bool:

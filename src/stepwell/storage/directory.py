@@ -2,6 +2,9 @@
 
 The lock is an flock on a file, which the kernel releases when its holder ends, however that happens. There is no stale
 lock to clean up. The file also names the holder, for the error message of the second manager.
+
+A directory with other files, and without a database, is refused: it is more likely a mistake, such as a home directory
+or the directory of a project, than the place for a new database.
 """
 
 from __future__ import annotations
@@ -9,16 +12,32 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from stepwell import limits
 from stepwell.errors import StartFailed
+from stepwell.storage.mark import MARK
 from stepwell.storage.private_files import open_private, require_private_database, sync_directory
+from stepwell.text import quoted
 
 DATABASE: Final = "stepwell.sqlite"
 LOCK: Final = "lock"
+
+_NEUTRAL: Final = frozenset(
+    {
+        LOCK,
+        *(f"{DATABASE}{suffix}" for suffix in ("-wal", "-shm", "-journal")),
+        *(f"{MARK}{suffix}" for suffix in ("", ".new")),
+        "lost+found",
+        ".gitignore",
+        ".gitkeep",
+    }
+)
+"""Names that an empty directory may have: of the first start that was interrupted, a new file system, a repository."""
 
 
 def boot_id() -> str:
@@ -46,11 +65,19 @@ def _make_private(path: Path) -> None:
         path.chmod(0o700)
 
 
+def _is_foreign(entry: os.DirEntry[str], beside_socket: str) -> bool:
+    """Return True if an entry is neither one of ours, nor neutral, nor a socket or a file that belongs to ours."""
+    if entry.name in _NEUTRAL or entry.name.startswith(beside_socket):
+        return False
+    return not stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
+
+
 class DataDirectory:
     """A locked data directory. It is created with access for its user only, unless it exists.
 
     An existing one must have that access already (see `private_files`): its mode is not changed behind the user's back.
-    Raise `StartFailed` if the directory cannot be used, is locked by another manager, or must exist and does not.
+    Raise `StartFailed` if the directory cannot be used, is locked by another manager, has other files and no database,
+    or must exist and does not.
     """
 
     def __init__(self, path: str | os.PathLike[str], holder: str, *, must_exist: bool = False) -> None:
@@ -59,6 +86,7 @@ class DataDirectory:
         try:
             if must_exist and not self.database.exists():
                 raise StartFailed(f"the data directory {str(self.path)!r} is gone: nothing was put in its place")
+            self._refuse_other_files(holder)
             self._make(self.path)
             require_private_database(self.database)
             self._lock = open_private(self.path / LOCK, os.O_RDWR | os.O_CREAT)
@@ -84,6 +112,27 @@ class DataDirectory:
         """
         for path in (self.path, *(each.parent for each in self._made)):
             sync_directory(path)
+
+    def _refuse_other_files(self, holder: str) -> None:
+        """Raise `StartFailed` if the directory has no database and files that are not ours.
+
+        The manager's socket may be in the directory, and the file that belongs to it; so may the socket of an earlier
+        one.
+        """
+        if self.database.exists() or not self.path.is_dir():
+            return
+        address = Path(holder).absolute()
+        beside_socket = f"{address.name if address.parent == self.path else DATABASE}."
+        with os.scandir(self.path) as entries:
+            others = (each.name for each in entries if _is_foreign(each, beside_socket))
+            found = sorted(islice(others, limits.OTHER_FILES_SHOWN + 1))
+        if found:
+            shown = ", ".join(map(quoted, found[: limits.OTHER_FILES_SHOWN]))
+            more = " and others" if len(found) > limits.OTHER_FILES_SHOWN else ""
+            raise StartFailed(
+                f"the data directory {str(self.path)!r} has no database of stepwell, but other files ({shown}{more}): "
+                "give a new or an empty directory; nothing was changed"
+            )
 
     def _make(self, path: Path) -> None:
         """Create a directory and its missing parents, with access for this user only. Remember them for `sync`."""

@@ -11,7 +11,7 @@ included); contradictions between rows are found by `manager.recovery` and by th
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol, TypeVar, cast
@@ -31,6 +31,7 @@ from stepwell.storage.database import UNREADABLE, open_to_read, read_error, tran
 from stepwell.storage.schema import version_of
 from stepwell.storage.store import UNCOUNTED, BodyRow, ReplyPart, SessionRow, StoredState
 from stepwell.storage.table import CheckedTable, Value
+from stepwell.text import plural
 
 T = TypeVar("T")
 
@@ -129,7 +130,7 @@ def load_from(db: sqlite3.Connection) -> StoredState:
         tick=store.tick,
         rows=found,
         fragments=fragments,
-        bodies=tables.select(rows.BODIES, _body),
+        bodies=tables.select(rows.BODIES, _body_decoder(fragments)),
         sessions=tables.sessions(),
         replies=tables.select(rows.REPLIES, _reply),
         reply_parts=tables.select(rows.REPLY_PARTS, _reply_part),
@@ -141,7 +142,7 @@ def vanished(store: rows.StoreRow, counted: int) -> str | None:
     if store.row_count in {UNCOUNTED, counted}:
         return None
     names = ", ".join(table.name for table in rows.COUNTED)
-    return f"the tables {names} have {counted} rows together, and the last commit left {store.row_count}"
+    return f"the tables {names} have {plural(counted, 'row')} together, and the last commit left {store.row_count}"
 
 
 def read_all(db: sqlite3.Connection, report: Callable[[str], None]) -> StoreContents:
@@ -198,7 +199,7 @@ class _ReportAll:
         self._report(error.message if isinstance(error, StoreDamaged) else f"table {table}, {values[0]!r}: {error}")
 
     def on_table(self, table: str, rows_read: int, error: Exception) -> None:
-        self._report(f"table {table} cannot be read behind its first {rows_read} rows: {error}")
+        self._report(f"table {table} cannot be read behind its first {plural(rows_read, 'row')}: {error}")
 
 
 class _TableReader:
@@ -229,7 +230,7 @@ class _TableReader:
         """Return the row of the table `store`. It must exist exactly once."""
         found = self.select(rows.STORE, rows.STORE.row)
         if len(found) != 1:
-            error = StoreDamaged(f"table store has {len(found)} rows that can be read, and not one")
+            error = StoreDamaged(f"table store has {plural(len(found), 'row')} that can be read, and not one")
             self._problems.on_row("store", (), error)
         return found[0] if found else None
 
@@ -258,7 +259,7 @@ class _TableReader:
 
     def fragments(self) -> list[FragmentEntry]:
         """Return the fragments in the order of their use."""
-        return self.select(rows.FRAGMENTS, rows.fragment_entry)
+        return self.select(rows.FRAGMENTS, rows.FragmentDecoder())
 
     def sessions(self) -> list[SessionRow]:
         """Return the sessions."""
@@ -296,10 +297,19 @@ class _Body(NamedTuple):
     upload: int | None
 
 
-def _body(values: Sequence[Value]) -> tuple[BodyRow, int | None]:
-    """Return a body for a manager, with its packed size."""
-    found = _checked("bodies", values, _Body)
-    return BodyRow(found.digest, found.size, bool(found.packed), None, found.upload), found.packed_bytes
+def _body_decoder(fragments: Iterable[FragmentEntry]) -> Callable[[Sequence[Value]], tuple[BodyRow, int | None]]:
+    """Return a function that makes a body for a manager, with its packed size, from its columns.
+
+    The digest is the object that the fragments have, which saves the memory of another one.
+    """
+    known = {entry.row.digest: entry.row.digest for entry in fragments}
+
+    def decode(values: Sequence[Value]) -> tuple[BodyRow, int | None]:
+        found = _checked("bodies", values, _Body)
+        digest = known.get(found.digest, found.digest)
+        return BodyRow(digest, found.size, bool(found.packed), None, found.upload), found.packed_bytes
+
+    return decode
 
 
 def _reply(values: Sequence[Value]) -> tuple[str, int, bytes]:

@@ -24,7 +24,7 @@ from msgspec.structs import astuple
 from stepwell.domain.changesets.model import Changeset, Content, ContextRow, EntryRow
 from stepwell.domain.plans.model import Action, Decision, Lease, Plan
 from stepwell.domain.receipts.model import ReceiptRow
-from stepwell.domain.tiers.model import FragmentRow, TierBudget
+from stepwell.domain.tiers.model import NO_METADATA, FragmentRow, TierBudget
 from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.errors import StoreDamaged
 from stepwell.storage.store import UNCOUNTED, BodyRow, ReplyPart, SessionRow
@@ -196,6 +196,32 @@ _metadata = msgspec.json.Decoder(dict[str, str])
 _Use = tuple[int, int, int, int, int]
 
 
+_SHARED_COLUMNS: Final = tuple(
+    (*FragmentRow.__struct_fields__, *_USE).index(name)
+    for name in ("project", "source", "kind", "placed_at_ms", "created_at_ms", "touched_at_ms", "last_accessed_ms")
+)
+
+
+class FragmentDecoder:
+    """Makes fragments from their columns, which come row by row.
+
+    SQLite returns a new object for each value. Values that a row has in common with the one before it become one object
+    here, as in the manager that has stored them: otherwise a restarted manager would take half as much memory again.
+    """
+
+    def __init__(self) -> None:
+        self._last: Sequence[Value] = ()
+
+    def __call__(self, values: Sequence[Value]) -> FragmentEntry:
+        """Return a fragment, or raise `StoreDamaged`."""
+        shared, last = [*values], self._last
+        for at in _SHARED_COLUMNS if last else ():
+            if type(shared[at]) is type(last[at]) and shared[at] == last[at]:
+                shared[at] = last[at]
+        self._last = shared
+        return fragment_entry(shared)
+
+
 def fragment_entry(values: Sequence[Value]) -> FragmentEntry:
     """Return a fragment from its columns, or raise `StoreDamaged`."""
     metadata = values[_FRAGMENT_FIELDS - 1]
@@ -210,6 +236,11 @@ def fragment_entry(values: Sequence[Value]) -> FragmentEntry:
         tick, touched, last, count, since = msgspec.convert(values[_FRAGMENT_FIELDS:], _Use)
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise FRAGMENTS.damage(values, error) from error
+    row = msgspec.structs.replace(
+        row,
+        metadata=row.metadata or NO_METADATA,
+        serial=row.revision if row.serial == row.revision else row.serial,  # one object, as for a new fragment
+    )
     return FragmentEntry(row, tick, touched, last, access_count=count, accesses_since_move=since)
 
 
@@ -292,13 +323,14 @@ ON CONFLICT (number) DO UPDATE SET
     checksum = row_checksum(number, digest, excluded.size, excluded.packed,
         ifnull(excluded.packed_bytes, packed_bytes), excluded.upload)
 """
+# A value is given once for each place: Python 3.12 warns of numbered placeholders.
 NOTE_PACKED_BYTES: Final = (
-    "UPDATE bodies SET packed_bytes = ?1, checksum = row_checksum(number, digest, size, packed, ?1, upload) "
-    "WHERE number = ?2"
+    "UPDATE bodies SET packed_bytes = ?, checksum = row_checksum(number, digest, size, packed, ?, upload) "
+    "WHERE number = ?"
 )
 NOTE_ANSWERED: Final = (
-    "UPDATE sessions SET answered = ?1, "
-    "checksum = row_checksum(session_id, projects, pid, process, ?1, generation) WHERE session_id = ?2"
+    "UPDATE sessions SET answered = ?, "
+    "checksum = row_checksum(session_id, projects, pid, process, ?, generation) WHERE session_id = ?"
 )
 
 

@@ -254,6 +254,8 @@ class SqliteStore:
             self._events = _number(db, "SELECT count(*) FROM events")
             self._next_upload = _number(db, "SELECT ifnull(max(upload), 0) + 1 FROM body_parts")
             self._numbers: dict[bytes, int] = dict(db.execute("SELECT digest, number FROM bodies"))
+            if stored is not None:  # with the digests of the bodies that were loaded, and not with objects of its own
+                self._numbers = {body.digest: self._numbers[body.digest] for body, _ in stored.bodies}
             self._next_number = max(self._numbers.values(), default=0) + 1
             self._uploads = dict(db.execute("SELECT digest, upload FROM bodies WHERE upload IS NOT NULL"))
             parts = {upload for (upload,) in db.execute("SELECT DISTINCT upload FROM body_parts")}
@@ -343,7 +345,7 @@ class SqliteStore:
             present = [body for body in batch.bodies.values() if body is not None]
             db.executemany(rows.PUT_BODY, [rows.body_values(self._number(body.digest), body) for body in present])
         if batch.packed_bytes:
-            noted = [(size, self._numbers.get(digest)) for digest, size in batch.packed_bytes.items()]
+            noted = [(size, size, self._numbers.get(digest)) for digest, size in batch.packed_bytes.items()]
             db.executemany(rows.NOTE_PACKED_BYTES, noted)
 
     def _number(self, digest: bytes) -> int:
@@ -406,7 +408,7 @@ class SqliteStore:
             db.executemany("DELETE FROM reply_parts WHERE session_id = ? AND request_id = ?", batch.completed)
         if batch.answered:
             answered = [(number, session_id) for session_id, number in batch.answered.items()]
-            db.executemany(rows.NOTE_ANSWERED, answered)
+            db.executemany(rows.NOTE_ANSWERED, [(number, number, session_id) for number, session_id in answered])
             db.executemany("DELETE FROM replies WHERE request_id < ? AND session_id = ?", answered)
             db.executemany("DELETE FROM reply_parts WHERE request_id < ? AND session_id = ?", answered)
 
@@ -415,9 +417,9 @@ class SqliteStore:
         left = limits.PARTS_TRIMMED_PER_TURN
         while self._garbage and left > 0:
             gone = self._db.execute(
-                "DELETE FROM body_parts WHERE upload = ?1 AND part IN "
-                "(SELECT part FROM body_parts WHERE upload = ?1 LIMIT ?2)",
-                (self._garbage[0], left),
+                "DELETE FROM body_parts WHERE upload = ? AND part IN "
+                "(SELECT part FROM body_parts WHERE upload = ? LIMIT ?)",
+                (self._garbage[0], self._garbage[0], left),
             ).rowcount
             if gone < left:
                 self._garbage.pop(0)

@@ -7,7 +7,6 @@ There are two implementations. `null_store.NullStore` stores nothing: the state 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -15,12 +14,13 @@ from msgspec import Struct
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.replies import Row
 from stepwell.domain.tiers.table import FragmentEntry, Key
+from stepwell.text import PlainEnum
 
 UNCOUNTED: Final = -1
 """The number of rows of a state that were not counted."""
 
 
-class Durability(StrEnum):
+class Durability(PlainEnum):
     """The failures that an acknowledged write survives, as the user chooses them for a data directory."""
 
     DISK = "disk"  # survives a loss of power

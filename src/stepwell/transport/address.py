@@ -7,6 +7,9 @@ another user's process.
 A manager that was killed leaves its socket file behind. The next manager removes the file if connecting is refused,
 under a lock on the directory, because two managers may start at the same time. It also removes the directories that
 `private_directory` has made for managers that are gone.
+
+Programs and commands that are given no address use `default_address`. So `stepwell serve` and `stepwell.connect()` meet
+at the same one.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import errno
 import fcntl
 import os
 import re
+import shlex
 import socket
 import stat
 import struct
@@ -30,6 +34,9 @@ from stepwell import limits
 from stepwell.errors import InvalidArgument, RuntimeLost, StartFailed
 from stepwell.transport import restart_lock
 
+ADDRESS_VARIABLE: Final = "STEPWELL_ADDRESS"
+"""The environment variable with the address for programs that are given none. An empty one counts as not set."""
+
 _PRIVATE_PREFIX: Final = "stepwell-"
 _PRIVATE_NAME: Final = re.compile(rf"{_PRIVATE_PREFIX}[a-z0-9_]{{8}}")
 """The names that `tempfile.mkdtemp` gives to private directories."""
@@ -41,6 +48,33 @@ class Credentials(NamedTuple):
     pid: int
     uid: int
     gid: int
+
+
+def default_address() -> str:
+    """Return the address that is used when none is given, as an absolute path.
+
+    It is the value of `STEPWELL_ADDRESS`, or `$XDG_RUNTIME_DIR/stepwell/manager.sock`, or a path in this user's own
+    directory below the temporary directory. Raise `InvalidArgument` if that directory belongs to another user, or
+    there is no temporary directory.
+    """
+    if named := os.environ.get(ADDRESS_VARIABLE):
+        return str(Path(named).absolute())
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and Path(runtime).is_dir():
+        return str(Path(runtime).absolute() / "stepwell" / "manager.sock")
+    try:
+        directory = Path(tempfile.gettempdir()) / f"{_PRIVATE_PREFIX}{os.getuid()}"
+    except OSError as error:  # no temporary directory has room
+        raise InvalidArgument(
+            f"there is no default address ({error.strerror or error}): give one, or set {ADDRESS_VARIABLE}"
+        ) from None
+    # Every user can create this name in a shared temporary directory. Serving there would show our socket to its owner;
+    # connecting would trust a manager that is not ours.
+    if directory.exists() and directory.stat().st_uid != os.getuid():
+        raise InvalidArgument(
+            f"the directory {str(directory)!r} belongs to another user: give an address, or set {ADDRESS_VARIABLE}"
+        )
+    return str(directory / "manager.sock")
 
 
 def private_directory() -> Path:
@@ -177,8 +211,9 @@ def dial(address: str, timeout_s: float | None = None) -> socket.socket:
     except OSError as error:
         connection.close()
         raise RuntimeLost(
-            f"there is no manager at {address!r} ({error.strerror or error}): start one with `stepwell serve`, "
-            "or take the address of a running Runtime",
+            f"there is no manager at {address!r} ({error.strerror or error}): start one with "
+            f"`{_serve_command(address)}`, or give the address of a running one, as an argument or in "
+            f"{ADDRESS_VARIABLE}",
             address=address,
         ) from error
     owner = credentials(connection).uid
@@ -186,6 +221,14 @@ def dial(address: str, timeout_s: float | None = None) -> socket.socket:
         connection.close()
         raise RuntimeLost(f"the manager at {address!r} is another user's ({owner}): use an address of your own")
     return connection
+
+
+def _serve_command(address: str) -> str:
+    """Return the command that starts a manager at an address."""
+    with contextlib.suppress(InvalidArgument):  # there is no default address, so this is another one
+        if address == default_address():
+            return "stepwell serve"
+    return f"stepwell serve --address {shlex.quote(address)}"
 
 
 def credentials(connection: socket.socket) -> Credentials:

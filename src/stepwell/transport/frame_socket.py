@@ -19,6 +19,7 @@ from stepwell import limits
 from stepwell.errors import OutcomeUnknown, ProtocolError
 from stepwell.protocol.framing import Framer
 from stepwell.protocol.messages import OutOfBand
+from stepwell.text import plural
 from stepwell.transport.address import dial
 
 # Room for the descriptors of one `sendmsg`: the kernel never delivers those of two in one receive call.
@@ -60,7 +61,9 @@ class FrameSocket:
         It raises `ProtocolError` if a frame announced more than have arrived.
         """
         if count > len(self._descriptors):
-            raise ProtocolError(f"{count} descriptors were announced, {len(self._descriptors)} came")
+            raise ProtocolError(
+                f"{plural(count, 'descriptor was', 'descriptors were')} announced, {len(self._descriptors)} came"
+            )
         return [self._descriptors.popleft() for _ in range(count)]
 
     def _feed(self, size: int) -> None:

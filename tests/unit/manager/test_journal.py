@@ -15,8 +15,8 @@ import pytest
 import stepwell as sw
 from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
-from stepwell.domain.tiers.commands import DeleteFragment, DemoteFragment, GetFragment
-from stepwell.domain.tiers.model import Tier
+from stepwell.domain.tiers.commands import DeleteFragment, DemoteFragment, GetFragment, StoreFragment
+from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.memory.compression import unpack
 from stepwell.protocol.handles import IN_STORE
 from stepwell.storage.body_reader import BodyFile
@@ -24,6 +24,7 @@ from stepwell.storage.directory import DATABASE
 from stepwell.storage.mark import MARK
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import CommitBatch
+from tests.support.domain.world import image
 from tests.support.manager.peers import ORIGIN, Clock
 from tests.support.managers import Stage
 from tests.support.memory.bodies import compressible, noise
@@ -160,6 +161,29 @@ class TestReads:
         assert (after.revision, after.rows, after.bodies) == (before.revision, before.rows, before.bodies)
         with durable_state(tmp_path) as made:
             assert [entry.row.fragment_id for entry in made.owner._state.fragments.oldest(Tier.HOT)] == [*"abc"]
+
+
+class TestStores:
+    def test_demotions_of_a_run_are_written(self, tmp_path: Path) -> None:
+        """Stores of the fast path that make room in hot and warm come back with all that they moved, and its events."""
+        budget = TierBudget(hot_tokens=2, warm_entries=2)
+        with durable_state(tmp_path, budget) as made:
+            for name in "abcd":
+                made.store_one(name, name.encode())
+            made.commit()
+            run = made.owner.execute_simple([StoreFragment("p", each, each.encode(), 1) for each in "efg"], ORIGIN)
+            assert len(run) == 2  # the third one would demote the first
+            made.commit()
+            before, events = image(made.owner._state), made.store.events_after(4, 100)
+        assert [(type(each).__name__, each.revision) for each in events] == [
+            *(("FragmentDemoted", 5), ("FragmentDemoted", 5), ("FragmentStored", 5)),
+            *(("FragmentDemoted", 6), ("FragmentDemoted", 6), ("FragmentStored", 6)),
+        ]
+        with durable_state(tmp_path, budget) as made:
+            after = image(made.owner._state)
+        assert {key: after[key] for key in ("fragments", "orders", "usage")} == {
+            key: before[key] for key in ("fragments", "orders", "usage")
+        }
 
 
 class TestBodies:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -130,4 +131,49 @@ def test_place_where_nothing_can_be_made(path: str) -> None:
 
 def test_path_that_is_none() -> None:
     """The kernel cannot be asked for it at all."""
-    refused("data\0dir", "cannot be used: embedded null")
+    refused("data\0dir", "cannot be used: .*embedded null")
+
+
+@pytest.mark.parametrize("name", ["notes.txt", ".bashrc", "state.sqlite", "Lock", "stepwell.py"])
+def test_directory_with_other_files_is_refused(tmp_path: Path, name: str) -> None:
+    """It is somebody's directory and no data directory: the message names what is there, and nothing is put there."""
+    directory = tmp_path / "d"
+    directory.mkdir()
+    (directory / name).write_text("mine")
+    directory.chmod(0o755)  # it would be refused for that, too, with an advice that does not help
+    refused(directory, rf"has no database of stepwell, but other files \('{name}'\): give a new or an empty directory")
+    assert [each.name for each in directory.iterdir()] == [name]
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o755
+
+
+def test_only_the_first_other_files_are_named(tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"{number}\n").touch()
+    refused(tmp_path, r"other files \('[0-3]\\n', '[0-3]\\n', '[0-3]\\n' and others\)")
+
+
+@pytest.mark.parametrize("name", ["lost+found", ".gitignore", ".gitkeep", LOCK, MARK, f"{DATABASE}-wal"])
+def test_directory_that_counts_as_empty(tmp_path: Path, name: str) -> None:
+    """A new file system, a repository that has the directory, or a first start that was interrupted."""
+    tmp_path.chmod(0o700)
+    os.close(os.open(tmp_path / name, os.O_CREAT, 0o600))
+    DataDirectory(tmp_path, "test").close()
+
+
+def test_socket_may_be_in_the_data_directory(tmp_path: Path) -> None:
+    """That of this manager, which listens before it opens the directory, or one that an earlier manager left."""
+    (tmp_path / "m.sock.restarts").touch(0o600)
+    for name in ("m.sock", "earlier.sock"):
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(tmp_path / name))
+    DataDirectory(tmp_path, str(tmp_path / "m.sock")).close()
+
+
+def test_other_files_beside_a_database_are_left_alone(tmp_path: Path) -> None:
+    """A directory that is ours may have notes, or a database of an earlier version."""
+    with durable_state(tmp_path) as made:
+        fill(made)
+    (tmp_path / "notes.txt").write_text("mine")
+    with durable_state(tmp_path) as made:
+        assert made.owner.stored is not None
+    assert (tmp_path / "notes.txt").read_text() == "mine"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from stepwell.domain.tiers.commands import StoreFragment
 from stepwell.errors import StartFailed, StepwellError, StoreDamaged
 from stepwell.manager.sessions import SessionTable
 from stepwell.storage.directory import DATABASE
@@ -130,3 +131,18 @@ def test_looking_changes_nothing(tmp_path: Path) -> None:
         assert f"{DATABASE}-wal" in before
         kept(tmp_path)
         assert files(tmp_path) == before
+
+
+def test_loaded_fragments_share_what_they_have_in_common(tmp_path: Path) -> None:
+    """As in the manager that has stored them: a value of many rows is one object, and a digest is one everywhere."""
+    with durable_state(tmp_path) as made:
+        for name in ("first", "second"):
+            made.do(StoreFragment("project", name, name.encode(), 1, source="some/file"))
+        made.commit()
+    with durable_state(tmp_path) as made:
+        first, second = (entry.row for entry in made.owner._state.fragments.entries.values())
+        assert (first.fragment_id, second.fragment_id) == ("first", "second")
+        for field in ("project", "source", "kind", "placed_at_ms", "created_at_ms", "metadata"):
+            assert getattr(first, field) is getattr(second, field), field
+        for table in (made.owner.bodies.handles, made.owner._state.bodies.counts, made.store._numbers):
+            assert {id(digest) for digest in table} == {id(first.digest), id(second.digest)}

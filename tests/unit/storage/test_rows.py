@@ -46,6 +46,7 @@ from stepwell.storage import rows
 from stepwell.storage.directory import DATABASE
 from stepwell.storage.store import CommitBatch, SessionRow
 from stepwell.storage.table import Value
+from tests.support.spelled import spelled
 from tests.support.storage.state import NOON_MS, DurableState, durable_state, kept
 
 TEXT = "ein Satz mit 漢字, 'Anführung', \"quotes\" \\ und 🐟\n"
@@ -81,11 +82,11 @@ FULL_PLAN = Plan(
     created_at_ms=1, phase=Phase.EXECUTE, state=PlanState.PROCESSING,
     times={"strategize": PhaseTimes(1, 2, 3), "execute": PhaseTimes(4), "apply": PhaseTimes()},
     version=7, attempt=3, executed_attempt=2, lease=Lease(9, "session", NOON_MS), fence=9,
-    errors=(PlanFault(5, Phase.STRATEGIZE, 1, TEXT), PlanFault(6, Phase.EXECUTE, 2, "")),
+    errors=(PlanFault(5, Phase.STRATEGIZE, 1, TEXT), PlanFault(6, Phase.EXECUTE, 2, "", "session")),
     changeset_ids=("a", "b"), decision_ids=("d",), reversion_count=1, last_checkpoint_id="d",
     subplans=Subplans(
         SubplanMode.DEPENDENCY_ORDERED, 2, fail_fast=True, merge=MergeStrategy.LAST_WINS,
-        children=(Child("kid", "one"), Child("kid-2", "two", ("one",))), retries=3,
+        children=(Child("kid", "one"), Child("kid-2", "two", ("one",))), retries=3, agents=("session", "other"),
     ),
     validations=VALIDATIONS, retries_left=2, merged=Merge(3, 1, ("kid", "kid-2"), None),
     conflicts=(
@@ -204,7 +205,7 @@ def test_number_that_json_does_not_know_is_refused_or_comes_back(tmp_path: Path,
         _try(made, UseAction("plan", "act", (ProjectLink("p"),), {"x": value}))
         before = made.owner._state.plans.get("plan")
     after = [each for each in kept(tmp_path).rows if isinstance(each, Plan)]
-    assert repr(after) == repr([before] if before else [])
+    assert spelled(after) == spelled([before] if before else [])
 
 
 @pytest.mark.parametrize("bounds", [{"maximum": math.inf}, {"minimum": -math.inf}, {"default": math.inf}])

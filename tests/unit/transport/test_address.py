@@ -16,8 +16,10 @@ from stepwell import limits
 from stepwell.errors import InvalidArgument, RuntimeLost, StartFailed, StoreFailed
 from stepwell.transport import address as address_module
 from stepwell.transport.address import (
+    ADDRESS_VARIABLE,
     Credentials,
     credentials,
+    default_address,
     dial,
     listen,
     private_directory,
@@ -187,6 +189,49 @@ def test_private_directory_is_where_runtime_files_belong(tmp_path: Path, monkeyp
         outside = private_directory()
         assert (outside.parent != tmp_path, mode(outside)) == (True, 0o700)
         outside.rmdir()
+
+
+# The address of programs that are given none.
+
+
+def test_default_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the environment, else in the runtime directory, else in the temporary directory under the user's number."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("os.getuid", lambda: 4711)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv(ADDRESS_VARIABLE, "relative.sock")
+    assert default_address() == str(tmp_path / "relative.sock")
+    monkeypatch.setenv(ADDRESS_VARIABLE, "")
+    assert default_address() == str(tmp_path / "stepwell" / "manager.sock")
+    monkeypatch.delenv(ADDRESS_VARIABLE)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "missing"))
+    assert default_address() == str(tmp_path / "stepwell-4711" / "manager.sock")
+
+
+def test_another_users_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any user may write to the temporary directory, and may have made this name first. An address helps."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.delenv(ADDRESS_VARIABLE, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("os.getuid", lambda: 4711)
+    (tmp_path / "stepwell-4711").mkdir()
+    with pytest.raises(InvalidArgument, match=f"belongs to another user: give an address, or set {ADDRESS_VARIABLE}"):
+        default_address()
+    with pytest.raises(RuntimeLost, match="no manager"):  # which does not need the default address
+        dial(str(tmp_path / "absent"))
+    monkeypatch.setenv(ADDRESS_VARIABLE, "/a.sock")
+    assert default_address() == "/a.sock"
+
+
+def test_missing_manager_is_an_error_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command starts a manager at the address that was tried, also if it is not the default one."""
+    monkeypatch.setenv(ADDRESS_VARIABLE, str(tmp_path / "m.sock"))
+    advice = "or give the address of a running one, as an argument or in STEPWELL_ADDRESS"
+    with pytest.raises(RuntimeLost, match=f"start one with `stepwell serve`, {advice}"):
+        dial(default_address())
+    with pytest.raises(RuntimeLost, match=f"start one with `stepwell serve --address '{tmp_path}/a b'`, {advice}"):
+        dial(str(tmp_path / "a b"))
 
 
 # Directories that managers left behind.

@@ -15,6 +15,7 @@ from stepwell.errors import StoreDamaged
 from stepwell.memory.compression import unpack_slices
 from stepwell.storage.database import UNREADABLE
 from stepwell.storage.load import StoredBody
+from stepwell.text import plural
 
 
 class BodyCheck:
@@ -29,7 +30,7 @@ class BodyCheck:
         self._state = state
         self._count = count
         self._tokens: dict[bytes, list[int]] = {}  # token counts of fragments, by the digest of their body
-        for entry in state.fragments.entries.values():
+        for entry in state.fragments:
             self._tokens.setdefault(entry.row.digest, []).append(entry.row.tokens)
         self.counted = 0
         self.differing = 0
@@ -47,9 +48,11 @@ class BodyCheck:
         for digest, referred in counts.items():
             body = stored.get(digest)
             if body is None:
-                wrong[digest] = f"of {referred.size} bytes is not there"
+                wrong[digest] = f"of {plural(referred.size, 'byte')} is not there"
             elif body.size != referred.size:
-                wrong[digest] = f"has {body.size} bytes by its row, and {referred.size} by the rows that refer to it"
+                wrong[digest] = (
+                    f"has {plural(body.size, 'byte')} by its row, and {referred.size} by the rows that refer to it"
+                )
         for body in bodies:
             if stored[body.digest] is not body:
                 report(f"body {body.digest.hex()} is there twice: as number {body.number}, too")
@@ -71,15 +74,16 @@ class BodyCheck:
         little at a time, or the next manager does when it starts.
         """
         if count := sum(1 for body in bodies if body.digest not in self._state.bodies):
-            yield f"{count} bodies that nothing refers to: the manager removes them, or the next one does"
+            bodies_left = plural(count, "body", "bodies")
+            yield f"{bodies_left} that nothing refers to: the manager removes such bodies, or the next one does"
         parts, taken = self._db.execute(
             "SELECT count(*), ifnull(sum(length(data)), 0) FROM body_parts WHERE upload NOT IN "
             "(SELECT upload FROM bodies WHERE upload IS NOT NULL)"
         ).fetchone()
         if parts:
             yield (
-                f"{parts} parts of uploads, {taken} bytes, belong to no body: they are under way, or the manager "
-                "removes them, or the next one does"
+                f"{plural(parts, 'part of an upload', 'parts of uploads')}, {plural(taken, 'byte')}, without a body: "
+                "under way, or to be removed by the manager or the next one"
             )
 
     def _check_body(self, body: StoredBody) -> None:
@@ -94,11 +98,11 @@ class BodyCheck:
             digest.update(piece)
             size += len(piece)
             if size > body.size:
-                raise StoreDamaged(f"has more than its {body.size} bytes")
+                raise StoreDamaged(f"has more than its {plural(body.size, 'byte')}")
             if tokens:
                 pieces.append(piece)
         if size != body.size:
-            raise StoreDamaged(f"has {size} of its {body.size} bytes")
+            raise StoreDamaged(f"has {size:,} of its {plural(body.size, 'byte')}")
         if digest.digest() != body.digest:
             raise StoreDamaged(f"is another one: its bytes have the digest {digest.hexdigest()}")
         if tokens:
@@ -151,7 +155,7 @@ class BodyCheck:
         """Return one row that refers to each of the bodies, as text."""
         digests, found = set(wrong), dict[bytes, str]()
         if digests:
-            for entry in self._state.fragments.entries.values():
+            for entry in self._state.fragments:
                 if entry.row.digest in digests:
                     found.setdefault(entry.row.digest, f"fragment {entry.row.key}")
             for entries in self._state.entries.by_changeset.values():

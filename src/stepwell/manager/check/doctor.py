@@ -39,6 +39,7 @@ from stepwell.storage.mark import Mark
 from stepwell.storage.readonly import find_database, inspect, number_of, schema_of
 from stepwell.storage.schema import VERSION
 from stepwell.storage.table import CheckedTable, Value
+from stepwell.text import plural
 
 TokenCounters = Callable[[str], Callable[[bytes], int] | None]
 """Returns the token counter for the name of an encoding, or None if the encoding is not available."""
@@ -241,7 +242,7 @@ class _Examination:
                 except Exception as error:  # noqa: BLE001 - an invariant may rely on another one that is violated
                     findings.add(f"{name}: it could not be checked: {error!r}")
             for entry in contents.fragments:
-                if store is not None and state.fragments.entries[entry.row.key] is not entry:
+                if store is not None and state.fragments.find(*entry.row.key) is not entry:
                     findings.add(f"fragment {entry.row.key} is there twice")
                 if store is not None and entry.row.revision > store.revision:
                     findings.add(f"revisions: fragment {entry.row.key} is of {entry.row.revision}, from the future")
@@ -267,8 +268,8 @@ class _Examination:
             )
         elif body_check.differing:
             self._report.notes.append(
-                f"{body_check.differing} of {body_check.counted} fragments have another number of tokens than "
-                f"{contents.store.encoding} gives: the clients that stored them counted"
+                f"{body_check.differing:,} of {plural(body_check.counted, 'fragment')} with another number of tokens "
+                f"than {contents.store.encoding} gives: the clients that stored them counted"
             )
 
     def _check_tokens(self, contents: StoreContents, state: State, findings: CheckFindings) -> None:
@@ -286,7 +287,7 @@ class _Examination:
             if by_rows != by_table:
                 findings.add(f"{tier} has {by_rows} by its rows, and {by_table} in the table")
         for tier, by_table in sums.items():
-            findings.add(f"there is no tier {tier!r}, and {by_table.entries} fragments are in it")
+            findings.add(f"there is no tier {tier!r}, and it has {plural(by_table.entries, 'fragment')}")
 
     def _check_sessions(self, contents: StoreContents, state: State, findings: CheckFindings) -> None:
         """Check that leases have a plan and replies a session, and that replies can be decoded.
@@ -301,7 +302,7 @@ class _Examination:
             sessionless += lease.session_id not in contents.sessions
         if sessionless:
             self._report.notes.append(
-                f"{sessionless} leases are of sessions that are gone: they end when their time is over"
+                f"{plural(sessionless, 'lease')} of sessions that are gone: such a lease ends when its time is over"
             )
         for found in self._db.execute(rows.REPLIES.select):
             session_id, request_id, frame, _ = found

@@ -109,7 +109,7 @@ def test_tokens_that_somebody_else_counted_are_no_problem(closed: Path) -> None:
     report = examined(closed)
     assert report.problems == []
     (note,) = [each for each in report.notes if "tokens" in each]
-    assert note.startswith("1 of 13 fragments have another number of tokens than estimate gives")
+    assert note.startswith("1 of 13 fragments with another number of tokens than estimate gives")
 
 
 def test_an_encoding_that_is_not_to_be_had(closed: Path) -> None:
@@ -127,8 +127,8 @@ def test_what_a_crash_leaves_is_a_note(closed: Path) -> None:
     )
     report = examined(closed)
     assert report.problems == []
-    assert any("1 parts of uploads, 2 bytes, belong to no body" in note for note in report.notes)
-    assert any("1 bodies that nothing refers to" in note for note in report.notes)
+    assert any("1 part of an upload, 2 bytes, without a body" in note for note in report.notes)
+    assert any("1 body that nothing refers to" in note for note in report.notes)
 
 
 def test_a_lease_without_its_session_is_a_note(closed: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_lease_without_its_session_is_a_note(closed: Path) -> None:
     alter(closed, "DELETE FROM sessions", "DELETE FROM replies", "DELETE FROM reply_parts")
     report = examined(closed)
     assert report.problems == []
-    assert any("1 leases are of sessions that are gone" in note for note in report.notes)
+    assert any("1 lease of sessions that are gone" in note for note in report.notes)
 
 
 # What is not.
@@ -213,7 +213,7 @@ GONE = [
     ("DELETE FROM bodies WHERE digest = (SELECT after_digest FROM entries)", "is not there (entry 1 of changeset "),
     ("DELETE FROM bodies WHERE digest = (SELECT digest FROM receipts)", "is not there (receipt receipt)"),
     ("DELETE FROM body_parts WHERE upload = $large AND part = 1", "has no part 1 (fragment ('p', 'large'))"),
-    ("DELETE FROM body_parts WHERE upload = $large AND part = 2", "has 2097152 of its 2097153 bytes"),
+    ("DELETE FROM body_parts WHERE upload = $large AND part = 2", "has 2,097,152 of its 2,097,153 bytes"),
     ("DROP TABLE events", "events: cannot be read to the end: no such table: events"),
     ("DROP TABLE receipts", "rows: table receipts cannot be read behind its first 0 rows: no such table"),
     ("DROP TABLE plans", "rows: table plans cannot be read behind its first 0 rows: no such table"),
