@@ -7,12 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell.assembly.answer import Answer
+from stepwell.assembly.candidate import SelectedResult
 from stepwell.assembly.components import NAMED, named
 from stepwell.assembly.explain import diff, why
 from stepwell.assembly.inputs import AssemblyInputs, Count, Failure
 from stepwell.assembly.pipeline import assemble
 from stepwell.assembly.receipt import Receipt
 from stepwell.assembly.replay import replay
+from stepwell.assembly.stages.allocate import UNDECLARED_SHARE, proportional
+from stepwell.assembly.stages.fuse import COMPONENTS as FUSE
+from stepwell.assembly.stages.fuse import Fuse
 from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ContextRequest, DecisionSeen, PlanSeen, ScoredFragment
 from stepwell.strategies.ranking import has_requested_kind
@@ -165,6 +169,44 @@ def test_a_receipt_is_replayed(question: AssemblyInputs) -> None:
         replayed = replay(receipt, question.view, question.count)
         assert (replayed.text, replayed.total_tokens) == (answer.text, answer.total_tokens)
         assert replayed.fragments == answer.fragments
+
+
+IDS = st.integers(0, 14).map("f{}".format)
+SCORES = st.floats(allow_nan=False, allow_infinity=False) | st.floats(0, 1) | st.integers(-3, 3).map(float)
+
+
+@given(
+    found=st.dictionaries(IDS, st.floats(0.001, 50), min_size=1),
+    nonsense=st.lists(st.dictionaries(IDS, SCORES, min_size=1), min_size=1, max_size=3),
+    confidences=st.tuples(st.floats(0.01, 1), st.floats(0, 1)),
+    fuse=st.sampled_from([*FUSE.values()]),
+)
+def test_nonsense_does_not_displace_the_best_hit(
+    found: dict[str, float], nonsense: list[dict[str, float]], confidences: tuple[float, float], fuse: Fuse
+) -> None:
+    """Functions may say anything of anything, on any scale: what only they name stays behind the best hit of `keyword`,
+    and in front of it comes, if anything, another hit that is nearly as good.
+    """
+    store = Store()
+    rows = {row.key: row for row in (store.store(f"f{number}", "red") for number in range(15))}
+
+    def chosen(name: str, scores: dict[str, float], confidence: float) -> SelectedResult:
+        fragments = tuple(ScoredFragment("p", fragment_id, score, 1, 1) for fragment_id, score in scores.items())
+        return SelectedResult(StrategyResult(name, fragments, 1, confidence), confidence)
+
+    keyword = chosen("keyword", found, confidences[0])
+    functions = [chosen(f"z{number}", scores, confidences[1]) for number, scores in enumerate(nonsense)]
+    asked = ContextRequest(projects=["p"], query="red")
+    alone, together = (
+        {each.key[1]: each.relevance for each in fuse(rows, proportional(asked, results, ()))}
+        for results in ([keyword], [keyword, *functions])
+    )
+    best = min(found, key=lambda fragment_id: (-found[fragment_id], fragment_id))
+    for fragment_id, relevance in together.items():
+        if fragment_id not in found:
+            assert relevance <= UNDECLARED_SHARE * together[best] + 1e-9
+        elif relevance > together[best] + 1e-9:
+            assert alone[fragment_id] >= 1 - UNDECLARED_SHARE - 1e-9
 
 
 RUBBISH = st.sampled_from(

@@ -10,8 +10,9 @@ from msgspec import Struct
 from stepwell.assembly.candidate import DepthName, Scores, Vote
 from stepwell.assembly.inputs import Failure
 from stepwell.assembly.receipt import Receipt
-from stepwell.domain.tiers.model import Tier
+from stepwell.domain.tiers.model import Tier, name_in
 from stepwell.domain.tiers.source_outline import RedactedPlace
+from stepwell.text import brief_repr, describe, plural, quoted
 
 
 class AnswerFragment(Struct, frozen=True):
@@ -38,6 +39,13 @@ class AnswerFragment(Struct, frozen=True):
     near: str = ""
     redacted: tuple[RedactedPlace, ...] = ()
 
+    def __repr__(self) -> str:
+        lines = "" if self.lines is None else "lines {}-{}".format(*self.lines)
+        score = f"score {self.score:.3g}"
+        return describe(
+            self, name_in(self.project, self.fragment_id), lines, self.depth, plural(self.tokens, "token"), score
+        )
+
     @property
     def score(self) -> float:
         return self.scores.total
@@ -63,6 +71,8 @@ class StrategyReport(Struct, frozen=True):
     explanation: str = ""
     failure: Failure | None = None
 
+    __repr__ = brief_repr
+
 
 class Answer(Struct, frozen=True):
     """The fragments to show under a budget, their text, and the receipt.
@@ -81,6 +91,18 @@ class Answer(Struct, frozen=True):
     text: str
     receipt: Receipt
     receipt_id: str = ""
+
+    def __repr__(self) -> str:
+        fragments, failures = plural(len(self.fragments), "fragment"), len(self.failures)
+        return describe(
+            self,
+            f"to {quoted(self.receipt.request.query)}",
+            f"{fragments} in {self.total_tokens} of {plural(self.budget_tokens, 'token')}",
+            plural(len(self.strategies), "strategy", "strategies"),
+            f"{failures} failed" if failures else "",
+            f"revision {self.revision}",
+            self.receipt_id and f"receipt {quoted(self.receipt_id)}",
+        )
 
     @property
     def failures(self) -> tuple[Failure, ...]:

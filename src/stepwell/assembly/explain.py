@@ -14,6 +14,7 @@ from stepwell.assembly.candidate import DEPTHS
 from stepwell.assembly.inputs import Key
 from stepwell.assembly.receipt import Decision, Receipt, ReceiptEntry
 from stepwell.errors import NotFound
+from stepwell.text import plural
 
 # Deduplicated and cut fragments have the same text, because the reason that follows tells them apart.
 _DECISION_TEXTS: Final[dict[Decision, str]] = {
@@ -22,6 +23,46 @@ _DECISION_TEXTS: Final[dict[Decision, str]] = {
     "deduplicated": "is not in the answer",
     "cut": "is not in the answer",
 }
+
+
+class CandidateOutcome(Struct, frozen=True):
+    """The outcome of one candidate of an answer: its entry in the receipt, and how it compares with the others.
+
+    `rank` is its place among all `candidates`, from 1. `last_kept_score` is the lowest score of a fragment that is in
+    the answer; None if none is. `str()` gives the explanation, in several lines.
+    """
+
+    rank: int
+    candidates: int
+    last_kept_score: float | None
+    entry: ReceiptEntry
+
+    def __str__(self) -> str:
+        entry, scores = self.entry, self.entry.scores
+        where = f"{entry.source}:{entry.lines[0]}-{entry.lines[1]}" if entry.lines else entry.source
+        named = ", ".join(filter(None, (entry.project, where)))
+        lines = [
+            f"{entry.fragment_id} ({named}) {_DECISION_TEXTS[entry.decision]}: {entry.reason}.",
+            f"  {plural(entry.tokens, 'token')}, {entry.tier}, revision {entry.revision}",
+            *(f"  {vote.strategy}: rank {vote.rank}, score {vote.score:.4g}" for vote in entry.votes),
+        ]
+        if entry.near:
+            lines.append(f"  no strategy has named it; it stands near {entry.near}")
+        if entry.decision != "deduplicated":
+            lines.append(
+                f"  score {scores.total:.3f}, rank {self.rank} of {self.candidates}: relevance {scores.relevance:.3f}, "
+                f"hierarchy {scores.hierarchy:.3f}, quality {scores.quality:.3f}, recency {scores.recency:.3f}"
+            )
+        if entry.shown is not None:
+            lines.append(
+                f"  shown at depth {entry.depth} in {plural(entry.shown.tokens, 'token')}, "
+                f"as number {entry.shown.position + 1}"
+            )
+        if entry.redacted:
+            lines.append(f"  redacted in it: {', '.join(map(str, entry.redacted))}")
+        if entry.decision == "cut" and self.last_kept_score is not None:
+            lines.append(f"  the last that was kept has a score of {self.last_kept_score:.3f}")
+        return "\n".join(lines)
 
 
 Change = Literal["came", "went", "moved", "deepened", "shortened", "changed"]
@@ -50,11 +91,19 @@ class AnswerDifferences(Struct, frozen=True):
     def __str__(self) -> str:
         lines = [f"{each.change} {each.fragment_id} ({each.project}): {each.reason}" for each in self.differences]
         before, after = self.tokens
-        return "\n".join([*lines, f"{self.unchanged} unchanged; {before} tokens before, {after} after"])
+        return "\n".join([*lines, f"{self.unchanged} unchanged; {plural(before, 'token')} before, {after:,} after"])
 
 
 def why(receipt: Receipt, fragment_id: str, project: str | None = None) -> str:
     """Return why a fragment is or is not in an answer. Raise `NotFound` if no strategy has named it."""
+    return "\n".join(map(str, outcomes(receipt, fragment_id, project)))
+
+
+def outcomes(receipt: Receipt, fragment_id: str, project: str | None = None) -> tuple[CandidateOutcome, ...]:
+    """Return the outcome of a fragment; several, if several projects have a fragment of that id.
+
+    Raise `NotFound` if no strategy has named it.
+    """
     entries = receipt.find(fragment_id, project)
     if not entries:
         failed = [use.strategy for use in receipt.strategies if use.failure]
@@ -62,7 +111,11 @@ def why(receipt: Receipt, fragment_id: str, project: str | None = None) -> str:
         raise NotFound(
             f"{fragment_id!r:.200} was no candidate: of {len(receipt.entries)}, no strategy has named it{hint}"
         )
-    return "\n".join(_explained(receipt, entry) for entry in entries)
+    last = _last_kept(receipt)
+    threshold = None if last is None else last.scores.total
+    return tuple(
+        CandidateOutcome(receipt.entries.index(entry) + 1, len(receipt.entries), threshold, entry) for entry in entries
+    )
 
 
 def diff(before: Receipt, after: Receipt) -> AnswerDifferences:
@@ -74,34 +127,6 @@ def diff(before: Receipt, after: Receipt) -> AnswerDifferences:
     differences = tuple(each for each in found if each is not None)
     unchanged = len(found) - len(differences)
     return AnswerDifferences(differences, unchanged, (before.total_tokens, after.total_tokens))
-
-
-def _explained(receipt: Receipt, entry: ReceiptEntry) -> str:
-    """Return the explanation of one entry, in several lines."""
-    rank = receipt.entries.index(entry) + 1
-    where = f"{entry.source}:{entry.lines[0]}-{entry.lines[1]}" if entry.lines else entry.source
-    named, scores = (entry.project, where), entry.scores
-    lines = [
-        f"{entry.fragment_id} ({', '.join(filter(None, named))}) {_DECISION_TEXTS[entry.decision]}: {entry.reason}.",
-        f"  {entry.tokens} tokens, {entry.tier}, revision {entry.revision}",
-        *(f"  {vote.strategy}: rank {vote.rank}, score {vote.score:.4g}" for vote in entry.votes),
-    ]
-    if entry.near:
-        lines.append(f"  no strategy has named it; it stands near {entry.near}")
-    if entry.decision != "deduplicated":
-        lines.append(
-            f"  score {scores.total:.3f}, rank {rank} of {len(receipt.entries)}: relevance {scores.relevance:.3f}, "
-            f"hierarchy {scores.hierarchy:.3f}, quality {scores.quality:.3f}, recency {scores.recency:.3f}"
-        )
-    if entry.shown is not None:
-        lines.append(
-            f"  shown at depth {entry.depth} in {entry.shown.tokens} tokens, as number {entry.shown.position + 1}"
-        )
-    if entry.redacted:
-        lines.append(f"  redacted in it: {', '.join(map(str, entry.redacted))}")
-    if entry.decision == "cut" and (last := _last_kept(receipt)):
-        lines.append(f"  the last that was kept has a score of {last.scores.total:.3f}")
-    return "\n".join(lines)
 
 
 def _last_kept(receipt: Receipt) -> ReceiptEntry | None:

@@ -16,6 +16,7 @@ from stepwell.assembly.inputs import Key
 from stepwell.domain.tiers.model import Tier
 from stepwell.domain.tiers.source_outline import RedactedPlace
 from stepwell.strategies.protocol import ContextRequest
+from stepwell.text import brief_repr, describe, plural, quoted
 
 Decision = Literal["kept", "shortened", "deduplicated", "cut"]
 
@@ -74,6 +75,8 @@ class ReceiptEntry(Struct, frozen=True, gc=False):
     shown: ShownPiece | None = None
     redacted: tuple[RedactedPlace, ...] = ()
 
+    __repr__ = brief_repr
+
     @property
     def key(self) -> Key:
         return self.project, self.fragment_id
@@ -94,6 +97,10 @@ class Receipt(Struct, frozen=True):
     entries: tuple[ReceiptEntry, ...]
     sections: tuple[str, ...]
     text_digest: str
+
+    def __repr__(self) -> str:
+        entries, shown = plural(len(self.entries), "candidate"), plural(self.total_tokens, "token")
+        return describe(self, f"of {quoted(self.request.query)}", entries, shown, f"revision {self.revision}")
 
     @property
     def delivered(self) -> tuple[ReceiptEntry, ...]:

@@ -17,7 +17,8 @@ from stepwell.assembly.candidate import AnswerPiece
 from stepwell.assembly.fences import FENCE, displayed_text, fenced
 from stepwell.assembly.inputs import Key
 from stepwell.assembly.stages.dedupe import TURN
-from stepwell.assembly.stages.depth import CODE, ELLIPSIS
+from stepwell.assembly.stages.depth import CODE
+from stepwell.text import ELLIPSIS
 
 _CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # in a file name, it could attack a terminal
 

@@ -20,7 +20,7 @@ import sys
 import threading
 import weakref
 from collections import ChainMap, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum, EnumType
 from types import resolve_bases
 from typing import Any, ClassVar, Final, Protocol, TypedDict, cast
@@ -141,13 +141,16 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def _by_value(kind: type, reduced: _ReducedClass) -> tuple[object, ...]:
-    """Return how to copy a class, corrected in three points.
+    """Return how to copy a class, corrected in four points.
 
     A class is filled only once in a process. `cloudpickle` fills it each time it arrives; for the program's own class,
     which comes back from a worker, that would replace the methods by copies with other globals.
 
     A copy has the slots of the class, which `cloudpickle` leaves out (a `NamedTuple` makes them itself), and an
     enumeration has its aliases as members and not as plain attributes.
+
+    A copy has the annotations of the class. Since Python 3.14 a class computes them when they are first read, by a
+    function that `cloudpickle` leaves out.
     """
     make, given, state, *_, fill = reduced
     _complete.add(kind)
@@ -158,7 +161,20 @@ def _by_value(kind: type, reduced: _ReducedClass) -> tuple[object, ...]:
             state[0].pop(name, None)
     elif "__slots__" in vars(kind) and resolve_bases(cast("tuple[object, ...]", given[2])) == kind.__bases__:
         names["__slots__"] = vars(kind)["__slots__"]
+    if sys.version_info >= (3, 14):
+        state[0]["__annotations__"] = _annotations(kind)
     return make, given, (fill, state), None, None, _fill_once
+
+
+if sys.version_info >= (3, 14):
+    from annotationlib import Format, get_annotations
+
+    def _annotations(kind: type) -> Mapping[str, object]:
+        """Return the annotations of a class; as texts, if one of them names what does not exist yet."""
+        try:
+            return get_annotations(kind)
+        except NameError:
+            return get_annotations(kind, format=Format.STRING)
 
 
 def _fill_once(kind: type, filling: tuple[_Fill, _ClassState]) -> None:

@@ -12,6 +12,7 @@ from msgspec.msgpack import Decoder, Encoder
 
 from stepwell.protocol.handles import CatalogueEnd
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment
+from stepwell.text import brief_repr
 
 
 class ViewAt(Struct, frozen=True, array_like=True):
@@ -61,6 +62,8 @@ class StrategyResult(Struct, frozen=True, array_like=True):
     confidence: float
     explanation: str = ""
     seconds: float = 0.0
+
+    __repr__ = brief_repr
 
 
 encoder = Encoder()

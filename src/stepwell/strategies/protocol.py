@@ -22,6 +22,7 @@ from stepwell.domain.bounded_types import Identifier, Label, ProjectName, Source
 from stepwell.domain.checks import check, checked, require_instance
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.errors import InvalidArgument
+from stepwell.text import brief_repr
 
 _Breadth = Annotated[
     int,
@@ -94,7 +95,7 @@ else:
         tuple[StrategyName, ...],
         Meta(
             max_length=limits.STRATEGIES_MAX,
-            description=f"give at most {limits.STRATEGIES_MAX} names, each of lower case letters, digits and '-'",
+            description=f"give at most {limits.STRATEGIES_MAX} names, each of lower case letters, digits, '-' and '_'",
         ),
     ]
 
@@ -123,6 +124,8 @@ class DecisionSeen(Struct, frozen=True, array_like=True):
     rationale: Text
     depth: _Ancestry = 0
 
+    __repr__ = brief_repr
+
     def __post_init__(self) -> None:
         check(self)
 
@@ -144,6 +147,8 @@ class PlanSeen(Struct, frozen=True, array_like=True):
     phase: Label
     decisions: _Decisions = ()
     skeleton: Text = ""
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         if not isinstance(self.decisions, tuple):
@@ -200,6 +205,8 @@ class ContextRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     as_of_ms: _Moment | None = None
     plan: PlanSeen | None = None
 
+    __repr__ = brief_repr
+
     def __post_init__(self) -> None:
         require_instance(self.plan, (PlanSeen, type(None)), "plan is a PlanSeen")
         for name in ("projects", "focus", "kinds", "strategies"):
@@ -214,9 +221,13 @@ class ContextRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class ScoredFragment(Struct, frozen=True, array_like=True, gc=False):
     """A fragment that a strategy would show, with its score.
 
-    A higher score is better. The scale is the strategy's own: the fusion of several strategies rescales it. `tokens`
-    and `revision` are those of the body that the strategy saw. `reason` says in a few words why the fragment was
-    chosen.
+    A higher score is better, and any finite number is allowed. The scale is the strategy's own: the fusion stretches
+    the scores of one result to a range from about 0 to 1, in which the best has 1. So their distances count, and their
+    size does not. How much the strategy counts beside others follows from `can_handle` and `capabilities`, and not from
+    its scores.
+
+    `tokens` and `revision` are those of the body that the strategy saw. `reason` says in a few words why the fragment
+    was chosen.
     """
 
     project: str
@@ -297,9 +308,14 @@ class Changes(Protocol):
 class Strategy(Protocol):
     """A strategy: ranks the fragments of a view for a request.
 
-    `name` is 1 to 64 lower case letters, digits and hyphens. `capabilities` says which parts of a request the strategy
-    looks at, such as "query", "focus" and "plan"; the assembly gives little weight to a strategy that does not look at
-    what is asked.
+    `name` is 1 to 64 lower case letters, digits, hyphens and underscores. `capabilities` says which parts of a request
+    the strategy looks at. Together with `can_handle` it decides the weight of the strategy in an answer:
+
+    | capabilities | weight beside other strategies |
+    |---|---|
+    | one of "query", "focus" and "plan" | what `can_handle` returns |
+    | only others | next to none if something is asked: the strategy orders what no other one names |
+    | none | what `can_handle` returns, and together at most a quarter of the strongest strategy of the first row |
     """
 
     name: str

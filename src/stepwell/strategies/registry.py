@@ -1,21 +1,24 @@
 """Strategies by name: built in, from installed packages, and given by a program or an operator.
 
-An installed package that cannot be loaded costs its own strategy only: the reason is kept in `problems`, and a client
-that asks for that strategy reads it. A mistake of the caller, such as a name that is taken, is raised.
+An installed package that cannot be loaded costs its own strategy only: the reason is in `problems`, which workers
+report to their supervisor and to the manager. A mistake of the caller, such as a name that is taken, is raised.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import traceback
 from collections.abc import Callable, Iterable, Iterator
-from importlib.metadata import entry_points
-from typing import Final, TypeGuard, cast
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Final, TypeGuard, cast
 
 import msgspec
+from msgspec import Meta
 
 from stepwell import limits
-from stepwell.domain.bounded_types import StrategyName
+from stepwell.domain.bounded_types import Label, StrategyName
+from stepwell.domain.tasks.model import StrategyProblem
 from stepwell.errors import InvalidArgument, NotFound
 from stepwell.strategies.builtin.graph import GraphStrategy
 from stepwell.strategies.builtin.keyword import KeywordStrategy
@@ -38,6 +41,8 @@ _ADVICE: Final = (
     "or a function of request, view and budget_tokens"
 )
 _METHODS: Final = ("can_handle", "assemble", "explain")
+_Capabilities = Annotated[frozenset[Label], Meta(max_length=limits.CAPABILITIES_MAX)]
+"""The bounds of `StrategyOffer`: a manager would refuse a worker that offers more, with all its strategies."""
 
 
 def built_in() -> tuple[Strategy, ...]:
@@ -67,8 +72,7 @@ class Registry:
     def __init__(self, candidates: Iterable[object] | None = None) -> None:
         """Register the built-in strategies, or `candidates` in place of them."""
         self._strategies: dict[str, Strategy] = {}
-        self.problems: Final[dict[str, str]] = {}
-        """The reasons of all entry points and texts that could not be loaded, by name."""
+        self._problems: list[StrategyProblem] = []
         for candidate in built_in() if candidates is None else candidates:
             self.add(candidate)
 
@@ -82,12 +86,22 @@ class Registry:
         return name in self._strategies
 
     def __getitem__(self, name: str) -> Strategy:
-        """Return a strategy. Raise `NotFound` with the reason, if it is one that could not be loaded."""
+        """Return a strategy, or raise `NotFound`."""
         if name not in self._strategies:
-            reason = self.problems.get(name)
-            known = ", ".join(self) or "none"
-            raise NotFound(f"there is no strategy {name!r}: " + (reason or f"there are {known}"))
+            raise NotFound(f"there is no strategy {name!r}: there are {', '.join(self) or 'none'}")
         return self._strategies[name]
+
+    @property
+    def problems(self) -> tuple[StrategyProblem, ...]:
+        """The entry points that could not be loaded, at most `limits.STRATEGY_PROBLEMS_MAX`.
+
+        If there are more, the last one says how many.
+        """
+        if len(self._problems) <= limits.STRATEGY_PROBLEMS_MAX:
+            return tuple(self._problems)
+        shown = self._problems[: limits.STRATEGY_PROBLEMS_MAX - 1]
+        hidden = len(self._problems) - len(shown)
+        return (*shown, StrategyProblem.of("...", GROUP, f"{hidden} more could not be loaded"))
 
     def describe(self) -> tuple[StrategyInfo, ...]:
         """Return the descriptions of all strategies, by name."""
@@ -98,10 +112,13 @@ class Registry:
 
         The candidate is a strategy, its class, a function without arguments that makes one, or a function of request,
         view and budget. Raise `InvalidArgument` if it is none of these, if its name is taken, or if there are too many.
+        Two names that differ only in '-' and '_' count as the same: a caller would ask for the wrong one.
         """
         strategy = _as_strategy(candidate)
-        if strategy.name in self._strategies:
-            raise InvalidArgument(f"there is a strategy {strategy.name!r} already: give this one another name")
+        taken = {_without_underscores(name): name for name in self._strategies}
+        if known := taken.get(_without_underscores(strategy.name)):
+            like = "" if known == strategy.name else f", which {strategy.name!r} is too much like"
+            raise InvalidArgument(f"there is a strategy {known!r} already{like}: give this one another name")
         if len(self) == limits.STRATEGIES_MAX:
             raise InvalidArgument(f"there are {limits.STRATEGIES_MAX} strategies already: leave some out")
         self._strategies[strategy.name] = strategy
@@ -113,16 +130,21 @@ class Registry:
         The order is that of their names, so that it does not depend on the order of installation which of two equal
         names wins.
         """
-        for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+        try:
+            points = sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
+        except Exception as error:  # noqa: BLE001 - one malformed line spoils the entry points of all packages
+            self._problems.append(StrategyProblem.of("*", GROUP, f"no entry point can be read: {_reason(error)}"))
+            return
+        for point in points:
             try:
                 self.add(point.load())
             except (Exception, SystemExit) as error:  # noqa: BLE001 - an installed package may raise anything
-                self.problems[point.name] = _reason(error)
+                self._problems.append(StrategyProblem.of(point.name, _source(point), _reason(error)))
 
-    def load(self, text: str) -> Strategy | None:
+    def load(self, text: str) -> Strategy:
         """Register the strategy that the text `module:attribute` names, and return it.
 
-        Return None, and record a problem, if it cannot be imported or made. Raise `InvalidArgument` if the text or the
+        Raise `NotFound` with the reason if it cannot be imported or made, and `InvalidArgument` if the text or the
         strategy is malformed.
         """
         module, colon, path = text.partition(":")
@@ -135,17 +157,33 @@ class Registry:
             return self.add(found)
         except InvalidArgument:
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - an operator's module may raise anything
-            self.problems[text] = _reason(error)
-            return None
+        except (Exception, SystemExit) as error:
+            raise NotFound(f"the strategy {text!r} cannot be loaded: {_reason(error)}") from error
 
 
 def _info(strategy: Strategy) -> StrategyInfo:
     return StrategyInfo(strategy.name, tuple(sorted(strategy.capabilities)), isinstance(strategy, Partitioned))
 
 
+def _without_underscores(name: str) -> str:
+    return name.replace("_", "-")
+
+
 def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[: limits.ERROR_CHARS_MAX]
+    """Return an error in a line: a syntax error with its place, a refusal of the registry without its class.
+
+    An error of an installed package may fail to describe itself, which `traceback` tolerates.
+    """
+    told = error.message if isinstance(error, InvalidArgument) else "".join(traceback.format_exception_only(error))
+    return " ".join(told.split())
+
+
+def _source(point: EntryPoint) -> str:
+    """Return the object that an entry point refers to, and the package that has the entry point, if it has a name."""
+    try:
+        return point.value if point.dist is None else f"{point.value}, of {point.dist.name} {point.dist.version}"
+    except Exception:  # noqa: BLE001 - the metadata of a broken package
+        return point.value
 
 
 def _as_strategy(candidate: object) -> Strategy:
@@ -189,15 +227,26 @@ def _validated(strategy: Strategy) -> Strategy:
     The `Protocol` check of `isinstance` looks at names only; an attribute of the wrong type would fail later, in a
     worker.
     """
-    try:
-        msgspec.convert(strategy.name, StrategyName)
-        msgspec.convert(strategy.capabilities, frozenset[str])
-    except msgspec.ValidationError as error:
+    if not _is_valid(strategy.name, StrategyName):
         raise InvalidArgument(
-            f"the name {strategy.name!r:.80} or the capabilities of a strategy are malformed ({error}): a name is 1 to "
-            "64 lower case letters, digits and hyphens, and capabilities are a frozenset of texts"
-        ) from None
+            f"{strategy.name!r:.80} cannot name a strategy: a name is 1 to 64 lower case letters, digits, hyphens and "
+            "underscores, and begins with a letter or digit"
+        )
+    if not _is_valid(strategy.capabilities, _Capabilities):
+        raise InvalidArgument(
+            f"the capabilities of strategy {strategy.name!r} are malformed: capabilities are a frozenset of at most "
+            f"{limits.CAPABILITIES_MAX} texts, each of 1 to 64 letters, digits and any of '._/:-'"
+        )
     for method in _METHODS:
         if not callable(getattr(strategy, method)):
             raise InvalidArgument(f"{method} of the strategy {strategy.name!r} is no method: {_ADVICE}")
     return strategy
+
+
+def _is_valid(value: object, kind: object) -> bool:
+    """Return True if a value is of a type, within its bounds."""
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True

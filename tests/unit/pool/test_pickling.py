@@ -280,7 +280,8 @@ def test_classes_of_every_kind(main: SimpleNamespace, sent: Sent) -> None:
     assert not hasattr(sent(main.Slotted(5)), "__dict__")
     assert sent(main.Pair(1, 2)) == (1, 2)
     assert sent(main.Named()).a == 3
-    assert sent(main.Row).__annotations__ == {"a": int}
+    assert sent(main.Row).__annotations__ == sent(main.Named).__annotations__ == {"a": int}
+    assert {*sent(main.Point).__annotations__} == {"x", "colour"}
     assert sent(main.Box[int]("x")).content == "x"
     assert sent(main.Square()).area() == 4
     with pytest.raises(TypeError, match="abstract"):

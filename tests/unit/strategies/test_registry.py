@@ -4,15 +4,18 @@ import types
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from stepwell import limits
+from stepwell.domain.tasks.model import StrategyProblems
 from stepwell.errors import InvalidArgument, NotFound
 from stepwell.strategies.builtin.keyword import KeywordStrategy
 from stepwell.strategies.function_strategy import FunctionStrategy
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, Strategy, StrategyInfo, StrategyView
 from stepwell.strategies.registry import GROUP, Registry
+from tests.support.entry_points import BROKEN, REASONS, install
 from tests.support.strategy_views import Store, ask
 
 BUILT_IN = ["graph", "keyword", "plan-decision", "recency", "semantic", "tiered"]
@@ -94,7 +97,7 @@ def test_built_in(registry: Registry) -> None:
         StrategyInfo("semantic", ("kinds", "meaning", "query"), is_partitioned=False),
         StrategyInfo("tiered", ("kinds", "tiers"), is_partitioned=False),
     )
-    assert registry.problems == {}
+    assert registry.problems == ()
 
 
 def test_two_registries_share_nothing(registry: Registry) -> None:
@@ -127,14 +130,14 @@ def test_objects_classes_and_factories(registry: Registry, candidate: object) ->
 
 
 def test_a_function(registry: Registry) -> None:
-    """A function of a notebook is a strategy, named after it, and as sure of itself as whoever gave it."""
+    """A function of a notebook is a strategy, named after it, and as sure of itself as the least sure of the others."""
     strategy = registry.add(by_id)
     store = Store()
     for fragment_id in "bca":
         store.store(fragment_id)
     assert strategy.name == "by-id"
     assert [each.fragment_id for each in strategy.assemble(ask(), store.view(), 2)] == ["a", "b"]
-    assert strategy.can_handle(ask(), store.view()) == 1
+    assert strategy.can_handle(ask(), store.view()) == 0.4
     assert strategy.explain() == "Whatever comes first in the alphabet."
     assert registry.describe()[0] == StrategyInfo("by-id", (), is_partitioned=False)
 
@@ -154,14 +157,14 @@ def test_a_function_that_returns_something_else() -> None:
         strategy.assemble(ask(), Store().view(), 1)
 
 
-@pytest.mark.parametrize("name", ["", "Custom", "a_b", "a b", "a\n", "ä", "-a", "x" * 65, 5])
+@pytest.mark.parametrize("name", ["", "Custom", "a b", "a\n", "ä", "-a", "_a", "x" * 65, 5])
 def test_malformed_names(registry: Registry, name: str) -> None:
-    with pytest.raises(InvalidArgument, match="1 to 64 lower case letters, digits and hyphens"):
+    with pytest.raises(InvalidArgument, match="1 to 64 lower case letters, digits, hyphens and underscores"):
         registry.add(Custom(name))
     assert list(registry) == BUILT_IN
 
 
-@pytest.mark.parametrize("name", ["a", "0", "a-b", "x" * 64])
+@pytest.mark.parametrize("name", ["a", "0", "a-b", "a_b", "a-b_c", "x" * 64])
 def test_names(registry: Registry, name: str) -> None:
     assert registry.add(Custom(name)) is registry[name]
 
@@ -170,6 +173,15 @@ def test_a_name_that_is_taken(registry: Registry) -> None:
     with pytest.raises(InvalidArgument, match="'keyword' already: give this one another name"):
         registry.add(Custom("keyword"))
     assert isinstance(registry["keyword"], KeywordStrategy)
+
+
+@pytest.mark.parametrize("first, second", [("a-b_c", "a_b-c"), ("a_b", "a-b")])
+def test_a_name_that_is_nearly_taken(first: str, second: str) -> None:
+    """Two names that differ only in hyphens and underscores would be taken for each other."""
+    registry = Registry([Custom(first)])
+    with pytest.raises(InvalidArgument, match=f"'{first}' already, which '{second}' is too much like: give this one"):
+        registry.add(Custom(second))
+    assert list(registry) == [first]
 
 
 async def later(_request: ContextRequest, _view: StrategyView, _budget_tokens: int) -> list[ScoredFragment]:
@@ -190,7 +202,7 @@ def test_members_of_other_types(registry: Registry) -> None:
     """A caller without a type checker is told what one would have said."""
     custom = Custom()
     vars(custom)["capabilities"] = "text"
-    with pytest.raises(InvalidArgument, match="capabilities are a frozenset of texts"):
+    with pytest.raises(InvalidArgument, match="capabilities are a frozenset of at most 32 texts"):
         registry.add(custom)
     custom = Custom()
     vars(custom)["explain"] = "text"
@@ -207,9 +219,6 @@ def test_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_unknown_name(registry: Registry) -> None:
     with pytest.raises(NotFound, match=f"there are {', '.join(BUILT_IN)}"):
-        registry["unheard-of"]
-    registry.problems["unheard-of"] = "ImportError: no model"
-    with pytest.raises(NotFound, match="no model"):
         registry["unheard-of"]
     with pytest.raises(NotFound, match="there are none"):
         Registry([])["keyword"]
@@ -239,17 +248,17 @@ def test_malformed_texts(registry: Registry, text: str) -> None:
 
 
 def test_texts_that_cannot_be_imported(registry: Registry, package: str, tmp_path: Path) -> None:
-    """Each is a problem with its reason, and the next is loaded all the same."""
+    """Each is refused with its reason, and the next is loaded all the same."""
     (tmp_path / f"{package}_exits.py").write_text("raise SystemExit('bye')")
-    assert registry.load("no_such_module:x") is None
-    assert registry.load(f"{package}:missing") is None
-    assert registry.load(f"{package}_exits:x") is None
-    assert registry.load(f"{package}:Unmade") is None
+    for text, reason in {
+        "no_such_module:x": "ModuleNotFoundError: No module named",
+        f"{package}:missing": "AttributeError",
+        f"{package}_exits:x": "SystemExit: bye",
+        f"{package}:Unmade": "OSError: no model",
+    }.items():
+        with pytest.raises(NotFound, match=f"strategy '{text}' cannot be loaded: {reason}"):
+            registry.load(text)
     assert registry.load(f"{package}:Mine") is registry["theirs"]
-    assert registry.problems["no_such_module:x"].startswith("ModuleNotFoundError: No module named")
-    assert registry.problems[f"{package}:missing"].startswith("AttributeError")
-    assert registry.problems[f"{package}_exits:x"] == "SystemExit: bye"
-    assert registry.problems[f"{package}:Unmade"] == "OSError: no model"
 
 
 def test_a_text_that_names_no_strategy(registry: Registry, package: str) -> None:
@@ -257,24 +266,40 @@ def test_a_text_that_names_no_strategy(registry: Registry, package: str) -> None
         registry.load(f"{package}:Nested")
 
 
-def test_entry_points(registry: Registry, package: str, tmp_path: Path) -> None:
-    """Installed packages offer theirs; one that is broken, or whose name is taken, does not stop the others."""
-    offered = {
-        "a-broken": "no_such_module:x",
-        "b-good": f"{package}:Mine",
-        "c-taken": f"{package}:Mine",
-        "d-wrong": f"{package}:Nested",
-        "e-good": f"{package}:factory",
-    }
-    distribution = tmp_path / "offered-1.0.dist-info"
-    distribution.mkdir()
-    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: offered\nVersion: 1.0\n")
-    lines = [f"{name} = {value}" for name, value in reversed(offered.items())]
-    (distribution / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines]))
+def installed(registry: Registry, directory: Path, monkeypatch: pytest.MonkeyPatch, points: dict[str, str]) -> str:
+    """Load the entry points of a package, and return the name of its module."""
+    module = install(directory, points)
+    monkeypatch.syspath_prepend(directory)
     registry.load_entry_points()
-    assert list(registry) == sorted([*BUILT_IN, "made", "theirs"])
-    assert {name: reason.partition(":")[0] for name, reason in registry.problems.items()} == {
-        "a-broken": "ModuleNotFoundError",
-        "c-taken": "InvalidArgument",
-        "d-wrong": "InvalidArgument",
-    }
+    return module
+
+
+def test_entry_points(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed packages offer theirs; one that is broken, or whose name is taken, does not stop the others."""
+    module = installed(registry, tmp_path, monkeypatch, dict(reversed(BROKEN.items())))
+    assert list(registry) == sorted([*BUILT_IN, "theirs", "with_underscore"])
+    assert [each.name for each in registry.problems] == [*REASONS]
+    for problem in registry.problems:
+        assert REASONS[problem.name] in problem.reason
+        assert problem.source == f"{BROKEN[problem.name].format(module=module)}, of offered 1.0"
+
+
+def test_entry_points_that_cannot_be_read(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A malformed file of one package spoils those of all, and the built-in strategies are there all the same."""
+    install(tmp_path, {})
+    (tmp_path / "offered-1.0.dist-info" / "entry_points.txt").write_bytes(b"\xff\xfe")
+    monkeypatch.syspath_prepend(tmp_path)
+    registry.load_entry_points()
+    assert [(each.name, each.source) for each in registry.problems] == [("*", GROUP)]
+    assert "no entry point can be read: UnicodeDecodeError" in registry.problems[0].reason
+    assert list(registry) == BUILT_IN
+
+
+def test_problems_are_bounded(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one stands for the rest, and a long or strange reason is shortened to what can be sent."""
+    (tmp_path / "strange_module.py").write_text("raise ValueError('\\udc80' * 10_000)")
+    installed(registry, tmp_path, monkeypatch, {f"n{number:02}{'x' * 99}": "strange_module:x" for number in range(30)})
+    assert len(registry.problems) == limits.STRATEGY_PROBLEMS_MAX
+    assert registry.problems[-1].reason == "15 more could not be loaded"
+    assert registry.problems[0].reason == f"ValueError: {'?' * 10_000}"[: limits.STRATEGY_PROBLEM_CHARS_MAX]
+    assert msgspec.json.decode(msgspec.json.encode(registry.problems), type=StrategyProblems) == registry.problems

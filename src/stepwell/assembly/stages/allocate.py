@@ -2,11 +2,17 @@
 
 A strategy that ignores the query (recency, say) has an opinion on every fragment. Beside a strategy that looks at the
 query it gets next to no weight: it fills the room that is left, and displaces no hit.
+
+A strategy that declares no capabilities, such as a plain function, may look at the query or not. All of them together
+weigh at most `UNDECLARED_SHARE` of the strongest strategy that declares that it looks at what is asked. Each opinion is
+at most 1, whatever the scale of the scores is. So a fragment that only undeclared strategies name stays behind the best
+hit of the strongest one, and only a hit that is nearly as good can overtake that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
 from typing import Final
 
 from stepwell.assembly.candidate import Allotment, SelectedResult
@@ -19,10 +25,18 @@ UNFOCUSED: Final[Mapping[str, float]] = {"graph": 0.1}
 
 QUERY_CAPABILITIES: Final = frozenset({"query", "focus", "plan"})
 """A strategy with one of these capabilities looks at what is asked."""
-QUERY_BLIND: Final[Mapping[str, frozenset[str]]] = {"recency": frozenset({"time"}), "tiered": frozenset({"tiers"})}
-"""The capabilities of the built-in strategies that ignore the query, for requests whose offers are not known."""
+BUILT_IN: Final[Mapping[str, frozenset[str]]] = {
+    "graph": frozenset({"focus", "query"}),
+    "keyword": frozenset({"query"}),
+    "plan-decision": frozenset({"plan"}),
+    "recency": frozenset({"time"}),
+    "semantic": frozenset({"query"}),
+    "tiered": frozenset({"tiers"}),
+}
+"""The capabilities of the built-in strategies that matter here, for requests whose offers are not known."""
 QUERY_BLIND_QUALITY: Final = 0.02  # enough to order the fragments that no other strategy names
-WORTH_MIN: Final = 1e-9  # of all strategies together: below it, all get the same weight
+UNDECLARED_SHARE: Final = 0.25  # of the strongest other strategy: enough to reorder hits that are nearly as good
+WORTH_MIN: Final = 1e-9  # of all strategies together: below it, none is surer than another
 SLACK: Final = 2.0  # times its share of the budget: the tokens that a strategy may bring in alone at first
 
 CANDIDATE_TOKENS_MIN: Final = 16_384
@@ -48,9 +62,15 @@ def proportional(
 
     With `SLACK` a strategy that has half of the weight may fill the whole budget.
     """
-    known = {**QUERY_BLIND, **{each.name: frozenset(each.capabilities) for each in offers}}
-    worth = [each.confidence * _quality(request, each.result.strategy, known) for each in chosen]
-    return _shared(request, chosen, worth)
+    known = {**BUILT_IN, **{each.name: frozenset(each.capabilities) for each in offers}}
+    standings = [_standing(request, known.get(each.result.strategy, frozenset())) for each in chosen]
+    worth = [
+        each.confidence * _quality(request, each.result.strategy, standing)
+        for each, standing in zip(chosen, standings, strict=True)
+    ]
+    if sum(worth) < WORTH_MIN:
+        worth = [1.0] * len(chosen)
+    return _shared(request, chosen, _bounded(worth, standings))
 
 
 def equal(
@@ -65,8 +85,6 @@ def equal(
 def _shared(request: ContextRequest, chosen: Sequence[SelectedResult], worth: Sequence[float]) -> tuple[Allotment, ...]:
     """Return the allotments of strategies whose contributions are worth so much."""
     total = sum(worth)
-    if total < WORTH_MIN:
-        worth, total = [1.0] * len(chosen), float(len(chosen))
     budget = request.budget_tokens
     return tuple(
         Allotment(each.result, each.confidence, part / total, min(budget, int(SLACK * budget * part / total)))
@@ -74,14 +92,41 @@ def _shared(request: ContextRequest, chosen: Sequence[SelectedResult], worth: Se
     )
 
 
-def _quality(request: ContextRequest, name: str, known: Mapping[str, frozenset[str]]) -> float:
-    """Return the quality of a strategy. One that declares no capabilities gets the best, because a program added it."""
-    capabilities = known.get(name, frozenset())
+class _Standing(Enum):
+    """The relation of a strategy to the question: by its capabilities it looks at it, ignores it, or does not tell."""
+
+    ANSWERS = auto()
+    IGNORES = auto()
+    UNDECLARED = auto()
+
+
+def _standing(request: ContextRequest, capabilities: frozenset[str]) -> _Standing:
+    """Return the standing of a strategy. Without a question, all that declare anything answer as well as they can."""
+    if not capabilities:
+        return _Standing.UNDECLARED
     is_asked = bool(request.query.strip() or request.focus or request.plan)
-    if is_asked and capabilities and not capabilities & QUERY_CAPABILITIES:
+    return _Standing.IGNORES if is_asked and not capabilities & QUERY_CAPABILITIES else _Standing.ANSWERS
+
+
+def _quality(request: ContextRequest, name: str, standing: _Standing) -> float:
+    """Return the quality of a strategy."""
+    if standing is _Standing.IGNORES:
         return QUERY_BLIND_QUALITY
     qualities = QUALITIES if request.focus else {**QUALITIES, **UNFOCUSED}
     return qualities.get(name, 1.0)
+
+
+def _bounded(worth: Sequence[float], standings: Sequence[_Standing]) -> list[float]:
+    """Return what each strategy is worth, with all undeclared ones together bounded by the strongest that answers.
+
+    Where no strategy answers, there is no hit that an undeclared one could displace.
+    """
+    judged = list(zip(worth, standings, strict=True))
+    strongest = max((part for part, standing in judged if standing is _Standing.ANSWERS), default=0.0)
+    undeclared = sum(part for part, standing in judged if standing is _Standing.UNDECLARED)
+    is_bounded = strongest > 0 and undeclared > UNDECLARED_SHARE * strongest
+    ratio = UNDECLARED_SHARE * strongest / undeclared if is_bounded else 1.0
+    return [ratio * part if standing is _Standing.UNDECLARED else part for part, standing in judged]
 
 
 COMPONENTS: Final[dict[str, Allocate]] = {"proportional": proportional, "equal": equal}

@@ -19,9 +19,9 @@ from stepwell import limits
 from stepwell.assembly.candidate import DepthForm, DepthName
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import Outline
+from stepwell.text import ELLIPSIS, plural
 
 CODE: Final = "code"
-ELLIPSIS: Final = "…"
 
 # A line that begins a definition, in any of the usual languages. It is found by its words alone, because a shortened
 # body may end in the middle of a definition, which no parser accepts.
@@ -90,7 +90,7 @@ def _listing(row: FragmentRow, text: str) -> str:  # noqa: ARG001 - the others' 
     if not name:
         return ""
     where = f"lines {outline.lines[0]}-{outline.lines[1]}, " if outline.lines else ""
-    return f"- {name[: limits.SHORTENED_LINE_CHARS_MAX]} ({where}{row.tokens} tokens)"
+    return f"- {name[: limits.SHORTENED_LINE_CHARS_MAX]} ({where}{plural(row.tokens, 'token')})"
 
 
 def _cut(lines: Iterable[str]) -> list[str]:

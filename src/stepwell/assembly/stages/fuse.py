@@ -4,6 +4,8 @@ Scores are summed, not ranks. A small budget has room for the first few fragment
 the first and the second matters, which a rank does not tell. Each strategy has its own scale, so scores are stretched
 to a range from about 0 to 1, where the worst result gets little. A few results tell little about the scale: then the
 worst of them may still be nearly as good as the best.
+
+A strategy cannot raise its weight by its scores: its best fragment counts 1, times the weight that `allocate` gave it.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from stepwell.assembly.inputs import Failure
+from stepwell.text import plural
 
 SHARE: Final = 0.04  # of the budget, at most
 SHARE_MISSING: Final = 0.1  # of the budget if a strategy failed: the model has to know that something is missing
@@ -38,7 +39,7 @@ def brief(summary: AnswerSummary) -> tuple[str, ...]:
     names = [f"{name} {count}" for name, count in summary.strategies.items()]
     if summary.neighbours:
         names.append(f"their neighbours {summary.neighbours}")
-    line = f"> {summary.shown} of {summary.candidates} fragments"
+    line = f"> {summary.shown} of {plural(summary.candidates, 'fragment')}"
     if summary.shortened:
         line += f", {summary.shortened} of them shortened"
     ending = f" Missing: {', '.join(missing)}." if missing else ""

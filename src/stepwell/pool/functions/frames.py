@@ -19,6 +19,7 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.errors import InvalidArgument
+from stepwell.text import plural
 
 HEADER: Final = struct.Struct("!QB")
 """The number of bytes that follow, and the kind."""
@@ -40,5 +41,7 @@ class FrameKind(IntEnum):
 def require_fits(data: bytes) -> bytes:
     """Return the data; raise InvalidArgument if they are too large for a frame."""
     if len(data) > limits.FUNCTION_FRAME_BYTES_MAX:
-        raise InvalidArgument(f"{len(data)} bytes are more than the {limits.FUNCTION_FRAME_BYTES_MAX} of a message")
+        raise InvalidArgument(
+            f"{plural(len(data), 'byte')} are more than the {limits.FUNCTION_FRAME_BYTES_MAX} of a message"
+        )
     return data

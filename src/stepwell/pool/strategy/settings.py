@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
+from stepwell.domain.tasks.model import StrategyProblems
 from stepwell.telemetry import LogLevel
-
-READY: Final = b"ready"
-"""A worker sends this over its lifeline when the manager has accepted it."""
 
 EXIT_RECYCLED: Final = 64
 """The exit code of a worker that has finished its task and should not run another, because it ran out of memory."""
@@ -38,6 +37,21 @@ class PoolStatus(Struct, frozen=True):
     restarts: int
     pids: tuple[int, ...]
     problem: str = ""
+
+
+class WorkerReady(Struct, frozen=True):
+    """The one report that a worker sends over its lifeline, when the manager has accepted it: a line of JSON."""
+
+    problems: StrategyProblems = ()
+
+    def encode(self) -> bytes:
+        """Return the report as the worker sends it."""
+        return msgspec.json.encode(self) + b"\n"
+
+    @classmethod
+    def decode(cls, line: bytes) -> WorkerReady:
+        """Return the report of a line. Raise `msgspec.MsgspecError` or `UnicodeDecodeError` if it is none."""
+        return msgspec.json.decode(line, type=cls)
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):

@@ -27,6 +27,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Self
 
+from msgspec.structs import asdict
+
 from stepwell import limits
 from stepwell.client.client import Client, unconnected
 from stepwell.errors import RuntimeLost, StartFailed, StepwellError
@@ -62,6 +64,7 @@ class Supervisor:
         self._slots = [_Slot() for _ in range(settings.workers)]
         self._restarts = 0
         self._problem = ""
+        self._logged_problems: set[tuple[str, str]] = set()
         self._is_stopping = False
         self._wake_guard = threading.RLock()  # reentrant, because a signal handler may interrupt the thread that has it
         self._wake_fd: int | None = os.eventfd(0)
@@ -148,6 +151,7 @@ class Supervisor:
             if worker is None:
                 continue
             worker.read()
+            self._log_problems(worker)
             for descriptor in worker.pop_finished():
                 selector.unregister(descriptor)
             if (code := worker.exit_code()) is not None:
@@ -156,6 +160,13 @@ class Supervisor:
                 self._reap(slot, worker, code, manager)
         self._on_change(self.status)
 
+    def _log_problems(self, worker: StrategyWorkerProcess) -> None:
+        """Log the installed strategies that a worker could not load: each once, because all workers have the same."""
+        for problem in worker.problems:
+            if problem.key not in self._logged_problems:
+                self._logged_problems.add(problem.key)
+                self._log.warning("strategy.not_loaded", **asdict(problem))
+
     def _reap(self, slot: _Slot, worker: StrategyWorkerProcess, code: int, manager: _ManagerConnection) -> None:
         """Empty the slot of a worker that has ended, report an unexpected end, and schedule the next start."""
         slot.worker = None
@@ -163,7 +174,8 @@ class Supervisor:
         worker.close()
         self._restarts += 1
         if code not in _EXPECTED_EXITS:
-            self._log.warning("worker.died", pid=worker.pid, exit_code=code)
+            # No warning: the manager gives the task to another worker, or its caller gets the error, with the evidence.
+            self._log.info("worker.died", pid=worker.pid, exit_code=code)
             manager.report_death(worker.pid, evidence)
         slot.start_at_s = time.monotonic() + self._pause_s(slot, worker, code)
 

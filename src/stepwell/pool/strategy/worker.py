@@ -5,7 +5,7 @@ worker does not wait for a round trip between two tasks. Such a task is prefetch
 worker has told the manager that it begins the task.
 
     worker                                   manager
-      JoinAsWorker, with its strategies    -->
+      JoinAsWorker, with its strategies    -->     and with those that it could not load
                                            <--  WorkerAccepted
                                            <--  TaskAssigned, with the ends of the catalogues of its view
       ReportProgress, bounded in frequency -->
@@ -49,13 +49,12 @@ from stepwell.errors import (
     OutOfScope,
     ProtocolError,
     RuntimeLost,
-    StartFailed,
     StepwellError,
 )
 from stepwell.pool import pickling
 from stepwell.pool.process_limits import ProcessLimits, restrict_process
 from stepwell.pool.strategy import jobs
-from stepwell.pool.strategy.settings import EXIT_NO_MANAGER, EXIT_RECYCLED, READY, WorkerSettings
+from stepwell.pool.strategy.settings import EXIT_NO_MANAGER, EXIT_RECYCLED, WorkerReady, WorkerSettings
 from stepwell.protocol import messages
 from stepwell.protocol.messages import (
     OfferUpload,
@@ -100,12 +99,11 @@ def main(encoded: str) -> int:
 
 
 def _registry(settings: WorkerSettings) -> Registry:
-    """Return the built-in, installed, named and pickled strategies. Raise StartFailed for an unknown name."""
+    """Return the built-in, installed, named and pickled strategies. Raise NotFound if a named one cannot be loaded."""
     registry = Registry()
     registry.load_entry_points()
     for text in settings.strategies:
-        if registry.load(text) is None:
-            raise StartFailed(f"there is no strategy {text!r}: {registry.problems[text]}")
+        registry.load(text)
     if settings.pickled_strategies_fd is not None:
         with os.fdopen(settings.pickled_strategies_fd, "rb") as file:
             found = cast("list[object]", pickling.loads(file.read()))
@@ -158,13 +156,14 @@ class StrategyWorker:
         offers = tuple(
             StrategyOffer(each.name, each.capabilities, each.is_partitioned) for each in self._registry.describe()
         )
-        answer = self._connection.exchange(messages.JoinAsWorker(0, (*jobs.OFFERS, *offers)))
+        problems = self._registry.problems
+        answer = self._connection.exchange(messages.JoinAsWorker(0, (*jobs.OFFERS, *offers), problems))
         if isinstance(answer, Response) and isinstance(refusal := answer.results[0], Refusal):
             raise RuntimeLost(refusal.message)
         if not isinstance(answer, WorkerAccepted):
             raise ProtocolError(f"the manager answered JoinAsWorker with {type(answer).__name__}")
         with contextlib.suppress(BrokenPipeError):  # the supervisor is gone, which `_next_task` will see
-            self._lifeline.sendall(READY)
+            self._lifeline.sendall(WorkerReady(problems).encode())
 
     def _next_task(self) -> TaskAssigned | None:
         """Wait for the next task and return it, or None when the worker is stopped."""

@@ -1,6 +1,6 @@
 """A strategy worker as its supervisor sees it: its process, its lifeline, and what it writes to its standard error.
 
-The lifeline is the socket of the process. The worker sends READY over it once, and ends when the supervisor
+The lifeline is the socket of the process. The worker sends `WorkerReady` over it once, and ends when the supervisor
 disconnects it. The standard error of the worker is a pipe, which the supervisor forwards to its own: the last of it is
 evidence when the worker dies. The pipe is drained without blocking, and also while the worker is busy, because a
 worker that writes into a full pipe would stop.
@@ -17,7 +17,8 @@ from typing import Final
 import msgspec
 
 from stepwell import limits, terminal
-from stepwell.pool.strategy.settings import READY, PoolSettings, WorkerSettings
+from stepwell.domain.tasks.model import StrategyProblem
+from stepwell.pool.strategy.settings import PoolSettings, WorkerReady, WorkerSettings
 from stepwell.process import ChildProcess, describe_exit
 
 _MODULE: Final = "stepwell.pool.strategy.worker"
@@ -32,7 +33,9 @@ class StrategyWorkerProcess:
 
     def __init__(self, pool: PoolSettings) -> None:
         self.is_ready = False
+        self.problems: tuple[StrategyProblem, ...] = ()
         self.last_output = ""
+        self._report = b""
         self._started_at_s = time.monotonic()
         self._stderr, their_stderr = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(their_stderr, True)
@@ -78,10 +81,10 @@ class StrategyWorkerProcess:
         return frozenset(self._open)
 
     def read(self) -> None:
-        """Read what has arrived: READY from the lifeline, and output, which is forwarded."""
+        """Read what has arrived: the report from the lifeline, and output, which is forwarded."""
         with contextlib.suppress(BlockingIOError, ConnectionError):
-            received = self._lifeline.recv(64)
-            self.is_ready |= received == READY
+            received = self._lifeline.recv(limits.WORKER_READY_BYTES_MAX)
+            self._receive_report(received)
             if not received:
                 self._finish(self._lifeline.fileno())
         with contextlib.suppress(BlockingIOError):
@@ -127,6 +130,16 @@ class StrategyWorkerProcess:
         if descriptor in self._open:
             self._open.discard(descriptor)
             self._finished.add(descriptor)
+
+    def _receive_report(self, received: bytes) -> None:
+        """Note that the worker is ready when its whole report is here. Bytes that are no report are ignored."""
+        if not self.is_ready:
+            self._report = (self._report + received)[: limits.WORKER_READY_BYTES_MAX]
+            line, end, _ = self._report.partition(b"\n")
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                if end:
+                    self.problems = WorkerReady.decode(line).problems
+                    self.is_ready = True
 
     def _forward(self, written: bytes) -> None:
         """Write the worker's output to the program's standard error, and keep the end of it as evidence."""

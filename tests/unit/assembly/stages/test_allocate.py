@@ -1,9 +1,12 @@
 """Allocate: what a strategy's word is worth."""
 
+import pytest
+
 from stepwell.assembly.candidate import SelectedResult
 from stepwell.assembly.stages.allocate import (
     CANDIDATE_TOKENS_MIN,
     QUERY_BLIND_QUALITY,
+    UNDECLARED_SHARE,
     candidate_tokens,
     equal,
     proportional,
@@ -40,7 +43,20 @@ def test_the_blind_beside_the_seeing() -> None:
     blind, seeing = StrategyInfo("mine", ("sizes",), False), StrategyInfo("mine", ("query",), False)  # noqa: FBT003 - positional
     assert weights(request(), "keyword", "mine", offers=(blind,))["mine"] < 1.1 * QUERY_BLIND_QUALITY
     assert weights(request(), "keyword", "mine", offers=(seeing,))["mine"] == 0.5
-    assert weights(request(), "keyword", "mine")["mine"] == 0.5
+    assert weights(request(), "keyword", "mine")["mine"] == 0.2
+
+
+def test_those_that_declare_nothing() -> None:
+    """All together have a quarter of the weight of the strongest that answers; with none of these, they are it."""
+    found = weights(request(), "keyword", "mine", "other", "third")
+    assert found["mine"] == found["other"] == found["third"]
+    assert sum(found.values()) - found["keyword"] == pytest.approx(UNDECLARED_SHARE * found["keyword"])
+    unsure = [SelectedResult(result("keyword", {"a": 1.0}), 0.1), SelectedResult(result("mine", {"b": 1.0}), 1.0)]
+    assert [each.weight for each in proportional(request(), unsure, ())] == pytest.approx([0.8, 0.2])
+    modest = [SelectedResult(result("keyword", {"a": 1.0}), 1.0), SelectedResult(result("mine", {"b": 1.0}), 0.1)]
+    assert [each.weight for each in proportional(request(), modest, ())] == pytest.approx([1 / 1.1, 0.1 / 1.1])
+    assert weights(request(), "mine", "recency")["mine"] > 0.95
+    assert weights(request(""), "mine", "recency")["mine"] == 0.2
 
 
 def test_the_graph_needs_a_focus() -> None:
