@@ -32,6 +32,7 @@ from .domain.tiers.model import Fragment, Tier, TierBudget
 from .errors import (
     ActionUnavailable,
     AlreadyExists,
+    AlreadyRolledBack,
     BodyGone,
     BrokenChain,
     Busy,
@@ -75,6 +76,8 @@ from .errors import (
     TransactionAborted,
     TreeConflict,
     TreeFailed,
+    TreeInUse,
+    ValidationFailed,
     WorkerDied,
 )
 from .runtime import Runtime
@@ -85,6 +88,7 @@ __all__ = [
     "ActionState",
     "ActionUnavailable",
     "AlreadyExists",
+    "AlreadyRolledBack",
     "Answer",
     "Argument",
     "ArgumentType",
@@ -161,7 +165,9 @@ __all__ = [
     "TransactionAborted",
     "TreeConflict",
     "TreeFailed",
+    "TreeInUse",
     "Validation",
+    "ValidationFailed",
     "ValidationResult",
     "View",
     "Watch",

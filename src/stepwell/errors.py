@@ -14,6 +14,7 @@
     │   ├── ResourceExhausted    the machine gives no more memory or descriptors: raise the limit that is named
     │   ├── StepTooLarge         would move more than one step may: do it in parts
     │   ├── Busy                 overloaded now: try again later
+    │   │   └── TreeInUse        a tree is being captured; `details` has its process, plan and tool
     │   ├── TransactionAborted   one command of a transaction was refused, so none happened
     │   └── PlanError            the plan's state does not allow it
     │       ├── PlanNotReady     not from this phase and state
@@ -21,6 +22,8 @@
     │       ├── LeaseLost        another session may be working on it now
     │       ├── NotProven        an entry has no proof that it was applied, or rolled back
     │       ├── NotValidated     a required validation has not passed
+    │       ├── ValidationFailed  an apply was undone by a validation; `.command`, `.exit_code` and `.output`
+    │       ├── AlreadyRolledBack  applied once, and taken back: it is not applied again
     │       ├── MergeConflicts   children changed the same lines; `details["paths"]` are to be resolved
     │       ├── NoActiveChangeset  start one first
     │       └── ChangesetClosed  a closed changeset is immutable
@@ -148,10 +151,15 @@ class TreeConflict(Conflict):
     """Files are not what a change expects. `details` has `paths` and, in the same order, `expected` and `found`.
 
     Another program has changed the tree since the change was recorded. No file was touched. Trying again does not help
-    until the files are restored, or the change is recorded anew.
+    until the files are restored, or the change is recorded anew. `details["diff"]` is a short diff from the expected
+    texts to those that were found, where it is known; as a text, the error ends with it.
     """
 
     retry = False  # the files do not return to the expected state by themselves
+
+    def __str__(self) -> str:
+        diff = self.details.get("diff")
+        return f"{self.message}\n{diff}" if diff else self.message
 
 
 class BrokenChain(Conflict):
@@ -192,6 +200,14 @@ class Busy(Refused):
     """
 
     retry = True
+
+
+class TreeInUse(Busy):
+    """Another call is capturing the tree, or one that contains it or lies in it.
+
+    Each would record the changes of the other as its own. `details` has the `pid`, `plan_id`, `tool` and `root` of the
+    capture. The caller tries again when it has ended, or works in a copy: `context.workspace(root)`.
+    """
 
 
 class TransactionAborted(Refused):
@@ -240,6 +256,40 @@ class NotValidated(PlanError):
     """A required validation of the plan has no passing result. `details["validations"]` names them.
 
     The caller runs the validations, and repairs what fails.
+    """
+
+
+class ValidationFailed(PlanError):
+    """A required validation failed in the changed tree, so the tree was restored and the plan is constrained.
+
+    The properties describe the first validation that failed; `details` has them, too, with the names of all that failed
+    in `validations`. The caller reverts the plan and repairs what the output shows, or cancels the plan. Applying it
+    again raises the same error.
+    """
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The program and its arguments; empty if the session that ended the apply gave no result."""
+        given = self.details.get("command")
+        return tuple(given) if isinstance(given, list) else ()
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code; None if the command was stopped at its time limit, was killed, or could not be started."""
+        given = self.details.get("exit_code")
+        return given if isinstance(given, int) else None
+
+    @property
+    def output(self) -> str:
+        """The end of the output, as far as it is stored."""
+        given = self.details.get("output")
+        return given if isinstance(given, str) else ""
+
+
+class AlreadyRolledBack(PlanError):
+    """The plan was applied and rolled back. A plan is applied once, so nothing of it is in a tree, and stays so.
+
+    The caller makes another plan of the same action, and records the changes there.
     """
 
 

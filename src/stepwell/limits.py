@@ -17,6 +17,7 @@ METADATA_ENTRIES_MAX: Final = 64
 METADATA_BYTES_MAX: Final = 16 * KIB
 BATCH_COMMANDS_MAX: Final = 1_000  # about 10 ms of the loop, for the usual commands
 COMMANDS_PER_RUN: Final = 50  # commands of a batch between two reads of the clock: below a millisecond
+DEMOTIONS_PER_RUN: Final = 32  # demotions that the stores among them may cause: about a fifth of a millisecond
 YOUNG_OBJECTS: Final = 10_000  # new objects in the manager between two garbage collections: about a millisecond each
 MALLOC_KEPT_BYTES: Final = 512 * KIB  # a larger freed buffer is returned to the system
 SMALL_REQUEST_COMMANDS: Final = 16  # a request with more commands is executed in slices, behind the small ones
@@ -33,6 +34,8 @@ REPLY_BYTES_MAX: Final = 6 * MIB  # past it a page ends, and further reads of a 
 SIMPLE_SOURCE_CHARS_MAX: Final = 256  # a fragment with a longer source is not read on the fast path
 SIMPLE_RESULT_BYTES: Final = 4 * KIB  # an upper bound of the size of one fast-path result in a reply
 ERROR_CHARS_MAX: Final = 2_000  # an error message: it may quote its input, and a reader needs only the beginning
+REPR_CHARS_MAX: Final = 160  # the `repr` of a value: two lines of a terminal
+REPR_NAME_CHARS_MAX: Final = 48  # a name or a text in it
 HANDLE_BYTES: Final = 128  # the size of one handle in a frame, rounded up
 
 # Names and texts. They are held in memory with every row, and the first three are keys of tables.
@@ -95,6 +98,7 @@ ARENA_BYTES: Final = 1024 * MIB  # all segments of shared memory that hold bodie
 ARENA_LIVE_PERCENT: Final = 70  # the rest is for segments being filled, dead space, and bodies that are being converted
 HOT_TOKENS: Final = 200_000
 WARM_ENTRIES: Final = 100_000
+BODY_COUNTS_SHARED_MAX: Final = 1_024  # counts of references that bodies share: about 300 kB
 COLD_ENTRIES: Final = 1_000_000
 HOT_TTL_MS: Final = 60 * 60 * 1000
 WARM_TTL_MS: Final = 24 * 60 * 60 * 1000
@@ -147,16 +151,22 @@ PATHS_PER_DIFF_REQUEST: Final = 200  # paths whose bodies a diff of a plan locat
 HEARTBEAT_SECONDS_MAX: Final = 2.0  # between two renewals of a lease: a holder learns this soon that the lease is lost
 AGENT_POLL_SECONDS: Final = 5.0  # an agent without a ready child asks this often: events may be lost with a connection
 AGENT_UNWATCHED_POLL_SECONDS: Final = 0.25  # the same for an agent without events, because there are too many watchers
+AGENTS_REMEMBERED_MAX: Final = 64  # sessions that asked for children of one plan: enough to know that there are others
+RETRY_HEAD_START_MS: Final = 10_000  # a failed child waits so long for another agent before the same one gets it again
 VALIDATIONS_MAX: Final = 16  # each of an action and of a plan
 VALIDATION_ARGUMENTS_MAX: Final = 64
 VALIDATION_ARGUMENT_CHARS_MAX: Final = 4_096
 VALIDATION_SECONDS: Final = 600.0
 VALIDATION_SECONDS_MAX: Final = 24 * 60 * 60.0
 VALIDATION_OUTPUT_CHARS_MAX: Final = 8_000  # the end of the output, because commands report failures last
+VALIDATION_OUTPUT_CHARS_SHOWN: Final = 1_000  # of it in an error's message; `details` has all of it
+VALIDATION_COMMAND_CHARS_SHOWN: Final = 200  # of a command in an error's message
 
 # Tasks and strategies.
 STRATEGIES_MAX: Final = 256  # strategies that all workers of a manager offer together
 CAPABILITIES_MAX: Final = 32  # capabilities of one strategy
+STRATEGY_PROBLEMS_MAX: Final = 16  # strategies that a worker reports as not loaded; the last one stands for the rest
+STRATEGY_PROBLEM_CHARS_MAX: Final = 400  # the source of such a strategy, or the reason: a few lines of `status`
 TASK_PAYLOAD_BYTES_MAX: Final = 512 * KIB  # a request, or the results of shares that are to be merged
 TASKS_BYTES_MAX: Final = 256 * MIB  # payloads and results of all tasks that the manager holds
 TASK_RESULT_BYTES_MAX: Final = 64 * KIB  # a result inside a message; a larger one is uploaded
@@ -187,6 +197,7 @@ WORKER_PAUSE_DOUBLINGS_MAX: Final = 10  # doublings of the pause before a replac
 WORKER_CHECK_SECONDS: Final = 1.0  # a supervisor wakes up at least this often
 WORKER_RELEASE_SECONDS: Final = 0.2  # time for the manager to note that workers stop; a Ctrl-C should end within 2 s
 WORKER_PROGRESS_SECONDS: Final = 0.05  # between two progress reports of a task, because each costs the manager time
+WORKER_READY_BYTES_MAX: Final = 128 * KIB  # a worker's report to its supervisor: the bounds of its problems, in JSON
 WORKER_OUTPUT_CHARS_MAX: Final = 2_000  # output of a worker that does not start, quoted in the error message
 WORKER_END_SECONDS_MAX: Final = 5.0  # threads that a function left running may delay the worker's end this long
 FUNCTION_FRAME_BYTES_MAX: Final = 16 * 1024 * MIB  # a pickled function with its arguments, or its result
@@ -278,6 +289,10 @@ TREE_DELTAS_MAX: Final = ENTRIES_PER_PLAN_MAX  # paths of one transaction: all t
 TREE_LOCK_SECONDS: Final = 60.0  # the wait for another process at the same tree: a large change takes seconds
 TREE_LOCK_PAUSE_SECONDS: Final = 0.01  # between two attempts at the lock of a tree
 TREE_LOCK_BYTES_MAX: Final = 4_096  # bytes that are read from the lock file: it holds a process id
+TREE_LOCK_NAME_BYTES: Final = 8  # random bytes in the name of a use of a tree: no two have the same
+TREE_TABLE_SECONDS: Final = 5.0  # the wait for the table of tree locks, which a process holds for a moment only
+TREE_TABLE_PAUSE_SECONDS: Final = 0.001  # between two attempts at the lock of that table
+TREE_USE_BYTES_MAX: Final = 64 * KIB  # a use of a tree: a path, and the inode of each directory above it
 TREE_TRANSACTION_NAME_CHARS_MAX: Final = 128  # with seal and suffix it is a directory's name, of at most 255 bytes
 TREE_LOG_BYTES_MAX: Final = 256 * MIB  # of 100,000 paths, 2,600 bytes for each
 TREE_KEY_BYTES: Final = 32  # no key can be found by trying
@@ -286,6 +301,12 @@ TREE_ENTRIES_MAX: Final = 500_000  # entries of a captured tree: about 200 MB
 TREE_SPOOL_BYTES_MAX: Final = 4 * 1024 * MIB  # saved contents of one capture, in the directory for temporary files
 TREE_ATTEMPTS_MAX: Final = 5  # attempts to read a file that another program writes at the same time
 TREE_NAMED_MAX: Final = 20  # paths that a message names; `details` has all of them
+CONFLICT_DIFF_FILES_MAX: Final = 3  # files in the diff of a conflict: a person looks at the others in the tree
+CONFLICT_DIFF_LINES_MAX: Final = 20  # lines of that diff
+CONFLICT_DIFF_LINE_CHARS_MAX: Final = 160  # characters of one of them
+CONFLICT_DIFF_CONTEXT_LINES: Final = 2  # equal lines around a difference
+CONFLICT_DIFF_WINDOW_LINES: Final = 100  # lines of each side that are compared: the time grows with the cube
+CONFLICT_DIFF_BYTES_MAX: Final = MIB  # a larger file is not compared
 MERGE_SECONDS_MAX: Final = 60.0  # git merge-file for one file
 
 # Applying.
@@ -320,6 +341,8 @@ LOCAL_RUNTIME_END_SECONDS_MAX: Final = DRAIN_SECONDS_MAX + 5.0  # time for the m
 # Counting tokens.
 TOKENIZED_CHARS: Final = 32 * KIB  # in one call of the tokenizer, about 1 ms: past it, the next border ends the piece
 TOKENIZED_CHARS_MAX: Final = 64 * KIB  # a piece without a border ends here
+COUNTED_ALONE_CHARS_MAX: Final = MIB  # counted in the caller's thread, in up to 0.1 s; a longer text on all cores
+COUNTED_TOGETHER_PIECES: Final = 64  # pieces in one call for all cores, up to 0.2 s: so long a fork may have to wait
 TOKENIZER_CACHED_CHARS_MAX: Final = 8 * MIB  # then the tokenizer cache, which takes 13 bytes per character, is cleared
 
 # The command line.
@@ -329,12 +352,13 @@ SKIPPED_SHOWN_BY_INGEST: Final = 10  # files that were not read; --json has all 
 RECEIPT_ENTRIES_SHOWN: Final = 100  # candidates of a receipt; --json has all of them
 FRAGMENTS_SHOWN: Final = 10  # fragments of each strategy; --json has all of them
 DOCTOR_PROBLEMS_SHOWN: Final = 20  # problems of each check of a data directory; --json has all that are listed
-OUTPUT_LINES_SHOWN: Final = 10  # last lines of a validation's output
+OUTPUT_LINES_SHOWN: Final = 10  # last lines of a validation's output, also in an error's message
 PLANS_SHOWN: Final = 10  # plans that an ambiguous prefix of an id matches
 PLAN_PREFIX_CHARS_MIN: Final = 6  # a shorter prefix matches all plans of several hours, because ids begin with the time
 DIFFSTAT_SIGNS_MAX: Final = 40  # the length of the bar of the file with the most changes
 EVALUATION_THREADS: Final = 4  # questions that are asked at once, so that no worker waits for the next one
 WORKER_MEMORY_BYTES_MIN: Final = 64 * MIB  # an interpreter with its modules takes half of it
+COMPLETION_SECONDS: Final = 2.0  # a user who has pressed Tab waits no longer than that for a manager's answer
 PIPE_COLUMNS: Final = 10_000  # wider than any path with its heading, because rich folds a table at this width
 
 # The store.
@@ -353,6 +377,7 @@ BACKUP_STEPS_PER_CHECK: Final = 1_000  # steps of SQLite's virtual machine betwe
 MARK_BYTES_MAX: Final = 256  # bytes that are read from a mark: half a sector, which a disk writes at once
 MARK_READ_ATTEMPTS: Final = 100  # reads of a mark that a manager is writing: the next one sees a whole record
 LOCK_FILE_BYTES_MAX: Final = 4 * KIB  # bytes that are read from a lock file, which describes its holder
+OTHER_FILES_SHOWN: Final = 3  # files in the message that refuses a data directory with other content
 PROBLEMS_LISTED_MAX: Final = 1_000  # problems of one check of a data directory; the others are counted
 PROBLEMS_SHOWN: Final = 5  # problems in the message of a manager that refuses a damaged directory; the doctor lists all
 
@@ -376,6 +401,7 @@ DESCRIPTORS_PER_FRAME_MAX: Final = 200  # the kernel passes at most 253 descript
 DEAD_PERCENT_MAX: Final = 20  # dead bytes of all segments: past it, the segment with the most dead bytes is emptied
 WORK_BYTES_PER_SLICE: Final = 256 * KIB  # compressed, expanded or moved in one step of background work: about 1 ms
 WORK_SECONDS_PER_TURN: Final = 0.001
+QUEUE_SLICE_BODIES: Final = 1_000  # bodies that are taken from the queue of conversions at once
 WORK_SECONDS_MAX: Final = 0.01  # background work that a store without room waits for before it is refused
 PACKED_PERCENT_MAX: Final = 90  # a body whose compressed size is a larger share stays uncompressed
 BLOCKED_RETRY_SECONDS: Final = 5.0  # conversions that found no room are tried again after this time
@@ -412,6 +438,7 @@ assert RECONNECT_SECONDS_MAX <= SESSION_GRACE_SECONDS, "a client that comes back
 assert SWEEP_MOVES_MAX <= MOVES_PER_STEP_MAX, "a sweep is a step"
 assert HOT_TTL_MS <= WARM_TTL_MS <= COLD_RETENTION_MS, "tiers are ordered"
 assert SUBPLAN_RETRIES_MAX < ATTEMPTS_MAX, "retries that are declared can be made"
+assert AGENT_POLL_SECONDS * 1000 < RETRY_HEAD_START_MS, "an agent that has missed an event asks in time for a retry"
 assert MERGED_ENTRIES + 3 <= BATCH_COMMANDS_MAX, "entries recorded at once, with their beginning and end, are a batch"
 assert 2 * MERGED_ENTRIES <= UPLOADS_PER_REQUEST_MAX, (
     "the bodies of entries that are recorded at once are the uploads of one request"
@@ -424,6 +451,9 @@ assert CONFLICTS_MAX * PATH_CHARS_MAX < REPLY_BYTES_MAX, "a plan with its confli
 assert 2 * VALIDATIONS_MAX * VALIDATION_OUTPUT_CHARS_MAX < REPLY_BYTES_MAX // 4, (
     "a plan with its validations is one reply"
 )
+assert VALIDATION_OUTPUT_CHARS_SHOWN + VALIDATION_COMMAND_CHARS_SHOWN < ERROR_CHARS_MAX, (
+    "the message of a failed validation is a message"
+)
 assert CLOSED_PLANS_MAX < PLANS_MAX, "plans that are over leave room for others"
 assert PLANS_PER_TREE_MAX < FORGOTTEN_ROWS_PER_STEP_MAX, "a tree's plans are forgotten in one step"
 assert OUTLINE_ANCHOR_CHARS_MAX < FRAGMENT_ID_CHARS_MAX <= CURSOR_CHARS_MAX, "an id has room for a part's name"
@@ -432,6 +462,12 @@ assert RECEIPTS_MAX <= SCAN_ROWS_MAX, "a page of receipts examines all of them a
 assert INLINE_BODY_BYTES_MAX <= RECEIPT_BYTES_MAX <= RECEIPTS_BYTES_MAX, "the largest receipt has room"
 assert WATCHER_OUTBOX_BYTES < OUTBOX_BYTES_MAX, (
     "events alone do not fill the outbox of a watcher, unless one revision has very many"
+)
+assert WORKERS_MAX * STRATEGY_PROBLEMS_MAX * (LABEL_CHARS_MAX + 2 * STRATEGY_PROBLEM_CHARS_MAX) * 4 < FRAME_BYTES_MAX, (
+    "the problems of all workers are one frame, with 4 bytes for each character"
+)
+assert STRATEGY_PROBLEMS_MAX * (LABEL_CHARS_MAX + 2 * STRATEGY_PROBLEM_CHARS_MAX + 64) * 6 < WORKER_READY_BYTES_MAX, (
+    "the problems of a worker are one report, with 6 bytes for each character, as an escape in JSON"
 )
 assert EVIDENCE_SECONDS < EXECUTOR_GRACE_SECONDS, "no executor gives a task up while its evidence is awaited"
 assert EVENTS_BUFFERED <= EVENTS_KEPT, "events that are in memory are in the store too"

@@ -288,7 +288,8 @@ class _ManagerSupervisor:
         if self._is_closing:
             return False
         if reason := self._reason_to_give_up(code):
-            self._log.error("manager.given_up", reason=reason, exit_code=code)
+            cause = self._cause.message if self._cause else describe_exit(code)
+            self._log.error("manager.given_up", reason=reason, cause=cause)
             lock.write_cause(self._cause or StartFailed(f"{reason}, and the last one {describe_exit(code)}"))
             return False
         self._died_at_s.append(time.monotonic())

@@ -10,8 +10,8 @@ from stepwell.client.api.fragments import ViewedFragment
 from stepwell.client.session.calls import Pending
 from stepwell.client.workflows.agent import WorkDone
 from stepwell.client.workflows.capture import Captured
+from stepwell.client.workflows.conflicts import ConflictSides
 from stepwell.client.workflows.ingest import IngestReport
-from stepwell.client.workflows.merge import ConflictSides
 from stepwell.client.workflows.plan_diff import PlanChanges
 from stepwell.client.workflows.strategy_executor import Execution
 from stepwell.domain.changesets.model import Changeset, Content, EntryRow
@@ -30,8 +30,11 @@ from stepwell.domain.replies import (
     PlanPage,
     ReadyStarted,
     ReceiptPage,
+    StrategiesFound,
     TierMetrics,
+    TierUsage,
 )
+from stepwell.domain.tasks.model import StrategyOffer, StrategyProblem
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.protocol.messages import MemoryUsage, Status
 from stepwell.strategies.payload import StrategyResult
@@ -72,9 +75,13 @@ __all__ = [
     "ReceiptRow",
     "RolledBack",
     "Status",
+    "StrategiesFound",
+    "StrategyOffer",
+    "StrategyProblem",
     "StrategyReport",
     "StrategyResult",
     "TierMetrics",
+    "TierUsage",
     "Transaction",
     "ViewedFragment",
     "WorkDone",

@@ -35,7 +35,16 @@ def test_error_is_itself_after_a_journey(kind: type[StepwellError]) -> None:
 
 def test_retry_says_whether_trying_again_can_help() -> None:
     """Only what may be gone by itself the next time."""
-    assert {kind.__name__ for kind in KINDS if kind.retry} == {"Busy", "CircuitOpen", "Conflict"}
+    assert {kind.__name__ for kind in KINDS if kind.retry} == {"Busy", "CircuitOpen", "Conflict", "TreeInUse"}
+
+
+def test_failed_validation_says_what_failed() -> None:
+    """By attributes of a type that is known, also after a journey and without a result."""
+    error = sw.ValidationFailed("no", command=["pytest", "-q"], exit_code=1, output="1 failed")
+    for copy in (error, pickle.loads(pickle.dumps(error))):  # noqa: S301
+        assert (copy.command, copy.exit_code, copy.output) == (("pytest", "-q"), 1, "1 failed")
+    assert (sw.ValidationFailed("no").command, sw.ValidationFailed("no").exit_code) == ((), None)
+    assert sw.ValidationFailed("no").output == ""
 
 
 def test_builtin_kin() -> None:

@@ -183,7 +183,7 @@ class Client:
 class Connecting:
     """A client that is being connected: `client = await connect(…)`, or `async with connect(…) as client:`."""
 
-    def __init__(self, address: str | os.PathLike[str], projects: Iterable[str] | None) -> None:
+    def __init__(self, address: str | os.PathLike[str] | None, projects: Iterable[str] | None) -> None:
         self._address = address
         self._projects = projects
         self._client: Client | None = None
@@ -212,9 +212,10 @@ class Connecting:
         await self._client.aclose()
 
 
-def connect(address: str | os.PathLike[str], projects: Iterable[str] | None = None) -> Connecting:
+def connect(address: str | os.PathLike[str] | None = None, projects: Iterable[str] | None = None) -> Connecting:
     """Return a client of the manager at an address, for the running event loop; it connects when awaited or entered.
 
+    Without an address it is that of `stepwell.connect`: `STEPWELL_ADDRESS`, or the default one of `stepwell serve`.
     `projects` limits the session to these. None is unrestricted, and an empty list is an error.
     """
     return Connecting(address, projects)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 
 from stepwell import limits
 from stepwell.aio.caller import AsyncCaller
@@ -23,6 +24,7 @@ from stepwell.client.api.service import AsyncService
 from stepwell.client.api.tiers import BulkRead, TierCalls, all_placed, in_frames
 from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
+from stepwell.client.workflows.capture import Captured
 from stepwell.domain.changesets.model import EntryRow
 from stepwell.domain.replies import FragmentPlaced
 from stepwell.domain.tiers.model import Fragment, FragmentRow, Tier
@@ -141,9 +143,15 @@ class PlanExecutionContext(ChangesetCalls, AsyncService):
         """Return the numbers of a changeset."""
         return summary_of(changeset_id, [entry async for entry in self.entries(changeset_id)])
 
-    def capture(self, root: str | os.PathLike[str], *, tool: str = "capture") -> AsyncCapture:
+    def capture(self, root: str | os.PathLike[str], *, tool: str = "capture") -> AsyncCapture[Captured]:
         """Record what changes under `root` during a block: `async with context.capture(root) as captured:`."""
         return AsyncCapture(self.threads, self.blocking_client.capture(root, tool=tool))
+
+    def workspace(
+        self, root: str | os.PathLike[str], *, tool: str = "workspace", lease_ms: int = limits.LEASE_MS
+    ) -> AsyncCapture[Path]:
+        """Work in a private copy of a tree, and record it: `async with context.workspace(root) as path:`."""
+        return AsyncCapture(self.threads, self.blocking_client.workspace(root, tool=tool, lease_ms=lease_ms))
 
     diff = run_in_thread(execution.PlanExecutionContext.diff)
     net_changes = run_in_thread(execution.PlanExecutionContext.net_changes)

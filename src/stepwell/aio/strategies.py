@@ -33,7 +33,10 @@ class StrategyService:
         self._blocking = blocking_client
 
     async def list(self) -> StrategiesFound:
-        """Return the offered strategies, their workers and the lengths of their queues. Internal jobs are left out."""
+        """Return the offered strategies, their workers and the lengths of their queues. Internal jobs are left out.
+
+        `problems` of the result are the installed strategies that workers could not load, with the reasons.
+        """
         return await self._caller.perform(list_strategies, ())
 
     async def submit(

@@ -23,13 +23,15 @@ from stepwell.client.plan_lifecycle import PlanLifecycleService
 from stepwell.client.session.channel import Channel
 from stepwell.client.session.session import Session
 from stepwell.client.session.task_futures import OnProgress
-from stepwell.client.workflows.assemble import ContextAssembly
+from stepwell.client.workflows.assemble import ContextAssembly, RequestOptions
 from stepwell.client.workflows.ingest import IngestReport, ProjectIngest
 from stepwell.client.workflows.strategy_executor import OnStrategyProgress
+from stepwell.domain.checks import require_instance
 from stepwell.errors import InvalidArgument
 from stepwell.ingest.secret_policy import SecretPolicy
 from stepwell.protocol.messages import Status
 from stepwell.strategies.protocol import ContextRequest
+from stepwell.transport.address import default_address
 
 
 class Client:
@@ -142,8 +144,15 @@ class Client:
 
     def assemble(
         self,
-        request: ContextRequest | None = None,
+        request: ContextRequest | str | None = None,
         *,
+        projects: Sequence[str] | None = None,
+        focus: Sequence[str] | None = None,
+        kinds: Sequence[str] | None = None,
+        breadth: int | None = None,
+        depth: int | None = None,
+        budget_tokens: int | None = None,
+        as_of_ms: int | None = None,
         plan_id: str | None = None,
         strategies: Sequence[str] | None = None,
         view: View | None = None,
@@ -152,18 +161,32 @@ class Client:
         keep_receipt: bool = True,
         on_progress: OnStrategyProgress | None = None,
     ) -> Answer:
-        """Return what should be seen for a question, within the request's number of tokens, with the reasons.
+        """Return what should be seen for a question, within a number of tokens, with the reasons.
+
+        The question is a text, with the fields of a `ContextRequest` as keywords, or a whole `ContextRequest`. A text
+        is searched for in `projects`, by default in those of the view, of the plan or of this session; a session
+        without a limit has to name them.
 
         The named `strategies` run, or those that the request prefers, or all that the workers offer; all on one state,
         that of `view` or the present one. A strategy that fails, or takes longer than `deadline_s`, does not fail the
         answer: its part is missing, and the answer says so. With `plan_id`, the plan's decisions and those of its
         ancestors are included, only the plan's projects are searched, and its description is the question unless a
-        request is given. `components` replaces stages of the pipeline by name: `{"fuse": "reciprocal"}`.
+        one is given. `components` replaces stages of the pipeline by name: `{"fuse": "reciprocal"}`.
 
         The receipt is stored under `answer.receipt_id`, unless there is no room for it or `keep_receipt` is False.
         """
+        options = RequestOptions(
+            projects=projects,
+            focus=focus,
+            kinds=kinds,
+            breadth=breadth,
+            depth=depth,
+            budget_tokens=budget_tokens,
+            as_of_ms=as_of_ms,
+        )
         return self._assembly.assemble(
             request,
+            options,
             plan_id,
             strategies=strategies,
             view=view,
@@ -220,8 +243,11 @@ class Client:
         return f"<stepwell.Client of {self.address!r}>"
 
 
-def connect(address: str | os.PathLike[str], projects: Iterable[str] | None = None) -> Client:
+def connect(address: str | os.PathLike[str] | None = None, projects: Iterable[str] | None = None) -> Client:
     """Return a connected client of the manager at an address (the path of its socket), for a process of the same user.
+
+    Without an address it is the one in the environment variable `STEPWELL_ADDRESS` or, if that is not set, the one at
+    which `stepwell serve` listens by default. `RuntimeLost` says that no manager is there, and how to start one.
 
     `projects` limits the session to these; None means no limit, and an empty list is an `InvalidArgument`.
     """
@@ -230,9 +256,10 @@ def connect(address: str | os.PathLike[str], projects: Iterable[str] | None = No
     return client
 
 
-def unconnected(address: str | os.PathLike[str], projects: Iterable[str] | None) -> Client:
+def unconnected(address: str | os.PathLike[str] | None, projects: Iterable[str] | None) -> Client:
     """Return a client that connects at its first call; so a wrong address is raised there."""
+    require_instance(address, (str, os.PathLike, type(None)), "address is the path of a manager's socket")
     scope = project_names(projects)
     if scope is not None and not scope:
         raise InvalidArgument("projects is empty: name at least one, or leave it out for an unrestricted session")
-    return Client(os.fspath(address), scope)
+    return Client(default_address() if address is None else os.fspath(address), scope)

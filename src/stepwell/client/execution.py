@@ -9,17 +9,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal
+from pathlib import Path
 
 from stepwell import limits
 from stepwell.client.api.changesets import ChangesetApi
 from stepwell.client.session.session import Session
-from stepwell.client.workflows import apply, capture, merge, plan_diff, rollback
+from stepwell.client.workflows import apply, capture, conflicts, merge, plan_diff, rollback
 from stepwell.client.workflows.capture import Captured
+from stepwell.client.workflows.conflicts import ConflictSides
 from stepwell.client.workflows.heartbeat import Heartbeat
-from stepwell.client.workflows.merge import ConflictSides
 from stepwell.client.workflows.plan_delta import real_root
 from stepwell.client.workflows.plan_diff import PlanChanges
+from stepwell.domain.plans.conflicts import MergeConflict, Side
 from stepwell.domain.plans.model import Plan
 
 
@@ -53,31 +54,37 @@ class PlanExecutionContext(ChangesetApi):
 
     def resolve(
         self,
-        path: str,
+        conflict: str | MergeConflict | ConflictSides,
         *,
-        accept: Literal["ours", "theirs"] | None = None,
+        accept: Side | Sequence[Side] | None = None,
         body: bytes | None = None,
         mode: int | None = None,
-        alias: str | None = None,
+        version: str | None = None,
     ) -> Plan:
-        """Resolve the first open conflict of a path by accepting one side or giving a `body`, and return the plan.
+        """Resolve the open conflict of a path, and return the plan.
 
-        `accept` is "ours" for what is merged so far, or "theirs" for what the child left; `mode` is that of `body`.
-        Conflicts of one path come in declared order, and the chosen content is `ours` for the next one; so every
-        child's work is decided upon. Give the child's `alias` to be sure which conflict is meant.
+        `accept` is a side, "ours" for what is merged so far or "theirs" for what the child left, or a list with a side
+        for each of `conflict_sides(path).hunks`. As in git it concerns the hunks alone: all edits that do not overlap
+        are in the result. `body` is a new content instead, with `mode`; conflict markers that are left in it are
+        refused. The children that changed the same path later are then merged with the result, in declared order, up
+        to the next one that is in conflict with it.
+
+        `conflict` is one of `plan.open_conflicts`, or what `conflict_sides` returned, or, for the conflict as it is
+        now, its path. If the conflict is not the one that was seen any more, by its `version`, this raises `Conflict`
+        and changes nothing.
         """
-        return merge.resolve(self, path, accept=accept, body=body, mode=mode, alias=alias)
+        return conflicts.resolve(self, conflict, accept=accept, body=body, mode=mode, version=version)
 
     def conflict_sides(self, path: str) -> ConflictSides:
-        """Return the first open conflict of a path, with the bytes of both sides and git's merge of them."""
-        return merge.conflict_sides(self, path)
+        """Return the open conflict of a path, with the bytes of both sides, git's merge of them, and the hunks."""
+        return conflicts.conflict_sides(self, path)
 
     def conflict_text(self, path: str) -> str:
-        """Return the first open conflict of a path as text with git's markers, to be edited and given as `body`.
+        """Return the open conflict of a path as text with git's markers, to be edited and given as `body`.
 
         If the conflict is not about text, but about modes, binary or deleted files, both sides are described instead.
         """
-        return merge.conflict_text(self, path)
+        return conflicts.conflict_text(self, path)
 
     def plan_diff(self, *, paths: Sequence[str] = (), tools: Sequence[str] = ()) -> str:
         """Return a unified diff of the plan's net changes, in order of path and with moves, as `git apply` reads it.
@@ -97,8 +104,37 @@ class PlanExecutionContext(ChangesetApi):
         Changes are found by content, whichever program made them: files, links and empty directories, with modes and
         moves. Files that git ignores are not captured. An exception in the block, or a refusal at its end, records
         nothing. Raises `PlanNotReady` or `LeaseLost` at the beginning if this session may not record now.
+
+        While the block runs, no other capture begins and no plan is applied or rolled back at this root, at one that
+        contains it or at one in it, in any process of this user: these calls raise `TreeInUse`, which names this plan,
+        its process and its tool. Otherwise each would record the changes of the other. The lock ends with the process.
+        It is a file in this user's state directory (`XDG_STATE_HOME`), which must not be below the root: `TreeFailed`.
+        A change of the tree that is under way at the beginning is waited for. Agents that work at the same time each
+        take a copy: `workspace`.
         """
         return capture.capture(self, root, tool)
+
+    def workspace(
+        self, root: str | os.PathLike[str], *, tool: str = "workspace", lease_ms: int = limits.LEASE_MS
+    ) -> AbstractContextManager[Path]:
+        """Give a private copy of the tree at `root` to work in, and record what changes in it as one closed changeset.
+
+            with context.workspace("live/shop") as path:
+                (path / "cart.py").write_text(...)
+
+        So any number of agents change one tree at the same time: each in a copy of its own, without the changes of the
+        others. The copy has what `capture` sees: no `.git`, and no file that git ignores; in it, files are ignored by
+        the rules of the original. Symbolic links are copied as links. No plan is applied to the tree while it is
+        copied. What this plan has recorded or merged already is in the copy, too. The tree itself is not changed:
+        `apply` brings the changes there.
+
+        The lease of the execution is renewed by `lease_ms` again and again while the block runs. The copy is in this
+        user's state directory (`XDG_STATE_HOME`). It is removed when the block ends, and what a killed process left is
+        removed by a later call. An exception in the block, or a refusal at its end, records nothing. Raises
+        `PlanNotReady` or `LeaseLost` at the beginning if this session may not record now, `TreeConflict` if the tree is
+        not what the earlier changes of the plan found, and `InvalidArgument` if the root is no directory, or too large.
+        """
+        return capture.workspace(self, root, tool, lease_ms)
 
     def apply(
         self,
@@ -110,9 +146,13 @@ class PlanExecutionContext(ChangesetApi):
     ) -> Plan:
         """Make the plan's changes in the tree at `root`, all or none, run its validations, and end the apply phase.
 
-        If several processes call this for one plan, one does the work, and all get the same plan. In the returned plan,
-        `applied` has the proof; `constrained` is set instead if a required validation failed, and then the tree is as
-        it was. A plan that has already ended so, or was rolled back since, is returned as it is.
+        If several processes call this for one plan, one does the work, and all get the same plan; in it, `applied` has
+        the proof. A later call returns the first outcome again, and changes nothing. But a plan is applied once: after
+        a `rollback`, this raises `AlreadyRolledBack`, and the action has to be used again.
+
+        If a required validation fails, the tree is restored, the plan is constrained, and this raises
+        `ValidationFailed` with the command, its exit code and the end of its output. So does each later call, whatever
+        its root. A root that is no directory raises `InvalidArgument`, whatever the plan's state.
 
         If the tree is not as the plan expects, this raises `TreeConflict`, which names every path; nothing is written,
         and the plan stays queued. A tree that has all changes already, because an agent worked in place, is proven and

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from stepwell import limits
 from stepwell.client.api.plans import PlanApi
 from stepwell.client.execution import WorkContext
-from stepwell.client.workflows.agent import SubplanAgent, WorkDone
+from stepwell.client.workflows.agent import OnError, SubplanAgent, WorkDone
 from stepwell.domain.plans.model import Plan
 
 Run = Callable[[Plan, WorkContext], object]
@@ -38,6 +38,7 @@ class PlanLifecycleService(PlanApi):
         straight: bool = True,
         lease_ms: int = limits.LEASE_MS,
         wait_s: float | None = None,
+        on_error: OnError = "continue",
     ) -> WorkDone:
         """Work on the children of a plan in this thread, as one of any number of agents, until all are over.
 
@@ -47,9 +48,19 @@ class PlanLifecycleService(PlanApi):
         `context.check()` raise `LeaseLost`; the child is then neither completed nor failed by this agent. Without
         `straight`, `run` is called for the strategize phase, too; `plan.phase` says which one it is.
 
+        `on_error` says what follows when `run` raises. With "continue", the default, the traceback is logged (an error
+        event `child.failed` on stderr) and the agent goes on to the next child, so that one child that cannot be done
+        does not stop the work on the others. With "raise", the exception is raised after the child has been reported as
+        failed; the children that are left are for other agents, or for another call.
+
+        A child with retries left is queued again. It is for another agent first: the session that failed it gets it
+        again only if no other session has asked for children of this plan, or if none took it within some seconds
+        (`limits.RETRY_HEAD_START_MS`).
+
         While no child is ready, it waits for the other agents, at most for `wait_s` at a time. Returns what this agent
         has completed, failed and lost.
         """
-        return SubplanAgent(self, parent_plan_id, run, lease_ms, straight=straight, make_context=WorkContext).work(
-            wait_s
+        agent = SubplanAgent(
+            self, parent_plan_id, run, lease_ms, straight=straight, on_error=on_error, make_context=WorkContext
         )
+        return agent.work(wait_s)

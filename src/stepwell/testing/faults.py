@@ -24,6 +24,7 @@ from stepwell.errors import InvalidArgument
 from stepwell.manager.sessions import SessionRecord
 from stepwell.protocol.codec import PartlyDecodedRequest
 from stepwell.protocol.messages import Request, TransactionRequest
+from stepwell.text import plural
 
 Asked = Request | TransactionRequest | PartlyDecodedRequest
 """A message that has commands."""
@@ -102,7 +103,9 @@ class Fault:
     def check(self) -> None:
         """Raise `AssertionError` if the fault has not happened as often as it should."""
         if not self.is_over:
-            raise AssertionError(f"{self} happened {self.hits} times: the requests that it was meant for did not come")
+            raise AssertionError(
+                f"{self} happened {plural(self.hits, 'time')}: the requests that it was meant for did not come"
+            )
 
     def __enter__(self) -> Self:
         return self

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from stepwell import limits
 from stepwell.client.client import Client, connect
@@ -29,9 +29,9 @@ from stepwell.domain.checks import require_instance
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.errors import InvalidArgument, NotOwner, RuntimeFault
 from stepwell.manager import state_owner
-from stepwell.manager.process import Settings, logger, opened, resume
+from stepwell.manager.process import Settings, opened, resume
 from stepwell.storage.store import Durability
-from stepwell.telemetry import LogLevel
+from stepwell.telemetry import Logger, LogLevel
 from stepwell.testing.clock import Clock, ManagerClock
 from stepwell.testing.faults import Faults
 from stepwell.testing.local_loop import LocalLoop, ManagerKilled
@@ -78,6 +78,7 @@ class LocalRuntime:
         self.restarts = 0
         self._owner = os.getpid()
         self._clock = clock
+        self._log = Logger(log_level, pid=self._owner)
         self._extra_strategies = [*strategies]
         self._registry: Registry | None = None
         if self._extra_strategies:
@@ -208,11 +209,10 @@ class LocalRuntime:
 
     def _run_manager(self, settings: Settings) -> None:
         """Run one manager until it is closed or killed."""
-        log = logger(settings)
         clock = state_owner.StateClock if self._clock is None else partial(ManagerClock, self._clock)
         with contextlib.ExitStack() as stack:
-            requests = stack.enter_context(opened(settings, log, clock))
-            loop = LocalLoop(self._listener, requests, self._mailbox, self.faults, log)
+            requests = stack.enter_context(opened(settings, self._log, clock))
+            loop = LocalLoop(self._listener, requests, self._mailbox, self.faults, self._log)
             stack.callback(loop.close)
             loop.faulty_replies.ensure_worker = self._ensure_worker
             # They have joined an earlier manager, even if they do not know yet that it died.
@@ -266,6 +266,8 @@ class LocalRuntime:
 
             self._registry = Registry()
             self._registry.load_entry_points()
+            for problem in self._registry.problems:
+                self._log.warning("strategy.not_loaded", **asdict(problem))
             for each in self._extra_strategies:
                 self._registry.add(each)
         return self._registry

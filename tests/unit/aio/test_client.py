@@ -38,6 +38,23 @@ def test_both_ways_to_connect(address: str, project: str) -> None:
     run(main())
 
 
+def test_connect_without_an_address(
+    address: str, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same address as that of the blocking client: the environment's, or the default one of `stepwell serve`."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("STEPWELL_ADDRESS", raising=False)
+
+    async def main() -> None:
+        with pytest.raises(sw.RuntimeLost, match="start one with `stepwell serve`,"):
+            await aio.connect()
+        monkeypatch.setenv("STEPWELL_ADDRESS", address)
+        async with aio.connect(projects=[project]) as client:
+            assert (client.address, client.projects) == (address, (project,))
+
+    run(main())
+
+
 def test_is_imported_when_it_is_asked_for() -> None:
     """Whoever has no event loop does not pay for one; `stepwell.aio` needs no import of its own."""
     program = (

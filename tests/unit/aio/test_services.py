@@ -26,13 +26,18 @@ def test_children(address: str, project: str) -> None:
         await plans.start_strategize(plan_id)
         await plans.proceed(plan_id)
         names = ("first", "second")
-        declared = await plans.declare_subplans(plan_id, [sw.subplan(action.name, alias=name) for name in names])
+        children = [sw.subplan(action.name, alias=name) for name in names]
+        declared = await plans.declare_subplans(plan_id, children, retries=1)
         assert declared.subplans is not None
         aliases = {child.plan_id: child.alias for child in declared.subplans.children}
 
         def run(plan: sw.Plan, context: sw.WorkContext) -> None:
+            if (aliases[plan.plan_id], plan.attempt) == ("first", 1):
+                raise ZeroDivisionError("mine")
             record(context, {"f": (b"base\n", aliases[plan.plan_id].encode() + b"\n")}, "editor")
 
+        with pytest.raises(ZeroDivisionError, match="mine"):
+            await plans.work_on(plan_id, run, on_error="raise")
         done = await plans.work_on(plan_id, run)
         assert (done.completed, done.is_over) == (tuple(aliases), True)
         context = client.execution(plan_id)

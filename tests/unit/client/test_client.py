@@ -301,6 +301,33 @@ def test_wrong_address_is_said_at_once() -> None:
             sw.connect(address)
 
 
+def test_connect_without_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address of the environment comes first, then the one at which `stepwell serve` listens by default."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("STEPWELL_ADDRESS", raising=False)
+    served_by_default = tmp_path / "stepwell" / "manager.sock"
+    with pytest.raises(sw.RuntimeLost, match=r"no manager at .*: start one with `stepwell serve`,"):
+        sw.connect()
+    with LocalRuntime(workers=0) as first, LocalRuntime(workers=0) as second:
+        served_by_default.parent.mkdir()
+        served_by_default.symlink_to(first.address)
+        with sw.connect(projects=["p"]) as client, first.client() as other:
+            assert (client.address, client.projects) == (str(served_by_default), ("p",))
+            assert client.epoch == other.epoch
+        monkeypatch.setenv("STEPWELL_ADDRESS", second.address)
+        with sw.connect() as client, second.client() as other:
+            assert client.epoch == other.epoch
+        with sw.connect(first.address) as client, second.client() as other:  # an argument comes before both
+            assert client.epoch != other.epoch
+
+
+@pytest.mark.parametrize("address", [["p"], 5, b"/m.sock"])
+def test_address_is_a_path(address: str) -> None:
+    """Also for a caller that has no type checker, and gives the projects first."""
+    with pytest.raises(sw.InvalidArgument, match="address is the path of a manager's socket"):
+        sw.connect(address)
+
+
 def test_open_shows_whom_we_talk_to(runtime: sw.Runtime) -> None:
     """The welcome names the epoch and the process."""
     channel = Channel(runtime.address, None)

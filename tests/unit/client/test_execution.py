@@ -163,6 +163,34 @@ def test_plan_walks_its_whole_way(client: sw.Client) -> None:
         plans.use_action(name, projects=project)
 
 
+def test_begun_in_one_call(client: sw.Client) -> None:
+    """From an action, or its name, to recording; also in a transaction, which takes all of it back if it is refused."""
+    plans, project = client.plans, (client.projects or ("p",))[0]
+    action = plans.create_action(
+        f"begin-{project}".lower()[:60],
+        description="",
+        definition_of_done="",
+        strategy_actor="planner",
+        execution_actor="coder",
+    )
+    for given in (action, action.name):
+        plan = plans.begin(given, projects=[project])
+        assert str(plan.position) == "execute/processing"
+        context = client.execution(plan.plan_id)
+        context.close_changeset(context.start_changeset())
+        assert plans.complete_execute(plan.plan_id).executed_attempt == 1
+    with client.transaction() as transaction:
+        pending = transaction.plans.begin(action, projects=[project])
+    assert str(plans.complete_execute(pending.result().plan_id).position) == "execute/complete"
+    uses = plans.get_action(action.name).uses
+    with pytest.raises(sw.TransactionAborted), client.transaction() as transaction:
+        transaction.plans.begin(action, projects=[project])
+        transaction.plans.begin("no-such-action", projects=[project])
+    with pytest.raises(sw.NotFound):
+        plans.begin("no-such-action", projects=[project])
+    assert plans.get_action(action.name).uses == uses == 3
+
+
 def test_constrained_apply(client: sw.Client) -> None:
     """A validation that failed ends the application, with its reason."""
     project = (client.projects or ("",))[0]

@@ -10,6 +10,7 @@ import pytest
 import stepwell as sw
 from stepwell.testing import LocalRuntime
 from tests.support.client.sessions import act, executing, fragment
+from tests.support.spelled import spelled
 
 BUDGET = sw.TierBudget(hot_tokens=10, warm_entries=3, cold_entries=6)
 AnyRuntime = sw.Runtime | LocalRuntime
@@ -23,7 +24,7 @@ class Transcript:
         self._names: dict[str, str] = {}
 
     def tell(self, what: object) -> None:
-        text = re.sub(r"(\w+_ms=)\d{13}", r"\1…", repr(what))
+        text = re.sub(r"(\w+_ms=)\d{13}", r"\1…", spelled(what))
         text = re.sub(
             r"\b0[0-9A-Z]{25}\b", lambda found: self._names.setdefault(found[0], f"#{len(self._names)}"), text
         )

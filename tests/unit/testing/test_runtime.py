@@ -46,6 +46,14 @@ def test_it_is_in_this_process_and_has_no_file() -> None:
         assert runtime.address in repr(runtime)
 
 
+def test_directory_of_other_files_is_refused(tmp_path: Path) -> None:
+    """As a manager in a process refuses it; nothing is made there."""
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(sw.StartFailed, match="no database of stepwell, but other files"):
+        LocalRuntime(data_dir=tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
+
+
 def test_clients_end_with_it() -> None:
     """Nobody has to close what it gave out; twice is as good as once."""
     with LocalRuntime() as runtime:

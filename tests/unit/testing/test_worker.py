@@ -14,6 +14,7 @@ from stepwell.pool.strategy.worker import StrategyWorker
 from stepwell.strategies.protocol import StrategyView
 from stepwell.testing import Clock, LocalRuntime
 from tests.support.client.sessions import fragment
+from tests.support.entry_points import BROKEN, REASONS, install
 from tests.support.strategies import everything, raising, sayings
 
 REQUEST = sw.ContextRequest(query="body", projects=["p"], budget_tokens=10)
@@ -137,3 +138,19 @@ def test_one_that_breaks_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StrategyWorker, "_join", break_down)
     with pytest.raises(ZeroDivisionError), LocalRuntime() as runtime:
         assert runtime.client().strategies.list().offers == ()
+
+
+def test_broken_entry_points_are_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """However often the worker is started; and a question for one of them is answered with the reason."""
+    install(tmp_path, BROKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    with LocalRuntime(data_dir=tmp_path / "data") as runtime, runtime.client(projects=["p"]) as client:
+        for _ in range(2):
+            assert [each.name for each in client.strategies.list().problems] == [*REASONS]
+            runtime.kill()
+        with pytest.raises(sw.NotFound, match=r"could not be loaded: a-broken .*: ModuleNotFoundError"):
+            client.strategies.submit("a-broken", REQUEST)
+    logged = capfd.readouterr().err
+    assert logged.count("strategy.not_loaded") == len(REASONS)

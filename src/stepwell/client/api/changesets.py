@@ -34,6 +34,7 @@ from stepwell.domain.replies import BodiesLocated, ChangesetFound, ChangesetPage
 from stepwell.domain.tiers.body_refs import Digest
 from stepwell.domain.tiers.commands import LocateBodies
 from stepwell.errors import NotFound
+from stepwell.text import brief_repr
 
 
 class ChangeSummary(Struct, frozen=True):
@@ -45,12 +46,27 @@ class ChangeSummary(Struct, frozen=True):
     by_tool: dict[str, int]
     paths: tuple[str, ...]
 
+    __repr__ = brief_repr
+
 
 class EntryListing(Struct, frozen=True):
-    """A page of entries, and the bodies by digest if they were asked for."""
+    """A page of entries, and the bodies by digest if they were asked for. It is iterated and counted as the page is."""
 
     reply: EntryPage
     bodies: dict[bytes, memoryview]
+
+    def __iter__(self) -> Iterator[EntryRow]:
+        return iter(self.reply)
+
+    def __len__(self) -> int:
+        return len(self.reply)
+
+    @property
+    def cursor(self) -> str | None:
+        """The position of the next page; None if this is the last one."""
+        return self.reply.cursor
+
+    __repr__ = brief_repr
 
 
 class ChangesetCalls(Service):

@@ -2,6 +2,9 @@
 
 The value never changes, whatever happens to the fragment in the manager meanwhile. Two kinds differ in how long the
 body stays readable: a `StoredFragment` holds its memory, a `ViewedFragment` only knows where the body was.
+
+Both can be copied, and pickled for another process. A deep copy and a pickle have the bytes of the body themselves,
+because shared memory is mapped by the process that has read it.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from msgspec import Struct
 from stepwell.client.session.lazy import lazy_property
 from stepwell.domain.checks import utf8
 from stepwell.domain.tiers.body_refs import Digest
-from stepwell.domain.tiers.model import Fragment, FragmentRow, Tier
+from stepwell.domain.tiers.model import Fragment, FragmentRow, Tier, name_in
 from stepwell.memory.reader.mappings import content
 from stepwell.protocol.handles import Handle
+from stepwell.text import describe, plural
 
 
 class HeldFragment(Struct, frozen=True, dict=True):
@@ -30,10 +34,8 @@ class HeldFragment(Struct, frozen=True, dict=True):
     handle: Handle
 
     def __repr__(self) -> str:
-        return (
-            f"<stepwell.{type(self).__name__} {self.fragment_id!r} of {self.project!r}, {self.tier}, "
-            f"{self.tokens} tokens, revision {self.revision}>"
-        )
+        tokens = plural(self.tokens, "token")
+        return describe(self, name_in(*self.row.key), self.tier, tokens, f"revision {self.revision}")
 
     @property
     def project(self) -> str:
@@ -113,6 +115,9 @@ class StoredFragment(HeldFragment, frozen=True):
     last_accessed_ms: int
     access_count: int
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _stored, (self.row, self.handle, bytes(self.stored), self.last_accessed_ms, self.access_count)
+
     def _read(self) -> memoryview:
         return content(self.stored, self.handle)
 
@@ -126,13 +131,32 @@ class ViewedFragment(HeldFragment, frozen=True):
     """A fragment of a view. Its body is located when it is asked for.
 
     A view may have millions of fragments, so it holds no memory of theirs: a body that was deleted meanwhile may be
-    `BodyGone`.
+    `BodyGone`. Pickling or deep-copying the fragment reads the body.
     """
 
     read: Callable[[bytes, Handle], memoryview]
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.row, self.handle, CopiedBody(bytes(self.body)))
+
     def _read(self) -> memoryview:
         return self.read(self.row.digest, self.handle)
+
+
+class CopiedBody(Struct, frozen=True):
+    """The body of a fragment that has left its view; it stands where the reader of the view's bodies stood."""
+
+    body: bytes
+
+    def __call__(self, _digest: bytes, _handle: Handle) -> memoryview:
+        return memoryview(self.body)
+
+
+def _stored(
+    row: FragmentRow, handle: Handle, stored: bytes, last_accessed_ms: int, access_count: int
+) -> StoredFragment:
+    """Return a fragment that was pickled, with memory of its own."""
+    return StoredFragment(row, handle, memoryview(stored), last_accessed_ms, access_count)
 
 
 def body_bytes(fragment: Fragment) -> bytes | memoryview:

@@ -5,6 +5,8 @@ Each phase is queued, then processed by the session that holds the plan's lease,
 
     start_X → (lease) → complete_X or fail_X → execute_plan / apply_plan queues the next phase
 
+`begin` leads from an action to the execute phase in one call.
+
 Common arguments: `lease` is the token that `start_*` returned; without it the session's own is used. A call with a
 lease that is over raises `LeaseLost`. `expected_version` raises `Conflict` if the plan has changed since the caller
 read it. A call that the plan's phase and state do not allow raises `PlanNotReady`, whose message names the legal ones.
@@ -25,6 +27,7 @@ from stepwell.domain.checks import require_instance
 from stepwell.domain.plans.commands import (
     AdvancePlan,
     ArchiveAction,
+    BeginPlan,
     CancelPlan,
     CompleteApply,
     CompletePhase,
@@ -145,6 +148,34 @@ class PlanCalls(SubplanCalls):
             validations=tuple(validations),
         )
         return Call(command, plan_of)
+
+    @method
+    def begin(
+        self,
+        action: str | Action,
+        *,
+        projects: Sequence[str | ProjectLink],
+        arguments: Mapping[str, ArgumentValue] | None = None,
+        invariants: Sequence[str] = (),
+        validations: Sequence[Validation] = (),
+        lease_ms: int = limits.LEASE_MS,
+    ) -> Call[Plan]:
+        """Create a plan from an action, or its name, and start its execute phase: one request from an action to work.
+
+        It stands for `use_action`, `start_strategize` and `proceed`, for plans that need no strategy of their own, and
+        takes effect in one step: if it is refused, there is no plan. The session remembers the lease, as it does that
+        of `start_execute`.
+        """
+        command = BeginPlan(
+            plan_id=str(ULID()),
+            action_name=action.name if isinstance(action, Action) else action,
+            project_links=project_links(projects),
+            arguments=dict(arguments or {}),
+            invariants=tuple(invariants),
+            validations=tuple(validations),
+            lease_ms=lease_ms,
+        )
+        return self._leasing_call(command)
 
     @method
     def get_plan(self, plan_id: str) -> Call[Plan]:

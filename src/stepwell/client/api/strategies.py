@@ -25,6 +25,7 @@ from stepwell.domain.tasks.commands import ListStrategies, ReleaseWorker, Report
 from stepwell.errors import InvalidArgument, NotFound
 from stepwell.strategies.payload import Share, StrategyResult, StrategyTask, ViewAt, encoder, result_decoder
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment
+from stepwell.text import plural
 
 Shares = tuple[tuple[ScoredFragment, ...], ...]
 
@@ -48,7 +49,10 @@ class StrategyService:
         self._tasks = TaskFutures(session)
 
     def list(self) -> StrategiesFound:
-        """Return the offered strategies, their workers and the lengths of their queues. Internal jobs are left out."""
+        """Return the offered strategies, their workers and the lengths of their queues. Internal jobs are left out.
+
+        `problems` of the result are the installed strategies that workers could not load, with the reasons.
+        """
         return self._session.perform(list_strategies())
 
     def submit(
@@ -231,7 +235,9 @@ def _command(name: str, work: StrategyTask, terms: _TaskTerms) -> SubmitTask:
     """
     payload = encoder.encode(work)
     if len(payload) > limits.TASK_PAYLOAD_BYTES_MAX:
-        raise InvalidArgument(f"the request has {len(payload)} bytes, at most 512 KiB are allowed: ask for less")
+        raise InvalidArgument(
+            f"the request has {plural(len(payload), 'byte')}, at most 512 KiB are allowed: ask for less"
+        )
     projects = tuple(work.request.projects)
     return SubmitTask(new_task_id(), name, projects, payload, terms.priority, terms.deadline_ms)
 

@@ -1,14 +1,12 @@
 """The calls on the children of a plan: declaring them, taking the next one that is ready, and recording their merge.
 
 An executing plan declares its children once. Agents in any number of processes then call `start_ready` to share the
-work. When all are finished, a workflow merges their changes and records the result with `record_merge`; what could not
-be merged is left as conflicts for `resolve_conflict`.
+work. When all are finished, `PlanExecutionContext.merge_children` merges their changes, and `resolve` the conflicts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from ulid import ULID
 
@@ -16,22 +14,16 @@ from stepwell import limits
 from stepwell.client.api.plan_leases import LeasedPlanCalls, plan_of, project_links
 from stepwell.client.api.service import method
 from stepwell.client.session.calls import Answered, Call
-from stepwell.domain.checks import require_instance
 from stepwell.domain.plans.commands import (
     ConflictFound,
     DeclareSubplans,
     ProceedPlan,
     RecordMerge,
-    ResolveConflict,
     StartReady,
     SubplanSpec,
 )
-from stepwell.domain.plans.conflicts import Resolution
 from stepwell.domain.plans.model import ArgumentValue, MergeStrategy, Plan, ProjectLink, SubplanMode
 from stepwell.domain.replies import ReadyStarted
-from stepwell.errors import InvalidArgument
-
-_ACCEPTED = {"ours": Resolution.ACCEPT_OURS, "theirs": Resolution.ACCEPT_THEIRS}
 
 
 class SubplanCalls(LeasedPlanCalls):
@@ -74,6 +66,7 @@ class SubplanCalls(LeasedPlanCalls):
     ) -> Call[ReadyStarted]:
         """Take the lease on the first child, in declared order, that is ready. No two callers get the same child.
 
+        A child that this session failed is left to other sessions first, if some have asked for children of this plan.
         The reply's `plan` is None if no child is ready now. `is_over` then says whether all work is done, or the caller
         should wait for a `PlanMoved` event of this parent's children. With `straight` a child goes to execute at once,
         without a strategy of its own.
@@ -112,40 +105,6 @@ class SubplanCalls(LeasedPlanCalls):
         found = tuple(ConflictFound(path, child) for path, child in conflicts)
         command = RecordMerge(plan_id, self._lease_token(plan_id, lease), tuple(children), changeset_id, found)
         return Call(command, plan_of)
-
-    @method
-    def resolve_conflict(
-        self,
-        plan_id: str,
-        path: str,
-        *,
-        accept: Literal["ours", "theirs"] | None = None,
-        body: bytes | None = None,
-        mode: int | None = None,
-        alias: str | None = None,
-        lease: int | None = None,
-    ) -> Call[Plan]:
-        """Resolve the first open conflict of a path.
-
-        `accept="ours"` keeps what is merged so far, `accept="theirs"` takes what the child left; `body` replaces both.
-        `alias` is the child's, to make sure that the conflict is the expected one. It raises `NotFound` if the path has
-        no open conflict.
-        """
-        require_instance(body, (bytes, type(None)), "a body is bytes (text.encode())")
-        if (accept is None) == (body is None) or (accept is not None and accept not in _ACCEPTED):
-            raise InvalidArgument("resolve a conflict by accept='ours', accept='theirs' or body=")
-        is_large = body is not None and len(body) > limits.INLINE_BODY_BYTES_MAX
-        command = ResolveConflict(
-            plan_id=plan_id,
-            lease=self._lease_token(plan_id, lease),
-            path=path,
-            changeset_id=str(ULID()),
-            resolution=Resolution.BODY if accept is None else _ACCEPTED[accept],
-            body=0 if is_large else body,
-            mode=mode,
-            alias=alias,
-        )
-        return Call(command, plan_of, {"body": body} if is_large and body is not None else None)
 
     def _ready(self, answered: Answered[ReadyStarted]) -> ReadyStarted:
         """Remember the lease of the child that was started, and return the reply."""

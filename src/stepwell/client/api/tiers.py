@@ -130,8 +130,8 @@ class TierCalls(Service):
     ) -> Call[FragmentPage]:
         """Return a page of fragments in order of creation, without bodies. `scoped` follows the cursor.
 
-        `globs` are matched against the source; one that matches is enough. Listing is no access, so it promotes
-        nothing.
+        `globs` are matched against the source; one that matches is enough. The row that `ingest` keeps for each file,
+        beside its fragments, is listed only with `kind="file"`. Listing is no access, so it promotes nothing.
         """
         if isinstance(globs, str):
             raise InvalidArgument(f"globs is a sequence of globs: give [{globs!r}]")
@@ -145,7 +145,10 @@ class TierCalls(Service):
 
     @method
     def metrics(self) -> Call[TierMetrics]:
-        """Return the entries, tokens and bytes of each tier, of this session's projects."""
+        """Return the fragments, tokens and bytes of each tier, of this session's projects.
+
+        The rows that `ingest` keeps for whole files are counted apart, as `files`.
+        """
         return Call(GetMetrics())
 
     @method

@@ -26,6 +26,7 @@ from stepwell.domain.tiers.model import FragmentRow
 from stepwell.errors import BodyGone, InvalidArgument
 from stepwell.memory.reader.catalogue_reader import CatalogueState, changes, nearest, replay
 from stepwell.protocol.handles import CatalogueEnd, Handle
+from stepwell.text import describe, listed, plural
 
 Key = tuple[str, str]
 
@@ -33,8 +34,9 @@ Key = tuple[str, str]
 class View(Struct, frozen=True, dict=True):
     """The fragments of some projects at one revision. It never changes, and any number of threads may use it.
 
-    Iterating yields the fragments project by project, in order of creation. A body is found in shared memory without a
-    request. A body that was deleted after the view was opened, and whose memory is gone, raises `BodyGone`.
+    Iterating yields the fragments project by project, in order of creation, and with them the rows that `ingest` keeps
+    for whole files (their `kind` is "file"); `len` counts both. A body is found in shared memory without a request. A
+    body that was deleted after the view was opened, and whose memory is gone, raises `BodyGone`.
     """
 
     epoch: str
@@ -101,7 +103,7 @@ class View(Struct, frozen=True, dict=True):
         return {each.end.project: each for each in self.replayed}
 
     def __repr__(self) -> str:
-        return f"<stepwell.View of {', '.join(self.projects)} at revision {self.revision}, {len(self)} fragments>"
+        return describe(self, f"of {listed(self.projects)}", f"revision {self.revision}", plural(len(self), "row"))
 
 
 class ViewChanges(Struct, frozen=True):
@@ -209,7 +211,8 @@ class Views:
             names = self._tiers.projects(limit=limits.PAGE_ROWS_MAX).projects
         if not 1 <= len(names) <= limits.PROJECTS_PER_SESSION_MAX:
             raise InvalidArgument(
-                f"{len(names)} projects: a view has 1 to {limits.PROJECTS_PER_SESSION_MAX}, name them with projects="
+                f"{plural(len(names), 'project')}: a view has 1 to {limits.PROJECTS_PER_SESSION_MAX}, name them with "
+                "projects="
             )
         return names
 

@@ -48,7 +48,7 @@ class BodyReader:
         if handle.segment != IN_STORE:
             return self._mappings.find(handle), handle
         body = memoryview(self._read(digest, handle))
-        return body, Handle(IN_STORE, 0, handle.size, handle.size, packed=False)
+        return body, Handle(IN_STORE, 0, handle.size)
 
     def read(self, digest: bytes, handle: Handle) -> memoryview:
         """Return the bytes of a body, expanded if it is stored compressed."""

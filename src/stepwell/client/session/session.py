@@ -37,6 +37,7 @@ from stepwell.protocol.messages import (
     TransactionRequest,
     ViewOpened,
 )
+from stepwell.text import plural
 
 R = TypeVar("R")
 
@@ -153,7 +154,11 @@ def results_of(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
         raise ProtocolError(f"the manager answered with {type(answer).__name__}")
     if count is not None and len(answer.results) != count:
         first = answer.results[0]
-        raise first.error() if isinstance(first, Refusal) else ProtocolError(f"{len(answer.results)} results came")
+        raise (
+            first.error()
+            if isinstance(first, Refusal)
+            else ProtocolError(f"{plural(len(answer.results), 'result')} came")
+        )
     return answer.results
 
 
@@ -202,6 +207,7 @@ def _commands(calls: Sequence[Call[R]], uploads: list[LargeBody]) -> tuple[AnyCo
     commands = tuple([call.prepare(uploads) for call in calls])
     if len(uploads) > limits.UPLOADS_PER_REQUEST_MAX:
         raise InvalidArgument(
-            f"{len(uploads)} large bodies are too many at once: send at most {limits.UPLOADS_PER_REQUEST_MAX} in one"
+            f"{plural(len(uploads), 'large body', 'large bodies')} are too many at once: send at most "
+            f"{limits.UPLOADS_PER_REQUEST_MAX} in one"
         )
     return cast("tuple[AnyCommand, ...]", commands)  # a test checks that each command is a member of that union

@@ -4,6 +4,9 @@ Agents do not coordinate with each other, and need not. The manager never gives 
 whose agent dies, or is paused for longer than its lease, is given to another agent as another attempt. An agent can
 report on a child only under the lease that it was given, so the recorded state is always true: `complete` if the work
 came to its end, and an error, with the exception's text, if it did not.
+
+The plan keeps the text of an exception only. So its traceback is logged, or the exception itself is raised, as the
+caller has chosen (`on_error`).
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Final, Generic, Literal, TypeVar, get_args
 
 from msgspec import Struct
 
@@ -29,6 +32,12 @@ from stepwell.domain.plans.commands import CompletePhase, FailPhase
 from stepwell.domain.plans.model import Phase, Plan
 from stepwell.domain.replies import ReadyStarted
 from stepwell.errors import Busy, EventsMissed, InvalidArgument, LeaseLost, PlanNotReady
+from stepwell.telemetry import Logger, LogLevel
+
+_LOG: Final = Logger(LogLevel.WARNING)
+
+OnError = Literal["raise", "continue"]
+"""The choice of an agent's caller for exceptions of its function."""
 
 ContextT = TypeVar("ContextT")
 """The type of context that an agent's function gets; a type variable, because the facade that defines it is above."""
@@ -56,8 +65,8 @@ class SubplanAgent(Generic[ContextT]):
     """One agent, in one thread of the caller; a heartbeat thread renews the lease of the child it works on.
 
     `run(plan, context)` is the caller's function. The agent reports its outcome: returning completes the child's phase,
-    raising fails it. With `straight`, the manager starts children in their execute phase at once; otherwise `run` is
-    called for the strategize phase, too.
+    raising fails it; then the agent goes on to the next child or raises, by `on_error`. With `straight`, the manager
+    starts children in their execute phase at once; otherwise `run` is called for the strategize phase, too.
     """
 
     def __init__(
@@ -68,8 +77,11 @@ class SubplanAgent(Generic[ContextT]):
         lease_ms: int,
         *,
         straight: bool,
+        on_error: OnError,
         make_context: MakeContext[ContextT],
     ) -> None:
+        if on_error not in get_args(OnError):
+            raise InvalidArgument(f"on_error is {on_error!r}: give 'raise' or 'continue'")
         self._plans = plans
         self._session = plans.session
         self._parent_plan_id = parent_plan_id
@@ -77,6 +89,7 @@ class SubplanAgent(Generic[ContextT]):
         self._make_context = make_context
         self._lease_ms = lease_ms
         self._straight = straight
+        self._on_error = on_error
         self._completed: list[str] = []
         self._failed: list[str] = []
         self._lost: list[str] = []
@@ -139,33 +152,56 @@ class SubplanAgent(Generic[ContextT]):
     def _phase(self, plan: Plan) -> Plan | None:
         """Run one phase of a child and report its outcome; return the child if its next phase follows at once.
 
-        An error of `run` is reported and not raised, except for `KeyboardInterrupt` and the like.
+        An error of `run` is reported, and then logged or raised. `KeyboardInterrupt` and the like are always raised.
         """
         assert plan.lease is not None
         token = plan.lease.token
-        with Heartbeat(self._session, plan.plan_id, token, self._lease_ms) as heartbeat:
-            try:
-                _require_done(self._run(plan, self._make_context(self._session, plan.plan_id, token, heartbeat)))
-                heartbeat.check()
-                if plan.phase is Phase.STRATEGIZE:
-                    return self._plans.proceed(plan.plan_id, lease=token, lease_ms=self._lease_ms)
-                self._session.perform(Call(CompletePhase(plan.plan_id, plan.phase, token), plan_of))
-                self._completed.append(plan.plan_id)
-            except BaseException as error:
-                self._fail(plan, token, error)
-                if not isinstance(error, Exception):
-                    raise
-        # The commands above are sent past `PlanApi`, which would forget the lease by plan id: by now the session may
-        # hold a newer lease of the same child.
-        if self._session.leases.get(plan.plan_id) == token:
-            self._session.leases.pop(plan.plan_id, None)
+        try:
+            with Heartbeat(self._session, plan.plan_id, token, self._lease_ms) as heartbeat:
+                return self._run_phase(plan, token, heartbeat)
+        finally:
+            # The commands are sent past `PlanApi`, which would forget the lease by plan id: by now the session may
+            # hold a newer lease of the same child.
+            if self._session.leases.get(plan.plan_id) == token:
+                self._session.leases.pop(plan.plan_id, None)
+
+    def _run_phase(self, plan: Plan, token: int, heartbeat: Heartbeat) -> Plan | None:
+        """Call `run` under the lease, and complete or fail the phase."""
+        try:
+            _require_done(self._run(plan, self._make_context(self._session, plan.plan_id, token, heartbeat)))
+            heartbeat.check()
+            if plan.phase is Phase.STRATEGIZE:
+                return self._plans.proceed(plan.plan_id, lease=token, lease_ms=self._lease_ms)
+            self._session.perform(Call(CompletePhase(plan.plan_id, plan.phase, token), plan_of))
+            self._completed.append(plan.plan_id)
+        except BaseException as error:
+            if not self._is_handled(plan, token, error):
+                raise
         return None
+
+    def _is_handled(self, plan: Plan, token: int, error: BaseException) -> bool:
+        """Report an error, and return True if the agent goes on: then its traceback is logged.
+
+        If the child was taken away, that is no error of `run`. A lost lease of another plan is one.
+        """
+        if isinstance(error, LeaseLost) and error.details.get("plan_id") == plan.plan_id:
+            self._lost.append(plan.plan_id)
+            return True
+        self._fail(plan, token, error)
+        if self._on_error == "raise" or not isinstance(error, Exception):
+            return False
+        _LOG.exception(
+            "child.failed",
+            plan_id=plan.plan_id,
+            parent_plan_id=self._parent_plan_id,
+            action=plan.action_name,
+            phase=str(plan.phase),
+            attempt=plan.attempt,
+        )
+        return True
 
     def _fail(self, plan: Plan, token: int, error: BaseException) -> None:
         """Report why a child failed; if its lease is lost, count it as lost instead."""
-        if isinstance(error, LeaseLost) and error.details.get("plan_id") == plan.plan_id:
-            self._lost.append(plan.plan_id)
-            return
         # Exceptions may carry surrogates, for instance of file names, which a message cannot.
         text = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
         reason = text[: limits.ERROR_CHARS_MAX]

@@ -29,17 +29,18 @@ from stepwell.client.workflows import tree_recovery
 from stepwell.client.workflows.heartbeat import Heartbeat, now_s
 from stepwell.client.workflows.plan_delta import PlanDelta, is_same_root, root_text
 from stepwell.client.workflows.report import report_outcome
-from stepwell.client.workflows.validations import run_all
+from stepwell.client.workflows.validations import failure_of, run_all
 from stepwell.client.workflows.wait import wait_for_lease_end, wait_for_root_lock
-from stepwell.domain.plans.model import Phase, Plan, PlanState, Position
+from stepwell.domain.plans.model import Phase, Plan, PlanState, Position, RolledBack
 from stepwell.domain.plans.validations import ValidationResult, not_passed
-from stepwell.errors import Conflict, PlanError, PlanNotReady, Refused, StepwellError, TreeFailed
+from stepwell.errors import AlreadyRolledBack, Conflict, PlanError, PlanNotReady, Refused, StepwellError, TreeFailed
 from stepwell.trees.lock import RootLock
 from stepwell.trees.transaction import TreeTransaction
 
 _EXECUTED: Final = Position(Phase.EXECUTE, PlanState.COMPLETE)
 _PROCESSING: Final = Position(Phase.APPLY, PlanState.PROCESSING)
-_ENDED: Final = frozenset({Position(Phase.APPLY, PlanState.APPLIED), Position(Phase.APPLY, PlanState.CONSTRAINED)})
+_CONSTRAINED: Final = Position(Phase.APPLY, PlanState.CONSTRAINED)
+_ENDED: Final = frozenset({Position(Phase.APPLY, PlanState.APPLIED), _CONSTRAINED})
 
 
 class PlanApply:
@@ -69,18 +70,21 @@ class PlanApply:
         self._on_warning = on_warning
 
     def run(self) -> Plan:
-        """Return the plan as it ended, by this process or another one.
+        """Return the applied plan, applied by this process or another one.
 
-        Raises `PlanNotReady` if the plan cannot be applied in its state, `TreeConflict` if the tree is not as expected,
-        `Busy` past the waiting time, and any error that ended this process's own attempt.
+        Raises `ValidationFailed` if the plan is constrained, `AlreadyRolledBack` if it was rolled back since,
+        `PlanNotReady` if it cannot be applied in its state, `TreeConflict` if the tree is not as expected, `Busy` past
+        the waiting time, and any error that ended this process's own attempt.
         """
         while True:
             plan = self._plans.get_plan(self._plan_id)
             if plan.position in _ENDED:
                 tree_recovery.recover_if_unlocked(self._context, self._root, self._on_warning)
-                _require_applied_here(plan, self._root)
-                return plan
-            if plan.position == _EXECUTED:
+                # Read again: a killed process may have left a rollback that the recovery has just reported.
+                plan = self._plans.get_plan(self._plan_id)
+                if plan.position in _ENDED:
+                    return _outcome(plan, self._root)
+            elif plan.position == _EXECUTED:
                 with suppress(Conflict):  # another session queued it at the same time
                     self._plans.apply_plan(self._plan_id, expected_version=plan.version)
             elif plan.position == _PROCESSING:
@@ -89,7 +93,7 @@ class PlanApply:
                 tree_recovery.recover_if_unlocked(self._context, self._root, self._on_warning)
                 raise _not_ready(plan)
             elif ended := self._lock_and_apply():
-                return ended
+                return _outcome(ended, self._root)
 
     def _lock_and_apply(self) -> Plan | None:
         """Take the root's lock and apply the queued plan; return None if the plan must be read again first.
@@ -204,6 +208,16 @@ class _LeasedApply:
                 self._plans.fail_apply(self._plan.plan_id, f"{type(error).__name__}: {error}", lease=self._lease.token)
 
 
+def _outcome(plan: Plan, root: str) -> Plan:
+    """Return a plan that has ended if it is applied at this root; raise the error of any other end."""
+    if plan.rolled_back is not None:
+        raise _rolled_back(plan, plan.rolled_back)
+    if plan.position == _CONSTRAINED:
+        raise failure_of(plan)
+    _require_applied_here(plan, root)
+    return plan
+
+
 def _require_applied_here(plan: Plan, root: str) -> None:
     """Raise `PlanError` if the plan was applied to another tree, because the caller continues with the one it named."""
     if plan.applied is not None and not is_same_root(plan.applied.root, root):
@@ -213,6 +227,18 @@ def _require_applied_here(plan: Plan, root: str) -> None:
             plan_id=plan.plan_id,
             root=plan.applied.root,
         )
+
+
+def _rolled_back(plan: Plan, ending: RolledBack) -> AlreadyRolledBack:
+    why = f" ({ending.reason})" if ending.reason else ""
+    return AlreadyRolledBack(
+        f"plan {plan.plan_id!r} was applied and rolled back{why}, and a plan is applied once: use action "
+        f"{plan.action_name!r} again, and record the changes in the new plan",
+        plan_id=plan.plan_id,
+        action_name=plan.action_name,
+        reason=ending.reason,
+        rolled_back_at_ms=ending.at_ms,
+    )
 
 
 def _not_ready(plan: Plan) -> PlanNotReady:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, cast
 
 import msgspec
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 from ulid import ULID
 
 from stepwell import limits
@@ -32,6 +33,7 @@ from stepwell.client.workflows.strategy_executor import (
     StrategyClient,
 )
 from stepwell.domain.checks import require_instance
+from stepwell.domain.plans.model import Plan
 from stepwell.domain.tasks.model import StrategyOffer
 from stepwell.errors import Busy, InvalidArgument, OutOfScope, ResourceExhausted, TierFull
 from stepwell.strategies.protocol import ContextRequest, StrategyInfo, StrategyView
@@ -44,11 +46,30 @@ class AssemblyClient(StrategyClient, Protocol):
     """The part of `Client` that an assembly uses; a protocol, because workflows do not import the facades."""
 
     @property
+    def projects(self) -> tuple[str, ...] | None: ...
+    @property
     def session(self) -> Session: ...
     @property
     def plans(self) -> PlanApi: ...
     @property
     def receipts(self) -> ReceiptService: ...
+
+
+class RequestOptions(Struct, frozen=True, kw_only=True):
+    """The fields of a `ContextRequest` that a caller gives beside a text; None stands for the field's default."""
+
+    projects: Sequence[str] | None = None
+    focus: Sequence[str] | None = None
+    kinds: Sequence[str] | None = None
+    breadth: int | None = None
+    depth: int | None = None
+    budget_tokens: int | None = None
+    as_of_ms: int | None = None
+
+    @property
+    def given(self) -> dict[str, object]:
+        """The fields that were given, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class ContextAssembly:
@@ -64,7 +85,8 @@ class ContextAssembly:
 
     def assemble(
         self,
-        request: ContextRequest | None,
+        request: ContextRequest | str | None,
+        options: RequestOptions,
         plan_id: str | None,
         *,
         strategies: Sequence[str] | None,
@@ -76,7 +98,7 @@ class ContextAssembly:
     ) -> Answer:
         """Return an answer, as `Client.assemble` promises; the receipt is stored if there is room for it."""
         chosen = components.named(stages or {})  # first, so that a wrong name is refused before work is done
-        full_request = self._request_with_plan(request, plan_id)
+        full_request = self._full_request(request, options, plan_id, view)
         offers = tuple(map(_info, self._client.strategies.list().offers))
         names = names_to_ask(full_request, offers) if strategies is None else tuple(strategies)
         # Each strategy may return more than the answer has room for, so that the pipeline can choose among them.
@@ -109,23 +131,41 @@ class ContextAssembly:
         """Count tokens as the manager does; an empty text has none, though an empty body counts as one."""
         return self._session.count_tokens(text.encode()) if text else 0
 
-    def _request_with_plan(self, request: ContextRequest | None, plan_id: str | None) -> ContextRequest:
-        """Return the request with the plan's decisions and ancestors; without a request, the plan's own question.
+    def _full_request(
+        self, request: ContextRequest | str | None, options: RequestOptions, plan_id: str | None, view: View | None
+    ) -> ContextRequest:
+        """Return the request, or the one that a text and options make, with the plan's decisions and ancestors.
 
         Raises `OutOfScope` if the request names projects that the plan may not see.
         """
-        require_instance(request, (ContextRequest, type(None)), "request is a stepwell.ContextRequest")
-        if plan_id is None:
-            if request is None:
-                raise InvalidArgument("ask something: give a ContextRequest, a plan_id=, or both")
+        require_instance(request, (ContextRequest, str, type(None)), "ask with a text or a stepwell.ContextRequest")
+        require_instance(view, (View, type(None)), "view is a stepwell.View")
+        ancestry = None if plan_id is None else PlanAncestry(self._client.plans, plan_id)
+        if not isinstance(request, ContextRequest):
+            request = self._request_of_text(request, options, ancestry.plan if ancestry else None, view)
+        elif given := options.given:
+            raise InvalidArgument(f"set {', '.join(given)} in the ContextRequest, or ask with a text")
+        if ancestry is None:
             return request
-        ancestry = PlanAncestry(self._client.plans, plan_id)
         plan = ancestry.plan
-        if request is None:
-            request = ContextRequest(projects=plan.projects, query=plan.description[: limits.TEXT_CHARS_MAX])
         if beyond := [each for each in request.projects if each not in plan.projects]:
             raise OutOfScope(f"plan {plan_id!r} does not see {', '.join(beyond)}: it has {', '.join(plan.projects)}")
         return replace(request, plan=ancestry.as_seen())
+
+    def _request_of_text(
+        self, text: str | None, options: RequestOptions, plan: Plan | None, view: View | None
+    ) -> ContextRequest:
+        """Return the request of a text, or without one that of a focus or of a plan's own description."""
+        if text is None:
+            if plan is None and not options.focus:
+                raise InvalidArgument("ask something: give a question, a focus=, a plan_id=, or several of them")
+            text = plan.description[: limits.TEXT_CHARS_MAX] if plan else ""
+        projects = options.projects
+        if projects is None:
+            projects = view.projects if view is not None else plan.projects if plan else self._client.projects
+        if projects is None:
+            raise InvalidArgument("this session sees all projects: name those to search with projects=[...]")
+        return replace(ContextRequest(projects=projects, query=text), **options.given)
 
     def _store_receipt(self, answer: Answer) -> Answer:
         """Return the answer with the id of its stored receipt; without one if there is no room for the receipt."""

@@ -3,24 +3,42 @@
 `trees.capture` finds the changes; this module checks that they can be recorded, before and after the block, and sends
 them to the manager. Many changes take several requests, but only the last one closes the changeset. Because an open
 changeset counts for nothing, the capture is recorded completely or not at all.
+
+A `TreeLock` keeps other captures, applies and rollbacks away from the tree while the block runs: their changes would be
+recorded as this plan's.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
 
 from stepwell import limits
 from stepwell.client.api.changesets import ChangesetApi
+from stepwell.client.api.plan_leases import plan_of
 from stepwell.client.api.plans import PlanApi
 from stepwell.client.session.calls import Call
+from stepwell.client.workflows.heartbeat import Heartbeat, now_s
+from stepwell.client.workflows.plan_delta import PlanDelta
 from stepwell.domain.changesets.model import Change, EntryRow, check_path
 from stepwell.domain.checks import utf8
+from stepwell.domain.plans.commands import RenewLease
 from stepwell.domain.plans.model import Phase, PlanState, Position
 from stepwell.errors import InvalidArgument, LeaseLost, PlanNotReady, StepwellError
+from stepwell.text import plural
 from stepwell.trees.capture import TreeCapture, TreeDifference
 from stepwell.trees.entry import TreeEntry
+from stepwell.trees.ignore import Repository
+from stepwell.trees.root import Root
+from stepwell.trees.scratch import scratch_copy
+from stepwell.trees.transaction import TreeTransaction
+from stepwell.trees.tree_lock import Purpose, TreeLock
+
+_UP_TO_DATE: Final = "earlier-changes-1"
+"""The name of the transaction that brings a copy up to date. No process recovers it: the copy is removed instead."""
 
 
 class Captured:
@@ -31,18 +49,61 @@ class Captured:
         self.entries: tuple[EntryRow, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<stepwell.types.Captured {self.changeset_id!r}: {len(self.entries)} entries>"
+        entries = plural(len(self.entries), "entry", "entries")
+        return f"<stepwell.types.Captured {self.changeset_id!r}: {entries}>"
 
 
 @contextmanager
-def capture(context: ChangesetApi, root: str | os.PathLike[str], tool: str) -> Generator[Captured]:
+def workspace(context: ChangesetApi, root: str | os.PathLike[str], tool: str, lease_ms: int) -> Generator[Path]:
+    """Capture in a copy of a tree, as `PlanExecutionContext.workspace` promises.
+
+    An exception in the block passes through, and nothing is recorded. The copy is removed in any case; so the lease is
+    renewed until all is recorded, because without it the work would be lost.
+    """
+    token = _require_executing(context, tool)
+    asked_at_s = now_s()
+    context.session.perform(Call(RenewLease(context.plan_id, token, lease_ms), plan_of))
+    with (
+        Heartbeat(context.session, context.plan_id, token, lease_ms, asked_at_s=asked_at_s),
+        scratch_copy(root) as copy,
+    ):
+        _bring_up_to_date(context, copy.path)
+        with capture(context, copy.path, tool, copy.repositories):
+            yield Path(copy.path)
+
+
+def _bring_up_to_date(context: ChangesetApi, copy: str) -> None:
+    """Make the changes in a copy that the plan has recorded or merged already, so that its work goes on from there.
+
+    Raises `TreeConflict` if the tree is not what these changes found: then the plan could not be applied either.
+    """
+    delta = PlanDelta(context)
+    if delta.deltas:
+        with TreeTransaction(copy, _UP_TO_DATE, delta.deltas, delta.read_body) as change:
+            change.apply()
+            change.commit()
+            change.finalize()
+
+
+@contextmanager
+def capture(
+    context: ChangesetApi,
+    root: str | os.PathLike[str],
+    tool: str,
+    repositories: Mapping[str, Repository] | None = None,
+) -> Generator[Captured]:
     """Record what changes below `root` while the block runs, as `PlanExecutionContext.capture` promises.
 
-    An exception in the block passes through, and nothing is recorded.
+    An exception in the block passes through, and nothing is recorded. `repositories` are those whose rules hold in a
+    copy of a tree.
     """
-    _require_executing(context)
+    _require_executing(context, tool)
     captured = Captured()
-    with TreeCapture(root) as tree_capture:
+    with (
+        Root(root) as opened,
+        TreeLock(opened, Purpose.CAPTURE, plan_id=context.plan_id, tool=tool),
+        TreeCapture(root, repositories=repositories) as tree_capture,
+    ):
         yield captured
         found = tree_capture.differences()
         _refuse_names(found)  # before the changeset is opened, so that a refusal leaves nothing to abort
@@ -50,11 +111,13 @@ def capture(context: ChangesetApi, root: str | os.PathLike[str], tool: str) -> G
             _record(context.of(context.plan_id, context.lease), tree_capture, found, tool, captured)
 
 
-def _require_executing(context: ChangesetApi) -> None:
-    """Raise `PlanNotReady` or `LeaseLost` if changes could not be recorded now.
+def _require_executing(context: ChangesetApi, tool: str) -> int:
+    """Return the token of the plan's lease; raise `PlanNotReady` or `LeaseLost` if changes could not be recorded now.
 
-    Otherwise the refusal would come at the end of the block, perhaps after an hour of work.
+    Otherwise the refusal would come at the end of the block, perhaps after an hour of work. The same is true of a tool
+    with a name that no change can have.
     """
+    Change(path="any", after=b"", tool=tool)
     plan = PlanApi(context.session).get_plan(context.plan_id)
     if plan.position != Position(Phase.EXECUTE, PlanState.PROCESSING):
         raise PlanNotReady(
@@ -68,6 +131,7 @@ def _require_executing(context: ChangesetApi) -> None:
             f"plan {plan.plan_id!r}: another session has its lease; if it was given to you, pass lease= to execution",
             plan_id=plan.plan_id,
         )
+    return plan.lease.token
 
 
 def _refuse_names(found: Sequence[TreeDifference]) -> None:
@@ -82,8 +146,8 @@ def _refuse_names(found: Sequence[TreeDifference]) -> None:
     if refused:
         shown = "; ".join(f"{path}: {why}" for path, why in [*refused.items()][: limits.TREE_NAMED_MAX])
         raise InvalidArgument(
-            f"{len(refused)} paths changed that cannot be recorded, so that nothing was; rename them, or have git "
-            f"ignore them: {shown}",
+            f"{plural(len(refused), 'path')} changed that cannot be recorded, so that nothing was: rename, or have "
+            f"git ignore, {shown}",
             paths=[*refused],
         )
 

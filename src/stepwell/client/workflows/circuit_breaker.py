@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from stepwell import limits
 from stepwell.domain.checks import check, checked
 from stepwell.errors import CircuitOpen, InvalidArgument
+from stepwell.text import plural
 
 _Failures = Annotated[int, Meta(ge=1, description="give the number of failures that open it, at least 1")]
 _Pause = Annotated[float, Meta(gt=0, description="a pause is more than 0 seconds")]
@@ -190,5 +191,5 @@ _NEW: Final = Breaker()
 def _refusal(name: str, breaker: Breaker, now_s: float) -> CircuitOpen:
     """Return the error for a refused call; during a trial it says one second, so that callers do not poll faster."""
     retry_s = max(1, math.ceil(breaker.until_s - now_s))
-    reason = f"strategy {name!r} has failed {breaker.failures} times in a row"
+    reason = f"strategy {name!r} has failed {plural(breaker.failures, 'time')} in a row"
     return CircuitOpen(f"{reason}: it is tried again in {retry_s} s", strategy=name, retry_s=retry_s)

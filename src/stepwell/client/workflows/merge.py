@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, Literal
+from typing import Final
 
-from msgspec import Struct
 from ulid import ULID
 
 from stepwell import limits
@@ -21,49 +20,26 @@ from stepwell.client.api.changesets import ChangesetApi
 from stepwell.client.api.plan_leases import plan_of
 from stepwell.client.api.plans import PlanApi
 from stepwell.client.session.calls import Call
-from stepwell.client.workflows.merge_tree import MergedChange, TreeMerge, blocking_path
+from stepwell.client.workflows.merge_tree import MergedChange, TreeMerge
 from stepwell.domain.changesets.commands import EndChangeset, StartChangeset
 from stepwell.domain.changesets.model import Change, ChangesetState, Content, EntryRow
 from stepwell.domain.changesets.net_changes import net_changes
-from stepwell.domain.changesets.paths import DIRECTORY
 from stepwell.domain.plans.commands import ConflictFound, RecordMerge
-from stepwell.domain.plans.conflicts import MergeConflict
 from stepwell.domain.plans.model import MergeStrategy, Plan
 from stepwell.domain.plans.plan_tree import has_executed, is_finished
 from stepwell.domain.tiers.body_refs import Digest
 from stepwell.errors import (
     AlreadyExists,
-    NotFound,
-    PlanError,
     PlanNotReady,
     StepTooLarge,
     StepwellError,
     TransactionAborted,
     revive,
 )
-from stepwell.trees.merge3 import Version, merge
+from stepwell.text import plural
 
 _CHANGESET_PREFIX: Final = "merge-"
 """The beginning of the id of each merge's changeset, by which an interrupted merge is found."""
-
-_CONFLICT_MARKER: Final = "<<<<<<< "
-
-
-class ConflictSides(Struct, frozen=True):
-    """Both sides of a conflict and their common base; None stands for "no file".
-
-    `ours` is what is merged so far, `theirs` what the child left. `marked` is git's merge of the three texts: with
-    conflict markers, or without if they can be merged after all, as `is_clean` says; None if they are no texts.
-    `reason` explains the conflict.
-    """
-
-    conflict: MergeConflict
-    base: bytes | None
-    ours: bytes | None
-    theirs: bytes | None
-    marked: bytes | None
-    is_clean: bool
-    reason: str
 
 
 def merge_children(context: ChangesetApi) -> Plan:
@@ -75,7 +51,7 @@ def merge_children(context: ChangesetApi) -> Plan:
             return plan
         # The manager refuses this command with the right error, because the caller does not hold the lease.
         return context.session.perform(Call(RecordMerge(plan.plan_id, lease, ()), plan_of))
-    executed = _executed(context, plan)
+    executed = executed_children(context, plan)
     _abort_interrupted(context, plan)
     strategy = plan.subplans.merge if plan.subplans else MergeStrategy.GIT_THREE_WAY
     tree_merge = TreeMerge(strategy, context.net_changes(), lambda digest: bytes(context.body(digest)))
@@ -95,84 +71,6 @@ def merge_children(context: ChangesetApi) -> Plan:
         return PlanApi(context.session).get_plan(context.plan_id)
 
 
-def resolve(
-    context: ChangesetApi,
-    path: str,
-    *,
-    accept: Literal["ours", "theirs"] | None,
-    body: bytes | None,
-    mode: int | None,
-    alias: str | None,
-) -> Plan:
-    """Resolve a conflict, as `PlanExecutionContext.resolve` promises; return the plan.
-
-    Raises `PlanError` for a file that cannot exist beside another one, before it is recorded: an impossible tree would
-    be found only when the plan is applied, too late to choose otherwise.
-    """
-    plan = PlanApi(context.session).get_plan(context.plan_id)
-    conflict = next((each for each in plan.open_conflicts if each.path == path), None)
-    # Without a conflict the manager refuses by itself; accepting "ours" changes nothing, so it is always possible.
-    puts_file = conflict is not None and (body is not None or (accept == "theirs" and _is_file(conflict.theirs)))
-    if puts_file and (other := blocking_path(path, context.net_changes())) is not None:
-        raise PlanError(
-            f"there cannot be a file at {path!r} as long as there is one at {other!r}: accept 'ours', or record first "
-            f"that {other!r} is deleted",
-            path=other,
-        )
-    return PlanApi(context.session).resolve_conflict(
-        context.plan_id, path, accept=accept, body=body, mode=mode, alias=alias, lease=context.lease
-    )
-
-
-def conflict_sides(context: ChangesetApi, path: str) -> ConflictSides:
-    """Return the first open conflict of a path with its contents; `NotFound` if there is none."""
-    plan = PlanApi(context.session).get_plan(context.plan_id)
-    conflict = next((each for each in plan.open_conflicts if each.path == path), None)
-    if conflict is None:
-        raise NotFound(f"plan {plan.plan_id!r} has no open conflict at {path!r}", path=path)
-    # The conflict was recorded at the merge. Earlier conflicts of the path may have been resolved since, so `ours` is
-    # what the plan has now.
-    net = context.net_changes().get(path)
-    sides = (net.after if net else conflict.ours, conflict.base, conflict.theirs)
-    ours, base, theirs = (_version(context, side) for side in sides)
-    merged = merge(ours, base, theirs, ("ours", "base", f"theirs ({conflict.alias})"))
-    is_text = ours is not None and theirs is not None and all(each.is_text for each in (ours, base, theirs) if each)
-    return ConflictSides(
-        conflict=conflict,
-        base=base.body if base else None,
-        ours=ours.body if ours else None,
-        theirs=theirs.body if theirs else None,
-        marked=merged.version.body if is_text and merged.version else None,
-        is_clean=merged.is_clean,
-        reason=merged.reason or "the child did not find what those before it left, or they are not agreed upon yet",
-    )
-
-
-def conflict_text(context: ChangesetApi, path: str) -> str:
-    """Return the first open conflict of a path as text with markers, or a description if it is not about text."""
-    sides = conflict_sides(context, path)
-    conflict = sides.conflict
-    with suppress(UnicodeDecodeError):
-        text = None if sides.marked is None else sides.marked.decode()
-        if text is not None and (_CONFLICT_MARKER in text or not _differ_in_mode(conflict)):
-            return text
-    return f"{path}: {sides.reason}\nours: {_describe_side(conflict.ours)}\ntheirs: {_describe_side(conflict.theirs)}\n"
-
-
-def _differ_in_mode(conflict: MergeConflict) -> bool:
-    """Return True if the sides have different modes; then text without markers would hide the conflict."""
-    ours, theirs = conflict.ours, conflict.theirs
-    return ours is not None and theirs is not None and ours.mode != theirs.mode
-
-
-def _describe_side(side: Content | None) -> str:
-    """Describe a side whose content is not shown."""
-    if side is None:
-        return "nothing"
-    mode = "" if side.mode is None else f"mode {side.mode:o}, "
-    return f"{mode}{'' if side.size is None else f'{side.size} bytes, '}sha256 {side.digest.hex()[:12]}"
-
-
 def last_tools(entries: Sequence[EntryRow]) -> dict[str, str]:
     """Return the tool that changed each path last; a move changes both of its paths."""
     tools: dict[str, str] = {}
@@ -183,7 +81,7 @@ def last_tools(entries: Sequence[EntryRow]) -> dict[str, str]:
     return tools
 
 
-def _executed(context: ChangesetApi, plan: Plan) -> list[Plan]:
+def executed_children(context: ChangesetApi, plan: Plan) -> list[Plan]:
     """Return the children that have changes to merge, in declared order; `PlanNotReady` if one is not finished."""
     declared = plan.subplans.children if plan.subplans else ()
     children = [PlanApi(context.session).get_plan(child.plan_id) for child in declared]
@@ -217,8 +115,8 @@ def _record(context: ChangesetApi, tree_merge: TreeMerge, strategy: MergeStrateg
         merged = RecordMerge(merged.plan_id, merged.lease, merged.children, None, conflicts)
     if len(merged.conflicts) > limits.CONFLICTS_MAX:
         raise StepTooLarge(
-            f"the children are in conflict {len(merged.conflicts)} times, at most {limits.CONFLICTS_MAX} are kept: "
-            "revert those that changed the same, and let them work one after the other"
+            f"the children are in conflict {plural(len(merged.conflicts), 'time')}, at most {limits.CONFLICTS_MAX} are "
+            "kept: revert those that changed the same, and let them work one after the other"
         )
     if not changes:
         command = RecordMerge(merged.plan_id, merged.lease, merged.children, None, merged.conflicts)
@@ -301,13 +199,3 @@ class _MergeWriter:
             return None
         body = self._tree_merge.body(side)
         return Digest(side.digest) if body is None else body
-
-
-def _version(context: ChangesetApi, side: Content | None) -> Version | None:
-    """Return one side of a conflict with its bytes; the manager holds them as long as the conflict is open."""
-    return None if side is None else Version(bytes(context.body(side.digest)), side.mode)
-
-
-def _is_file(content: Content | None) -> bool:
-    """Return True for a file or a link; a directory can exist beside files below it."""
-    return content is not None and content.mode != DIRECTORY

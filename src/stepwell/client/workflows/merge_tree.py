@@ -3,7 +3,7 @@
 Nothing is sent or written here; bodies are read through a function that the caller gives.
 
 `ours` is what the parent has recorded and what is merged so far; `base` is what a child found at a path, and `theirs`
-what it left. Besides the rules of `MergeStrategy` and `trees.merge3`:
+what it left. Besides the rules of `MergeStrategy` and `trees.merge`:
 
 - A child's removals come before its other changes, each in order of path. So the outcome depends only on what the
   children recorded, not on when.
@@ -13,7 +13,7 @@ what it left. Besides the rules of `MergeStrategy` and `trees.merge3`:
   vice versa. With `last_wins` the earlier one is removed.
 - An empty directory gives way to anything that is put into it, and is no entry of its own as long as something is in
   it.
-- Once a path is in conflict, every later child that changes it is in conflict, too: its choice comes after the first.
+- Once a path is in conflict, every later child that changes it waits: it is merged with the resolution.
 - A content of which only the digest is known can be taken over, but not merged.
 """
 
@@ -33,7 +33,7 @@ from stepwell.domain.plans.merge import MERGE_TOOL
 from stepwell.domain.plans.model import MergeStrategy
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.trees.entry import ancestors_of
-from stepwell.trees.merge3 import Version, merge
+from stepwell.trees.merge.file_merge import Version, merge
 
 ReadBody = Callable[[bytes], bytes]
 """A function that returns the bytes of a digest that the manager holds."""
@@ -128,10 +128,10 @@ class TreeMerge:
             if self._last_wins:
                 return theirs
             raise _Conflicting
-        merged = merge(self._version(ours), self._version(base), self._version(theirs), theirs_wins=self._last_wins)
-        if not merged.is_clean:
+        merged = merge(self._version(ours), self._version(base), self._version(theirs))
+        if not merged.is_clean and not self._last_wins:
             raise _Conflicting
-        return self._content(merged.version, (ours, base, theirs))
+        return self._content(merged.accepted("theirs"), (ours, base, theirs))
 
     def _is_known(self, side: Content | None) -> bool:
         """Return True if the bytes of a side can be had: then it can be merged, not only taken over."""

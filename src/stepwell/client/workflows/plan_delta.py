@@ -13,7 +13,9 @@ from stepwell.domain.changesets.model import Content
 from stepwell.domain.changesets.net_changes import NetChange
 from stepwell.domain.tiers.body_refs import Digest
 from stepwell.errors import InvalidArgument, NotFound
+from stepwell.text import plural
 from stepwell.trees.entry import EMPTY, Delta, TreeEntry
+from stepwell.trees.root import Root
 
 Proof = dict[str, Digest | None]
 """The content at each changed path, by digest; None for no file. The manager compares it with the changesets."""
@@ -55,8 +57,8 @@ class PlanDelta:
         paths = [each.path for each in self._changes if each.after and self._is_missing(each, each.after.digest)]
         shown = ", ".join(map(repr, paths[: limits.TREE_NAMED_MAX]))
         raise NotFound(
-            f"only the digests of {len(paths)} contents were recorded, and their bodies are needed now: {shown}; "
-            "record the changes with their bodies",
+            f"{plural(len(paths), 'content was', 'contents were')} recorded by digest only, and the bodies are needed "
+            f"now: {shown}; record the changes with their bodies",
             paths=paths,
         )
 
@@ -72,14 +74,17 @@ def tree_entry(content: Content | None) -> TreeEntry | None:
 def real_root(root: str | os.PathLike[str]) -> str:
     """Return the absolute path of a root, without links, so that a later `chdir` does not change its meaning.
 
-    Raises `InvalidArgument` for an empty path, or for one that cannot be a path.
+    Raises `InvalidArgument` for an empty path, and for one that is no directory: also a call that would find nothing
+    to do there is refused, because the caller believes that there is a tree.
     """
     if not os.fspath(root):
         raise InvalidArgument("the root is an empty path: give a directory, '.' for this one")
     try:
-        return os.path.realpath(root)
+        found = os.path.realpath(root)
     except ValueError as error:
         raise InvalidArgument(f"the root {os.fspath(root)!r} is no path: {error}") from error
+    with Root(found):
+        return found
 
 
 def root_text(root: str) -> str:

@@ -23,6 +23,7 @@ from stepwell.domain.patterns import glob_matcher
 from stepwell.domain.replies import BodiesLocated
 from stepwell.domain.tiers.commands import LocateBodies
 from stepwell.errors import InvalidArgument
+from stepwell.text import brief_repr
 from stepwell.trees.capture import TreeDifference, pair_moves
 
 
@@ -38,6 +39,8 @@ class PlanChanges(Struct, frozen=True):
     by_operation: dict[Operation, int]
     by_tool: dict[str, int]
     paths: tuple[str, ...]
+
+    __repr__ = brief_repr
 
 
 def plan_diff(context: ChangesetApi, paths: Sequence[str], tools: Sequence[str]) -> str:

@@ -1,5 +1,8 @@
 """Run a plan's validations: commands in the changed tree, each with a time limit and bounded output.
 
+`failure_of` makes the error of a plan that a validation has constrained. It reads the plan only, so that the caller
+that ran the validations and all later ones get the same error.
+
 Each command runs in a session of its own (`setsid`), so that the whole process group can be killed: at the time limit,
 when the lease is lost, and also when the command ends and leaves other processes behind. A process that starts another
 session in there escapes that.
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import shlex
 import signal
 import subprocess
 import time
@@ -17,7 +21,9 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 from stepwell import limits
-from stepwell.domain.plans.validations import Validation, ValidationResult
+from stepwell.domain.plans.model import Plan
+from stepwell.domain.plans.validations import Validation, ValidationResult, not_passed
+from stepwell.errors import ValidationFailed
 
 _OUTPUT_BYTES_MAX: Final = 4 * limits.VALIDATION_OUTPUT_CHARS_MAX  # a character has at most four bytes
 _LAST_READS: Final = limits.MIB // limits.RECEIVE_BYTES_CLIENT  # a pipe holds at most one MiB
@@ -102,3 +108,35 @@ def _read_output(stdout: int, tail: bytearray) -> int | None:
 
 def _passed_ms(begun_s: float) -> int:
     return int((time.monotonic() - begun_s) * 1000)
+
+
+def failure_of(plan: Plan) -> ValidationFailed:
+    """Return the error of a constrained plan: the first required validation that failed, and the end of its output.
+
+    A session may constrain a plan by hand without any result; then the error has its reason only.
+    """
+    constrained = plan.constrained
+    assert constrained is not None
+    names = not_passed(plan.validations, constrained.validations)
+    first = next((each for each in constrained.validations if each.name in names), None)
+    begun = f"plan {plan.plan_id!r} is constrained, and nothing of it is applied: "
+    advice = "; revert_plan leads back to strategize, cancel_plan ends it"
+    if first is None:
+        return ValidationFailed(f"{begun}{constrained.reason}{advice}", plan_id=plan.plan_id, validations=names)
+    command = shlex.join(first.command)[: limits.VALIDATION_COMMAND_CHARS_SHOWN]
+    others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+    return ValidationFailed(
+        f"{begun}the required validation {first.name!r}{others}, `{command}`, {first.summary}{advice}{_tail(first)}",
+        plan_id=plan.plan_id,
+        validations=names,
+        command=[*first.command],
+        exit_code=first.exit_code,
+        output=first.output,
+    )
+
+
+def _tail(result: ValidationResult) -> str:
+    """Return the last lines of a result's output as a message ends with them; nothing if it wrote nothing."""
+    shown = result.output.rstrip()[-limits.VALIDATION_OUTPUT_CHARS_SHOWN :]
+    lines = shown.split("\n")[-limits.OUTPUT_LINES_SHOWN :]
+    return "".join(["\nthe end of its output:", *(f"\n    {line}" for line in lines)]) if shown else ""

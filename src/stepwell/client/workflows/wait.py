@@ -16,7 +16,7 @@ from stepwell.client.api.watch import Watch
 from stepwell.client.session.session import Session
 from stepwell.domain.events import AboutPlan, LeaseRenewed
 from stepwell.domain.plans.model import Plan, PlanState
-from stepwell.errors import Busy, EventsMissed
+from stepwell.errors import Busy, EventsMissed, TreeInUse
 from stepwell.trees.lock import RootLock
 
 
@@ -38,7 +38,7 @@ def wait_for_lease_end(session: Session, plan: Plan, until_s: float, wait_s: flo
             if rest_s <= 0:
                 holder = now.lease.session_id if now.lease else None
                 raise Busy(
-                    f"plan {plan.plan_id!r} is {now.position} by session {holder!r}, and {wait_s:g} seconds were not "
+                    f"plan {plan.plan_id!r} is {now.position} by session {holder!r}, and {wait_s:g} s were not "
                     "enough for it: call again to go on waiting",
                     plan_id=plan.plan_id,
                 )
@@ -50,18 +50,23 @@ def wait_for_root_lock(root: str, until_s: float, wait_s: float) -> Generator[Ro
     """Hold the lock of a root for the block.
 
     Gives None after `limits.APPLY_POLL_SECONDS`, so that the caller can check whether the lock is still wanted before
-    it waits again. Raises `Busy`, with the holder's process id, at the time `until_s`.
+    it waits again. Raises `Busy`, with the holder's process id, at the time `until_s`, and `TreeInUse` at once if the
+    tree is being captured, because that may take hours.
     """
     rest_s = until_s - time.monotonic()
     with ExitStack() as stack:
         lock: RootLock | None = None
         try:
             lock = stack.enter_context(RootLock(root, wait_s=max(0.0, min(rest_s, limits.APPLY_POLL_SECONDS))))
+        except TreeInUse:
+            raise
         except Busy as busy:
             if rest_s <= limits.APPLY_POLL_SECONDS:
-                pid = busy.details["pid"]
+                pid = busy.details.get("pid")
+                if pid is None:
+                    raise
                 raise Busy(
-                    f"process {pid} is changing {root!r}, and {wait_s:g} seconds were not enough: try again later",
+                    f"process {pid} is changing {root!r}, and {wait_s:g} s were not enough: try again later",
                     pid=pid,
                 ) from busy
         yield lock

@@ -63,7 +63,7 @@ BAD: dict[str, tuple[Bad, str]] = {
     "globs that are one string": (lambda c: c.tiers.list(globs="*.py"), r"give \['\*.py'\]"),
     "path with '..'": (lambda _: sw.Change(path="../a", after=b""), "leaves its root by '..'"),
     "absolute path": (lambda _: sw.Change(path="/etc/passwd", after=b""), "is absolute"),
-    "empty path": (lambda _: sw.Change(path="", after=b""), "1 to 4096"),
+    "empty path": (lambda _: sw.Change(path="", after=b""), "1 to 4,096"),
     "text where bytes belong": (lambda _: sw.Change(path="a", after=loose("text")), r"text.encode\(\)"),
     "no change at all": (lambda _: sw.Change(path="a", before=b"x", after=b"x"), "nothing changed"),
     "half a digest": (lambda _: sw.Digest(b"123"), "32 bytes"),

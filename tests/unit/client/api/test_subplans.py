@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Literal, cast
 
 import pytest
 
@@ -90,12 +89,12 @@ def test_merge_and_resolve(client: sw.Client, parent: sw.Plan) -> None:
     assert (conflict.alias, conflict.state) == ("two", sw.ConflictState.OPEN)
     sides = [side and bytes(context.body(side.digest)) for side in (conflict.base, conflict.ours, conflict.theirs)]
     assert sides == [b"base", b"one", b"two"]
-    with refused(client, sw.MergeConflicts, "open conflicts"):
+    with refused(client, sw.MergeConflicts, "has an open conflict at 'a.txt'"):
         plans.complete_execute(plan_id)
-    large = bytes(limits.INLINE_BODY_BYTES_MAX + 1)
-    plans.resolve_conflict(plan_id, "a.txt", accept="ours")
-    plans.resolve_conflict(plan_id, "a.txt", accept="theirs", alias="three")
-    resolved = plans.resolve_conflict(plan_id, "a.txt", body=large, mode=0o100755)
+    large = b"\0" * (limits.INLINE_BODY_BYTES_MAX + 1)
+    context.resolve("a.txt", accept="ours")
+    context.resolve("a.txt", accept="theirs")
+    resolved = context.resolve("a.txt", body=large, mode=0o100755)
     assert [each.resolution for each in resolved.conflicts] == [
         sw.Resolution.ACCEPT_OURS,
         sw.Resolution.ACCEPT_THEIRS,
@@ -106,17 +105,6 @@ def test_merge_and_resolve(client: sw.Client, parent: sw.Plan) -> None:
     assert net.after is not None
     assert (net.after.digest, net.after.mode) == (sw.Digest.of(large).value, 0o100755)
     assert bytes(context.body(net.after.digest)) == large
-
-
-def test_one_choice(client: sw.Client, parent: sw.Plan) -> None:
-    """Neither two nor none, nor one that there is not."""
-    mine = cast("Literal['ours']", "mine")
-    choices: list[tuple[Literal["ours", "theirs"] | None, bytes | None]] = [(None, None), ("ours", b""), (mine, None)]
-    for accept, body in choices:
-        with refused(client, sw.InvalidArgument, "accept='ours', accept='theirs' or body="):
-            client.plans.resolve_conflict(parent.plan_id, "a", accept=accept, body=body)
-    with refused(client, sw.NotFound, "no open conflict"):
-        client.plans.resolve_conflict(parent.plan_id, "a", body=b"")
 
 
 def test_watchers_are_told_of_children(client: sw.Client, parent: sw.Plan) -> None:

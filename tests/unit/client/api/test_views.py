@@ -76,7 +76,7 @@ class TestOpening:
         assert (len(view), view.projects) == (4, ("v-two", "v-one"))
         assert (view.epoch, view.revision) == (everything.epoch, everything.status().revision)
         assert (view.is_difference, view.removed) == (False, frozenset())
-        assert repr(view) == f"<stepwell.View of v-two, v-one at revision {view.revision}, 4 fragments>"
+        assert repr(view) == f"<stepwell.View of 'v-two' and 1 other, revision {view.revision}, 4 rows>"
 
     def test_what_is_known_of_a_fragment(self, client: sw.Client) -> None:
         """The same as `get` would tell, but for what reading changes; tiers are those of the view's revision."""

@@ -69,7 +69,7 @@ def is_packed(client: sw.Client, fragment_id: str) -> bool:
     """Whether a body is compressed by now. Looking at it in a view is no access, and moves nothing."""
     found = client.view().get(fragment_id)
     assert found is not None
-    return found.handle.packed
+    return found.handle.is_packed
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_large_body_in_every_tier(client: sw.Client, tier: sw.Tier) -> None:
     assert client.tiers.get("a").tier is tier
     eventually(lambda: is_packed(client, "a") == (tier is not sw.Tier.HOT))
     found = client.tiers.get("a")
-    assert found.handle.packed == (tier is not sw.Tier.HOT)
+    assert found.handle.is_packed == (tier is not sw.Tier.HOT)
     assert found.body == body
 
 

@@ -172,7 +172,7 @@ def test_fork_while_others_read_the_database(client: sw.Client, directory: Path)
     digest = shelve(client, "a", body)
     with closing(sqlite3.connect(directory / DATABASE)) as db:
         (number,) = db.execute("SELECT number FROM bodies WHERE digest = ?", (digest,)).fetchone()
-    handle = Handle(IN_STORE, number, len(body), len(body), packed=False)
+    handle = Handle(IN_STORE, number, len(body))
     forked_while_others_read(lambda: bytes(client._session.bodies.read(digest, handle)), body)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,87 @@ def test_failures_are_said(client: sw.Client) -> None:
     assert [each.message for each in client.plans.get_plan(ids["bad"]).errors] == ["ValueError: bad has failed ?"] * 2
 
 
+def raising(_plan: sw.Plan, _context: sw.WorkContext) -> None:
+    raise ZeroDivisionError("mine")
+
+
+def test_traceback_is_logged(client: sw.Client, capsys: pytest.CaptureFixture[str]) -> None:
+    """The agent goes on, and the line that raised can be found; of a child that was taken away, nothing is logged."""
+    parent = declared(client, ["a", "b"])
+    assert len(client.plans.work_on(parent.plan_id, raising).failed) == 2
+    told = capsys.readouterr().err
+    assert told.count("child.failed") == told.count("ZeroDivisionError: mine") == 2
+    assert "in raising" in told
+    assert all(plan_id in told for plan_id in aliases(parent))
+
+    def cancelled(plan: sw.Plan, context: sw.WorkContext) -> None:
+        client.plans.cancel_plan(plan.plan_id, "no")
+        context.start_changeset()
+
+    assert len(client.plans.work_on(declared(client, ["c"]).plan_id, cancelled, on_error="raise").lost) == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_raised_to_the_caller(client: sw.Client, capsys: pytest.CaptureFixture[str]) -> None:
+    """As it is, after the child was reported; the others are left, and no lease is. What is raised is not logged."""
+    parent = declared(client, ["a", "b"])
+    with pytest.raises(ZeroDivisionError, match="mine") as raised:
+        client.plans.work_on(parent.plan_id, raising, on_error="raise")
+    assert raised.traceback[-1].name == "raising"
+    assert positions(client, parent) == {"a": "execute/errored", "b": "strategize/queued"}
+    assert not client.session.leases.keys() & aliases(parent).keys()
+    assert capsys.readouterr().err == ""
+    assert len(client.plans.work_on(parent.plan_id, lambda *_: None, on_error="raise").completed) == 1
+
+
+def test_lease_of_another_plan(client: sw.Client) -> None:
+    """That it is lost is an error of the function, not the loss of the child."""
+    parent = declared(client, ["a"])
+
+    def run(_plan: sw.Plan, _context: sw.WorkContext) -> None:
+        raise sw.LeaseLost("of another one", plan_id="another")
+
+    with pytest.raises(sw.LeaseLost, match="of another one"):
+        client.plans.work_on(parent.plan_id, run, on_error="raise")
+    assert positions(client, parent) == {"a": "execute/errored"}
+
+
+def test_unknown_choice(client: sw.Client) -> None:
+    """It is refused before anything is begun."""
+    parent = declared(client, ["a"])
+    choice: Any = "ignore"
+    with pytest.raises(sw.InvalidArgument, match="'raise' or 'continue'"):
+        client.plans.work_on(parent.plan_id, raising, on_error=choice)
+    assert positions(client, parent) == {"a": "strategize/queued"}
+
+
+def test_retry_is_for_another_agent(runtime: LocalRuntime, client: sw.Client) -> None:
+    """The agent that failed a child does not use up its retry while another one waits for work."""
+    parent = declared(client, ["a"], retries=1)
+    tried: list[str] = []
+    begun, is_waiting = threading.Event(), threading.Event()
+
+    def fail_first(plan: sw.Plan, _context: sw.WorkContext) -> None:
+        assert plan.lease is not None
+        tried.append(plan.lease.session_id)
+        begun.set()
+        assert is_waiting.wait(60)
+        if plan.attempt == 1:
+            raise ValueError("not with me")
+
+    with runtime.client(projects=parent.projects) as first, runtime.client(projects=parent.projects) as second:
+        worker = threading.Thread(target=lambda: first.plans.work_on(parent.plan_id, fail_first))
+        worker.start()
+        assert begun.wait(60)
+        found = second.plans.start_ready(parent.plan_id)
+        assert (found.plan, found.is_over) == (None, False), "it has asked, and waits"
+        is_waiting.set()
+        done = second.plans.work_on(parent.plan_id, fail_first)
+        worker.join()
+        assert tried == [first.session_id, second.session_id]
+    assert (len(done.completed), done.is_over) == (1, True)
+
+
 def test_what_cannot_be_completed_has_failed(client: sw.Client) -> None:
     """A changeset that was left open: what the manager says of it is the error."""
     parent = declared(client, ["a"])
@@ -97,7 +179,7 @@ def test_what_cannot_be_completed_has_failed(client: sw.Client) -> None:
     assert len(done.failed) == 1
     (error,) = client.plans.get_plan(done.failed[0]).errors
     assert error.message.startswith("PlanNotReady: ")
-    assert "open changesets" in error.message
+    assert "1 open changeset" in error.message
 
 
 def test_strategy_of_its_own(client: sw.Client) -> None:

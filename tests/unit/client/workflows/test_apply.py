@@ -65,13 +65,53 @@ def test_applied_with_proof(client: sw.Client, root: Path) -> None:
     assert (read(root), kept(root)) == (AFTER, set())
     assert context.apply(root) == plan
     with pytest.raises(sw.PlanError, match="was applied at"):
-        context.apply("/nowhere")
+        context.apply(root.parent)
     assert str(root).startswith("/")
     rolled_back = context.rollback(root, reason="no")
     assert (rolled_back.rolled_back and rolled_back.rolled_back.reason) == "no"
     assert (read(root), kept(root)) == (BEFORE, set())
-    assert context.rollback(root) == rolled_back == context.apply(root)
+    assert context.rollback(root) == rolled_back
     assert client.session.leases == {}
+
+
+def test_rolled_back_is_not_applied_again(client: sw.Client, root: Path) -> None:
+    """The tree has none of it, so no caller is told that it is applied; the error says what leads on."""
+    context = executed_plan(client, root.parent)
+    context.apply(root)
+    context.rollback(root, reason="it broke")
+    for where in (root, root.parent):
+        with pytest.raises(sw.AlreadyRolledBack, match=r"it broke.*use action 'local/plan-\d+' again") as raised:
+            context.apply(where)
+        assert raised.value.details["reason"] == "it broke"
+    assert (read(root), kept(root)) == (BEFORE, set())
+
+
+def test_rollback_that_was_not_reported(runtime: LocalRuntime, client: sw.Client, root: Path) -> None:
+    """A process that dies between the tree and its report has rolled back; the next apply reports that, and says so."""
+    context = executed_plan(client, root.parent)
+    context.apply(root)
+    with runtime.faults.drop_request(of="RollBackPlan", times=6), pytest.raises(sw.OutcomeUnknown):
+        context.rollback(root)
+    assert client.plans.get_plan(context.plan_id).rolled_back is None
+    with pytest.raises(sw.AlreadyRolledBack):
+        context.apply(root)
+    assert client.plans.get_plan(context.plan_id).rolled_back is not None
+    assert (read(root), kept(root)) == (BEFORE, set())
+
+
+@pytest.mark.parametrize("ending", ["applied", "constrained", "rolled back"])
+def test_root_that_does_not_exist(client: sw.Client, root: Path, ending: str) -> None:
+    """It is refused, though there would be nothing to do: the caller believes that there is a tree."""
+    context = executed_plan(client, root.parent, validations=[FAILS] if ending == "constrained" else [])
+    with suppress(sw.ValidationFailed):
+        context.apply(root)
+    if ending == "rolled back":
+        context.rollback(root)
+    for nowhere in (root / "does-not-exist", root / "same"):
+        with pytest.raises(sw.InvalidArgument, match="cannot be opened"):
+            context.apply(nowhere)
+        with pytest.raises(sw.InvalidArgument, match="cannot be opened"):
+            context.rollback(nowhere)
 
 
 def test_worked_in_place(client: sw.Client, root: Path) -> None:
@@ -113,6 +153,8 @@ def test_conflict_lists_every_path(client: sw.Client, root: Path) -> None:
     with pytest.raises(sw.TreeConflict) as raised:
         context.apply(root)
     assert raised.value.details["paths"] == ["changed", "mode"]
+    assert str(raised.value) == f"{raised.value.message}\n{raised.value.details['diff']}"
+    assert str(raised.value.details["diff"]).startswith("--- changed (expected)\n+++ changed (found)\n@@ ")
     assert (read(root), kept(root), state(client, context)) == (found, set(), "apply/queued")
     build(root, BEFORE)
     assert context.apply(root).applied is not None
@@ -224,14 +266,38 @@ def test_constrained(client: sw.Client, root: Path) -> None:
     looks = sw.Validation("looks", ("cat", "changed"), required=False)
     absent = sw.Validation("absent", ("there is no such program",), required=False)
     context = executed_plan(client, root.parent, validations=[FAILS, looks, absent])
-    plan = context.apply(root)
+    with pytest.raises(sw.ValidationFailed) as raised:
+        context.apply(root)
+    failure = raised.value
+    assert (failure.command, failure.exit_code, failure.output) == (FAILS.command, 3, "wrong\n")
+    assert failure.details["validations"] == ["fails"]
+    assert "the required validation 'fails', `sh -c 'echo wrong; exit 3'`, ended with 3" in failure.message
+    assert failure.message.endswith("the end of its output:\n    wrong")
+    plan = client.plans.get_plan(context.plan_id)
     assert (str(plan.position), plan.applied) == ("apply/constrained", None)
     assert plan.constrained is not None
     assert plan.constrained.reason == "required validations have not passed: fails"
     assert [(each.exit_code, each.output) for each in plan.constrained.validations[:2]] == [(3, "wrong\n"), (0, "new")]
     assert plan.constrained.validations[2].exit_code is None
     assert (read(root), kept(root)) == (BEFORE, set())
-    assert context.apply(root) == plan
+    for where in (root, root.parent):
+        with pytest.raises(sw.ValidationFailed) as again:
+            context.apply(where)
+        assert (again.value.message, again.value.details) == (failure.message, failure.details)
+    assert client.plans.get_plan(context.plan_id) == plan
+
+
+def test_several_validations_fail(client: sw.Client, root: Path) -> None:
+    """The first is described, all are named; much output is cut to its end in the message, and all in the details."""
+    noisy = sw.Validation("noisy", ("sh", "-c", "seq 2000; exit 1"))
+    absent = sw.Validation("absent", ("there is no such program",))
+    context = executed_plan(client, root.parent, validations=[PASSES, noisy, absent])
+    with pytest.raises(sw.ValidationFailed, match=r"'noisy' \(and 1 more\)") as raised:
+        context.apply(root)
+    assert raised.value.details["validations"] == ["noisy", "absent"]
+    assert raised.value.message.endswith("\n    1999\n    2000")
+    assert len(raised.value.message) < limits.ERROR_CHARS_MAX
+    assert len(raised.value.output) == limits.VALIDATION_OUTPUT_CHARS_MAX
 
 
 def test_validation_that_changes_the_tree(client: sw.Client, root: Path) -> None:
@@ -306,7 +372,9 @@ def test_waits_for_whoever_works_on_it(
         assert waits.wait(60)
         client.plans.renew_lease(context.plan_id)
         client.plans.constrain_apply(context.plan_id, "somebody says so")
-        assert waiting.result().constrained is not None
+        with pytest.raises(sw.ValidationFailed, match="somebody says so") as raised:
+            waiting.result()
+    assert (raised.value.command, raised.value.exit_code, raised.value.output) == ((), None, "")
     assert read(root) == BEFORE
 
 
@@ -351,7 +419,7 @@ def test_turns_at_a_root(client: sw.Client, root: Path, monkeypatch: pytest.Monk
     applied.apply(root)
     with RootLock(root):
         for call in (context.apply, applied.rollback):
-            with pytest.raises(sw.Busy, match=rf"process {os.getpid()} .* 0.05 seconds"):
+            with pytest.raises(sw.Busy, match=rf"process {os.getpid()} .* 0.05 s were not enough"):
                 call(root, wait_s=0.05)
         assert state(client, context) == "apply/queued"
         assert applied.apply(root).applied is not None
@@ -444,8 +512,9 @@ def test_replies_that_are_lost(runtime: LocalRuntime, client: sw.Client, root: P
         assert context.rollback(root).rolled_back is not None
     assert (read(root), kept(root)) == (BEFORE, set())
     context = executed_plan(client, root.parent, validations=[FAILS])
-    with runtime.faults.drop_reply(of="ConstrainApply", times=times):
-        assert context.apply(root).constrained is not None
+    with runtime.faults.drop_reply(of="ConstrainApply", times=times), pytest.raises(sw.ValidationFailed):
+        context.apply(root)
+    assert client.plans.get_plan(context.plan_id).constrained is not None
     assert (read(root), kept(root)) == (BEFORE, set())
 
 

@@ -1,6 +1,9 @@
 """`client.assemble`: one answer from what several workers find; with a receipt, and for the sake of a plan."""
 
+import copy
+import pickle
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -8,6 +11,8 @@ import stepwell as sw
 from stepwell import limits
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import NotFound
+from stepwell.strategies.protocol import StrategyView
+from stepwell.testing import LocalRuntime
 from tests.support import strategies
 
 pytestmark = pytest.mark.usefixtures("processes_unmeasured")
@@ -157,6 +162,82 @@ def test_components(client: sw.Client) -> None:
 def test_nothing_asked(client: sw.Client) -> None:
     with pytest.raises(sw.InvalidArgument, match="ask something"):
         client.assemble()
+    with pytest.raises(sw.InvalidArgument, match="ask something"):
+        client.assemble(focus=[])
+
+
+def test_text_is_a_question(client: sw.Client) -> None:
+    """To the session's own projects, with the options of a request as keywords; the answer is the same."""
+    view = client.view()
+    whole = client.assemble(asked(client), strategies=BUILT_IN, view=view)
+    text = client.assemble("who enforces the budget?", budget_tokens=200, strategies=BUILT_IN, view=view)
+    assert (text.receipt, text.text) == (whole.receipt, whole.text)
+    assert client.assemble("budget", strategies=BUILT_IN).receipt.request.projects == client.projects
+
+
+def test_all_options_of_a_request(client: sw.Client) -> None:
+    """Each of them reaches the request. A plan is named by its id, and strategies as for a request."""
+    options: dict[str, Any] = {
+        "projects": client.projects,
+        "focus": ("budget",),
+        "kinds": ("text",),
+        "breadth": 2,
+        "depth": 3,
+        "budget_tokens": 100,
+        "as_of_ms": 1_000,
+    }
+    assert {*options} | {"query", "plan", "strategies"} == {*sw.ContextRequest.__struct_fields__}
+    request = client.assemble("why?", strategies=BUILT_IN, **options).receipt.request
+    assert request == sw.ContextRequest(query="why?", **options)
+    for name, option in options.items():
+        with pytest.raises(sw.InvalidArgument, match=f"set {name} in the ContextRequest, or ask with a text"):
+            client.assemble(asked(client), **{name: option})
+
+
+def test_answer_is_a_value(client: sw.Client) -> None:
+    """It can be copied, and pickled for another process, with its fragments, failures and receipt."""
+    answer = client.assemble(asked(client), strategies=["keyword", "raising"])
+    assert answer.failures
+    for copied in (copy.copy(answer), copy.deepcopy(answer), pickle.loads(pickle.dumps(answer))):  # noqa: S301 - own
+        assert (copied, copied.receipt, copied.render()) == (answer, answer.receipt, answer.render())
+        assert client.replay(copied.receipt).text == answer.text
+
+
+def test_focus_without_a_text(client: sw.Client) -> None:
+    request = client.assemble(focus=["budget"], strategies=BUILT_IN).receipt.request
+    assert (request.query, request.focus) == ("", ("budget",))
+
+
+@pytest.mark.parametrize(
+    "options, advice",
+    [
+        ({"budget_tokens": 0}, "a budget is at least one token"),
+        ({"projects": "p"}, r"projects is a sequence: give \['p'\]"),
+        ({"projects": []}, "give 1 to"),
+        ({"breadth": -1}, "a breadth is a whole number"),
+        ({"view": "v"}, "view is a stepwell.View, not a str"),
+    ],
+)
+def test_options_are_checked(client: sw.Client, options: dict[str, Any], advice: str) -> None:
+    with pytest.raises(sw.InvalidArgument, match=advice):
+        client.assemble("what?", **options)
+
+
+def test_question_of_another_type(client: sw.Client) -> None:
+    question: Any = b"what?"
+    with pytest.raises(sw.InvalidArgument, match=r"ask with a text or a stepwell\.ContextRequest, not a bytes"):
+        client.assemble(question)
+
+
+def test_session_without_a_limit_names_the_projects(runtime: sw.Runtime, client: sw.Client) -> None:
+    """Searching everything would mix what does not belong together."""
+    with runtime.client() as unlimited:
+        with pytest.raises(sw.InvalidArgument, match="sees all projects: name those to search with projects="):
+            unlimited.assemble("who enforces the budget?")
+        answer = unlimited.assemble("who enforces the budget?", projects=client.projects, strategies=BUILT_IN)
+        assert answer.fragments[0].fragment_id == "budget"
+        of_view = unlimited.assemble("who?", view=unlimited.view(client.projects), strategies=BUILT_IN)
+        assert of_view.receipt.request.projects == client.projects
 
 
 def test_empty_project(runtime: sw.Runtime) -> None:
@@ -193,6 +274,17 @@ def test_for_a_plan(client: sw.Client) -> None:
     assert (seen.phase, [each.choice for each in seen.decisions]) == ("strategize", ["in the manager"])
 
 
+def test_text_for_a_plan(runtime: sw.Runtime, client: sw.Client) -> None:
+    """A text is asked of the plan's projects; options without a text go with the plan's description."""
+    plan = plan_of(client, "text-for-a-plan")
+    with runtime.client() as unlimited:
+        request = unlimited.assemble("what?", plan_id=plan.plan_id, strategies=BUILT_IN).receipt.request
+        assert (request.query, request.projects) == ("what?", client.projects)
+        request = unlimited.assemble(plan_id=plan.plan_id, budget_tokens=77, strategies=BUILT_IN).receipt.request
+        assert (request.query, request.budget_tokens) == ("Find out who enforces the budget", 77)
+        assert request.plan is not None
+
+
 def test_plan_sees_its_projects_alone(runtime: sw.Runtime, client: sw.Client) -> None:
     plan = plan_of(client, "its-projects")
     with runtime.client() as anybody:
@@ -213,3 +305,23 @@ def test_child_knows_its_parent(client: sw.Client) -> None:
     answer = client.assemble(asked(client, budget_tokens=1_000), plan_id=child.plan_id, strategies=["keyword"])
     assert "downwards" in answer.text
     assert "Find out who enforces the budget" in answer.text
+
+
+def longest(request: sw.ContextRequest, view: StrategyView, _budget_tokens: int) -> list[sw.ScoredFragment]:
+    """As in the README: whatever is long comes first, whatever is asked."""
+    rows = sorted(view.rows(request.projects[0]), key=lambda row: -row.size)
+    return [sw.ScoredFragment(row.project, row.fragment_id, row.size, row.tokens, row.revision) for row in rows]
+
+
+def test_example_of_a_function_does_not_displace_the_best_hit() -> None:
+    """Beside all built-in strategies it adds what it likes behind the answer; asked alone, it decides alone."""
+    with LocalRuntime(strategies=[longest]) as runtime, runtime.client(projects=["p"]) as client:
+        client.tiers.store_many(sw.Fragment(fragment_id=name, body=body) for name, body in SAYINGS.items())
+        client.tiers.store(sw.Fragment(fragment_id="a-tale", body="Once upon a time there was a well. " * 9))
+        beside = client.assemble(asked(client, "which budget does a dragon of the manager enforce?", 400))
+        alone = client.assemble(asked(client, budget_tokens=400), strategies=["longest"])
+    weights = {each.strategy: each.weight for each in beside.strategies}
+    assert 0 < weights["longest"] < weights["keyword"]
+    assert max(beside.fragments, key=lambda each: each.score).fragment_id == "budget"
+    assert "a-tale" in {each.fragment_id for each in beside.fragments}
+    assert max(alone.fragments, key=lambda each: each.score).fragment_id == "a-tale"

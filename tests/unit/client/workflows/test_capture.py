@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 import stepwell as sw
 from stepwell import limits
 from stepwell.testing import LocalRuntime
-from tests.support.client.applicable_plans import AFTER, BEFORE, change_into, executing
-from tests.support.trees import build, discard, file
+from tests.support.client.applicable_plans import AFTER, BEFORE, change_into, executed_plan, executing
+from tests.support.trees import build, discard, file, read
+from tests.support.wait import eventually
 
 
 @pytest.fixture
@@ -144,3 +146,137 @@ def test_own_changeset(context: sw.PlanExecutionContext, root: Path) -> None:
     assert context.record_change(sw.Change(path="b", after=b"b")).changeset_id == mine
     assert captured.changeset_id != mine
     assert BEFORE["changed"] == file(b"old")
+
+
+def refuse_capture(context: sw.PlanExecutionContext, root: Path) -> sw.TreeInUse:
+    """The error with which a capture is refused."""
+    with pytest.raises(sw.TreeInUse) as raised, context.capture(root):
+        raise AssertionError("it was refused")
+    return raised.value
+
+
+def test_overlapping_captures(client: sw.Client, context: sw.PlanExecutionContext, root: Path) -> None:
+    """The second would record the first one's files, and the first the second one's: it is refused, and names it."""
+    other = executing(client)
+    with context.capture(root, tool="first") as captured:
+        (root / "changed").write_bytes(b"new")
+        for overlapping in (root, root / "gone/deep", root.parent):
+            refusal = refuse_capture(other, overlapping)
+            assert f"for plan {context.plan_id!r}, as tool 'first'" in refusal.message
+            assert refusal.details == {
+                "pid": os.getpid(),
+                "plan_id": context.plan_id,
+                "tool": "first",
+                "root": str(root),
+            }
+    assert [each.path for each in captured.entries] == ["changed"]
+    with other.capture(root) as captured:
+        (root / "same").write_bytes(b"other")
+    assert [each.path for each in captured.entries] == ["same"], "and then it is free"
+
+
+def test_apply_is_refused_while_a_capture_runs(client: sw.Client, context: sw.PlanExecutionContext, root: Path) -> None:
+    """What it changed would be recorded as the agent's change: it is refused, and stays as it was."""
+    applied, queued = executed_plan(client, root.parent), executed_plan(client, root.parent, AFTER, BEFORE)
+    applied.apply(root)
+    with context.capture(root):
+        with pytest.raises(sw.TreeInUse, match=context.plan_id):
+            queued.apply(root)
+        with pytest.raises(sw.TreeInUse, match=context.plan_id):
+            applied.rollback(root)
+        assert applied.apply(root).applied is not None, "which only asks"
+        assert read(root) == AFTER
+    assert str(client.plans.get_plan(queued.plan_id).position) == "apply/queued"
+    assert queued.apply(root).applied is not None
+    assert read(root) == BEFORE
+
+
+def expiry(client: sw.Client, context: sw.PlanExecutionContext) -> int:
+    lease = client.plans.get_plan(context.plan_id).lease
+    return lease.expires_at_ms if lease else 0
+
+
+class TestWorkspace:
+    """A copy of a tree, for one agent, and what it changes there."""
+
+    def test_recorded_and_applied(self, client: sw.Client, context: sw.PlanExecutionContext, root: Path) -> None:
+        """Every kind of change; the tree is as it was until the plan is applied, and the copy is gone."""
+        with context.workspace(root, tool="editor") as path:
+            assert (read(path), path.name) == (BEFORE, root.name)
+            change_into(path, AFTER)
+            assert read(root) == BEFORE
+        assert not path.parent.exists()
+        (changeset,) = context.changesets()
+        assert changeset.state is sw.ChangesetState.CLOSED
+        assert {entry.tool for entry in context.entries(changeset.changeset_id)} == {"editor"}
+        client.plans.complete_execute(context.plan_id)
+        assert context.apply(root).applied is not None
+        assert read(root) == AFTER
+
+    @pytest.mark.parametrize("mistake", [ZeroDivisionError, KeyboardInterrupt])
+    def test_exception(self, context: sw.PlanExecutionContext, root: Path, mistake: type[BaseException]) -> None:
+        """Nothing is recorded, and nothing is left."""
+        with pytest.raises(mistake), context.workspace(root) as path:
+            (path / "changed").write_bytes(b"new")
+            raise mistake
+        assert (states(context), path.exists(), read(root)) == ([], False, BEFORE)
+
+    def test_refused_at_the_end(self, context: sw.PlanExecutionContext, root: Path) -> None:
+        with pytest.raises(sw.InvalidArgument, match="cannot be recorded"), context.workspace(root) as path:
+            (path / "e\u0301").touch()
+        assert (states(context), path.exists()) == ([], False)
+
+    def test_lease_is_renewed(
+        self, client: sw.Client, context: sw.PlanExecutionContext, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As long as the work takes, because it would be lost with the copy."""
+        monkeypatch.setattr(limits, "HEARTBEAT_SECONDS_MAX", 0.001)
+        begun = client.plans.get_plan(context.plan_id).lease
+        assert begun is not None
+        with context.workspace(root, lease_ms=2 * limits.LEASE_MS) as path:
+            eventually(lambda: expiry(client, context) > begun.expires_at_ms + limits.LEASE_MS // 2)
+            (path / "changed").write_bytes(b"new")
+        assert [*context.net_changes()] == ["changed"]
+
+    def test_goes_on_from_earlier_work(self, client: sw.Client, context: sw.PlanExecutionContext, root: Path) -> None:
+        """What the plan has recorded is in the next copy, so that all of it can be applied."""
+        with context.workspace(root) as path:
+            (path / "changed").write_bytes(b"first")
+            (path / "new").write_bytes(b"new")
+        with context.workspace(root) as path:
+            assert ((path / "changed").read_bytes(), (path / "new").read_bytes()) == (b"first", b"new")
+            (path / "changed").write_bytes(b"second")
+        client.plans.complete_execute(context.plan_id)
+        context.apply(root)
+        assert (root / "changed").read_bytes() == b"second"
+
+    def test_tree_that_has_changed_since(self, context: sw.PlanExecutionContext, root: Path) -> None:
+        """The plan could not be applied any more, which is said before more work is done."""
+        with context.workspace(root) as path:
+            (path / "changed").write_bytes(b"first")
+        (root / "changed").write_bytes(b"by another program")
+        with pytest.raises(sw.TreeConflict, match="changed"), context.workspace(root):
+            pass
+        assert [each.state for each in context.changesets()] == [sw.ChangesetState.CLOSED]
+
+    def test_many_agents(self, client: sw.Client, root: Path) -> None:
+        """Each has a copy without the changes of the others, at the same time, though it is one tree."""
+        contexts = [executing(client) for _ in range(3)]
+        with ExitStack() as stack:
+            paths = [stack.enter_context(each.workspace(root)) for each in contexts]
+            for number, path in enumerate(paths):
+                assert read(path) == BEFORE
+                (path / f"own {number}").write_bytes(b"x")
+        assert [[*each.net_changes()] for each in contexts] == [["own 0"], ["own 1"], ["own 2"]]
+
+    def test_refused_at_the_beginning(self, client: sw.Client, context: sw.PlanExecutionContext, root: Path) -> None:
+        """Before anything is copied."""
+        with pytest.raises(sw.InvalidArgument, match="cannot be opened"), context.workspace(root / "nowhere"):
+            pass
+        with pytest.raises(sw.InvalidArgument, match="tool"), context.workspace(root, tool="two words"):
+            pass
+        with pytest.raises(sw.InvalidArgument, match="lease_ms"), context.workspace(root, lease_ms=0):
+            pass
+        client.plans.complete_execute(context.plan_id)
+        with pytest.raises(sw.PlanNotReady, match="while it executes"), context.workspace(root):
+            pass

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import stepwell as sw
-from stepwell import limits
+from stepwell import limits, types
 from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.domain.tiers.source_outline import FILE_KIND, Outline
@@ -21,7 +21,7 @@ from stepwell.ingest.inventory import project_name
 from stepwell.ingest.split import Part, split
 from stepwell.testing import LocalRuntime
 from tests.support.client.sessions import in_threads
-from tests.support.ingest import BODY, git, write
+from tests.support.ingest import BODY, all_rows, git, write
 
 pytestmark = pytest.mark.usefixtures("processes_unmeasured")
 
@@ -50,7 +50,7 @@ Rows = dict[str, tuple[str, str, int, bytes, dict[str, str]]]
 
 def rows(client: sw.Client, project: str | None = None) -> Rows:
     """What a project has, but for when it was stored."""
-    found = client.tiers.scoped(project=project)
+    found = all_rows(client, project)
     return {row.fragment_id: (row.source, row.kind, row.tokens, row.digest, row.metadata) for row in found}
 
 
@@ -75,7 +75,7 @@ def test_files_become_fragments(client: sw.Client, root: Path) -> None:
     )
     report = client.ingest(root)
     assert (report.added, report.changed, report.deleted, report.unchanged, report.skipped_count) == (4, 0, 0, 0, 0)
-    found = {row.fragment_id: row for row in client.tiers.scoped()}
+    found = {row.fragment_id: row for row in all_rows(client)}
     assert {*found} == {
         "a.py#f",
         "a.py#g",
@@ -97,11 +97,32 @@ def test_files_become_fragments(client: sw.Client, root: Path) -> None:
     assert report.stored == len(parts)
 
 
+def test_rows_of_files_are_no_fragments(client: sw.Client, root: Path) -> None:
+    """A list and the metrics have what a user stored and ingested; the rows of files are apart."""
+    client.tiers.store(sw.Fragment(fragment_id="mine", body="a note", kind="file"))
+    write(root, {"a.py": TWO, "d": ""})
+    report = client.ingest(root)
+    listed = client.tiers.list()
+    assert [row.fragment_id for row in listed] == ["mine", "a.py#f", "a.py#g"]
+    assert [*client.tiers.scoped()] == [*listed]
+    files = client.tiers.list(kind="file")
+    assert [row.fragment_id for row in files] == ["mine", "file:a.py", "file:d"]  # also what a user named so
+    metrics = client.tiers.metrics()
+    assert (metrics.hot.entries, metrics.hot.files) == (1, 0)
+    assert (metrics.warm.entries, metrics.warm.files) == (report.fragments, 2)
+    client.tiers.demote("file:d")
+    assert (client.tiers.metrics().warm.files, client.tiers.metrics().cold.files) == (1, 1)
+    client.tiers.delete("file:d")
+    assert client.tiers.metrics().cold == types.TierUsage()
+    assert client.status().metrics == client.tiers.metrics()
+    assert (client.ingest(root).stored, client.tiers.metrics().warm.files) == (0, 2)  # made again
+
+
 def test_tokens_are_counted_as_ever(client: sw.Client, root: Path) -> None:
     """The same as of a fragment whose tokens were not given."""
     write(root, {"a.py": TWO})
     client.ingest(root)
-    row = next(row for row in client.tiers.scoped() if row.fragment_id == "a.py#f")
+    row = next(row for row in all_rows(client) if row.fragment_id == "a.py#f")
     client.tiers.store(sw.Fragment(fragment_id="same", body=client.tiers.get("a.py#f").body))
     assert client.tiers.get("same").tokens == row.tokens
 
@@ -126,11 +147,11 @@ def test_a_change(client: sw.Client, root: Path) -> None:
     write(root, {"a.py": TWO + FUNCTION.format("h")})
     client.ingest(root)
     client.tiers.promote("a.py#g")
-    before = {row.fragment_id: row for row in client.tiers.scoped()}
+    before = {row.fragment_id: row for row in all_rows(client)}
     write(root, {"a.py": FUNCTION.format("f") + FUNCTION.format("g").replace("some words", "other words")})
     report = client.ingest(root)
     assert (report.changed, report.stored, report.fragments) == (1, 1, 2)
-    after = {row.fragment_id: row for row in client.tiers.scoped()}
+    after = {row.fragment_id: row for row in all_rows(client)}
     assert {*after} == {"a.py#f", "a.py#g", "file:a.py"}
     assert after["a.py#f"] == before["a.py#f"]
     assert after["a.py#g"].revision > before["a.py#g"].revision
@@ -186,7 +207,7 @@ def test_deleted_and_renamed(client: sw.Client, root: Path) -> None:
     (root / "a.py").rename(root / "c.py")
     report = client.ingest(root)
     assert (report.added, report.deleted, report.unchanged) == (1, 1, 1)
-    assert {row.source for row in client.tiers.scoped()} == {"b.py", "c.py"}
+    assert {row.source for row in all_rows(client)} == {"b.py", "c.py"}
     assert client.tiers.metrics().body_bytes == held
     (root / "b.py").unlink()
     (root / "c.py").unlink()
@@ -284,20 +305,20 @@ def test_two_directories_in_one_project(client: sw.Client, tmp_path: Path) -> No
     write(tmp_path, {"one/a.py": TWO, "two/b.py": TWO})
     for name in ("one", "two", "one", "two"):
         client.ingest(tmp_path / name)
-    assert {row.source for row in client.tiers.scoped()} == {"a.py", "b.py"}
+    assert {row.source for row in all_rows(client)} == {"a.py", "b.py"}
     (tmp_path / "one").rename(tmp_path / "three")
     write(tmp_path, {"three/c.py": TWO})
     (tmp_path / "three/a.py").rename(tmp_path / "three/d.py")
     report = client.ingest(tmp_path / "three")
     assert (report.added, report.deleted) == (2, 1)
-    assert {row.source for row in client.tiers.scoped()} == {"b.py", "c.py", "d.py"}
+    assert {row.source for row in all_rows(client)} == {"b.py", "c.py", "d.py"}
 
 
 def test_git_decides_what_belongs(client: sw.Client, root: Path) -> None:
     write(root, {"a.py": TWO, "b.log": "x", ".gitignore": "*.log\n"})
     git(root, "init")
     client.ingest(root)
-    assert {row.source for row in client.tiers.scoped()} == {"a.py", ".gitignore"}
+    assert {row.source for row in all_rows(client)} == {"a.py", ".gitignore"}
 
 
 def test_a_file_with_more_parts_than_a_transaction(client: sw.Client, root: Path) -> None:
@@ -309,7 +330,7 @@ def test_a_file_with_more_parts_than_a_transaction(client: sw.Client, root: Path
     assert client.ingest(root).stored == 0
     (root / "a.jsonl").unlink()
     assert client.ingest(root).deleted == 1
-    assert {row.source for row in client.tiers.scoped()} == {"b.py"}
+    assert {row.source for row in all_rows(client)} == {"b.py"}
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])
@@ -426,8 +447,9 @@ def test_a_tree_that_would_fill_warm(root: Path) -> None:
             client.tiers.store(sw.Fragment(fragment_id="other", body="x"), tier=sw.Tier.WARM)
             client.ingest(root)
             metrics = client.tiers.metrics()
-            assert 50 < metrics.warm.entries <= 110
-            assert metrics.cold.entries == 601 - metrics.warm.entries
+            assert 50 < metrics.warm.entries + metrics.warm.files <= 110
+            assert metrics.warm.entries + metrics.cold.entries == 401
+            assert metrics.warm.files + metrics.cold.files == 200
             assert client.tiers.get("other").tier is sw.Tier.WARM
             assert client.ingest(root).stored == 0
 

@@ -12,7 +12,7 @@ from stepwell.client.workflows.ingest import IngestReport
 from stepwell.domain.tiers.source_outline import RedactedPlace, redacted_of
 from stepwell.ingest.secret_policy import SecretPolicy
 from stepwell.testing import LocalRuntime
-from tests.support.ingest import BODY, FILLER, git, write
+from tests.support.ingest import BODY, FILLER, all_rows, git, write
 from tests.support.secrets import GITHUB, KEY_LINE, MARK, PRIVATE_KEY, SECRET_FILES, contents, repository
 
 RANDOM = "q8Zr2LxV7nB4kT9mWc3HyPj6SdF1gUaE"
@@ -31,7 +31,7 @@ def client(runtime: LocalRuntime) -> Iterator[sw.Client]:
 
 
 def sources(client: sw.Client) -> set[str]:
-    return {row.source for row in client.tiers.scoped()}
+    return {row.source for row in all_rows(client)}
 
 
 def texts(client: sw.Client) -> str:
@@ -118,7 +118,7 @@ def test_lines_stay_where_they_are(client: sw.Client, tmp_path: Path) -> None:
     write(tmp_path, {"a.py": code})
     report = client.ingest(tmp_path)
     assert report.redacted == 2
-    rows = {row.fragment_id: row for row in client.tiers.scoped()}
+    rows = {row.fragment_id: row for row in all_rows(client)}
     assert [row.metadata["lines"] for row in rows.values() if "a.py#second" in row.fragment_id] == ["11-14"]
     places = {place for row in rows.values() for place in redacted_of(row.metadata) if row.kind != "file"}
     assert places == {RedactedPlace("private key", (5, 8)), RedactedPlace("GitHub token", (14, 14))}
@@ -150,7 +150,7 @@ def test_files_of_an_earlier_version(client: sw.Client, tmp_path: Path, monkeypa
     """Files that were stored before there was redaction are read again, although they have not changed."""
     write(tmp_path, {"a.py": f'TOKEN = "{GITHUB}"\n'})
     client.ingest(tmp_path, include_secrets=True)
-    (row,) = (row for row in client.tiers.scoped() if row.kind == "file")
+    (row,) = client.tiers.scoped(kind="file")
     assert (row.metadata["version"], "redacted" in row.metadata) == ("1", False), "as an earlier version wrote it"
     client.ingest(tmp_path)
     assert GITHUB not in texts(client)

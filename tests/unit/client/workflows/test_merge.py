@@ -58,43 +58,6 @@ def test_edits_come_together(client: sw.Client, tmp_path: Path) -> None:
     assert str(client.plans.complete_execute(plan.plan_id).position) == "execute/complete"
 
 
-def test_three_ways_to_resolve(client: sw.Client, tmp_path: Path) -> None:
-    """A conflict shows both sides, blocks what comes next, and is resolved in declared order: each sees the choice."""
-    context = parent_of(client, edits("a", ONE, SIX, None, TWO))
-    plan = context.merge_children()
-    assert [(each.path, each.alias) for each in plan.conflicts] == [("a", "c2"), ("a", "c3"), ("a", "c4")]
-    for forbidden in (client.plans.complete_execute, client.plans.apply_plan):
-        with pytest.raises(sw.MergeConflicts, match="open conflicts"):
-            forbidden(plan.plan_id)
-    marked = git_merge(tmp_path, ONE, BASE, SIX, "-L", "ours", "-L", "base", "-L", "theirs (c2)")
-    assert context.conflict_text("a").encode() == marked
-    assert marked.startswith(b"1\n<<<<<<< ours\ntwo\n=======\nTWO\n>>>>>>> theirs (c2)\n3\n")
-    sides = context.conflict_sides("a")
-    assert (sides.base, sides.ours, sides.theirs, sides.is_clean) == (BASE, ONE, SIX, False)
-    assert "same lines" in sides.reason
-    with pytest.raises(sw.PlanNotReady, match="comes first"):
-        context.resolve("a", accept="theirs", alias="c3")
-    context.resolve("a", accept="theirs", alias="c2")
-    gone = context.conflict_sides("a")
-    assert (gone.conflict.alias, gone.ours, gone.theirs, gone.marked) == ("c3", SIX, None, None)
-    described = context.conflict_text("a")
-    assert "one side deleted it" in described
-    assert "theirs: nothing" in described
-    context.resolve("a", accept="ours")
-    last = context.conflict_sides("a")  # it does not overlap, and is shown merged; but somebody has to say so
-    assert (last.conflict.alias, last.is_clean) == ("c4", True)
-    assert last.marked is not None
-    assert b"TWO" in last.marked
-    assert b"ten" in last.marked
-    resolved = context.resolve("a", body=context.conflict_text("a").encode())
-    assert resolved.open_conflicts == ()
-    assert tree(context) == {"a": (git_merge(tmp_path, SIX, BASE, TWO), None)}
-    with pytest.raises(sw.NotFound, match="no open conflict"):
-        context.conflict_sides("a")
-    client.plans.complete_execute(plan.plan_id)
-    client.plans.apply_plan(plan.plan_id)
-
-
 @pytest.mark.parametrize(
     "works, expected, conflicts",
     [
