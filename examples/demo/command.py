@@ -6,14 +6,13 @@ The exit code is 0 if the runtime lost nothing and 1 if it did. The losses of th
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
-from typing import Final
+from typing import Annotated, Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -25,10 +24,12 @@ from examples.demo.processes import interrupts_deferred, ready_processes, run_ca
 from examples.demo.proof import Proof, verify
 from examples.demo.report import report, report_json
 from stepwell import limits
-from stepwell.cli.command_line import run_guarded
-from stepwell.cli.common.addresses import add_address, resolve_address
+from stepwell.cli.command_line import run_app
+from stepwell.cli.common.addresses import address_option, resolve_address
+from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.exit_codes import INTERRUPTED
 from stepwell.cli.common.output import result_console
+from stepwell.cli.common.parameters import JsonFlag, option, whole_number
 from stepwell.client.client import Client, connect
 from stepwell.domain.plans.model import Plan
 from stepwell.domain.tiers.model import TierBudget
@@ -43,42 +44,43 @@ _CALLERS_MAX: Final = limits.PEERS_MAX // 2  # a caller is a connection, and oth
 SUMMARY: Final = "Run many processes and threads at once, and show what was proven, beside unsynchronised dicts"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--processes", type=int, default=_PROCESSES, metavar="N", help="default: %(default)s")
-    parser.add_argument(
-        "--threads", type=int, default=_THREADS, metavar="N", help="in each process (default: %(default)s)"
-    )
-    add_address(parser, "a running manager to use instead of one of its own; its fragments are removed afterwards")
-    parser.add_argument("--json", action="store_true", help="one JSON object, for machines")
+app: Final = command_app()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demonstration and return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=f"{SUMMARY}.")
-    add_arguments(parser)
-    parser.set_defaults(run=run)
     try:
-        return run_guarded(parser, argv)
+        return run_app(app, "python -m examples.demo", argv)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
 
 
-def run(arguments: argparse.Namespace) -> int:
+@app.command(cls=ShellCommand, help=f"{SUMMARY}.")
+def run(
+    *,
+    processes: Annotated[int, option("--processes", metavar="N", about="of callers", parse=whole_number)] = _PROCESSES,
+    threads: Annotated[int, option("--threads", metavar="N", about="in each process", parse=whole_number)] = _THREADS,
+    address: Annotated[
+        str | None,
+        address_option("a running manager to use instead of one of its own; its fragments are removed afterwards"),
+    ] = None,
+    json: JsonFlag = False,
+) -> int:
     """Run the job on the runtime and on the dicts, and print both proofs."""
-    job = Job(project=f"demo-{ULID()}".lower(), processes=arguments.processes, threads=arguments.threads)
+    job = Job(project=f"demo-{ULID()}".lower(), processes=processes, threads=threads)
     if min(job.processes, job.threads) < 1 or job.callers > _CALLERS_MAX:
         raise InvalidArgument(
             f"--processes and --threads are at least 1, and together at most {_CALLERS_MAX} callers, "
             f"not {job.processes} x {job.threads}"
         )
-    with _manager(arguments.address) as client, _progress() as progress:
+    with _manager(address) as client, _progress() as progress:
         task = progress.add_task("runtime", total=job.steps)
         runtime = _run_runtime(client, job, lambda steps: progress.advance(task, steps))
         progress.update(task, completed=job.steps)
         task = progress.add_task("dicts", total=job.steps)
         dicts = run_dicts(job, lambda steps: progress.advance(task, steps))
-    if arguments.json:
+    if json:
         report_json(job, runtime, dicts)
     else:
         report(result_console(), job, runtime, dicts)

@@ -1,11 +1,13 @@
 """The command line: `stepwell COMMAND`, for users and for shell scripts.
 
 Entry points: `main.main` is what the installed program `stepwell` and `python -m stepwell` call. It imports
-`command_line`, which has the parser, runs one command and turns errors into a message and an exit code.
+`command_line`, which lists the commands with their summaries, runs one and turns errors into a message and an exit
+code.
 
-Each command is one module with three names: `SUMMARY`, the line in `stepwell --help`; `add_arguments`, which adds its
-options to a parser; and `run`, which does the work and returns the exit code. `plan` is a package because it has ten
-subcommands. `common` has what several commands share.
+The command `stepwell NAME` is the module `NAME`, and `stepwell plan NAME` the module `plan.NAME`. Such a module has an
+`app`, which is typer's description of the command, and `run`: its parameters are the options, its docstring is the help
+below the summary, and it returns the exit code. A module is imported when its command is called, so that no command
+waits for the imports of the others. `common` has what several commands share.
 
 Imports: this is the top layer. It may import every other package except `stepwell.testing`; no other package imports
 it. (The demonstration in `examples` does, for its options and its error messages.)

@@ -7,8 +7,7 @@ context. A strategy that fails is reported on stderr, and the others are still s
 
 from __future__ import annotations
 
-import argparse
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 from rich import box
@@ -17,43 +16,58 @@ from rich.text import Text
 
 from stepwell import limits
 from stepwell.cli.common import progress_bar
-from stepwell.cli.common.addresses import add_address, resolve_address
+from stepwell.cli.common.addresses import Address, resolve_address
+from stepwell.cli.common.apps import ShellCommand, command_app
+from stepwell.cli.common.completions import complete_projects
 from stepwell.cli.common.output import print_error, print_struct, result_console
+from stepwell.cli.common.parameters import JsonFlag, argument, option, whole_number
+from stepwell.cli.common.request_options import Deadline, Strategies
 from stepwell.client.client import connect
 from stepwell.client.workflows.strategy_executor import DefaultStrategyExecutor, Execution
 from stepwell.errors import InvalidArgument
 from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ContextRequest
+from stepwell.text import plural
 
-SUMMARY: Final = "Ask strategies which fragments answer a question"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("question")
-    add_address(parser)
-    parser.add_argument("--project", action="append", default=[], metavar="NAME", help="may be given several times")
-    parser.add_argument("--strategies", nargs="+", metavar="NAME", help="(default: all that the workers offer)")
-    parser.add_argument("--budget", type=int, default=4_000, metavar="TOKENS", help="(default: %(default)s)")
-    parser.add_argument("--deadline", type=float, metavar="SECONDS", help="for each strategy (default: 60)")
-    parser.add_argument("--json", action="store_true", help="one JSON object, for machines, with all of them")
+app: Final = command_app()
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Ask all strategies and print their results. The exit code is 1 only if every strategy failed.
-
-    A project is required: without one the question would go to all projects of the manager at once.
+@app.command(cls=ShellCommand)
+def run(
+    *,
+    question: Annotated[str, argument("QUESTION", "in words")],
+    address: Address = None,
+    project: Annotated[
+        list[str] | None,
+        option(
+            "--project",
+            metavar="NAME",
+            about="project to search; may be given several times",
+            complete=complete_projects,
+        ),
+    ] = None,
+    strategies: Strategies = None,
+    budget: Annotated[
+        int, option("--budget", metavar="TOKENS", about="bound of the fragments of each strategy", parse=whole_number)
+    ] = 4_000,
+    deadline: Deadline = None,
+    json: JsonFlag = False,
+) -> int:
+    """Each strategy prints a table of its best fragments: score, tokens, id and reason. `stepwell assemble` combines
+    the strategies into a context. The exit code is 1 only if every strategy failed.
     """
-    if not arguments.project:
+    # Without a project the question would go to all projects of the manager at once.
+    if not project:
         raise InvalidArgument("name a project: give --project NAME")
-    request = ContextRequest(projects=arguments.project, query=arguments.question, budget_tokens=arguments.budget)
+    request = ContextRequest(projects=project, query=question, budget_tokens=budget)
     with (
-        connect(resolve_address(arguments.address), arguments.project) as client,
+        connect(resolve_address(address), project) as client,
         progress_bar.strategy_bars() as on_progress,
     ):
         execution = DefaultStrategyExecutor(client).execute(
-            request, arguments.strategies, deadline_s=arguments.deadline, on_progress=on_progress
+            request, strategies, deadline_s=deadline, on_progress=on_progress
         )
-    if arguments.json:
+    if json:
         print_struct(_json_object(execution))
     else:
         for name, result in execution.results.items():
@@ -78,7 +92,8 @@ def _table(name: str, result: StrategyResult) -> Table:
 
     Ids and reasons are wrapped in `Text`, so that rich does not read brackets in them as markup.
     """
-    title = f"{name}: {len(result.fragments)} fragments, confidence {result.confidence:.2f}, {result.seconds:.3f} s"
+    count = plural(len(result.fragments), "fragment")
+    title = f"{name}: {count}, confidence {result.confidence:.2f}, {result.seconds:.3f} s"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for heading, justify in (("score", "right"), ("tokens", "right"), ("fragment", "left"), ("why", "left")):
         table.add_column(heading, justify="right" if justify == "right" else "left", overflow="fold")

@@ -11,10 +11,10 @@ stderr too.
 
 from __future__ import annotations
 
-import argparse
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Struct
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -24,95 +24,142 @@ from stepwell.assembly.answer import Answer
 from stepwell.assembly.components import named
 from stepwell.assembly.receipt import Receipt
 from stepwell.cli.common import progress_bar
+from stepwell.cli.common.apps import ShellCommand, command_app
+from stepwell.cli.common.completions import complete_plans
 from stepwell.cli.common.output import error_console, print_error, print_struct, write_result
-from stepwell.cli.common.secret_options import report_left_out, report_redacted
-from stepwell.cli.common.source import Source, add_source, open_source, source_of
+from stepwell.cli.common.parameters import JsonFlag, argument, flag, option, whole_number
+from stepwell.cli.common.request_options import Deadline, Strategies
+from stepwell.cli.common.secret_options import (
+    IncludeSecrets,
+    RedactEntropy,
+    report_left_out,
+    report_redacted,
+    secret_policy,
+)
+from stepwell.cli.common.source import Source, SourceAddress, SourcePath, SourceProject, open_source, source_of
 from stepwell.client.client import Client
 from stepwell.client.workflows.ingest import IngestReport
 from stepwell.domain.tiers.source_outline import FILE_KIND
 from stepwell.errors import InvalidArgument, OutcomeUnknown, RuntimeLost
+from stepwell.ingest.secret_policy import SecretPolicy
 from stepwell.strategies.protocol import ContextRequest
+from stepwell.text import plural
 
-SUMMARY: Final = "Assemble the best context for a question"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options. The budget is in tokens of the manager's encoding; it bounds the whole text that is printed."""
-    parser.add_argument("question")
-    add_source(parser)
-    parser.add_argument("--budget", type=int, default=8_000, metavar="TOKENS", help="(default: %(default)s)")
-    parser.add_argument("--focus", nargs="+", default=[], metavar="SOURCE", help="paths or ids to begin at")
-    parser.add_argument("--kinds", nargs="+", default=[], metavar="KIND", help="such as code, markdown, text, turn")
-    parser.add_argument("--strategies", nargs="+", metavar="NAME", help="(default: all that the workers offer)")
-    parser.add_argument("--plan", metavar="ID", help="a plan of that manager, whose decisions are part of the context")
-    parser.add_argument("--component", action="append", default=[], metavar="STAGE=NAME", help="replace a stage")
-    parser.add_argument("--deadline", type=float, metavar="SECONDS", help="for each strategy (default: 60)")
-    parser.add_argument("--json", action="store_true", help="one JSON object, for machines")
-    parser.add_argument(
-        "--explain", action="store_true", help="also print the decision about every candidate, with its reason"
-    )
+app: Final = command_app()
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Assemble a context and print it. The exit code is 1 only if every strategy failed.
+class _Question(Struct, frozen=True):
+    """A request, and how it is to be answered."""
 
-    If the command's own manager dies, for instance because the cache is damaged in a way that its checks do not find,
-    the command tries once more without the cache. A running manager is not the command's to replace, so its error is
-    raised.
+    request: ContextRequest
+    components: dict[str, str]
+    plan_id: str | None
+    strategies: list[str] | None
+    deadline_s: float | None
+
+
+@app.command(cls=ShellCommand)
+def run(
+    *,
+    question: Annotated[str, argument("QUESTION", "in words")],
+    path: SourcePath = None,
+    address: SourceAddress = None,
+    project: SourceProject = None,
+    include_secrets: IncludeSecrets = False,
+    redact_entropy: RedactEntropy = False,
+    budget: Annotated[
+        int, option("--budget", metavar="TOKENS", about="bound of the whole text that is printed", parse=whole_number)
+    ] = 8_000,
+    focus: Annotated[
+        list[str] | None, option("--focus", metavar="SOURCE...", about="one or more paths or ids to begin at")
+    ] = None,
+    kinds: Annotated[
+        list[str] | None, option("--kinds", metavar="KIND...", about="one or more of code, markdown, text, turn, ...")
+    ] = None,
+    strategies: Strategies = None,
+    plan: Annotated[
+        str | None,
+        option(
+            "--plan",
+            metavar="ID",
+            about="a plan of that manager, whose decisions are part of the context",
+            complete=complete_plans,
+        ),
+    ] = None,
+    component: Annotated[
+        list[str] | None,
+        option("--component", metavar="STAGE=NAME", about="replace a stage; may be given several times"),
+    ] = None,
+    deadline: Deadline = None,
+    json: JsonFlag = False,
+    explain: Annotated[
+        bool, flag("--explain", "also print the decision about every candidate, with its reason")
+    ] = False,
+) -> int:
+    """Without --connect it reads the directory first (only files that changed since the last time), and has a manager
+    and workers of its own. With --connect it asks a running manager; a PATH is read into that manager first.
+
+    Stdout has the context alone, so that it can be piped. The exit code is 1 only if every strategy failed.
     """
-    source = source_of(arguments)
-    request = ContextRequest(
-        projects=[source.project],
-        query=arguments.question,
-        focus=arguments.focus,
-        kinds=arguments.kinds,
-        budget_tokens=arguments.budget,
+    source = source_of(
+        path, address, project, secret_policy(include_secrets=include_secrets, redact_entropy=redact_entropy)
     )
     # A later --component for the same stage replaces an earlier one.
-    components = dict(map(_component, arguments.component))
+    components = dict(map(_component, component or ()))
     named(components)  # raises for an unknown component now, before processes are started
-    try:
-        with open_source(source) as client:
-            answer = _ingest_and_assemble(client, source, request, components, arguments)
-    except (OutcomeUnknown, RuntimeLost) as error:
-        if source.address is not None:
-            raise
-        print_error(f"{error.message}. Trying once more, without the cache")
-        with open_source(source, use_cache=False) as client:
-            answer = _ingest_and_assemble(client, source, request, components, arguments)
-    if arguments.json:
-        print_struct(_json_object(answer, with_receipt=arguments.explain))
+    request = ContextRequest(
+        projects=[source.project], query=question, focus=focus or [], kinds=kinds or [], budget_tokens=budget
+    )
+    answer = _answer(source, _Question(request, components, plan, strategies, deadline))
+    if json:
+        print_struct(_json_object(answer, with_receipt=explain))
     else:
-        _print(answer, with_receipt=arguments.explain)
+        _print(answer, with_receipt=explain)
     report_redacted(answer.redacted)
     _report_failures(answer)
     return 1 if len(answer.failures) == len(answer.strategies) else 0
 
 
-def _ingest_and_assemble(
-    client: Client, source: Source, request: ContextRequest, components: dict[str, str], arguments: argparse.Namespace
-) -> Answer:
+def _answer(source: Source, question: _Question) -> Answer:
+    """Return the answer to a question about a source.
+
+    If the command's own manager dies, for instance because the cache is damaged in a way that its checks do not find,
+    the command tries once more without the cache. A running manager is not the command's to replace, so its error is
+    raised.
+    """
+    try:
+        with open_source(source) as client:
+            return _ingest_and_assemble(client, source, question)
+    except (OutcomeUnknown, RuntimeLost) as error:
+        if source.address is not None:
+            raise
+        print_error(f"{error.message}. Trying once more, without the cache")
+        with open_source(source, use_cache=False) as client:
+            return _ingest_and_assemble(client, source, question)
+
+
+def _ingest_and_assemble(client: Client, source: Source, question: _Question) -> Answer:
     """Bring the project up to date with the source's path, if there is one, and return the answer."""
     if source.path is not None:
         with progress_bar.count_bar() as on_reading:
             report = client.ingest(
                 source.path,
-                include_secrets=arguments.include_secrets,
-                redact_entropy=arguments.redact_entropy,
+                include_secrets=source.policy is SecretPolicy.INCLUDE,
+                redact_entropy=source.policy is SecretPolicy.REDACT_ENTROPY,
                 on_progress=on_reading,
             )
         report_left_out(report)
         _report_skipped(report)
     with progress_bar.strategy_bars() as on_progress:
         answer = client.assemble(
-            request,
-            plan_id=arguments.plan,
-            strategies=arguments.strategies,
-            deadline_s=arguments.deadline,
-            components=components,
+            question.request,
+            plan_id=question.plan_id,
+            strategies=question.strategies,
+            deadline_s=question.deadline_s,
+            components=question.components,
             on_progress=on_progress,
         )
-    _report_unknown_names(client, request, answer)
+    _report_unknown_names(client, question.request, answer)
     return answer
 
 
@@ -193,7 +240,8 @@ def _table(answer: Answer) -> Table:
     """Return the table of strategies: how confident each was, its weight, and how many of its candidates were kept."""
     receipt = f", receipt {answer.receipt_id}" if answer.receipt_id else ""
     table = Table(
-        title=f"{len(answer.fragments)} fragments, {answer.total_tokens:,} of {answer.budget_tokens:,} tokens{receipt}",
+        title=f"{plural(len(answer.fragments), 'fragment')}, {answer.total_tokens:,} of "
+        f"{plural(answer.budget_tokens, 'token')}{receipt}",
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )

@@ -7,34 +7,34 @@ how to serve the copy. A target that is not empty is refused and never overwritt
 
 from __future__ import annotations
 
-import argparse
 import time
-from typing import Final
+from pathlib import Path
+from typing import Annotated, Final
 
+from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.output import print_result
-from stepwell.cli.common.state_directory import add_data_dir, directory_path
+from stepwell.cli.common.parameters import argument
+from stepwell.cli.common.state_directory import DataDir, directory_path
 from stepwell.storage.backup import back_up
 
-SUMMARY: Final = "Make a consistent copy of a data directory, also while its manager runs"
+app: Final = command_app()
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "target",
-        metavar="TARGET",
-        type=directory_path,
-        help="the new directory, for `stepwell serve --data-dir TARGET`",
-    )
-    add_data_dir(parser)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Copy the directory and print what was copied."""
+@app.command(cls=ShellCommand)
+def run(
+    *,
+    target: Annotated[
+        Path,
+        argument("TARGET", "the new directory, for `stepwell serve --data-dir TARGET`", parse=directory_path),
+    ],
+    data_dir: DataDir,
+) -> int:
+    """The copy has the state of one revision, and its own epoch. A target that is not empty is refused."""
     began_s = time.monotonic()
-    copied = back_up(arguments.data_dir, arguments.target)
+    copied = back_up(data_dir, target)
     seconds = time.monotonic() - began_s
     print_result(
         f"copied revision {copied.revision:,}, {copied.bytes:,} bytes in {seconds:.1f} s, as epoch {copied.epoch}"
     )
-    print_result(f"serve it with stepwell serve --data-dir {str(arguments.target)!r}")
+    print_result(f"serve it with stepwell serve --data-dir {str(target)!r}")
     return 0

@@ -10,23 +10,21 @@ clients may have seen them. With this option the directory begins a new epoch, a
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
-from typing import Final
+from typing import Annotated, Final
 
 from rich.console import Console
 from rich.text import Text
 
 from stepwell import limits
+from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.output import print_error, print_struct, result_console
-from stepwell.cli.common.state_directory import add_data_dir
+from stepwell.cli.common.parameters import JsonFlag, flag
+from stepwell.cli.common.state_directory import DataDir
 from stepwell.client.session.tokens import counter
 from stepwell.errors import InvalidArgument
 from stepwell.manager.check.doctor import Check, CheckFindings, CheckReport, examine
-from stepwell.storage.loss import accept_loss
-
-SUMMARY: Final = "Check a data directory without changing it"
-
+from stepwell.storage import loss as storage_loss
 
 _CLAIMS: Final = {
     Check.FILE: "the database is whole",
@@ -42,30 +40,34 @@ _CLAIMS: Final = {
 """The statement that each check proves, printed if it holds."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_data_dir(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object, for machines")
-    parser.add_argument(
-        "--accept-loss",
-        action="store_true",
-        help="if acknowledged writes are lost, begin a new epoch without them, so that a manager starts again",
-    )
+app: Final = command_app()
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Check the directory, print the report and return 0 if it is healthy, else 1.
-
-    With `--accept-loss` the report is of the directory as it is afterwards.
+@app.command(cls=ShellCommand)
+def run(
+    *,
+    data_dir: DataDir,
+    json: JsonFlag = False,
+    accept_loss: Annotated[
+        bool,
+        flag(
+            "--accept-loss",
+            "if acknowledged writes are lost, begin a new epoch without them, so that a manager starts again",
+        ),
+    ] = False,
+) -> int:
+    """Exit code 0 means healthy, 1 that there are problems. With --accept-loss the report is of the directory as it is
+    afterwards.
     """
-    report = examine(arguments.data_dir, _token_counter)
-    if arguments.accept_loss:
+    report = examine(data_dir, _token_counter)
+    if accept_loss:
         if Check.COMMITS in report.checks and report.checks[Check.COMMITS].count:
-            epoch = accept_loss(arguments.data_dir)
+            epoch = storage_loss.accept_loss(data_dir)
             print_error(f"the loss is accepted: {f'epoch {epoch} begins' if epoch else 'the next manager begins anew'}")
-            report = examine(arguments.data_dir, _token_counter)
+            report = examine(data_dir, _token_counter)
         else:
             print_error("there is no loss of commits to accept: nothing was changed")
-    if arguments.json:
+    if json:
         print_struct(_json_object(report))
     else:
         _print(report, result_console())
@@ -102,8 +104,9 @@ def _print(report: CheckReport, console: Console) -> None:
     _row(console, "directory", [report.directory])
     if report.revision is not None:
         _row(console, "revision", [f"{report.revision:,} of epoch {report.epoch}"])
-    if counts := [f"{count:,} {table}" for table, count in report.counts.items() if count]:
-        _row(console, "holds", [", ".join(counts)])
+    # The rows of tables, and no numbers of things: a file that was ingested has a row in `fragments`, too.
+    if counts := [f"{table}: {count:,}" for table, count in report.counts.items() if count]:
+        _row(console, "tables", [", ".join(counts)])
     console.print()
     # A terminal with another encoding than UTF-8 cannot print the tick.
     tick = "✓" if console.encoding.startswith("utf") else "ok:"

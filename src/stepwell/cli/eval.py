@@ -10,11 +10,10 @@ The exit code is 1 if a strategy failed at a question; the table is printed neve
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Struct
@@ -26,8 +25,10 @@ from stepwell import limits
 from stepwell.assembly.components import SINGLE_STRATEGY
 from stepwell.assembly.evaluation import Document, EvaluationData, EvaluationQuestion, Recall, mean, parse, recall
 from stepwell.cli.common import progress_bar
+from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.output import print_error, print_struct, result_console
-from stepwell.cli.workers import worker_count
+from stepwell.cli.common.parameters import JsonFlag, argument, option
+from stepwell.cli.common.worker_options import workers_option
 from stepwell.client.api.views import View
 from stepwell.client.client import Client
 from stepwell.domain.tiers.model import Fragment
@@ -35,16 +36,19 @@ from stepwell.domain.tiers.source_outline import Outline
 from stepwell.errors import InvalidArgument, NotFound
 from stepwell.runtime import Runtime
 from stepwell.strategies.protocol import ContextRequest
+from stepwell.text import plural
 
-SUMMARY: Final = "Measure how much of the evidence for questions is found"
+app: Final = command_app()
+
 FUSION: Final = "fusion"
 """The name of the row that has all strategies combined, as `stepwell assemble` combines them."""
 
 _FORMAT: Final = """\
-the data, a JSON object to a line:
+\b
+The data, a JSON object to a line:
   {"type": "document", "project": "p", "id": "1", "text": "..."}
-      and optionally "speaker", "order" (its place in its source, from 0), "source" (default: the project)
-      and "kind" (default: turn)
+      and optionally "speaker", "order" (its place in its source, from 0),
+      "source" (default: the project) and "kind" (default: turn)
   {"type": "question", "project": "p", "id": "q1", "query": "...", "evidence": ["1"]}
       with the ids of the documents that answer it
 
@@ -60,46 +64,48 @@ class _Measurement(Struct, frozen=True):
     failures: Mapping[str, str]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options. The epilog describes the data format, so its line breaks have to stay."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = _FORMAT
-    parser.add_argument("data", type=Path, metavar="DATA.jsonl")
-    parser.add_argument(
-        "--budgets", type=_budgets, default=(512, 1024, 2048, 4096), metavar="N,N", help="(default: 512,1024,2048,4096)"
-    )
-    parser.add_argument("--strategies", nargs="+", metavar="NAME", help="(default: all that there are)")
-    parser.add_argument("--workers", type=worker_count, metavar="N", help="(default: one for each core)")
-    parser.add_argument("--json", action="store_true", help="one JSON object, for machines")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Store the documents, ask the questions and print the table. The manager ends with the command, and nothing is
-    kept.
+@app.command(cls=ShellCommand, epilog=_FORMAT)
+def run(
+    *,
+    data: Annotated[Path, argument("DATA.jsonl", "documents and questions", parse=Path)],
+    budgets: Annotated[
+        str, option("--budgets", metavar="N,N", about="budgets to ask at, in tokens")
+    ] = "512,1024,2048,4096",
+    strategies: Annotated[
+        list[str] | None,
+        option("--strategies", metavar="NAME...", about="one or more strategies (default: all that there are)"),
+    ] = None,
+    workers: Annotated[int | None, workers_option("worker processes (default: one for each core)")] = None,
+    json: JsonFlag = False,
+) -> int:
+    """Every question is asked at each budget, once with each strategy alone and once with all of them combined. The
+    exit code is 1 if a strategy failed at a question; the table is printed nevertheless.
     """
-    data = _read(arguments.data)
-    with Runtime.start(workers=arguments.workers) as runtime, runtime.client() as client:
-        names = _strategy_names(client, arguments.strategies)
+    sizes = _budgets(budgets)
+    evaluation = _read(data)
+    # The manager ends with the command, and nothing is kept.
+    with Runtime.start(workers=workers) as runtime, runtime.client() as client:
+        names = _strategy_names(client, strategies)
         # The names are checked before the documents are stored, because storing takes the longest.
-        client.tiers.store_many(map(_fragment, _documents(data)))
-        measured = _measure(client, data, names, arguments.budgets)
-    if arguments.json:
-        print_struct(_json_object(data, measured))
+        client.tiers.store_many(map(_fragment, _documents(evaluation)))
+        measured = _measure(client, evaluation, names, sizes)
+    if json:
+        print_struct(_json_object(evaluation, measured))
     else:
-        result_console().print(_table(data, measured))
+        result_console().print(_table(evaluation, measured))
     for name, message in measured.failures.items():
         print_error(f"{name}: {message}")
     return 1 if measured.failures else 0
 
 
 def _budgets(text: str) -> tuple[int, ...]:
-    """Return the numbers of tokens of a list such as 512,1024, without duplicates. For argparse."""
+    """Return the numbers of tokens of a list such as 512,1024, without duplicates."""
     try:
         budgets = tuple(dict.fromkeys(int(part) for part in text.split(",")))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers: give for instance 512,1024") from None
+        raise InvalidArgument(f"--budgets {text!r} is no list of numbers: give for instance 512,1024") from None
     if min(budgets) < 1:
-        raise argparse.ArgumentTypeError("a budget is at least one token")
+        raise InvalidArgument(f"--budgets {text!r}: a budget is at least one token")
     return budgets
 
 
@@ -118,10 +124,13 @@ def _strategy_names(client: Client, given: Sequence[str] | None) -> tuple[str, .
     """Return the strategies to measure: those given, or all that the workers offer. Raise `NotFound` for an unknown
     one.
     """
-    offered = tuple(sorted(each.name for each in client.strategies.list().offers))
+    found = client.strategies.list()
+    offered = tuple(sorted(each.name for each in found.offers))
+    not_loaded = {each.name: f"it could not be loaded, {each}" for each in found.problems}
     for name in given or ():
         if name not in offered:
-            raise NotFound(f"there is no strategy {name!r}: there are {', '.join(offered) or 'none'}")
+            why = not_loaded.get(name) or f"there are {', '.join(offered) or 'none'}"
+            raise NotFound(f"there is no strategy {name!r}: {why}")
     return tuple(dict.fromkeys(given or offered))
 
 
@@ -232,13 +241,14 @@ def _table(data: EvaluationData, measured: _Measurement) -> Table:
     """Return a table with a row for each mode and a column for each budget; the combined row is bold."""
     documents = sum(map(len, data.documents.values()))
     table = Table(
-        title=f"% of evidence found, by tokens (by count): {len(data.questions):,} questions, {documents:,} documents",
+        title="% of evidence found, by tokens (by count): "
+        f"{plural(len(data.questions), 'question')}, {plural(documents, 'document')}",
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )
     table.add_column("strategy")
     for budget in measured.recalls[FUSION]:
-        table.add_column(f"{budget:,} tokens", justify="right")
+        table.add_column(plural(budget, "token"), justify="right")
     for name, by_budget in measured.recalls.items():
         cells = [f"{100 * each.by_tokens:.1f} ({100 * each.by_count:.1f})" for each in by_budget.values()]
         table.add_row(Text(name, style="bold" if name == FUSION else ""), *cells)

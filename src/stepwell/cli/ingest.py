@@ -12,60 +12,67 @@ a tenth of a core at most.
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 from stepwell import limits
 from stepwell.cli.common import progress_bar
-from stepwell.cli.common.addresses import add_address, resolve_address
+from stepwell.cli.common.addresses import Address, resolve_address
+from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.output import print_error, print_result, print_struct
-from stepwell.cli.common.secret_options import add_secret_options, report_left_out
-from stepwell.cli.common.source import source_root
+from stepwell.cli.common.parameters import JSON_ABOUT, argument, flag
+from stepwell.cli.common.secret_options import IncludeSecrets, RedactEntropy, report_left_out, secret_policy
+from stepwell.cli.common.source import SourceProject, source_root
 from stepwell.client.api.views import View
 from stepwell.client.client import Client, connect
 from stepwell.client.workflows.ingest import IngestReport
 from stepwell.errors import StepwellError
 from stepwell.ingest.inventory import project_name
+from stepwell.ingest.secret_policy import SecretPolicy
+from stepwell.text import plural
 
-SUMMARY: Final = "Bring a project up to date with the files of a directory"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="PATH", help="a directory, or one file")
-    add_address(parser)
-    parser.add_argument("--project", metavar="NAME", help="(default: as the directory is named)")
-    add_secret_options(parser)
-    parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
-    parser.add_argument("--json", action="store_true", help="one JSON object, for machines; with --watch, a line each")
+app: Final = command_app()
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Read the path once, or with `--watch` until Ctrl-C, which is exit code 0."""
-    path = Path(arguments.path).absolute()
-    project: str = arguments.project or project_name(source_root(path))
-    with connect(resolve_address(arguments.address), [project]) as client:
-        if arguments.watch:
-            return _watch(client, path, arguments)
-        report = _ingest(client, path, arguments)
+@app.command(cls=ShellCommand)
+def run(
+    *,
+    path: Annotated[str, argument("PATH", "a directory, or one file")],
+    address: Address = None,
+    project: SourceProject = None,
+    include_secrets: IncludeSecrets = False,
+    redact_entropy: RedactEntropy = False,
+    watch: Annotated[bool, flag("--watch", "look again and again, until Ctrl-C")] = False,
+    json: Annotated[bool, flag("--json", f"{JSON_ABOUT}; with --watch, a line each")] = False,
+) -> int:
+    """The project is one of a running manager. Only files that changed since the last time are read. Ctrl-C ends
+    --watch with exit code 0.
+    """
+    policy = secret_policy(include_secrets=include_secrets, redact_entropy=redact_entropy)
+    root = Path(path).absolute()
+    name = project or project_name(source_root(root))
+    with connect(resolve_address(address), [name]) as client:
+        if watch:
+            return _watch(client, root, policy, as_json=json)
+        report = _ingest(client, root, policy)
         report_left_out(report)
-        _print_report(report, as_json=arguments.json)
+        _print_report(report, as_json=json)
     return 0
 
 
-def _ingest(client: Client, path: Path, arguments: argparse.Namespace) -> IngestReport:
+def _ingest(client: Client, path: Path, policy: SecretPolicy) -> IngestReport:
     """Read the path once, with a progress bar."""
     with progress_bar.count_bar() as on_progress:
         return client.ingest(
             path,
-            include_secrets=arguments.include_secrets,
-            redact_entropy=arguments.redact_entropy,
+            include_secrets=policy is SecretPolicy.INCLUDE,
+            redact_entropy=policy is SecretPolicy.REDACT_ENTROPY,
             on_progress=on_progress,
         )
 
 
-def _watch(client: Client, path: Path, arguments: argparse.Namespace) -> int:
+def _watch(client: Client, path: Path, policy: SecretPolicy, *, as_json: bool) -> int:
     """Read the path again and again until Ctrl-C, and return 0.
 
     An error in one pass is reported, and the next pass may succeed: the manager may be restarting, or a directory
@@ -79,13 +86,13 @@ def _watch(client: Client, path: Path, arguments: argparse.Namespace) -> int:
         while True:
             begun_s = time.monotonic()
             try:
-                report = _ingest(client, path, arguments)
+                report = _ingest(client, path, policy)
                 has_changed = is_first or report.is_changed
                 if report.secrets != left_out:  # said once, and again when there are others
                     report_left_out(report)
                     left_out = report.secrets
                 if has_changed:
-                    _print_report(report, as_json=arguments.json)
+                    _print_report(report, as_json=as_json)
                 is_first = False
                 if has_changed or seen is None:
                     seen = client.view()  # held, so that the next pass replays only the changes since
@@ -108,9 +115,10 @@ def _print_report(report: IngestReport, *, as_json: bool) -> None:
         print_struct(report)
         return
     print_result(
-        f"{report.project}: {report.added:,} files added, {report.changed:,} changed, {report.deleted:,} deleted, "
-        f"{report.unchanged:,} unchanged, {report.skipped_count:,} skipped; "
-        f"{report.fragments:,} fragments, {report.tokens:,} tokens{_redacted_text(report)} ({report.seconds:.1f} s)"
+        f"{report.project}: {plural(report.added, 'file')} added, {report.changed:,} changed, "
+        f"{report.deleted:,} deleted, {report.unchanged:,} unchanged, {report.skipped_count:,} skipped; "
+        f"{plural(report.fragments, 'fragment')}, {plural(report.tokens, 'token')}{_redacted_text(report)} "
+        f"({report.seconds:.1f} s)"
     )
     for source, reason in [*report.skipped.items()][: limits.SKIPPED_SHOWN_BY_INGEST]:
         print_error(f"skipped {source}: {reason}")
@@ -120,4 +128,4 @@ def _print_report(report: IngestReport, *, as_json: bool) -> None:
 
 def _redacted_text(report: IngestReport) -> str:
     """Return the number of redacted secrets as a part of the line; empty if there are none."""
-    return f", {report.redacted:,} secrets redacted" if report.redacted else ""
+    return f", {plural(report.redacted, 'secret')} redacted" if report.redacted else ""

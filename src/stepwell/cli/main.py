@@ -23,8 +23,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Ctrl-C at any time is exit code 130. An `OSError` while the commands are imported, for instance because no temporary
     directory has room, is exit code 1.
     """
-    if sys.stdout is None:  # the shell closed it (`>&-`); without a stream, the first result would be a traceback
+    # The shell may have closed a stream (`>&-`). Without one, the first result or message would be a traceback.
+    if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - as long as the process
     if is_terminal(sys.stderr):
         sys.excepthook = _print_traceback
     try:

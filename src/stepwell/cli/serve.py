@@ -4,21 +4,25 @@ It prints the address, how to connect and, with a data directory, where the stat
 or SIGTERM. Both end it in order: requests that have arrived are answered first. Exit codes: 0, stopped; 2, wrong
 arguments; 1, it could not start; 74, the data directory can no longer be written.
 
-The budget options have no default in the parser. An option that is not given keeps the value that the data directory
+The budget options have no default. An option that is not given keeps the value that the data directory
 has; only a new directory gets the default.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-from typing import Final
+from pathlib import Path
+from typing import Annotated, Final
+
+from typer.models import OptionInfo
 
 from stepwell import limits
 from stepwell.cli.common.addresses import resolve_address
+from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.output import print_error, print_result
+from stepwell.cli.common.parameters import choice, flag, option, whole_number
 from stepwell.cli.common.state_directory import directory_path
-from stepwell.cli.workers import usable_cores, worker_count
+from stepwell.cli.common.worker_options import Level, usable_cores, workers_option
 from stepwell.client.session.tokens import ENCODINGS
 from stepwell.errors import InvalidArgument, StoreFailed
 from stepwell.manager.process import STORE_FAILED, Settings
@@ -29,78 +33,104 @@ from stepwell.protocol.messages import ENCODING
 from stepwell.storage.store import Durability
 from stepwell.telemetry import LogLevel
 
-SUMMARY: Final = "Run a manager in the foreground"
-
-_BUDGET: Final = {
-    "hot_tokens": limits.HOT_TOKENS,
-    "warm_entries": limits.WARM_ENTRIES,
-    "cold_entries": limits.COLD_ENTRIES,
-    "arena_bytes": limits.ARENA_BYTES,
-}
-"""The fields of the budget that have an option each, with the values of a new manager."""
+app: Final = command_app()
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options. `--workers 0` is allowed here, for a manager that only stores; `stepwell workers` needs at least
-    one.
-    """
-    parser.add_argument(
-        "--address", metavar="SOCKET", help="path of the socket to listen at, in a directory that only you can enter"
-    )
-    parser.add_argument(
-        "--workers",
-        type=lambda text: 0 if text == "0" else worker_count(text),
-        metavar="N",
-        default=usable_cores(),
-        help="processes that run strategies; 0 is none (default: %(default)s, one for each core)",
-    )
-    parser.add_argument(
-        "--data-dir",
-        metavar="DIR",
-        type=directory_path,
-        help="keep the state there, across managers (default: in memory alone)",
-    )
-    parser.add_argument(
+_Durability = Annotated[
+    Durability | None,
+    choice(
         "--durability",
-        choices=[Durability.DISK.value, Durability.PROCESS.value],
-        help="what an acknowledged write in the data directory survives: a loss of power, or the death of every "
+        values=[Durability.DISK, Durability.PROCESS],
+        about="what an acknowledged write in the data directory survives: a loss of power, or the death of every "
         "process (default: disk)",
-    )
-    budget = parser.add_argument_group("budget", "An option that is not given keeps the value in the data directory.")
-    for name, default in _BUDGET.items():
-        budget.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=f"at first: {default}")
-    parser.add_argument(
+    ),
+]
+_Encoding = Annotated[
+    str | None,
+    choice(
         "--encoding",
-        choices=ENCODINGS,
-        help=f"vocabulary in which tokens are counted; a data directory keeps its first one (default: {ENCODING})",
-    )
-    parser.add_argument(
-        "--log-level",
-        choices=[*LogLevel],
-        default=LogLevel.INFO,
-        help="lowest level of events that are logged (default: %(default)s)",
-    )
-    parser.add_argument("--json-logs", action="store_true", help="one JSON object a line instead of words")
+        values=ENCODINGS,
+        about=f"vocabulary in which tokens are counted; a data directory keeps its first one (default: {ENCODING})",
+    ),
+]
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Serve until the process is stopped. The workers start when the socket listens and end with the manager."""
-    if arguments.durability is not None and arguments.data_dir is None:
+def _budget_option(name: str, about: str, first: int) -> OptionInfo:
+    """Return an option for a part of the budget, with the value that a new manager has."""
+    return option(name, metavar="N", parse=whole_number, about=f"{about} (a new manager has {first})")
+
+
+@app.command(cls=ShellCommand)
+def run(
+    *,
+    address: Annotated[
+        str | None,
+        option(
+            "--address",
+            metavar="SOCKET",
+            about="path of the socket to listen at, in a directory that only you can enter (default: "
+            "STEPWELL_ADDRESS, or this user's own)",
+        ),
+    ] = None,
+    workers: Annotated[
+        int, workers_option("processes that run strategies, one for each core unless it is given; 0 is none", least=0)
+    ] = usable_cores(),
+    data_dir: Annotated[
+        Path | None,
+        option(
+            "--data-dir",
+            metavar="DIR",
+            parse=directory_path,
+            about="keep the state there, across managers (default: in memory alone)",
+        ),
+    ] = None,
+    durability: _Durability = None,
+    hot_tokens: Annotated[
+        int | None, _budget_option("--hot-tokens", "tokens in the hot tier", limits.HOT_TOKENS)
+    ] = None,
+    warm_entries: Annotated[
+        int | None, _budget_option("--warm-entries", "fragments in the warm tier", limits.WARM_ENTRIES)
+    ] = None,
+    cold_entries: Annotated[
+        int | None, _budget_option("--cold-entries", "fragments in the cold tier", limits.COLD_ENTRIES)
+    ] = None,
+    arena_bytes: Annotated[
+        int | None, _budget_option("--arena-bytes", "bytes of shared memory", limits.ARENA_BYTES)
+    ] = None,
+    encoding: _Encoding = None,
+    log_level: Level = LogLevel.INFO,
+    json_logs: Annotated[bool, flag("--json-logs", "one JSON object a line instead of words")] = False,
+) -> int:
+    """It serves until Ctrl-C or SIGTERM, with workers that run strategies.
+
+    The options --hot-tokens, --warm-entries, --cold-entries and --arena-bytes are the budget. One that is not given
+    keeps the value that the data directory has.
+    """
+    if durability is not None and data_dir is None:
         raise InvalidArgument("--durability is that of a data directory: give --data-dir DIR too, or leave it out")
-    # Only options that were given become changes of the stored budget.
-    given = {name: getattr(arguments, name) for name in _BUDGET}
+    budget = {
+        "hot_tokens": hot_tokens,
+        "warm_entries": warm_entries,
+        "cold_entries": cold_entries,
+        "arena_bytes": arena_bytes,
+    }
     settings = Settings(
-        address=resolve_address(arguments.address),
+        address=resolve_address(address),
         budget=None,
-        budget_changes={name: value for name, value in given.items() if value is not None},
-        encoding=arguments.encoding,
-        data_dir=str(arguments.data_dir) if arguments.data_dir is not None else None,
-        # The parser has no default, so that `--durability` without a data directory can be refused above.
-        durability=Durability(arguments.durability or Durability.DISK),
-        log_level=LogLevel(arguments.log_level),
-        log_json=arguments.json_logs,
+        # Only options that were given become changes of the stored budget.
+        budget_changes={name: value for name, value in budget.items() if value is not None},
+        encoding=encoding,
+        data_dir=str(data_dir) if data_dir is not None else None,
+        # The option has no default, so that `--durability` without a data directory can be refused above.
+        durability=durability or Durability.DISK,
+        log_level=log_level,
+        log_json=json_logs,
     )
-    pool = PoolSettings(address=settings.address, workers=arguments.workers, log_level=settings.log_level)
+    return _serve(settings, PoolSettings(address=settings.address, workers=workers, log_level=log_level))
+
+
+def _serve(settings: Settings, pool: PoolSettings) -> int:
+    """Serve until the process is stopped. The workers start when the socket listens and end with the manager."""
     with contextlib.ExitStack() as stack:
 
         def on_ready() -> None:

@@ -2,7 +2,8 @@
 
 It prints three tables:
 
-- the manager: address, process, revision, durability, uptime, requests, peers, workers and tasks;
+- the manager: address, process, revision, durability, uptime, requests, peers, workers and tasks, strategies, and the
+  installed strategies that workers could not load;
 - the tiers: entries, tokens and bytes of each, beside the bound that the budget sets;
 - the memory: shared segments, cold bodies on disk, and bodies that wait to be compressed or expanded.
 
@@ -12,7 +13,6 @@ the address; a script can use that as a health check.
 
 from __future__ import annotations
 
-import argparse
 from datetime import timedelta
 from typing import Final
 
@@ -21,15 +21,15 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from stepwell.cli.common.addresses import add_address, resolve_address
+from stepwell.cli.common.addresses import Address, resolve_address
+from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.output import print_struct, result_console
+from stepwell.cli.common.parameters import JsonFlag
 from stepwell.client.client import connect
-from stepwell.domain.replies import StrategiesFound
-from stepwell.domain.tiers.table import Usage
+from stepwell.domain.replies import StrategiesFound, TierUsage
 from stepwell.protocol.messages import Status
 from stepwell.storage.store import Durability
-
-SUMMARY: Final = "Show the state of a running manager"
+from stepwell.text import plural
 
 _SURVIVED: Final[dict[str, str]] = {
     Durability.DISK: "a loss of power (durability: disk)",
@@ -39,18 +39,17 @@ _SURVIVED: Final[dict[str, str]] = {
 """The events that acknowledged writes survive, by durability."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_address(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object, for machines")
+app: Final = command_app()
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Ask the manager for its status and its pool, and print both."""
-    address = resolve_address(arguments.address)
+@app.command(cls=ShellCommand)
+def run(*, address: Address = None, json: JsonFlag = False) -> int:
+    """Exit code 1 means that no manager answers at the address; a script can use that as a health check."""
+    address = resolve_address(address)
     with connect(address) as client:
         # Two requests: the numbers of the manager and of the pool can be a moment apart.
         status, pool = client.status(), client.strategies.list()
-    if arguments.json:
+    if json:
         print_struct(_manager_object(address, status) | _pool_object(pool))
         return 0
     console = result_console()
@@ -73,7 +72,7 @@ def _manager_object(address: str, status: Status) -> dict[str, object]:
         "sessions": status.sessions,
         "requests": status.requests,
         "evicted": status.evicted,
-        "tiers": {name: _usage(usage) for name, usage in _by_name(status)},
+        "tiers": {name: msgspec.structs.asdict(usage) for name, usage in _by_name(status)},
         "body_bytes": metrics.body_bytes,
         "memory": msgspec.structs.asdict(status.memory),
         "encoding": status.encoding,
@@ -89,15 +88,11 @@ def _pool_object(pool: StrategiesFound) -> dict[str, object]:
         "workers": [worker.pid for worker in pool.workers],
         "tasks": {"leased": pool.leased, "queued": pool.queued},
         "strategies": [each.name for each in pool.offers],
+        "strategies_not_loaded": [msgspec.structs.asdict(each) for each in pool.problems],
     }
 
 
-def _usage(usage: Usage) -> dict[str, int]:
-    """Return the use of one tier with its field names."""
-    return {"entries": usage.entries, "tokens": usage.tokens, "bytes": usage.bytes}
-
-
-def _by_name(status: Status) -> list[tuple[str, Usage]]:
+def _by_name(status: Status) -> list[tuple[str, TierUsage]]:
     """Return the use of each tier, hot first."""
     metrics = status.metrics
     return [("hot", metrics.hot), ("warm", metrics.warm), ("cold", metrics.cold)]
@@ -119,6 +114,9 @@ def _manager(address: str, status: Status, pool: StrategiesFound) -> Table:
     table.add_row("requests", f"{status.requests:,}")
     table.add_row("peers", f"{status.peers:,} (sessions: {status.sessions:,}, evicted so far: {status.evicted:,})")
     table.add_row("workers", f"{len(pool.workers)} (tasks under way: {pool.leased:,}, waiting: {pool.queued:,})")
+    table.add_row("strategies", ", ".join(each.name for each in pool.offers) or "none")
+    for problem in pool.problems:
+        table.add_row(Text("not loaded", style="bold red"), Text(str(problem)))
     return table
 
 
@@ -126,18 +124,19 @@ def _tiers(status: Status) -> Table:
     """Return the table of tiers, with the bound that the budget sets for each."""
     budget = status.metrics.budget
     bounds = {
-        "hot": f"{budget.hot_tokens:,} tokens",
-        "warm": f"{budget.warm_entries:,} entries",
-        "cold": f"{budget.cold_entries:,} entries",
+        "hot": plural(budget.hot_tokens, "token"),
+        "warm": plural(budget.warm_entries, "entry", "entries"),
+        "cold": plural(budget.cold_entries, "entry", "entries"),
     }
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("tier", style="bold")
-    for heading in ("entries", "tokens", "bytes", "of at most"):
+    for heading in ("fragments", "files", "tokens", "bytes", "of at most"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, usage in _by_name(status):
-        table.add_row(name, f"{usage.entries:,}", f"{usage.tokens:,}", f"{usage.bytes:,}", bounds[name])
+        counts = (usage.entries, usage.files, usage.tokens, usage.bytes)
+        table.add_row(name, *(f"{count:,}" for count in counts), bounds[name])
     table.add_section()
-    table.add_row("bodies", "", "", f"{status.metrics.body_bytes:,}", f"{budget.bodies_bytes:,} bytes")
+    table.add_row("bodies", "", "", "", f"{status.metrics.body_bytes:,}", f"{budget.bodies_bytes:,} bytes")
     return table
 
 
@@ -149,12 +148,13 @@ def _memory(status: Status) -> Table:
     table.add_column(overflow="fold")
     table.add_row(
         "shared memory",
-        f"{memory.arena_bytes:,} of {memory.arena_limit:,} bytes in {memory.segments:,} segments, "
+        f"{memory.arena_bytes:,} of {memory.arena_limit:,} bytes in {plural(memory.segments, 'segment')}, "
         f"{memory.live_bytes:,} live",
     )
-    table.add_row("cold bodies", f"{memory.file_bytes:,} bytes on disk")
-    table.add_row("in another form soon", f"{memory.waiting:,} bodies")
+    table.add_row("cold bodies", f"{plural(memory.file_bytes, 'byte')} on disk")
+    table.add_row("in another form soon", plural(memory.waiting, "body", "bodies"))
     # A retired segment is freed when the last client unmaps it. A growing number points to clients that never do.
-    table.add_row("retired, still mapped", f"{memory.retired_bytes:,} bytes in {memory.retired_segments:,} segments")
+    retired = f"{plural(memory.retired_bytes, 'byte')} in {plural(memory.retired_segments, 'segment')}"
+    table.add_row("retired, still mapped", retired)
     table.add_row("tokens counted by", status.encoding)
     return table

@@ -1,50 +1,92 @@
 """`stepwell why FRAGMENT`: explain why a fragment is in an answer, or why it is not.
 
-The fragment is named by its id, by its source, or by SOURCE:LINE; a source can match several fragments, and each is
-explained. The explanation comes from the receipt of the answer: which strategies proposed the fragment, its scores, and
-the decision with its reason. Without `--receipt` it is about the last answer. No workers are started.
+The explanation comes from the receipt of the answer: which strategies proposed the fragment, its scores, and the
+decision with its reason. No workers are started. `why` and `diff` name the directory, the manager and the receipts in
+the same way.
 """
 
 from __future__ import annotations
 
-import argparse
-from typing import Final
+from typing import Annotated, Final
 
-from stepwell.assembly.explain import why
-from stepwell.assembly.receipt import ReceiptEntry
-from stepwell.cli.common.output import write_result
-from stepwell.cli.common.source import add_source, open_source, source_of
-from stepwell.client.client import Client
-from stepwell.errors import NotFound
+from msgspec.structs import asdict
 
-SUMMARY: Final = "Explain why a fragment is in an answer, or is not"
+from stepwell.assembly.explain import CandidateOutcome, outcomes
+from stepwell.assembly.receipt import Receipt, ReceiptEntry
+from stepwell.cli.common.apps import ShellCommand, command_app
+from stepwell.cli.common.error_report import reports_errors
+from stepwell.cli.common.json_values import to_json_value
+from stepwell.cli.common.output import print_json, write_result
+from stepwell.cli.common.parameters import argument, json_flag, option
+from stepwell.cli.common.receipts import latest_receipts
+from stepwell.cli.common.secret_options import IncludeSecrets, RedactEntropy, secret_policy
+from stepwell.cli.common.source import (
+    SourceAddress,
+    SourcePathOption,
+    SourceProject,
+    open_source,
+    source_of,
+    the_path,
+)
+
+app: Final = command_app()
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("fragment", metavar="FRAGMENT", help="its id, or a source, or SOURCE:LINE")
-    add_source(parser)
-    parser.add_argument("--receipt", metavar="ID", help="of the answer (default: of the last one)")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Print an explanation for each fragment that matches. If none matches, the explanation of the name itself
-    says so.
+@app.command(cls=ShellCommand)
+@reports_errors
+def run(
+    *,
+    fragment: Annotated[str, argument("FRAGMENT", "its id, or a source, or SOURCE:LINE")],
+    path: Annotated[str | None, argument("PATH", "the same as --path")] = None,
+    path_option: SourcePathOption = None,
+    receipt: Annotated[
+        str | None, option("--receipt", metavar="ID", about="receipt of the answer (default: that of the last one)")
+    ] = None,
+    address: SourceAddress = None,
+    project: SourceProject = None,
+    include_secrets: IncludeSecrets = False,
+    redact_entropy: RedactEntropy = False,
+    json: Annotated[
+        bool,
+        json_flag(
+            "`receipt_id`, `query`, `revision`, `candidates` (their number), `last_kept_score` and `fragments`, a "
+            "list, each with its `rank` and with the fields of an entry of `stepwell.Receipt` by name"
+        ),
+    ] = False,
+) -> int:
+    """A source can match several fragments, and each is explained: which strategies named it, its scores, and what
+    became of it and why. A fragment that no strategy has named is an error.
     """
-    with open_source(source_of(arguments), workers=0) as client:
-        receipt = client.receipt(arguments.receipt or latest_receipts(client, 1)[0])
-    # A dict keeps the order of the receipt and drops duplicates.
-    matching = {entry.fragment_id: None for entry in receipt.entries if _matches(entry, arguments.fragment)}
-    for fragment_id in matching or [arguments.fragment]:
-        write_result(f"{why(receipt, fragment_id)}\n")
+    policy = secret_policy(include_secrets=include_secrets, redact_entropy=redact_entropy)
+    source = source_of(the_path(path, path_option), address, project, policy)
+    with open_source(source, workers=0) as client:
+        receipt_id = receipt or latest_receipts(client, 1)[0]
+        found = client.receipt(receipt_id)
+    # A dict keeps the order of the receipt and drops duplicates. A name that matches nothing is explained as such.
+    matching = dict.fromkeys(entry.fragment_id for entry in found.entries if _matches(entry, fragment))
+    explained = [each for fragment_id in matching or [fragment] for each in outcomes(found, fragment_id)]
+    if json:
+        print_json(_json_object(receipt_id, found, explained))
+    else:
+        write_result("".join(f"{each}\n" for each in explained))
     return 0
 
 
-def latest_receipts(client: Client, count: int) -> list[str]:
-    """Return the ids of the last `count` receipts, newest first. Raise `NotFound` if there are fewer answers."""
-    found = [each.receipt_id for each in client.receipts.list(limit=count).receipts]
-    if len(found) < count:
-        raise NotFound(f"{count - len(found)} more answers have to be there: ask with `stepwell assemble` first")
-    return found
+def _json_object(receipt_id: str, receipt: Receipt, explained: list[CandidateOutcome]) -> dict[str, object]:
+    """Return the object for `--json`."""
+    return {
+        "receipt_id": receipt_id,
+        "query": receipt.request.query,
+        "revision": receipt.revision,
+        "candidates": len(receipt.entries),
+        "last_kept_score": explained[0].last_kept_score,
+        "fragments": [{"rank": each.rank, **_fields(each.entry)} for each in explained],
+    }
+
+
+def _fields(entry: ReceiptEntry) -> dict[str, object]:
+    """Return the fields of an entry by name, as JSON values."""
+    return {name: to_json_value(value) for name, value in asdict(entry).items()}
 
 
 def _matches(entry: ReceiptEntry, given: str) -> bool:

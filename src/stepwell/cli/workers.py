@@ -10,66 +10,77 @@ priority that should not apply to the manager.
 
 from __future__ import annotations
 
-import argparse
-import os
 import re
 import signal
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from stepwell import limits
-from stepwell.cli.common.addresses import resolve_address
+from stepwell.cli.common.addresses import Address, resolve_address
+from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.output import StatusLine, print_error
+from stepwell.cli.common.parameters import option, whole_number
+from stepwell.cli.common.worker_options import Level, usable_cores, workers_option
 from stepwell.pool.strategy.settings import PoolSettings, PoolStatus
 from stepwell.pool.strategy.supervisor import Supervisor
 from stepwell.telemetry import LogLevel
+from stepwell.text import plural
 
-SUMMARY: Final = "Add a pool of workers to a running manager"
+app: Final = command_app()
 
 _UNITS: Final = {"": 1, "K": limits.KIB, "M": limits.MIB, "G": 1024 * limits.MIB}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options. A limit on memory is one on the data segment, so shared memory that is mapped does not count."""
-    parser.add_argument("--connect", metavar="ADDRESS", help="path of the manager's socket (default: this user's own)")
-    parser.add_argument(
-        "--workers",
-        type=worker_count,
-        metavar="N",
-        default=usable_cores(),
-        help="processes (default: %(default)s, one for each core)",
-    )
-    parser.add_argument(
-        "--max-memory",
-        type=memory_size,
-        metavar="BYTES",
-        help="of data for each, such as 512M; a strategy that needs more fails",
-    )
-    parser.add_argument("--nice", type=int, metavar="N", help="nice value of the worker processes, 0 to 19")
-    parser.add_argument(
-        "--strategies", nargs="+", default=[], metavar="MODULE:ATTR", help="besides those built in and installed"
-    )
-    parser.add_argument(
-        "--log-level",
-        choices=[*LogLevel],
-        default=LogLevel.WARNING,
-        help="lowest level of events that are logged (default: %(default)s)",
-    )
+def _memory_size(text: str) -> int:
+    """Return a number of bytes from a text such as 512M. Too little for an interpreter is refused."""
+    match = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", text, re.IGNORECASE)
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is no size: give one such as 512M or 2G")
+    size = int(match[1]) * _UNITS[match[2].upper()]
+    if size < limits.WORKER_MEMORY_BYTES_MIN:
+        raise typer.BadParameter(f"{text!r} is too little for a worker: give at least 64M")
+    return size
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Supervise workers until a signal or the end of the manager, and return the exit code."""
-    level = LogLevel(arguments.log_level)
+@app.command(cls=ShellCommand)
+def run(
+    *,
+    connect: Address = None,
+    workers: Annotated[int, workers_option("processes, one for each core unless it is given")] = usable_cores(),
+    max_memory: Annotated[
+        int | None,
+        option(
+            "--max-memory",
+            metavar="BYTES",
+            parse=_memory_size,
+            about="of data for each, such as 512M; shared memory does not count; a strategy that needs more fails",
+        ),
+    ] = None,
+    nice: Annotated[
+        int | None,
+        option("--nice", metavar="N", about="nice value of the worker processes, 0 to 19", parse=whole_number),
+    ] = None,
+    strategies: Annotated[
+        list[str] | None,
+        option("--strategies", metavar="MODULE:ATTR...", about="one or more, besides those built in and installed"),
+    ] = None,
+    log_level: Level = LogLevel.WARNING,
+) -> int:
+    """A worker that dies is replaced. Ctrl-C or SIGTERM stops the workers and is exit code 0. Exit code 1 means that
+    the manager is gone or that workers cannot start.
+    """
     line = StatusLine()
     # The supervisor and its workers connect like other clients; nothing but the address ties them to the manager.
     settings = PoolSettings(
-        address=resolve_address(arguments.connect),
-        workers=arguments.workers,
-        strategies=tuple(arguments.strategies),
-        max_memory_bytes=arguments.max_memory,
-        nice=arguments.nice,
-        log_level=level,
+        address=resolve_address(connect),
+        workers=workers,
+        strategies=tuple(strategies or ()),
+        max_memory_bytes=max_memory,
+        nice=nice,
+        log_level=log_level,
     )
     supervisor = Supervisor(settings, lambda status: line.show(_status_text(status)))
     with _stopped_by_signals(supervisor):
@@ -81,37 +92,20 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def usable_cores() -> int:
-    """Return the number of cores that this process may use, which a container or `taskset` can restrict."""
-    return len(os.sched_getaffinity(0))
-
-
-def worker_count(text: str) -> int:
-    """Return a number of workers, for argparse."""
-    if not text.isdecimal() or not 1 <= int(text) <= limits.WORKERS_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {limits.WORKERS_MAX}")
-    return int(text)
-
-
-def memory_size(text: str) -> int:
-    """Return a number of bytes from a text such as 512M, for argparse. Too little for an interpreter is refused."""
-    match = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", text, re.IGNORECASE)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: give one such as 512M or 2G")
-    size = int(match[1]) * _UNITS[match[2].upper()]
-    if size < limits.WORKER_MEMORY_BYTES_MIN:
-        raise argparse.ArgumentTypeError(f"{text!r} is too little for a worker: give at least 64M")
-    return size
-
-
 @contextmanager
 def _stopped_by_signals(supervisor: Supervisor) -> Generator[None]:
-    """Let SIGINT and SIGTERM stop the supervisor for the duration of the block, instead of ending the process."""
+    """Let SIGINT and SIGTERM stop the supervisor for the duration of the block, instead of ending the process.
+
+    A SIGINT that the process inherited as ignored, as a shell script does with a job in the background, stays ignored.
+    """
 
     def stop(_signal: int, _frame: object) -> None:
         supervisor.stop()
 
-    previous = {each: signal.signal(each, stop) for each in (signal.SIGINT, signal.SIGTERM)}
+    stopping = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        stopping.append(signal.SIGINT)
+    previous = {each: signal.signal(each, stop) for each in stopping}
     try:
         yield
     finally:
@@ -121,4 +115,4 @@ def _stopped_by_signals(supervisor: Supervisor) -> Generator[None]:
 
 def _status_text(status: PoolStatus) -> str:
     """Return the state of the pool in one line."""
-    return f"{status.ready} of {status.wanted} workers ready, {status.restarts} restarted"
+    return f"{status.ready} of {plural(status.wanted, 'worker')} ready, {status.restarts} restarted"

@@ -135,7 +135,7 @@ def test_refusals_are_2(data_dir: Path, target: Path, capsys: pytest.CaptureFixt
 
 def test_no_default(target: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["backup", str(target)]) == 2
-    assert "required: --data-dir" in capsys.readouterr().err
+    assert "Missing option '--data-dir'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", ["a later schema", "pages"])

@@ -35,7 +35,7 @@ def test_a_healthy_directory(data_dir: Path, capsys: pytest.CaptureFixture[str])
     assert "\x1b" not in told
     rows = {words[0]: words[1:] for line in told.splitlines() if (words := line.split())}
     assert rows["directory"] == [str(data_dir)]
-    assert rows["holds"][:2] == ["14", "fragments,"]
+    assert rows["tables"][:2] == ["fragments:", "14,"]
     assert all(rows[check][0] == "✓" for check in Check)
     assert everything_in(data_dir) == before
 
@@ -71,7 +71,7 @@ def test_misuse_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     (tmp_path / "diary").mkdir(mode=0o700)
     (tmp_path / "diary" / DATABASE).write_text("Dear diary, " * 100)
     for given, said in (
-        ([], "the following arguments are required: --data-dir"),
+        ([], "Missing option '--data-dir'"),
         (["--data-dir", ""], "name a directory"),
         (["--data-dir", str(tmp_path / "missing")], "there is no directory"),
         (["--data-dir", str(tmp_path)], f"there is no {DATABASE}"),

@@ -27,7 +27,7 @@ def test_words(runtime: sw.Runtime, root: Path, capsys: pytest.CaptureFixture[st
     """What came of it on stdout; what was skipped, and why, on stderr."""
     assert main(["ingest", str(root), "--address", runtime.address]) == 0
     told = capsys.readouterr()
-    assert told.out.startswith("my-project: 1 files added, 0 changed, 0 deleted, 0 unchanged, 1 skipped; 1 fragments, ")
+    assert told.out.startswith("my-project: 1 file added, 0 changed, 0 deleted, 0 unchanged, 1 skipped; 1 fragment, ")
     assert told.err == "stepwell: skipped b.bin: it is binary\n"
 
 

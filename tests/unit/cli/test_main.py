@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import tempfile
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -11,9 +10,10 @@ import pytest
 
 import stepwell as sw
 from stepwell.cli import status
-from stepwell.cli.common.addresses import default_address, resolve_address
+from stepwell.cli.common.addresses import resolve_address
 from stepwell.cli.common.output import print_error
 from stepwell.cli.main import main
+from stepwell.transport.address import ADDRESS_VARIABLE
 from tests.support.cli.processes import COMMAND
 
 
@@ -82,7 +82,7 @@ def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     def interrupted(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(status, "run", interrupted)
+    monkeypatch.setattr(status, "connect", interrupted)
     assert main(["status"]) == 130
     assert capsys.readouterr().err == "stepwell: interrupted\n"
 
@@ -100,15 +100,24 @@ def test_an_interrupt_while_it_is_read(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_no_room_to_start() -> None:
+@pytest.mark.parametrize(
+    "command, code, said",
+    [
+        ("serve", 1, "it cannot be started: No usable temporary directory"),
+        ("workers", 1, "it cannot be started: No usable temporary directory"),
+        ("status", 2, "there is no default address (No usable temporary directory"),
+    ],
+)
+def test_no_room_to_start(command: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even for what is needed at the beginning: that is said in a line."""
-    code = (
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
-        "from stepwell.cli.main import main; sys.exit(main(['status']))"
+        f"from stepwell.cli.main import main; sys.exit(main([{command!r}]))"
     )
-    done = subprocess.run([sys.executable, "-B", "-c", code], check=False, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith("stepwell: it cannot be started: No usable temporary directory")
+    done = subprocess.run([sys.executable, "-B", "-c", program], check=False, capture_output=True, text=True)
+    assert done.returncode == code
+    assert done.stderr.startswith(f"stepwell: {said}")
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -154,24 +163,25 @@ def test_an_unread_result_is_no_traceback() -> None:
     assert (command.returncode, told) == (141, b"")
 
 
-def test_the_default_address_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the runtime directory if there is one, else in the temporary directory under the user's number."""
+@pytest.mark.parametrize("stream", ["1", "2"])
+@pytest.mark.parametrize(
+    "command, code", [("--help", 0), ("--version", 0), ("dance", 2), ("status --address /nowhere", 1)]
+)
+def test_a_closed_stream_changes_no_exit_code(command: str, code: int, stream: str) -> None:
+    """`stepwell COMMAND >&-`: there is nowhere to write to, and no traceback either."""
+    words = f'exec "$0" -m stepwell {command} {stream}>&-'
+    done = subprocess.run(["sh", "-c", words, sys.executable], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+
+
+def test_no_address_is_the_default_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of `stepwell.connect()`: a manager that was started without an address is found without one."""
+    monkeypatch.delenv(ADDRESS_VARIABLE, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert resolve_address(None) == str(tmp_path / "stepwell" / "manager.sock")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "missing"))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("os.getuid", lambda: 4711)
-    assert default_address() == tmp_path / "stepwell-4711" / "manager.sock"
-
-
-def test_somebody_elses_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a place where everybody may write, somebody may have been there first."""
-    monkeypatch.delenv("XDG_RUNTIME_DIR")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("os.getuid", lambda: 4711)
-    (tmp_path / "stepwell-4711").mkdir()
-    with pytest.raises(sw.InvalidArgument, match="belongs to another user"):
-        default_address()
+    monkeypatch.setenv(ADDRESS_VARIABLE, str(tmp_path / "a.sock"))
+    assert resolve_address(None) == str(tmp_path / "a.sock")
 
 
 def test_a_relative_address_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

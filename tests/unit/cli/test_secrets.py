@@ -49,7 +49,7 @@ def test_ingest(runtime: LocalRuntime, root: Path, capsys: pytest.CaptureFixture
     assert main(["ingest", str(root), "--address", runtime.address]) == 0
     told = capsys.readouterr()
     assert told.err == LEFT_OUT
-    assert ", 1 secrets redacted (" in told.out
+    assert ", 1 secret redacted (" in told.out
     assert sources(runtime) == {"code.py", "settings.py"}
     assert main(["ingest", str(root), "--address", runtime.address, "--json"]) == 0
     told = capsys.readouterr()

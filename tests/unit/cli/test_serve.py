@@ -221,6 +221,16 @@ def test_a_directory_that_is_in_use_is_refused(address: Path, tmp_path: Path) ->
     assert f"which listens at {str(address)!r}" in line
 
 
+def test_a_directory_of_other_files_is_refused(address: Path, tmp_path: Path) -> None:
+    """A home directory, say: one line, which names what is there and what to do, and nothing is made there."""
+    (tmp_path / "notes.txt").write_text("mine")
+    done = run("serve", "--workers", "0", "--address", str(address), "--data-dir", str(tmp_path))
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "but other files ('notes.txt'): give a new or an empty directory; nothing was changed" in line
+    assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
+
+
 def test_a_damaged_directory_is_refused(address: Path, tmp_path: Path) -> None:
     """One line, which names the doctor."""
     with kept(address, tmp_path / "data") as client:

@@ -9,8 +9,11 @@ import pytest
 
 import stepwell as sw
 from stepwell.cli.main import main
+from stepwell.domain.tiers.source_outline import FILE_KIND, file_id
 from stepwell.protocol.messages import MemoryUsage
 from stepwell.storage.directory import DATABASE
+from stepwell.testing import LocalRuntime
+from tests.support.entry_points import BROKEN, REASONS, install
 
 BUDGET = sw.TierBudget(hot_tokens=1_234, arena_bytes=32 << 20)
 
@@ -21,6 +24,8 @@ def runtime() -> Iterator[sw.Runtime]:
         with runtime.client() as client:
             client.tiers.store(sw.Fragment(fragment_id="a", project="p", body="12345", tokens=17))
             client.tiers.store(sw.Fragment(fragment_id="b", project="p", body="1", tokens=3), tier=sw.Tier.COLD)
+            file = sw.Fragment(fragment_id=file_id("c"), source="c", kind=FILE_KIND, project="p", body="2", tokens=1)
+            client.tiers.store(file, tier=sw.Tier.COLD)
         yield runtime
 
 
@@ -32,10 +37,10 @@ def test_the_table(runtime: sw.Runtime, capsys: pytest.CaptureFixture[str]) -> N
     rows = {words[0]: words[1:] for line in told.splitlines() if (words := line.split())}
     assert rows["manager"] == [runtime.address]
     assert rows["process"] == [str(runtime.pid)]
-    assert rows["revision"] == ["2"]
-    assert rows["hot"] == ["1", "17", "5", "1,234", "tokens"]
-    assert "cold 1 3 1 1,000,000 entries" in " ".join(told.split())
-    assert " ".join(rows["shared"]).startswith("memory 1,048,576 of 33,554,432 bytes in 1 segments,")
+    assert rows["revision"] == ["3"]
+    assert rows["hot"] == ["1", "0", "17", "5", "1,234", "tokens"]
+    assert "cold 1 1 4 2 1,000,000 entries" in " ".join(told.split())
+    assert " ".join(rows["shared"]).startswith("memory 1,048,576 of 33,554,432 bytes in 1 segment,")
     assert rows["tokens"] == ["counted", "by", "estimate"]
     assert rows["writes"] == ["survive", "nothing:", "they", "are", "in", "memory", "(durability:", "none)"]
     assert "kept" not in rows
@@ -45,8 +50,9 @@ def test_json(runtime: sw.Runtime, capsys: pytest.CaptureFixture[str]) -> None:
     """One object with the same facts."""
     assert main(["status", "--address", runtime.address, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert (facts["address"], facts["pid"], facts["revision"]) == (runtime.address, runtime.pid, 2)
-    assert facts["tiers"]["hot"] == {"entries": 1, "tokens": 17, "bytes": 5}
+    assert (facts["address"], facts["pid"], facts["revision"]) == (runtime.address, runtime.pid, 3)
+    assert facts["tiers"]["hot"] == {"entries": 1, "tokens": 17, "bytes": 5, "files": 0}
+    assert facts["tiers"]["cold"] == {"entries": 1, "tokens": 4, "bytes": 2, "files": 1}
     assert facts["budget"]["hot_tokens"] == 1_234
     assert facts["uptime_s"] >= 0
     assert (facts["encoding"], facts["memory"]["arena_limit"]) == ("estimate", 32 << 20)
@@ -68,3 +74,23 @@ def test_what_is_kept(durability: str, survived: str, tmp_path: Path, capsys: py
         assert main(["status", "--address", runtime.address, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["durability"], facts["database"]) == (durability, str(tmp_path / "data" / DATABASE))
+
+
+def test_strategies_that_could_not_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each with its reason, for a reader and for a program; a good one is listed, also with an underscore."""
+    install(tmp_path, BROKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    with LocalRuntime() as runtime:
+        assert main(["status", "--address", runtime.address]) == 0
+        told = capfd.readouterr().out.splitlines()
+        assert any(line.split()[0] == "strategies" and "with_underscore" in line for line in told if line)
+        shown = [line.rstrip().split(maxsplit=2)[2] for line in told if line.startswith("not loaded")]
+        assert main(["status", "--address", runtime.address, "--json"]) == 0
+    facts = json.loads(capfd.readouterr().out)
+    assert [each["name"] for each in facts["strategies_not_loaded"]] == [*REASONS]
+    assert [each.split()[0] for each in shown] == [*REASONS]
+    for line, each in zip(shown, facts["strategies_not_loaded"], strict=True):
+        assert line == f"{each['name']} ({each['source']}): {each['reason']}"
+        assert REASONS[each["name"]] in each["reason"]

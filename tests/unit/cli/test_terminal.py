@@ -35,6 +35,7 @@ class World(NamedTuple):
     evaluation: Path
     plan_id: str
     new_plan_id: str
+    parent_id: str
     before: str
     after: str
     environment: dict[str, str]
@@ -51,8 +52,12 @@ def worker(address: str) -> Iterator[None]:
 
 
 def worker_for(world: World, command: str) -> AbstractContextManager[None]:
-    """Return a block that has a worker, if the command asks strategies of the manager."""
-    return worker(world.address) if "{address} --project p --strategies" in command else nullcontext()
+    """Return a block that has a worker, if the command asks strategies of the manager or has it read files.
+
+    Without one, `ingest` would wait for more than a minute before it reads the files itself.
+    """
+    needs_worker = "{address} --project p --strategies" in command or command.startswith("ingest {files}")
+    return worker(world.address) if needs_worker else nullcontext()
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +80,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             )
         plan_id = _plan(client)
         new_plan_id = client.plans.use_action("local/a", projects=[PROJECT]).plan_id
+        parent_id = _parent(client)
         with sw.Runtime.start(workers=0, data_dir=data_dir, log_level="error"):
             pass
         environment = {"XDG_CACHE_HOME": str(root / "cache")}
-        yield World(runtime.address, files, data_dir, evaluation, plan_id, new_plan_id, before, after, environment)
+        yield World(
+            runtime.address, files, data_dir, evaluation, plan_id, new_plan_id, parent_id, before, after, environment
+        )
 
 
 def _plan(client: sw.Client) -> str:
@@ -98,6 +106,18 @@ def _plan(client: sw.Client) -> str:
     return plan.plan_id
 
 
+def _parent(client: sw.Client) -> str:
+    """Return the id of a plan with a child whose error is hostile."""
+    plan_id = client.plans.use_action("local/a", projects=[PROJECT]).plan_id
+    client.plans.start_strategize(plan_id)
+    client.plans.proceed(plan_id)
+    client.plans.declare_subplans(plan_id, [sw.subplan("local/a", alias="child")])
+    child = client.plans.start_ready(plan_id, straight=True).plan
+    assert child is not None
+    client.plans.fail_execute(child.plan_id, HOSTILE)
+    return plan_id
+
+
 COMMANDS: dict[str, str] = {
     "assemble": "assemble wells {files} --strategies keyword --budget 500",
     "assemble, explained": "assemble wells --connect {address} --project p --strategies keyword --explain",
@@ -107,6 +127,7 @@ COMMANDS: dict[str, str] = {
     "ask, as JSON": "ask wells --address {address} --project p --strategies keyword --json",
     "ask, nowhere": "ask wells --address {files}/{hostile} --project p",
     "why": "why {source} --connect {address} --project p",
+    "why, as JSON": "why {source} --connect {address} --project p --json",
     "why, unknown": "why {hostile} --connect {address} --project p",
     "diff": "diff {before} {after} --connect {address} --project p",
     "diff, as JSON": "diff {before} {after} --connect {address} --project p --json",
@@ -120,6 +141,7 @@ COMMANDS: dict[str, str] = {
     "plan list": "plan list --address {files}/{hostile}",
     "plan show": "plan show {plan_id} --address {address}",
     "plan show, as JSON": "plan show {plan_id} --address {address} --json",
+    "plan subplans": "plan subplans {parent_id} --address {address}",
     "plan diff": "plan diff {plan_id} --address {address}",
     "plan diff, counted": "plan diff {plan_id} --stat --address {address}",
     "plan cancel": "plan cancel {plan_id} --address {files}/{hostile}",
@@ -132,6 +154,9 @@ COMMANDS: dict[str, str] = {
     "serve": "serve --address {files}/{hostile}/{hostile} --workers 0",
     "workers": "workers --connect {hostile} --workers 1 --log-level debug",
     "wrong command": "{hostile}",
+    "wrong option": "status --{hostile}",
+    "wrong argument": "status {hostile}",
+    "wrong subcommand": "plan {hostile}",
     "wrong choice": "serve --durability {hostile}",
     "wrong number": "serve --workers {hostile}",
 }

@@ -1,14 +1,17 @@
 """Parts that several commands share.
 
+- `apps`: the settings of typer that all commands share, and groups that import a command when it is called.
+- `parameters`: the declaration of options and arguments, and the conversion of their texts.
 - `exit_codes`: the exit codes, in one table.
 - `output`: results to stdout, messages to stderr. All commands write through it, escaped on a terminal.
-- `parser`: the parser of all commands.
+- `error_report`: the errors of commands that have subcommands, such as `stepwell plan apply`.
 - `json_values`: values of the domain as plain JSON values.
-- `addresses`, `state_directory`, `source`, `secret_options`, `validations`: options that several commands have, with
-  their defaults.
+- `addresses`, `state_directory`, `source`, `secret_options`, `request_options`, `worker_options`, `validations`:
+  options that several commands have.
+- `completions`: values that a shell completes, such as the ids of plans.
+- `receipts`: the receipts that `why` and `diff` read.
 - `embedded`: a manager for one command, with a cache on disk.
 - `progress_bar`: bars on stderr while a command works.
-- `subcommand`: the frame of commands that have subcommands, such as `stepwell plan apply`.
 
 The modules import each other, the client and the domain, but no command. Nothing here keeps state between two calls.
 """

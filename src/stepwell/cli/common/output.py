@@ -81,6 +81,13 @@ def print_error(text: str) -> None:
         sys.stderr.flush()
 
 
+def print_detail(text: str) -> None:
+    """Print a text of several lines to stderr, such as a diff, below the line that `print_error` has printed."""
+    with contextlib.suppress(OSError):
+        write(sys.stderr, f"{text}\n")
+        sys.stderr.flush()
+
+
 def print_json(value: object) -> None:
     """Print the value as JSON on one line, in ASCII, so that no character of it can affect a terminal."""
     write_result(f"{json.dumps(value)}\n")

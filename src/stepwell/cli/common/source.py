@@ -6,34 +6,39 @@ the path (`embedded`). With `--connect` it asks the running one; a PATH is then 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated, Final
 
 from msgspec import Struct
 
-from stepwell.cli.common.addresses import add_address, resolve_address
+from stepwell.cli.common.addresses import address_option, resolve_address
+from stepwell.cli.common.completions import complete_projects
 from stepwell.cli.common.embedded import cache_directory, delete_unredacted, embedded_client
-from stepwell.cli.common.secret_options import add_secret_options, secret_policy
+from stepwell.cli.common.parameters import argument, option
 from stepwell.client.client import Client, connect
 from stepwell.errors import InvalidArgument
 from stepwell.ingest.inventory import project_name
 from stepwell.ingest.secret_policy import SecretPolicy
 
+_PATH_ABOUT: Final = "a directory, or one file (default: this directory)"
 
-def add_source(parser: argparse.ArgumentParser, *, is_option: bool = False) -> None:
-    """Add the options that name a source. `is_option` makes the path an option, for commands with other positional
-    arguments.
-    """
-    help_ = "a directory, or one file (default: this directory)"
-    if is_option:
-        parser.add_argument("--path", metavar="PATH", help=help_)
-    else:
-        parser.add_argument("path", metavar="PATH", nargs="?", help=help_)
-    add_address(parser, "of the manager to ask (default: one of its own, which keeps what it knows in your cache)")
-    parser.add_argument("--project", metavar="NAME", help="(default: as the directory is named)")
-    add_secret_options(parser)
+SourcePath = Annotated[str | None, argument("PATH", _PATH_ABOUT)]
+SourcePathOption = Annotated[str | None, option("--path", metavar="PATH", about=_PATH_ABOUT)]
+SourceAddress = Annotated[
+    str | None,
+    address_option("path of a running manager's socket (default: a manager of its own, with a cache of the directory)"),
+]
+SourceProject = Annotated[
+    str | None,
+    option(
+        "--project",
+        metavar="NAME",
+        about="name of the project (default: that of the directory)",
+        complete=complete_projects,
+    ),
+]
 
 
 def source_root(path: Path) -> Path:
@@ -63,16 +68,23 @@ class Source(Struct, frozen=True):
     policy: SecretPolicy
 
 
-def source_of(arguments: argparse.Namespace) -> Source:
-    """Return the source that the arguments name. The default is the working directory.
+def the_path(given: str | None, option_: str | None) -> str | None:
+    """Return the path that a user gave, as an argument or as an option. Raise `InvalidArgument` for both."""
+    if given is not None and option_ is not None:
+        raise InvalidArgument(f"the path is {given!r}, and with --path {option_!r}: give one of them")
+    return given if option_ is None else option_
 
-    With both `--connect` and `--project` and no path, nothing is read: the project is used as the manager has it.
+
+def source_of(path: str | None, address: str | None, project: str | None, policy: SecretPolicy) -> Source:
+    """Return the source that the options of a command name. The default is the working directory.
+
+    With both an address and a project and no path, nothing is read: the project is used as the manager has it.
     """
-    is_named = arguments.address is not None and arguments.project is not None and arguments.path is None
-    path = None if is_named else Path(arguments.path or ".").absolute()
-    name = arguments.project or project_name(source_root(path or Path()))
-    address = None if arguments.address is None else resolve_address(arguments.address)
-    return Source(name, path, (path or Path()).resolve(), address, secret_policy(arguments))
+    is_named = address is not None and project is not None and path is None
+    read = None if is_named else Path(path or ".").absolute()
+    name = project or project_name(source_root(read or Path()))
+    manager = None if address is None else resolve_address(address)
+    return Source(name, read, (read or Path()).resolve(), manager, policy)
 
 
 @contextmanager

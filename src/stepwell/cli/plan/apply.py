@@ -1,10 +1,10 @@
-"""`stepwell plan apply` and `rollback`: bring a plan's changes into a tree, or take them out again.
+"""`stepwell plan apply`: bring a plan's changes into a tree.
 
-Both change all files or none. Each file has to have the content that the plan expects; otherwise the command lists the
-differing files, changes nothing and ends with exit code 3. `apply` runs the plan's validations in the changed tree. If
-a required one fails, the changes are undone, the output of the validation is shown and the exit code is 4.
+All files are changed, or none. Each file has to have the content that the plan expects; otherwise the command lists the
+differing files, changes nothing and ends with exit code 3. The plan's validations run in the changed tree. If a
+required one fails, the changes are undone, the output of the validation is shown and the exit code is 4.
 
-Both can be repeated: a plan that is applied, or rolled back, is reported as such, and nothing is changed again.
+It can be repeated: a plan that is applied is reported as such, and nothing is changed again.
 
 The tree may have come with a `.stepwell` of its own. What this user's processes did not put there is left alone, with a
 line on stderr for each such directory.
@@ -12,44 +12,50 @@ line on stderr for each such directory.
 
 from __future__ import annotations
 
-import argparse
 import signal
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+from typer.models import OptionInfo
 
 from stepwell import limits
-from stepwell.cli.common.addresses import resolve_address
+from stepwell.cli.common.addresses import Address, resolve_address
+from stepwell.cli.common.apps import ShellCommand, command_app
+from stepwell.cli.common.error_report import EXIT_CODES, reports_errors
 from stepwell.cli.common.exit_codes import CONSTRAINED, FAILED
 from stepwell.cli.common.json_values import to_json_value
 from stepwell.cli.common.output import print_error, print_json, print_result
+from stepwell.cli.common.parameters import json_flag, option
 from stepwell.cli.common.state_directory import directory_path
-from stepwell.cli.common.subcommand import Subcommand
-from stepwell.cli.plan.format import count_text, local_time
-from stepwell.cli.plan.resolve import add_plan, find_plan
+from stepwell.cli.plan.common.format import local_time
+from stepwell.cli.plan.common.plan_id import PlanId, find_plan
 from stepwell.client.client import connect
 from stepwell.domain.plans.model import Plan
 from stepwell.domain.plans.validations import ValidationResult
+from stepwell.errors import AlreadyRolledBack, ValidationFailed
 from stepwell.terminal import escape_line, escape_terminal
+from stepwell.text import plural
+
+app: Final = command_app()
 
 
-def add_root(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the option `--root`, the directory whose files are changed."""
-    parser.add_argument("--root", metavar="DIR", type=directory_path, help=f"{what} (default: this directory)")
+def root_option(about: str) -> OptionInfo:
+    """Return the option `--root`, the directory whose files are changed."""
+    return option("--root", metavar="DIR", parse=directory_path, about=f"{about} (default: this directory)")
 
 
-def tree_root(arguments: argparse.Namespace) -> Path:
+def tree_root(given: Path | None) -> Path:
     """Return the root with all symbolic links resolved.
 
     The path is stored with the plan and printed, so it has to mean the same in every working directory.
     """
-    given: Path | None = arguments.root
     return (given or Path()).resolve()
 
 
 @contextmanager
-def _sigterm_as_interrupt() -> Generator[None]:
+def sigterm_as_interrupt() -> Generator[None]:
     """Treat SIGTERM like Ctrl-C for the duration of the block: the changes that are half done are undone before the
     end.
     """
@@ -64,21 +70,39 @@ def _sigterm_as_interrupt() -> Generator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _add_apply(parser: argparse.ArgumentParser) -> None:
-    add_plan(parser)
-    add_root(parser, "the tree to change")
+@app.command(cls=ShellCommand, epilog=EXIT_CODES)
+@reports_errors
+def run(
+    *,
+    plan: PlanId,
+    root: Annotated[Path | None, root_option("the tree to change")] = None,
+    address: Address = None,
+    json: Annotated[
+        bool,
+        json_flag(
+            "`outcome` (`applied`, `applied_before`, `constrained` or `rolled_back`) and `plan`, with the fields of "
+            "`stepwell.Plan` by name; or `error`, with `kind`, `message` and `details`"
+        ),
+    ] = False,
+) -> int:
+    """Each file has to be what the plan found there, or already what it shall be. Its validations run in the tree; if a
+    required one fails, all is undone. Applied once, it is not applied again.
+    """
+    return _apply(plan, tree_root(root), resolve_address(address), as_json=json)
 
 
-def _apply(arguments: argparse.Namespace) -> int:
+def _apply(given: str, root: Path, address: str, *, as_json: bool) -> int:
     """Apply the plan and report the outcome: 0, applied now or before; 4, constrained; 1, it was rolled back before."""
-    root = tree_root(arguments)
-    with connect(resolve_address(arguments.address)) as client:
-        before = find_plan(client, arguments.plan)
-        with _sigterm_as_interrupt():
-            plan = client.execution(before.plan_id).apply(root, on_warning=print_error)
+    with connect(address) as client:
+        before = find_plan(client, given)
+        with sigterm_as_interrupt():
+            try:
+                plan = client.execution(before.plan_id).apply(root, on_warning=print_error)
+            except (ValidationFailed, AlreadyRolledBack):  # both are outcomes here, with an exit code of their own
+                plan = client.plans.get_plan(before.plan_id)
     # Applying an applied plan returns it unchanged. Only the plan from before the call shows which of the two happened.
     was_before = before.applied is not None
-    if arguments.json:
+    if as_json:
         print_json({"outcome": _outcome(plan, was_before=was_before), "plan": to_json_value(plan)})
     if plan.applied is None:
         _report_constrained(plan, root)
@@ -86,7 +110,7 @@ def _apply(arguments: argparse.Namespace) -> int:
     if plan.rolled_back is not None:
         print_error(f"plan {plan.plan_id} was rolled back at {local_time(plan.rolled_back.at_ms)}: make another one")
         return FAILED
-    if not arguments.json:
+    if not as_json:
         print_result(_applied_text(plan, was_before=was_before))
     return 0
 
@@ -104,11 +128,11 @@ def _applied_text(plan: Plan, *, was_before: bool) -> str:
     """Return the line that reports an apply: the number of paths, the root and the validations."""
     applied = plan.applied
     assert applied is not None
-    what = f"{count_text(applied.paths, 'path')} in {escape_line(applied.root)}"
+    what = f"{plural(applied.paths, 'path')} in {escape_line(applied.root)}"
     if was_before:
         return f"plan {plan.plan_id} was applied before, at {local_time(applied.at_ms)}: {what}"
     passed = sum(each.passed for each in applied.validations)
-    proven = f", {passed} of {count_text(len(applied.validations), 'validation')} passed" if applied.validations else ""
+    proven = f", {passed} of {plural(len(applied.validations), 'validation')} passed" if applied.validations else ""
     return f"applied {plan.plan_id}: {what}{proven}"
 
 
@@ -122,64 +146,11 @@ def _report_constrained(plan: Plan, root: Path) -> None:
     )
     for result in constrained.validations if constrained else ():
         if not result.passed:
-            print_error(f"  {result.name}: {describe_result(result)}")
+            print_error(f"  {result.name}: {result.summary}")
             for line in output_tail(result, limits.OUTPUT_LINES_SHOWN):
                 print_error(f"    {line}")
-
-
-def describe_result(result: ValidationResult) -> str:
-    """Return the result of a validation in a few words."""
-    if result.timed_out:
-        return f"stopped after {result.duration_ms / 1000:.1f} s"
-    if result.exit_code is None:
-        return "did not end by itself, or could not be started"
-    return f"ended with {result.exit_code} after {result.duration_ms / 1000:.1f} s"
 
 
 def output_tail(result: ValidationResult, count: int) -> list[str]:
     """Return the last lines of a validation's output, escaped for a terminal. Empty if it wrote nothing."""
     return escape_terminal(result.output).rstrip().split("\n")[-count:] if result.output.strip() else []
-
-
-def _add_rollback(parser: argparse.ArgumentParser) -> None:
-    add_plan(parser)
-    add_root(parser, "the tree in which it was applied")
-    parser.add_argument("--reason", metavar="TEXT", default="", help="kept with the plan")
-
-
-def _rollback(arguments: argparse.Namespace) -> int:
-    """Roll the plan back and report it. A plan that was never applied is refused by the manager."""
-    root = tree_root(arguments)
-    with connect(resolve_address(arguments.address)) as client:
-        before = find_plan(client, arguments.plan)
-        with _sigterm_as_interrupt():
-            plan = client.execution(before.plan_id).rollback(root, reason=arguments.reason, on_warning=print_error)
-    assert plan.rolled_back is not None
-    was_before = before.rolled_back is not None
-    if arguments.json:
-        print_json({"outcome": "rolled_back_before" if was_before else "rolled_back", "plan": to_json_value(plan)})
-    elif was_before:
-        print_result(f"plan {plan.plan_id} was rolled back before, at {local_time(plan.rolled_back.at_ms)}")
-    else:
-        paths = count_text(plan.rolled_back.paths, "path")
-        print_result(f"rolled back {plan.plan_id}: {paths} in {escape_line(str(root))} as before the plan")
-    return 0
-
-
-APPLY: Final = Subcommand(
-    "Change the files of a tree as a plan says: all of them, or none",
-    _add_apply,
-    _apply,
-    "`outcome` (`applied`, `applied_before`, `constrained` or `rolled_back`) and `plan`, with the fields of "
-    "`stepwell.Plan` by name; or `error`, with `kind`, `message` and `details`",
-    detail="Each file has to be what the plan found there, or already what it shall be. Its validations run in the "
-    "tree; if a required one fails, all is undone. Applied once, it is not applied again.",
-)
-ROLLBACK: Final = Subcommand(
-    "Restore the files of a tree as they were before a plan was applied",
-    _add_rollback,
-    _rollback,
-    "`outcome` (`rolled_back` or `rolled_back_before`) and `plan`, with the fields of `stepwell.Plan` by name; or "
-    "`error`, with `kind`, `message` and `details`",
-    detail="Files that were changed since are a conflict, and then all files are left as they are.",
-)

@@ -6,49 +6,64 @@ to the types that the action declares. An unknown argument or a value out of bou
 
 from __future__ import annotations
 
-import argparse
-from typing import Final
+from typing import Annotated, Final
 
-from stepwell.cli.common.addresses import resolve_address
+from stepwell.cli.common.addresses import Address, resolve_address
+from stepwell.cli.common.apps import ShellCommand, command_app
+from stepwell.cli.common.completions import complete_actions, complete_projects
+from stepwell.cli.common.error_report import EXIT_CODES, reports_errors
 from stepwell.cli.common.json_values import to_json_value
 from stepwell.cli.common.output import print_json, print_result
-from stepwell.cli.common.subcommand import Subcommand
-from stepwell.cli.common.validations import add_validations, name_value_pair, validations_of
+from stepwell.cli.common.parameters import NameValue, argument, json_flag, name_value, option
+from stepwell.cli.common.validations import Validate, validations_of
 from stepwell.client.client import connect
 from stepwell.domain.plans.model import Action, ArgumentType, ArgumentValue
 from stepwell.errors import InvalidArgument
 
+app: Final = command_app()
+
 _BOOLEANS: Final = {"true": True, "false": False}
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", metavar="ACTION", help="its name; `stepwell action list` has them")
-    parser.add_argument(
-        "--project", action="append", required=True, metavar="NAME", help="may be given several times (required)"
-    )
-    parser.add_argument(
-        "--argument",
-        action="append",
-        default=[],
-        type=name_value_pair,
-        metavar="NAME=VALUE",
-        help="of the action; may be given several times",
-    )
-    add_validations(parser)
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    """Create the plan. The action is read first, because its declaration says how to convert the arguments."""
-    with connect(resolve_address(arguments.address)) as client:
-        action = client.plans.get_action(arguments.action)
+@app.command(cls=ShellCommand, epilog=EXIT_CODES)
+@reports_errors
+def run(
+    *,
+    action: Annotated[str, argument("ACTION", "its name; `stepwell action list` has them", complete=complete_actions)],
+    project: Annotated[
+        list[str],
+        option(
+            "--project",
+            metavar="NAME",
+            about="project to work on; may be given several times",
+            complete=complete_projects,
+        ),
+    ],
+    arguments: Annotated[
+        list[NameValue] | None,
+        option(
+            "--argument",
+            metavar="NAME=VALUE",
+            about="argument of the action; may be given several times",
+            parse=name_value,
+        ),
+    ] = None,
+    validate: Validate = None,
+    address: Address = None,
+    json: Annotated[bool, json_flag("`plan`, with the fields of `stepwell.Plan` by name")] = False,
+) -> int:
+    """Stdout has the id alone, so that a script can write PLAN=$(stepwell plan new ...)."""
+    with connect(resolve_address(address)) as client:
+        # The action is read first, because its declaration says how to convert the arguments.
+        template = client.plans.get_action(action)
         plan = client.plans.use_action(
             # The canonical name, which may differ from the user's spelling.
-            action.name,
-            projects=arguments.project,
-            arguments={name: _value(action, name, text) for name, text in arguments.argument},
-            validations=validations_of(arguments.validate),
+            template.name,
+            projects=project,
+            arguments={name: _value(template, name, text) for name, text in arguments or ()},
+            validations=validations_of(validate),
         )
-    if arguments.json:
+    if json:
         print_json({"plan": to_json_value(plan)})
     else:
         print_result(plan.plan_id)
@@ -74,11 +89,3 @@ def _value(action: Action, name: str, text: str) -> ArgumentValue:
                 return text
     except (ValueError, KeyError):
         raise InvalidArgument(f"argument {name!r} is {text!r}: give a {types[name]}") from None
-
-
-NEW: Final = Subcommand(
-    "Create a plan from an action, and print its id",
-    _add_arguments,
-    _run,
-    "`plan`, with the fields of `stepwell.Plan` by name",
-)

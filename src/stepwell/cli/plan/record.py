@@ -16,32 +16,35 @@ The exit code is the command's, so that `record` can stand in front of a command
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from stepwell import limits
-from stepwell.cli.common.addresses import resolve_address
+from msgspec import Struct
+
+from stepwell.cli.common.addresses import Address, resolve_address
+from stepwell.cli.common.apps import ShellCommand, command_app
+from stepwell.cli.common.error_report import report_error
 from stepwell.cli.common.exit_codes import COMMAND_MISSING, COMMAND_UNRUNNABLE, RECORD_FAILED
 from stepwell.cli.common.json_values import to_json_value
 from stepwell.cli.common.output import print_error, print_json
-from stepwell.cli.common.subcommand import Subcommand, report_error
-from stepwell.cli.plan import run_command
-from stepwell.cli.plan.apply import add_root, tree_root
-from stepwell.cli.plan.format import count_text, local_time
-from stepwell.cli.plan.resolve import add_plan, find_plan
-from stepwell.client.client import Client, connect
+from stepwell.cli.common.parameters import argument, flag, json_flag, option
+from stepwell.cli.plan.apply import root_option, tree_root
+from stepwell.cli.plan.common import run_command
+from stepwell.cli.plan.common.execution import RENEW_SECONDS, Lease, lease_renewer, start_execution
+from stepwell.cli.plan.common.plan_id import PlanId, find_plan
+from stepwell.client.client import connect
 from stepwell.client.workflows.capture import Captured
-from stepwell.domain.plans.model import Phase, Plan, PlanState
-from stepwell.errors import InvalidArgument, PlanNotReady, StepwellError
+from stepwell.domain.plans.model import Plan
+from stepwell.errors import InvalidArgument, StepwellError
 from stepwell.terminal import escape_line
+from stepwell.text import plural
 
-_RENEW_SECONDS: Final = limits.LEASE_MS / 1000 / 5
-"""The lease is renewed five times before it would expire, so that some renewals may fail."""
+app: Final = command_app()
+
 _NOT_IN_TOOL_NAME: Final = re.compile(r"[^A-Za-z0-9._:-]+")
 
 
@@ -53,21 +56,53 @@ class _CommandFailed(Exception):
         self.code = code
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_plan(parser)
-    add_root(parser, "the tree in which changes count")
-    parser.add_argument("--tool", metavar="NAME", help="who made the changes (default: the command's name)")
-    parser.add_argument("--keep", action="store_true", help="record the changes of a command that failed, too")
-    parser.add_argument(
-        "--lease",
-        type=int,
-        metavar="TOKEN",
-        help="work under a lease that another process holds, and leave it to that one to complete the execution",
-    )
-    parser.add_argument("command", metavar="COMMAND", nargs="+", help="behind `--`, with its arguments")
+class _Arguments(Struct, frozen=True):
+    """The arguments of the command."""
+
+    plan: str
+    command: list[str]
+    root: Path | None
+    tool: str | None
+    keep: bool
+    lease: int | None
+    address: str | None
+    json: bool
 
 
-def _run(arguments: argparse.Namespace) -> int:
+@app.command(
+    cls=ShellCommand,
+    epilog="exit codes: that of the command, or 128 and the number of the signal that ended it; 125, the plan could "
+    "not be started or recorded, and stderr says why; 126, the command cannot be run; 127, there is no such command; "
+    "2, asked for wrongly.",
+)
+def run(
+    *,
+    plan: PlanId,
+    command: Annotated[list[str], argument("-- COMMAND", "the command to run, with its arguments")],
+    root: Annotated[Path | None, root_option("the tree in which changes count")] = None,
+    tool: Annotated[
+        str | None, option("--tool", metavar="NAME", about="who made the changes (default: the command's name)")
+    ] = None,
+    keep: Annotated[bool, flag("--keep", "record the changes of a command that failed, too")] = False,
+    lease: Lease = None,
+    address: Address = None,
+    json: Annotated[
+        bool,
+        json_flag(
+            "`plan_id`, `exit_code`, `changeset_id` (null if nothing was recorded) and `entries`, a list with the "
+            "fields of `stepwell.types.EntryRow` by name; what the command itself writes then goes to stderr"
+        ),
+    ] = False,
+) -> int:
+    """It takes the plan's lease (a plan without a strategy goes straight to execute), runs the command with this
+    terminal, records, and completes the execution: one record is one execution. For several commands, run a shell:
+    `-- sh -c 'one && two'`, or `--keep -- bash`. If the command fails, nothing is recorded, what it changed stays in
+    the tree, and the plan is queued for the next record.
+    """
+    return _run(_Arguments(plan, command, root, tool, keep, lease, address, json))
+
+
+def _run(arguments: _Arguments) -> int:
     """Record, and turn errors into the exit codes 125 to 127.
 
     The command is looked up before the lease is taken, so that a spelling mistake does not cost the plan an attempt.
@@ -85,17 +120,17 @@ def _run(arguments: argparse.Namespace) -> int:
         return RECORD_FAILED
 
 
-def _record(arguments: argparse.Namespace) -> int:
+def _record(arguments: _Arguments) -> int:
     """Take the lease, run the command while its changes are captured, and complete the execution."""
-    root = tree_root(arguments)
+    root = tree_root(arguments.root)
     if not root.is_dir():
         raise InvalidArgument(f"{str(root)!r} is no directory: give the tree that the command changes as --root")
     with connect(resolve_address(arguments.address)) as client:
-        plan = _start_execution(client, find_plan(client, arguments.plan), arguments.lease)
+        plan = start_execution(client, find_plan(client, arguments.plan), arguments.lease)
         context = client.execution(plan.plan_id, lease=arguments.lease)
         try:
             with context.capture(root, tool=arguments.tool or _tool(arguments.command[0])) as captured:
-                code = _run_command(arguments, _lease_renewer(client, plan, arguments.lease))
+                code = _run_command(arguments, lease_renewer(client, plan.plan_id, arguments.lease))
         except _CommandFailed as failed:
             _report_failed(plan, root, arguments, failed.code)
             return failed.code
@@ -105,70 +140,12 @@ def _record(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _run_command(arguments: argparse.Namespace, renew: Callable[[], None]) -> int:
+def _run_command(arguments: _Arguments, renew: Callable[[], None]) -> int:
     """Run the command and return its exit code. Raise `_CommandFailed` if it is not 0 and `--keep` is not given."""
-    code = run_command.run(arguments.command, renew, _RENEW_SECONDS, stdout_to_stderr=arguments.json)
+    code = run_command.run(arguments.command, renew, RENEW_SECONDS, stdout_to_stderr=arguments.json)
     if code and not arguments.keep:
         raise _CommandFailed(code)
     return code
-
-
-def _start_execution(client: Client, plan: Plan, lease: int | None) -> Plan:
-    """Return the plan, executing: under a new lease of this session, or under the lease that was given.
-
-    A plan without a strategy goes straight to execute. Any other position is refused, with advice.
-    """
-    plans = client.plans
-    match plan.position:
-        case (Phase.EXECUTE, PlanState.PROCESSING) if lease is not None:
-            return plans.renew_lease(plan.plan_id, lease=lease)
-        case (Phase.STRATEGIZE, PlanState.QUEUED) if lease is None:
-            plans.start_strategize(plan.plan_id)
-            return plans.proceed(plan.plan_id)
-        case (Phase.STRATEGIZE, PlanState.COMPLETE) if lease is None:
-            plans.execute_plan(plan.plan_id)
-            return plans.start_execute(plan.plan_id)
-        case (Phase.EXECUTE, PlanState.QUEUED) if lease is None:
-            return plans.start_execute(plan.plan_id)
-        case _:
-            raise PlanNotReady(f"plan {plan.plan_id} is {plan.position}: {_advice(plan, lease)}; nothing was run")
-
-
-def _advice(plan: Plan, lease: int | None) -> str:
-    """Return the advice for a plan at a position at which nothing can be recorded."""
-    if plan.lease is not None:
-        until = local_time(plan.lease.expires_at_ms)
-        return f"another session works on it, until {until} at least; wait, or give --lease if it is yours"
-    if lease is not None:
-        return "no session works on it, so the lease is over; leave out --lease"
-    match plan.state:
-        case PlanState.ERRORED:
-            return "`stepwell plan retry` queues it again"
-        case PlanState.CANCELLED | PlanState.APPLIED:
-            return "it is over; `stepwell plan new` makes another one"
-        case _:
-            return "what it changes is recorded; `stepwell plan apply` it, or `stepwell plan revert` it to begin anew"
-
-
-def _lease_renewer(client: Client, plan: Plan, lease: int | None) -> Callable[[], None]:
-    """Return a function that renews the lease once. It is called again and again while the command runs.
-
-    A lost lease is reported once, at once, because the work of the command will not be recorded. The command is not
-    stopped: it may be an editor with unsaved text.
-    """
-    is_lost = False
-
-    def renew() -> None:
-        nonlocal is_lost
-        if is_lost:
-            return
-        try:
-            client.plans.renew_lease(plan.plan_id, lease=lease)
-        except StepwellError as error:
-            is_lost = not error.retry
-            print_error(f"what the command changes may not be recorded: {error.message}")
-
-    return renew
 
 
 def _tool(program: str) -> str:
@@ -177,7 +154,7 @@ def _tool(program: str) -> str:
     return name[:64] or "command"
 
 
-def _report_failed(plan: Plan, root: Path, arguments: argparse.Namespace, code: int) -> None:
+def _report_failed(plan: Plan, root: Path, arguments: _Arguments, code: int) -> None:
     """Report that the command failed and that nothing was recorded."""
     then = "; the plan is queued for another attempt" if arguments.lease is None else ""
     print_error(
@@ -188,13 +165,13 @@ def _report_failed(plan: Plan, root: Path, arguments: argparse.Namespace, code: 
         print_json(_json_object(plan.plan_id, code, None))
 
 
-def _report_recorded(plan: Plan, root: Path, captured: Captured, arguments: argparse.Namespace, code: int) -> None:
+def _report_recorded(plan: Plan, root: Path, captured: Captured, arguments: _Arguments, code: int) -> None:
     """Report what was recorded, on stderr."""
     if arguments.json:
         print_json(_json_object(plan.plan_id, code, captured))
         return
     changes = len(captured.entries)
-    what = f"{count_text(changes, 'change')} in" if changes else "nothing changed in"
+    what = f"{plural(changes, 'change')} in" if changes else "nothing changed in"
     then = "" if arguments.lease is not None else "; `stepwell plan diff` shows it, `stepwell plan apply` applies it"
     print_error(f"recorded into {plan.plan_id}: {what} {escape_line(str(root))}{then if changes else ''}")
 
@@ -207,19 +184,3 @@ def _json_object(plan_id: str, code: int, captured: Captured | None) -> dict[str
         "changeset_id": captured.changeset_id if captured else None,
         "entries": to_json_value([*captured.entries]) if captured else [],
     }
-
-
-RECORD: Final = Subcommand(
-    "Run a command, and record into a plan what it changes in a tree",
-    _add_arguments,
-    _run,
-    "`plan_id`, `exit_code`, `changeset_id` (null if nothing was recorded) and `entries`, a list with the fields of "
-    "`stepwell.types.EntryRow` by name; what the command itself writes then goes to stderr",
-    exit_codes="exit codes: that of the command, or 128 and the number of the signal that ended it; 125, the plan "
-    "could not be started or recorded, and stderr says why; 126, the command cannot be run; 127, there is no such "
-    "command; 2, asked for wrongly.",
-    detail="It takes the plan's lease (a plan without a strategy goes straight to execute), runs the command with "
-    "this terminal, records, and completes the execution: one record is one execution. For several commands, run a "
-    "shell: `-- sh -c 'one && two'`, or `--keep -- bash`. If the command fails, nothing is recorded, what it changed "
-    "stays in the tree, and the plan is queued for the next record.",
-)

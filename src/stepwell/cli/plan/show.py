@@ -7,11 +7,10 @@ prints one object with all fields of the plan, its changesets and its children.
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import time
 from collections.abc import Iterator
-from typing import Final
+from typing import Annotated, Final
 
 from msgspec import Struct
 from rich import box
@@ -20,19 +19,24 @@ from rich.table import Table
 from rich.text import Text
 
 from stepwell import limits
-from stepwell.cli.common.addresses import resolve_address
+from stepwell.cli.common.addresses import Address, resolve_address
+from stepwell.cli.common.apps import ShellCommand, command_app
+from stepwell.cli.common.error_report import EXIT_CODES, reports_errors
 from stepwell.cli.common.json_values import to_json_value
 from stepwell.cli.common.output import print_json, result_console
-from stepwell.cli.common.subcommand import Subcommand
-from stepwell.cli.plan.apply import describe_result, output_tail
-from stepwell.cli.plan.children import ChildNode, child_nodes, render_tree
-from stepwell.cli.plan.format import count_text, local_time, position_text
-from stepwell.cli.plan.resolve import add_plan, find_plan
+from stepwell.cli.common.parameters import json_flag
+from stepwell.cli.plan.apply import output_tail
+from stepwell.cli.plan.common.children import ChildNode, child_nodes, render_tree
+from stepwell.cli.plan.common.format import local_time, position_text
+from stepwell.cli.plan.common.plan_id import PlanId, find_plan
 from stepwell.client.client import connect
 from stepwell.domain.changesets.model import Changeset, ChangesetState, Content
 from stepwell.domain.plans.model import Lease, Phase, Plan
 from stepwell.domain.plans.validations import ValidationResult
 from stepwell.terminal import escape_line, escape_terminal
+from stepwell.text import plural
+
+app: Final = command_app()
 
 _DIGEST_CHARS: Final = 12  # as many as tell contents apart at a glance; git shows fewer
 
@@ -45,15 +49,27 @@ class _PlanDetails(Struct, frozen=True):
     children: tuple[ChildNode, ...]
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    """Read the plan, its changesets and its children, and print them. The three are read one after another, not at
-    once.
-    """
-    with connect(resolve_address(arguments.address)) as client:
-        plan = find_plan(client, arguments.plan)
-        changesets = tuple(client.execution(plan.plan_id).changesets())
-        details = _PlanDetails(plan, changesets, child_nodes(client, plan))
-    if arguments.json:
+@app.command(cls=ShellCommand, epilog=EXIT_CODES)
+@reports_errors
+def run(
+    *,
+    plan: PlanId,
+    address: Address = None,
+    json: Annotated[
+        bool,
+        json_flag(
+            "`plan`, with the fields of `stepwell.Plan` by name, `changesets`, and `children`, a list as `stepwell "
+            "plan subplans` has it"
+        ),
+    ] = False,
+) -> int:
+    """It says where the plan stands, who works on it, what it changes and what went wrong."""
+    with connect(resolve_address(address)) as client:
+        # The three are read one after another, not at once.
+        found = find_plan(client, plan)
+        changesets = tuple(client.execution(found.plan_id).changesets())
+        details = _PlanDetails(found, changesets, child_nodes(client, found))
+    if json:
         print_json(to_json_value(details))
     else:
         _print(result_console(), details)
@@ -110,7 +126,7 @@ def _field_rows(plan: Plan) -> Iterator[tuple[str, Text]]:
         if times := _times(plan, phase):
             yield str(phase), Text(times)
     if plan.reversion_count:
-        yield "reverted", Text(count_text(plan.reversion_count, "time"))
+        yield "reverted", Text(plural(plan.reversion_count, "time"))
     # The source tells an invariant of the action from one that this plan, or its parent, added.
     for invariant in plan.invariants:
         yield "invariant", Text(f"{escape_terminal(invariant.text)} ({invariant.source})")
@@ -146,14 +162,14 @@ def _outcome_rows(plan: Plan) -> Iterator[tuple[str, Text]]:
         )
     if (applied := plan.applied) is not None:
         what = (
-            f"{count_text(applied.paths, 'path')} in {escape_line(applied.root)}"
+            f"{plural(applied.paths, 'path')} in {escape_line(applied.root)}"
             if applied.root
-            else (count_text(applied.paths, "path"))
+            else (plural(applied.paths, "path"))
         )
         yield "applied", Text(f"{local_time(applied.at_ms)}, attempt {applied.attempt}: {what}", "green")
     if (undone := plan.rolled_back) is not None:
         why = f": {escape_terminal(undone.reason)}" if undone.reason else ""
-        yield "rolled back", Text(f"{local_time(undone.at_ms)}, {count_text(undone.paths, 'path')}{why}", "magenta")
+        yield "rolled back", Text(f"{local_time(undone.at_ms)}, {plural(undone.paths, 'path')}{why}", "magenta")
 
 
 def _changesets(plan: Plan, changesets: tuple[Changeset, ...]) -> Table:
@@ -209,7 +225,7 @@ def _validations(plan: Plan) -> Table:
         result = results_.get(each.name)
         texts = Text("not run", "dim")
         if result is not None:
-            texts = Text(describe_result(result), "green" if result.passed else "red")
+            texts = Text(result.summary, "green" if result.passed else "red")
         command = Text(escape_line(shlex.join(each.command)))
         table.add_row(each.name, command, "yes" if each.required else "no", texts)
     return table
@@ -237,12 +253,3 @@ def _table(title: str, *headings: str) -> Table:
     for heading in headings:
         table.add_column(heading, overflow="fold", no_wrap=heading == "changeset")  # an id is copied
     return table
-
-
-SHOW: Final = Subcommand(
-    "Show a plan: its position, its lease, its changes and its errors",
-    add_plan,
-    _run,
-    "`plan`, with the fields of `stepwell.Plan` by name, `changesets`, and `children`, a list, each with `plan_id`, "
-    "`alias`, `depends_on`, `action_name`, `phase`, `state`, `attempt`, `error` and `children`",
-)

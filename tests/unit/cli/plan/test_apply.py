@@ -75,18 +75,19 @@ def test_applied_and_undone_for_machines(shell: Shell, client: sw.Client, root: 
 
 
 def test_conflict(shell: Shell, client: sw.Client, root: Path) -> None:
-    """Exit code 3, a line for each path with what was expected and what was found, and nothing is written."""
+    """Exit code 3, each path once with what was expected and what was found, a short diff, and nothing is written."""
     (root / "a").write_text("mine\n")
     (root / "gone").unlink()
     before = files(root)
     plan_id = executed(client)
     told = shell("plan", "apply", plan_id, "--root", str(root))
     assert (told.code, told.out) == (3, "")
-    _, first, second = told.err.splitlines()
-    assert first.startswith("stepwell: a: expected a file")
-    assert ", found a file 644 " in first
-    assert second.startswith("stepwell: gone: expected a file")
-    assert second.endswith(", found nothing")
+    line, *diff = told.err.splitlines()
+    assert line.startswith(
+        "stepwell: the tree is not what the change expects, and was left as it is: 'a' has a file 644 "
+    )
+    assert "; 'gone' has nothing instead of a file" in line
+    assert diff == ["--- a (expected)", "+++ a (found)", "@@ -1,1 +1,1 @@", "-old", "+mine"]
     assert files(root) == before
 
 
@@ -97,7 +98,8 @@ def test_conflict_for_machines(shell: Shell, client: sw.Client, root: Path) -> N
     (root / "dir" / "b c").write_text("mine\n")
     told = shell("plan", "rollback", plan_id, "--root", str(root), "--json")
     assert (told.code, told.json["error.kind"], told.json["error.details.paths"]) == (3, "TreeConflict", ["dir/b c"])
-    assert told.json.keys("error.details") >= {"paths", "expected", "found"}
+    assert told.json.keys("error.details") >= {"paths", "expected", "found", "diff"}
+    assert told.err.count("dir/b c") == 3  # once in the message, and in the two lines above the diff
     assert files(root)["a"] == "new\n"
 
 
@@ -148,5 +150,5 @@ def test_what_is_not_executed(shell: Shell, client: sw.Client, root: Path) -> No
 )
 def test_how_a_validation_ended(exit_code: int | None, timed_out: bool, words: str) -> None:  # noqa: FBT001
     result = sw.ValidationResult("tests", ("true",), exit_code, timed_out, 2_500, "  \n")
-    assert apply.describe_result(result) == words
+    assert result.summary == words
     assert apply.output_tail(result, 3) == []

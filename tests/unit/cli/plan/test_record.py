@@ -46,6 +46,24 @@ def test_one_record_is_one_execution(shell: Shell, client: sw.Client, root: Path
     assert entry.tool == "sh"
 
 
+def test_words_behind_the_dashes_are_the_commands(shell: Shell, client: sw.Client, root: Path) -> None:
+    """Whatever they look like: options of ours, further dashes, an empty one."""
+    words = ["--", "--json", "-h", "--strategies", "a", "b", "", "--root=x", "[red]", "-1"]
+    program = ("sh", "-c", 'for word do echo "<$word>"; done', "sh")
+    told = shell("plan", "record", new(client), "--root", str(root), "--", *program, *words)
+    assert (told.code, told.out.splitlines()) == (0, [f"<{word}>" for word in words])
+
+
+def test_a_tree_that_is_being_captured(shell: Shell, client: sw.Client, root: Path) -> None:
+    """The command is not run, and the line names the other plan."""
+    other = executing(client)
+    with client.execution(other).capture(root.parent, tool="agent"):
+        told = shell("plan", "record", new(client), "--", *WRITES, "0")
+        assert (told.code, told.out) == (125, "")
+        assert f"is capturing '{root.parent}' for plan '{other}', as tool 'agent'" in told.err
+    assert (root / "a").read_text() == "old\n"
+
+
 def test_a_plan_with_a_strategy(shell: Shell, client: sw.Client) -> None:
     """It goes on from there; so does one whose execution is queued."""
     for is_queued in (False, True):
@@ -177,7 +195,7 @@ def test_a_lease_that_is_renewed(
         beat()
         return 0
 
-    monkeypatch.setattr("stepwell.cli.plan.run_command.run", running)
+    monkeypatch.setattr("stepwell.cli.plan.common.run_command.run", running)
     told = shell("plan", "record", plan_id, "--", "true")
     assert told.code == 125
     assert told.err.count("what the command changes may not be recorded: ") == 1

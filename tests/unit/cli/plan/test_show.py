@@ -116,7 +116,7 @@ def test_conflicts(shell: Shell, client: sw.Client) -> None:
     merged = record(client, parent, sw.Change(path="x\ny", after=b"one"), sw.Change(path="z", after=b"one"))
     conflicts = [("x\ny", done[1]), ("z", done[1])]
     client.plans.record_merge(parent, children=done, changeset_id=merged, conflicts=conflicts)
-    client.plans.resolve_conflict(parent, "z", accept="ours")
+    client.execution(parent).resolve("z", accept="ours")
     words = shell("plan", "show", parent).words
     one, two = (digest_of(body).hex()[:12] for body in (b"one", b"two"))
     assert rf"x\ny b open nothing {one} {two}" in words

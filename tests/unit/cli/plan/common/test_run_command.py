@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.cli.plan.run_command import CannotRun, run
+from stepwell.cli.plan.common.run_command import CannotRun, run
 
 
 def never() -> None:
@@ -48,12 +48,12 @@ def test_beats_while_it_runs(tmp_path: Path) -> None:
 def test_signals(number: signal.Signals, ends: bool, tmp_path: Path) -> None:  # noqa: FBT001 - an example
     """What would end us is passed on. Ctrl-C is not: whoever has a terminal has it from there."""
     code = (
-        "import signal, sys\n"
+        "import signal, sys, time\n"
         "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))\n"
         "for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):\n"
         "    signal.signal(each, lambda number, _: sys.exit(int(number)))\n"
         "open(sys.argv[1], 'w').write(str(__import__('os').getpid()))\n"
-        "signal.pause()\n"
+        "while True: time.sleep(0.05)\n"  # `pause` would sleep through a signal that comes just before it
     )
     ready = tmp_path / "ready"
     before = signal.getsignal(number)

@@ -1,4 +1,4 @@
-"""Texts about plans that several subcommands print: positions, times and counts."""
+"""Texts about plans that several subcommands print: positions and times."""
 
 from __future__ import annotations
 
@@ -30,8 +30,3 @@ def position_text(phase: Phase, state: PlanState, *, rolled_back: bool = False) 
 def local_time(at_ms: int) -> str:
     """Return a time in the user's time zone."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
-def count_text(number: int, noun: str) -> str:
-    """Return a number with its noun, such as "1 path" or "2 paths"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

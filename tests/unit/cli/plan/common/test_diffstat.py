@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from stepwell.cli.plan.diffstat import FileStat, file_stats
+from stepwell.cli.plan.common.diffstat import FileStat, file_stats
 from stepwell.client.api.entry_diff import entry_diff
 from stepwell.domain.changesets.model import Content, EntryRow, Operation
 from stepwell.domain.tiers.body_refs import digest_of

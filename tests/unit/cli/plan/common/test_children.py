@@ -1,7 +1,7 @@
 """The children of a plan."""
 
 import stepwell as sw
-from stepwell.cli.plan.children import child_nodes, render_tree
+from stepwell.cli.plan.common.children import child_nodes, render_tree
 from stepwell.testing import LocalRuntime
 from tests.support.cli.plans import ACTION, PROJECT, executing
 
