@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -40,13 +41,15 @@ def typecheck(session: nox.Session) -> None:
 
 @nox.session
 def unit_tests(session: nox.Session) -> None:
-    """Unit, property and architecture tests, and the features; or what pytest is told after `--`."""
+    """Unit, property and architecture tests, features, and a first day of use; or what pytest is told after `--`."""
     prepare(session, "tests")
     if session.posargs:  # as they are: their coverage would pass for that of all
         run(session, ["pytest", *session.posargs])
         return
     side_by_side(session, measuring(), ["behave", "features"])
-    run(session, ["pytest", PARALLEL, "tests/architecture", "tests/property"])
+    # Of the first day of use the snippets of the README; the session `first_day` runs all of it.
+    others = ("architecture", "doubles", "examples", "first_day/test_readme.py", "property")
+    run(session, ["pytest", PARALLEL, *(f"tests/{name}" for name in others)])
 
 
 @nox.session
@@ -73,6 +76,21 @@ def coverage_report(session: nox.Session) -> None:
         run(session, measuring())
     run(session, ["coverage", "combine", "--keep", "--quiet", str(COVERAGE_DATA / "unit_tests")])
     run(session, ["coverage", "report", *session.posargs])
+
+
+@nox.session(python=False)
+@nox.parametrize("version", ["3.12", "3.13", "3.14"])
+def first_day(session: nox.Session, version: str) -> None:
+    """README, examples and careless use, with the package installed for another interpreter, where there is one."""
+    interpreter = shutil.which(f"python{version}")
+    if interpreter is None or subprocess.run([interpreter, "-c", ""], check=False).returncode:
+        session.skip(f"there is no python{version} on PATH that starts")
+    environment = Path(".nox") / f"first_day-{version}"
+    session.run(interpreter, "-m", "venv", "--clear", str(environment))
+    python = str(environment / "bin" / "python")
+    group = nox.project.dependency_groups(PYPROJECT, "first-day")
+    session.run(python, "-m", "pip", "install", "--quiet", ".", *group)
+    session.run(python, "-m", "pytest", *(session.posargs or ["tests/first_day"]))
 
 
 @nox.session

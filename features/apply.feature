@@ -21,8 +21,11 @@ Feature: Applying. What a plan changed is in the tree, and proven to be there; o
   Scenario: A validation that fails
     Given a plan that was recorded from a copy of it, with a validation that fails
     When the plan is applied
-    Then the tree is as it was found
+    Then it is a ValidationFailed with the command, its exit code and its output
+    And the tree is as it was found
     And the plan is constrained, with what the validation wrote
+    When the plan is applied
+    Then it is a ValidationFailed with the command, its exit code and its output
 
   Scenario: Rolled back
     Given a plan that was recorded from a copy of it
@@ -30,6 +33,14 @@ Feature: Applying. What a plan changed is in the tree, and proven to be there; o
     And the plan is rolled back
     Then the tree is as it was found
     And the plan is rolled back
+
+  Scenario: Applied, rolled back, and applied again
+    Given a plan that was recorded from a copy of it
+    When the plan is applied
+    And the plan is rolled back
+    And the plan is applied
+    Then it is a AlreadyRolledBack that says to use the action again
+    And the tree is as it was found
 
   Scenario: Rolled back too late
     Given a plan that was recorded from a copy of it
@@ -50,3 +61,16 @@ Feature: Applying. What a plan changed is in the tree, and proven to be there; o
     When the plan is applied
     Then the tree is what was recorded
     And the plan is applied, with 5 paths proven
+
+  Scenario: Work in copies
+    Given 3 plans that are recorded in workspaces of the tree at the same time
+    Then the tree is as it was found
+    And each plan has its own file alone
+    When the plans are applied one after the other
+    Then the tree has the file of each plan
+    And no workspace is left
+
+  Scenario: Two who capture one tree
+    Given a plan that is capturing the tree
+    When another plan captures a directory in it
+    Then it is a TreeInUse that names the first plan and its tool

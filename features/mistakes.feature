@@ -17,6 +17,8 @@ Feature: A wrong argument gets an error that says what to do, and changes nothin
       | an action name with spaces            | InvalidArgument | did you mean 'fix-bug'?                           |
       | no project in an unrestricted session | InvalidArgument | name a project                                    |
       | an empty list of projects             | InvalidArgument | leave it out for an unrestricted session          |
-      | an address where nobody is            | RuntimeLost     | start one with `stepwell serve`                   |
+      | an address where nobody is            | RuntimeLost     | start one with `stepwell serve                    |
+      | a question to no project              | InvalidArgument | name those to search with projects=               |
+      | a data directory with other files     | StartFailed     | give a new or an empty directory                  |
       | eviction of nothing                   | InvalidArgument | count                                             |
       | a page of a million rows              | InvalidArgument | 1 to 1000 rows; follow its cursor                 |

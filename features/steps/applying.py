@@ -6,6 +6,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +35,12 @@ def tree(context: Context) -> Iterator[None]:
     context.found = seen(context.root)
     yield
     shutil.rmtree(context.above)
+
+
+@fixture
+def capturing(context: Context) -> Iterator[None]:
+    with context.execution.capture(context.root, tool="agent"):
+        yield
 
 
 def seen(root: Path) -> dict[str, tuple[int, bytes]]:
@@ -68,6 +75,13 @@ def record(context: Context, at: Path, validations: Sequence[sw.Validation] = ()
     context.recorded = seen(at)
 
 
+def begin(context: Context, name: str) -> sw.PlanExecutionContext:
+    """The context of a plan that executes."""
+    client: sw.Client = context.services
+    action = work.create_action(client, f"local/{name}", "works in a tree")
+    return client.execution(client.plans.begin(action, projects=[PROJECT]).plan_id)
+
+
 def spoil(root: Path, count: int) -> None:
     for name in CHANGED[:count]:
         (root / name).write_text("theirs\n")
@@ -99,6 +113,38 @@ def step_recorded_validated(context: Context) -> None:
 @given("a plan that was recorded from the tree itself")
 def step_recorded_in_place(context: Context) -> None:
     record(context, context.root)
+
+
+@given("{count:d} plans that are recorded in workspaces of the tree at the same time")
+def step_workspaces(context: Context, count: int) -> None:
+    context.executions = [begin(context, f"copy-{number}") for number in range(count)]
+    with ExitStack() as stack:
+        context.workspaces = [stack.enter_context(each.workspace(context.root)) for each in context.executions]
+        for number, path in enumerate(context.workspaces):
+            (path / f"own-{number}").write_text("new\n")
+
+
+@given("a plan that is capturing the tree")
+def step_capturing(context: Context) -> None:
+    context.execution = begin(context, "first")
+    use_fixture(capturing, context)
+
+
+@when("another plan captures a directory in it")
+def step_captured_twice(context: Context) -> None:
+    context.refusal = None
+    try:
+        with begin(context, "second").capture(context.root / "empty"):
+            pass
+    except sw.Refused as refusal:
+        context.refusal = refusal
+
+
+@when("the plans are applied one after the other")
+def step_apply_each(context: Context) -> None:
+    for each in context.executions:
+        context.services.plans.complete_execute(each.plan_id)
+        each.apply(context.root)
 
 
 @given("somebody changed {count:d} files that the plan would change")
@@ -146,6 +192,30 @@ def step_conflict(context: Context, count: int) -> None:
     assert context.refusal.details["paths"] == CHANGED[:count]
 
 
+@then("it is a TreeInUse that names the first plan and its tool")
+def step_in_use(context: Context) -> None:
+    assert isinstance(context.refusal, sw.TreeInUse), repr(context.refusal)
+    assert context.refusal.details["plan_id"] == context.execution.plan_id
+    assert context.refusal.details["tool"] == "agent"
+
+
+@then("each plan has its own file alone")
+def step_own_files(context: Context) -> None:
+    changed = [[*each.net_changes()] for each in context.executions]
+    assert changed == [[f"own-{number}"] for number in range(len(changed))]
+
+
+@then("the tree has the file of each plan")
+def step_all_files(context: Context) -> None:
+    added = seen(context.root).keys() - context.found.keys()
+    assert added == {f"own-{number}" for number in range(len(context.executions))}
+
+
+@then("no workspace is left")
+def step_no_workspace(context: Context) -> None:
+    assert [path for path in context.workspaces if path.exists()] == []
+
+
 @then("the plan waits to be applied")
 def step_waits(context: Context) -> None:
     plan = context.services.plans.get_plan(context.execution.plan_id)
@@ -154,8 +224,22 @@ def step_waits(context: Context) -> None:
 
 @then("the plan is constrained, with what the validation wrote")
 def step_constrained(context: Context) -> None:
-    assert context.plan.constrained is not None
-    assert [each.output for each in context.plan.constrained.validations] == ["1 failed\n"]
+    plan = context.services.plans.get_plan(context.execution.plan_id)
+    assert plan.constrained is not None
+    assert [each.output for each in plan.constrained.validations] == ["1 failed\n"]
+
+
+@then("it is a ValidationFailed with the command, its exit code and its output")
+def step_validation_failed(context: Context) -> None:
+    failure = context.refusal
+    assert isinstance(failure, sw.ValidationFailed), repr(failure)
+    assert (failure.command, failure.exit_code, failure.output) == (FAILS.command, 1, "1 failed\n")
+
+
+@then("it is a AlreadyRolledBack that says to use the action again")
+def step_plan_rolled_back(context: Context) -> None:
+    assert isinstance(context.refusal, sw.AlreadyRolledBack), repr(context.refusal)
+    assert "use action 'local/edit' again" in context.refusal.message
 
 
 @then("the plan is rolled back")

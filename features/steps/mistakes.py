@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from behave import then, when
 from behave.runner import Context
@@ -35,6 +36,8 @@ MISTAKES: dict[str, Callable[[sw.Client], object]] = {
     "no project in an unrestricted session": lambda client: client.tiers.get("a"),
     "an empty list of projects": lambda client: sw.connect(client.address, projects=[]),
     "an address where nobody is": lambda client: sw.connect(f"{client.address}.not"),
+    "a question to no project": lambda client: client.assemble("where is it?"),
+    "a data directory with other files": lambda _: sw.Runtime.start(workers=0, data_dir=Path(__file__).parent),
     "eviction of nothing": lambda client: client.tiers.evict_lru(count=0),
     "a page of a million rows": lambda client: client.tiers.list(project=PROJECT, limit=1_000_000),
 }

@@ -5,6 +5,7 @@ import io
 import re
 import tokenize
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ TESTS = [ROOT / "tests", ROOT / "features"]
 EVERYTHING = [*SOURCE, *TESTS, ROOT / "workers", ROOT / "benchmarks", ROOT / "noxfile.py"]
 PICKLING = PACKAGE / "pool/pickling.py"
 UNPICKLING = [path for path in python_files(*SOURCE) if path != PICKLING]
-WRITERS = [PACKAGE / "cli/common/output.py", PACKAGE / "telemetry.py"]
+WRITERS = [PACKAGE / "cli/common/apps.py", PACKAGE / "cli/common/output.py", PACKAGE / "telemetry.py"]
 MESSAGES = [
     PACKAGE / "domain/command_roots.py",
     *(PACKAGE / f"domain/{subject}/commands.py" for subject in ("tiers", "plans", "changesets", "tasks", "receipts")),
@@ -69,8 +70,37 @@ def raw_output(source: str) -> list[str]:
     """Text reaches a terminal by way of `stepwell.terminal`, which escapes it: another way would forget that."""
     names = {"print", "sys.stdout.write", "sys.stderr.write", "sys.stdout.buffer.write", "sys.stderr.buffer.write"}
     names |= {"sys.stdout.writelines", "sys.stderr.writelines", "Console", "rich.print", "ArgumentParser"}
+    names |= {"typer.echo", "typer.secho", "typer.run", "typer.Typer", "Typer"}
     names |= {"rich.console.Console", "argparse.ArgumentParser", "structlog.configure", "traceback.print_exc"}
     return [f"line {line}: {name}" for line, name in called_names(ast.parse(source)) if name in names]
+
+
+def fixed_plurals(source: str) -> list[str]:
+    """A number that may be 1 has its noun from `text.plural`: "1 fragments" reads as a defect."""
+    found = [
+        (node.lineno, count, after.value)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.JoinedStr)
+        for count, after in pairwise(node.values)
+        if isinstance(count, ast.FormattedValue) and isinstance(after, ast.Constant)
+    ]
+    return [
+        f"line {line}: {ast.unparse(count.value)}{text!s}"
+        for line, count, text in found
+        if isinstance(count.value, ast.Call)
+        and ast.unparse(count.value.func) == "len"
+        and re.match(r" (?!is|was|has|does)(?:[a-z]+ )?(?:[a-z]+[^s]s|children|bodies)\b", str(text))
+    ]
+
+
+def shown_enums(source: str) -> list[str]:
+    """A member of an enum is shown by its value, also in a list or in the `repr` of a value that has it."""
+    return [
+        f"line {node.lineno}: {node.name}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef)
+        and any(ast.unparse(base).rpartition(".")[2] in {"StrEnum", "Enum"} for base in node.bases)
+    ]
 
 
 BANS: list[tuple[Callable[[str], list[str]], list[Path], list[str]]] = [
@@ -84,8 +114,17 @@ BANS: list[tuple[Callable[[str], list[str]], list[Path], list[str]]] = [
     (
         raw_output,
         [path for path in python_files(*SOURCE) if path not in WRITERS],
-        ["print(1)", "sys.stdout.write(text)", "sys.stderr.write(text)", "Console(stderr=True)"],
+        [
+            "print(1)",
+            "sys.stdout.write(text)",
+            "sys.stderr.write(text)",
+            "Console(stderr=True)",
+            "typer.echo(text)",
+            "typer.Typer()",
+        ],
     ),
+    (fixed_plurals, SOURCE, ['f"{len(x)} fragments"', 'f"{len(x):,} open conflicts, and"']),
+    (shown_enums, [PACKAGE / "domain"], ["class Tier(StrEnum):\n A = 1", "class A(enum.StrEnum, B):\n A = 1"]),
     (untyped_fields, MESSAGES, ["class A:\n x: Any", "class A:\n x: list[typing.Any]"]),
 ]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import doctest
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,18 +18,6 @@ DOCUMENTS = sorted(ROOT.glob("*.md"))
 def test_the_diagram_comes_from_the_tables() -> None:
     """ARCHITECTURE.md draws the life of a plan as the tables have it."""
     assert written() == diagram()
-
-
-def test_the_first_example_runs_unguarded_from_standard_input(tmp_path: Path) -> None:
-    """The README's first example works for a reader who pastes it into `python -`."""
-    example = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert example
-    done = subprocess.run(
-        [sys.executable, "-"], input=example.group(1), capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "def total(items)" in done.stdout
-    assert "+round(x, 2)" in done.stdout
 
 
 def test_the_package_example_is_true() -> None:

@@ -186,6 +186,10 @@ def test_assembling_and_replaying(runtime: sw.Runtime) -> None:
             again = await client.replay(answers[0].receipt_id)
             assert again.text == answers[0].text
             assert (await client.receipt(answers[0].receipt_id)).request == answers[0].receipt.request
+            answer = await client.assemble("what?", budget_tokens=50, strategies=["everything"])
+            assert (answer.receipt.request.query, answer.budget_tokens) == ("what?", 50)
+            with pytest.raises(sw.InvalidArgument, match="set budget_tokens in the ContextRequest"):
+                await client.assemble(ASKED, budget_tokens=50)
             assert client.assemble.__doc__ == sw.Client.assemble.__doc__
 
     run(main())

@@ -153,9 +153,22 @@ def test_death_in_random_trees(prepared: Prepared, seed: int) -> None:
         check_death(client, root, before, after, at, is_cancelled=generator.random() < 0.5)
 
 
-@pytest.mark.parametrize("back", [False, True])
-def test_death_while_rolling_back(prepared: Prepared, back: bool) -> None:  # noqa: FBT001
-    """Killed anywhere, and gone on with by the next call, or by that of another plan: the tree and the plan agree."""
+def assert_applied_or_rolled_back(context: sw.PlanExecutionContext, root: Path) -> None:
+    """What an apply says of a plan whose rollback was killed is what is in the tree."""
+    try:
+        context.apply(root)
+    except sw.AlreadyRolledBack:
+        assert read(root) == BEFORE
+    else:
+        assert read(root) == AFTER
+
+
+@pytest.mark.parametrize("next_call", ["rollback", "apply", "another plan's"])
+def test_death_while_rolling_back(prepared: Prepared, next_call: str) -> None:
+    """Killed anywhere, and gone on with by the next call, or by that of another plan: the tree and the plan agree.
+
+    An apply never says that the plan is applied while the tree has none of it.
+    """
     client, root = prepared
     build(root, BEFORE)
     context = executed_plan(client, root.parent)
@@ -167,10 +180,13 @@ def test_death_while_rolling_back(prepared: Prepared, back: bool) -> None:  # no
         context = executed_plan(client, root.parent)
         context.apply(root)
         assert killed_at(at, lambda: context.rollback(root))  # noqa: B023 it is called now
-        if back:
-            assert context.rollback(root).rolled_back is not None
-        else:
-            nothing_at(client, root)
+        match next_call:
+            case "rollback":
+                assert context.rollback(root).rolled_back is not None
+            case "apply":
+                assert_applied_or_rolled_back(context, root)
+            case _:
+                nothing_at(client, root)
         is_back = client.plans.get_plan(context.plan_id).rolled_back is not None
         assert (read(root), kept(root)) == (BEFORE if is_back else AFTER, set())
 
@@ -235,3 +251,37 @@ def nothing_within(client: sw.Client, root: Path) -> None:
 
 def context_state(client: sw.Client, context: sw.PlanExecutionContext) -> str:
     return str(client.plans.get_plan(context.plan_id).position)
+
+
+def test_capture_in_another_process(prepared: Prepared) -> None:
+    """It is named while that process lives; killed, it holds nothing."""
+    client, root = prepared
+    build(root, BEFORE)
+    first, second = executing(client), executing(client)
+    lease = client.plans.get_plan(first.plan_id).lease
+    assert lease is not None
+    ready, told = os.pipe()
+
+    def capture() -> None:
+        with (
+            sw.connect(client.address, projects=["p"]) as own,
+            own.execution(first.plan_id, lease=lease.token).capture(root, tool="agent"),
+        ):
+            os.write(told, b"x")
+            signal.alarm(int(PATIENCE_SECONDS))
+            signal.pause()
+
+    pid = forked(capture)
+    try:
+        assert os.read(ready, 1) == b"x"
+        with pytest.raises(sw.TreeInUse, match="as tool 'agent'") as raised, second.capture(root / "gone"):
+            raise AssertionError("it was refused")
+        assert (raised.value.details["pid"], raised.value.details["plan_id"]) == (pid, first.plan_id)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        assert outcome(pid) == -signal.SIGKILL
+    with second.capture(root) as captured:
+        (root / "changed").write_bytes(b"mine")
+    assert [each.path for each in captured.entries] == ["changed"]
+    os.close(ready)
+    os.close(told)

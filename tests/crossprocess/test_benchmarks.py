@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import anatomy, assembly, bodies, chart, durable, lifecycles, pressure, recovery, small, tasks
+from benchmarks import anatomy, assembly, bodies, chart, durable, lifecycles, pressure, recovery, scale, small, tasks
 from benchmarks.contenders import managers, stepwell_client
 from benchmarks.contenders.base import Contender
 from benchmarks.contenders.registry import CONTENDERS
@@ -87,6 +87,16 @@ def test_everybody_lives_and_records() -> None:
         _check(section, rounds=1)
         assert len(section.figures) == 3
         assert not section.absent
+
+
+def test_many_fragments_are_stored_and_viewed() -> None:
+    """With both budgets, all steps take time in the client, and the manager's memory grows."""
+    seconds, client, manager, memory = scale.run(rounds=1, fragments=2_000)
+    for section in (seconds, client, manager, memory):
+        assert all(len(each.values) == 1 for each in section.figures)
+        assert all(section.reached(goal) is not None for goal in section.goals)
+    assert [len(section.figures) for section in (seconds, client, manager, memory)] == [13, 12, 12, 4]
+    assert all(each.median > 0 for section in (seconds, client, memory) for each in section.figures)
 
 
 def test_every_directory_is_opened() -> None:

@@ -129,7 +129,7 @@ def test_workers_have_workers() -> None:
 
 
 PROGRAM = """
-import os, signal, sys
+import os, signal, sys, time
 from pathlib import Path
 import stepwell
 from stepwell.pool.functions.executor import FunctionExecutor
@@ -224,7 +224,8 @@ executor = FunctionExecutor(1)
 pid = executor.submit(quick).result()
 try:
     tell(sys.argv[1], pid)
-    signal.pause()
+    while True:  # `signal.pause` would sleep through a signal that comes just before it
+        time.sleep(0.05)
 except KeyboardInterrupt:
     sys.exit(0 if executor.submit(quick).result() == pid else 9)
 """

@@ -15,9 +15,10 @@ import stepwell as sw
 from stepwell.ingest import files
 from stepwell.strategies.protocol import ContextRequest
 from tests.support.cli.processes import interrupt, started
-from tests.support.ingest import write
+from tests.support.ingest import all_rows, write
 from tests.support.processes import kill
 from tests.support.secrets import GITHUB, KEY_LINE, MARK, PRIVATE_KEY, contents, repository
+from tests.support.spelled import spelled
 from tests.support.wait import eventually
 
 ROOT = Path(__file__).parent.parent.parent
@@ -42,7 +43,7 @@ Rows = dict[str, tuple[object, ...]]
 
 
 def rows(client: sw.Client) -> Rows:
-    found = client.tiers.scoped()
+    found = all_rows(client)
     return {row.fragment_id: (row.source, row.kind, row.tokens, row.digest, row.metadata) for row in found}
 
 
@@ -113,7 +114,7 @@ def test_secrets_with_workers(tmp_path: Path) -> None:
         answer = client.assemble(request, strategies=["keyword"])
         assert len(answer.redacted) == 2
         texts = "\n".join(each.text for each in client.view())
-    found = contents(tmp_path / "data") + texts.encode() + answer.text.encode() + repr(answer).encode()
+    found = contents(tmp_path / "data") + texts.encode() + answer.text.encode() + spelled(answer).encode()
     assert found.count(b"[redacted: GitHub token]") >= 3
     assert not {each for each in (MARK, GITHUB, KEY_LINE) if each.encode() in found}
 
@@ -127,7 +128,7 @@ def test_watch_says_once_what_is_left_out(runtime: sw.Runtime, tmp_path: Path) -
         assert process.stderr is not None
         assert process.stdout.readline().startswith("watched: 3 files added")
         write(root, {"new.py": "x = 1\n"})
-        assert process.stdout.readline().startswith("watched: 1 files added")
+        assert process.stdout.readline().startswith("watched: 1 file added")
         write(root, {"b.pem": "x", "newer.py": "x = 1\n"})
         assert "1 secret file: a.pem" in process.stderr.readline()
         assert "2 secret files: a.pem (key or certificate), b.pem" in process.stderr.readline()

@@ -21,6 +21,7 @@ from stepwell import limits
 from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
 from tests.support import strategies
+from tests.support.entry_points import BROKEN, REASONS, install
 from tests.support.processes import is_alive, kill
 from tests.support.soak import IS_LONG
 from tests.support.wait import eventually, promptly
@@ -283,3 +284,24 @@ def test_nobody_waits_behind_a_slow_one() -> None:
             assert not any(each.done() for each in both)
             for each in both:
                 each.cancel()
+
+
+def test_broken_entry_points_are_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """All workers have them, and the one who started the workers is warned once of each; a client sees them listed."""
+    install(tmp_path, BROKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    with sw.Runtime.start(workers=2) as runtime, runtime.client() as client:
+        found = client.strategies.list()
+        assert [len(each.problems) for each in found.workers] == [len(REASONS)] * 2
+        for problem, (name, reason) in zip(found.problems, REASONS.items(), strict=True):
+            assert problem.name == name
+            assert reason in problem.reason
+        assert {"theirs", "with_underscore"} <= {each.name for each in found.offers}
+        first = {each.pid for each in found.workers}
+        os.kill(min(first), signal.SIGKILL)
+        eventually(lambda: len({each.pid for each in client.strategies.list().workers} - first) == 1)
+    logged = [line for line in capfd.readouterr().err.splitlines() if "strategy.not_loaded" in line]
+    assert len(logged) == len(REASONS)
+    assert all("[warning" in line for line in logged)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stepwell as sw
+from tests.support.ingest import all_rows
 
 NAMES = st.sampled_from(["a.py", "b.py", "sub/a.py", "sub/c.md", "d.jsonl", "e.txt", "f"])
 LONG = "words that are long enough to be no tiny part of anything, " * 4
@@ -61,7 +62,7 @@ class Directory:
             (self.root / name).rename(self.root / other)
 
     def harm(self, place: int) -> None:
-        rows = [*self.client.tiers.scoped()]
+        rows = all_rows(self.client)
         if rows:
             self.client.tiers.delete(rows[place % len(rows)].fragment_id)
 
@@ -91,7 +92,7 @@ DEEDS: st.SearchStrategy[Deed] = st.one_of(
 
 
 def contents(client: sw.Client) -> dict[str, tuple[object, ...]]:
-    rows = client.tiers.scoped()
+    rows = all_rows(client)
     return {row.fragment_id: (row.kind, row.source, row.tokens, row.digest, row.metadata) for row in rows}
 
 

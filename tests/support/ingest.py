@@ -3,6 +3,9 @@
 import subprocess
 from pathlib import Path
 
+import stepwell as sw
+from stepwell import types
+from stepwell.domain.tiers.source_outline import FILE_KIND
 from stepwell.ingest.split import Part, split
 
 FILLER = "some words that make this so long that it is not tiny any more, and stands alone; "
@@ -33,6 +36,11 @@ def git(root: Path, *arguments: str) -> None:
     """Run git with a user of the test's own, and without the machine's configuration of names."""
     who = ["-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "init.defaultBranch=main"]
     subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True)
+
+
+def all_rows(client: sw.Client, project: str | None = None) -> list[types.FragmentRow]:
+    """Return everything that a project has: its fragments, and the rows that stand for files."""
+    return [*client.tiers.scoped(project=project), *client.tiers.scoped(project=project, kind=FILE_KIND)]
 
 
 def write(root: Path, files: dict[str, str | bytes]) -> None:

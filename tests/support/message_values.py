@@ -36,6 +36,8 @@ def _values(kind: inspect.Type) -> st.SearchStrategy[object]:
             return st.binary(min_size=kind.min_length or 0, max_size=kind.max_length or LENGTH_MAX)
         case inspect.EnumType():
             return st.sampled_from([*kind.cls])
+        case inspect.LiteralType():
+            return st.sampled_from(kind.values)
         case inspect.VarTupleType():
             size = kind.min_length or 0
             return st.lists(_values(kind.item_type), min_size=size, max_size=size + 2).map(tuple)

@@ -6,10 +6,9 @@ import time
 
 from stepwell.client.api.fragments import StoredFragment, body_bytes
 from stepwell.client.session.tokens import counter
-from stepwell.domain.replies import FragmentPlaced, FragmentsMoved, Move, Note, TierMetrics
+from stepwell.domain.replies import FragmentPlaced, FragmentsMoved, Move, Note, TierMetrics, TierUsage
 from stepwell.domain.tiers.body_refs import Digest
 from stepwell.domain.tiers.model import ABOVE, BELOW, Fragment, FragmentRow, Tier, TierBudget
-from stepwell.domain.tiers.table import Usage
 from stepwell.errors import InvalidArgument, NotFound
 from stepwell.protocol.handles import Handle
 from tests.doubles.unsynchronised.seam import Seam, no_seam
@@ -146,8 +145,8 @@ def _last_used(pair: tuple[Key, _Item]) -> int:
     return pair[1].used
 
 
-def _usage(items: list[_Item]) -> Usage:
-    return Usage(len(items), sum(item.tokens for item in items), sum(len(item.body) for item in items))
+def _usage(items: list[_Item]) -> TierUsage:
+    return TierUsage(len(items), sum(item.tokens for item in items), sum(len(item.body) for item in items))
 
 
 def _placed(key: Key, item: _Item, tier: Tier, note: Note = Note.PLACED) -> FragmentPlaced:
@@ -172,5 +171,5 @@ def _stored(key: Key, item: _Item, tier: Tier) -> StoredFragment:
         serial=item.revision,
         metadata=item.fragment.metadata,
     )
-    handle = Handle(segment=0, offset=0, stored=row.size, size=row.size, packed=False)
+    handle = Handle(segment=0, offset=0, size=row.size)
     return StoredFragment(row, handle, memoryview(item.body), item.last_accessed_ms, item.access_count)
