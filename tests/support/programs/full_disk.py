@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -71,7 +72,11 @@ def _fragment(fragment_id: str) -> sw.Fragment:
 
 
 class _Callers:
-    """Clients of every kind, each in a thread that goes on until its client raises an error."""
+    """Clients of every kind, each in a thread that goes on until its client raises an error.
+
+    A caller that was served once waits for `go_on`. The disk is small: without the wait, quick callers could fill it
+    before a slow one has connected.
+    """
 
     def __init__(self, address: str, runtime: sw.Runtime | None) -> None:
         self._address = address
@@ -82,10 +87,11 @@ class _Callers:
         self._worker.expect(WorkerAccepted)
         self._met: dict[str, Future[Met]] = {}
         self._served: set[str] = set()
+        self._released = threading.Event()
         self.acknowledged: list[str] = []
 
     def begin(self) -> None:
-        """Begin all of them, and return when each has been served."""
+        """Begin all of them, and return when each has been served once."""
         self._begin("store", lambda client: self._store(client, "s"))
         self._begin("read", lambda client: client.tiers.metrics())
         self._begin("batch", self._batch)
@@ -100,6 +106,10 @@ class _Callers:
                 self._until_error, "runtime's client", self._runtime.client, lambda client: self._store(client, "r")
             )
         eventually(lambda: self._served == self._met.keys())
+
+    def go_on(self) -> None:
+        """Let every caller call without end."""
+        self._released.set()
 
     def errors(self) -> dict[str, Met]:
         """Return what each of them got in the end."""
@@ -116,9 +126,13 @@ class _Callers:
             while True:
                 try:
                     call(client)
-                    self._served.add(name)
+                    self._wait_after_first_call(name)
                 except sw.StepwellError as error:
                     return _met(error)
+
+    def _wait_after_first_call(self, name: str) -> None:
+        self._served.add(name)
+        self._released.wait(PATIENCE_SECONDS)
 
     def _new_id(self, prefix: str) -> str:
         return f"{prefix}-{len(self.acknowledged)}"
@@ -161,7 +175,7 @@ class _Callers:
                 except sw.StepwellError as error:
                     return _met(error)
                 self.acknowledged.append(name)
-                self._served.add("aio store")
+                await asyncio.to_thread(self._wait_after_first_call, "aio store")
 
     async def _watch_awaited(self) -> Met:
         async with await aio.connect(self._address) as client:
@@ -211,6 +225,7 @@ def full_under_a_runtime(disk: Path) -> Report:
     with sw.Runtime.start(workers=0, data_dir=data_dir, log_level="error") as runtime:
         callers = _Callers(runtime.address, runtime)
         callers.begin()
+        callers.go_on()
         filler = _fill(disk)
         met = callers.errors()
         met["later client"] = _attempted(runtime.client)
@@ -226,6 +241,7 @@ def full_at_a_restart(disk: Path) -> Report:
         callers = _Callers(runtime.address, runtime)
         callers.begin()
         os.kill(runtime.pid, signal.SIGSTOP)
+        callers.go_on()
         filler = _fill(disk)
         os.kill(runtime.pid, signal.SIGKILL)
         met = callers.errors()
@@ -240,6 +256,7 @@ def full_without_a_runtime(disk: Path) -> Report:
     with _serving(data_dir) as address:
         callers = _Callers(address, None)
         callers.begin()
+        callers.go_on()
         filler = _fill(disk)
         met = callers.errors()
     filler.unlink()
