@@ -152,20 +152,23 @@ def test_the_dead_hold_nothing(root: Path, table: Path) -> None:
 def test_children_do_not_hold_what_their_parent_held(root: Path) -> None:
     """A forked child that lives on, or leaves the block of its parent, neither keeps the lock nor gives it up."""
     wait, end_child = os.pipe()
+    begun, begin = os.pipe()
 
     def live_on() -> None:
         os.close(end_child)
+        os.write(begin, b"x")  # only from here on it has closed the lock that it inherited
         os.read(wait, 1)
 
     def fork() -> None:
         forked(live_on)
         os.close(end_child)
+        os.read(begun, 1)
 
     pid, release = hold(root, CAPTURE, fork)
     os.kill(pid, signal.SIGKILL)
     assert outcome(pid) == -signal.SIGKILL
     assert is_free(root, CAPTURE), "the child is alive"
-    for descriptor in (release, end_child, wait):
+    for descriptor in (release, end_child, wait, begun, begin):
         os.close(descriptor)
     with Root(root) as opened, TreeLock(opened, CAPTURE) as lock:
         assert outcome(forked(lambda: lock.__exit__(None, None, None))) == 0
