@@ -1,0 +1,262 @@
+"""A worker process of a trial: its threads make calls and record them, and one of them may follow a watch.
+
+The process reports on its socket, a JSON object to a line: `{"ready": true}` when its clients are connected, then,
+once it was sent the time at which the run begins and the run is over, `{"done": true}`. With a watch it waits for the
+end of the run to be shown. When the socket ends, the process ends at once.
+
+Threads alternate between a blocking client, which all blocking threads of the process share, and a client of an event
+loop of their own, with two requests under way at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from stepwell import aio, limits
+from stepwell.client.client import Client, connect
+from stepwell.errors import EventsMissed, StepwellError
+from stepwell.prove import peers
+from stepwell.prove.history import AnyOutcome
+from stepwell.prove.lane import Lane, LaneSettings
+from stepwell.prove.performer import AsyncPerformer, BlockingPerformer
+from stepwell.prove.recorder import Recorder, WatchRecorder
+from stepwell.prove.workload import Request
+
+STEPWELL: Final = "stepwell"
+
+Perform = Callable[[Request], list[AnyOutcome]]
+
+
+class TrialWorkerSettings(Struct, frozen=True):
+    """The settings of one worker process. `subject` is `stepwell` or the name of a peer, `address` where it is."""
+
+    subject: str
+    address: str
+    project: str
+    process: int
+    threads: int
+    lanes: LaneSettings
+    path: str
+    watches: tuple[str, ...] = ()
+    socket_fd: int = -1
+
+
+def main(encoded: str) -> int:
+    """Run a worker process, and return its exit code. `ChildProcess` calls it."""
+    settings = msgspec.json.decode(encoded, type=TrialWorkerSettings)
+    with socket.socket(fileno=settings.socket_fd) as owner:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            try:
+                run(settings, owner)
+            except StepwellError as error:
+                owner.sendall(json.dumps({"error": error.message}).encode() + b"\n")
+    return 0
+
+
+def run(settings: TrialWorkerSettings, owner: socket.socket) -> None:
+    """Connect, wait for the beginning, make the calls, and write the records."""
+    with contextlib.ExitStack() as stack:
+        recorder = stack.enter_context(Recorder(Path(settings.path)))
+        threads = _Threads()
+        if settings.subject == STEPWELL:
+            client = stack.enter_context(connect(settings.address, [settings.project]))
+            watches = _watches(settings, client, recorder, threads, stack)
+            lanes = _stepwell_lanes(settings, client)
+        else:
+            watches = []
+            performers = [stack.enter_context(peers.open_peer(settings.subject, settings.address)) for _ in range(settings.threads)]
+            lanes = [_blocking_lane(each.perform) for each in performers]
+        owner.sendall(b'{"ready": true}\n')
+        begin_ns = _begin(owner)
+        _run_lanes(settings, lanes, begin_ns, recorder, threads, owner)
+        owner.sendall(b'{"done": true}\n')
+        threads.wait(watches, owner)
+        threads.raise_error()
+
+
+AnyLane = Callable[[Lane, Recorder], None]
+
+
+def _run_lanes(
+    settings: TrialWorkerSettings,
+    lanes: Sequence[AnyLane],
+    begin_ns: int,
+    recorder: Recorder,
+    threads: _Threads,
+    owner: socket.socket,
+) -> None:
+    """Run every lane in a thread, and wait for all of them."""
+    started = [
+        threads.start(lane, Lane(settings.lanes, settings.process, number, begin_ns), recorder)
+        for number, lane in enumerate(lanes)
+    ]
+    threads.wait(started, owner)
+    threads.raise_error()
+
+
+def _stepwell_lanes(settings: TrialWorkerSettings, client: Client) -> list[AnyLane]:
+    """Return a function for each thread: every other one has an event loop."""
+    return [
+        _async_lane(settings)
+        if (settings.process + number) % 2
+        else _blocking_lane(BlockingPerformer(client, settings.project).perform)
+        for number in range(settings.threads)
+    ]
+
+
+def _blocking_lane(perform: Perform) -> AnyLane:
+    """Return a function that makes the calls of a lane one after the other."""
+
+    def run_lane(lane: Lane, recorder: Recorder) -> None:
+        while (pause_s := lane.pause_s(time.monotonic_ns())) is not None:
+            if pause_s > 0:
+                time.sleep(pause_s)
+                continue
+            request = lane.request()
+            start_ns = time.monotonic_ns()
+            outcomes = perform(request)
+            recorder.record(*lane.recorded(request, outcomes, start_ns, time.monotonic_ns()))
+
+    return run_lane
+
+
+def _async_lane(settings: TrialWorkerSettings) -> AnyLane:
+    """Return a function that makes the calls of a lane in an event loop, two requests at a time."""
+
+    async def run_tasks(lane: Lane, recorder: Recorder) -> None:
+        async with aio.connect(settings.address, [settings.project]) as client:
+            performer = AsyncPerformer(client, settings.project)
+
+            async def make(request: Request) -> None:
+                start_ns = time.monotonic_ns()
+                outcomes = await performer.perform(request)
+                recorder.record(*lane.recorded(request, outcomes, start_ns, time.monotonic_ns()))
+
+            while (pause_s := lane.pause_s(time.monotonic_ns())) is not None:
+                if pause_s > 0:
+                    await asyncio.sleep(pause_s)
+                else:
+                    await asyncio.gather(make(lane.request()), make(lane.request()))
+
+    def run_lane(lane: Lane, recorder: Recorder) -> None:
+        asyncio.run(run_tasks(lane, recorder))
+
+    return run_lane
+
+
+def _watches(
+    settings: TrialWorkerSettings, client: Client, recorder: Recorder, threads: _Threads, stack: contextlib.ExitStack
+) -> list[threading.Thread]:
+    """Start the watches of this process, and return their threads when all of them have begun."""
+    started: list[threading.Thread] = []
+    for kind in settings.watches:
+        has_begun = threading.Event()
+        follow = _follow if kind == "blocking" else _follow_in_loop
+        started.append(threads.start(follow, client, settings, recorder, has_begun))
+        while not has_begun.wait(limits.RECONNECT_PAUSE_SECONDS):
+            threads.raise_error()
+    return started
+
+
+def _follow(client: Client, settings: TrialWorkerSettings, recorder: Recorder, has_begun: threading.Event) -> None:
+    """Record the order in which a blocking watch shows the writes, until the end of the run."""
+    record = WatchRecorder(settings.process, "blocking")
+    with client.watch(projects=[settings.project]) as watch:
+        has_begun.set()
+        is_ended = False
+        while not is_ended:
+            try:
+                event = watch.get()
+            except EventsMissed:
+                record.note_gap()
+                continue
+            if event is None:
+                break
+            is_ended = not record.add(event)
+    recorder.record(record.result(is_ended=is_ended))
+
+
+def _follow_in_loop(
+    client: Client, settings: TrialWorkerSettings, recorder: Recorder, has_begun: threading.Event
+) -> None:
+    """Do the same with a watch of an event loop."""
+    record = WatchRecorder(settings.process, "asyncio")
+
+    async def follow() -> bool:
+        async with aio.connect(client.address, [settings.project]) as other, other.watch() as watch:
+            has_begun.set()
+            while True:
+                try:
+                    event = await watch.get()
+                except EventsMissed:
+                    record.note_gap()
+                    continue
+                if event is None or not record.add(event):
+                    return event is not None
+
+    recorder.record(record.result(is_ended=asyncio.run(follow())))
+
+
+class _Threads:
+    """The threads of this process. The first error of one of them is the error of the process."""
+
+    def __init__(self) -> None:
+        self._errors: list[BaseException] = []
+
+    def start(self, run: Callable[..., None], *arguments: object) -> threading.Thread:
+        """Start a thread. It does not outlive the process."""
+
+        def guarded() -> None:
+            try:
+                run(*arguments)
+            except BaseException as error:  # noqa: BLE001 - raised by `raise_error`, in the thread of the process
+                self._errors.append(error)
+
+        thread = threading.Thread(target=guarded, daemon=True)
+        thread.start()
+        return thread
+
+    def wait(self, threads: Sequence[threading.Thread], owner: socket.socket) -> None:
+        """Wait for threads. If the owner of the process has ended meanwhile, the process ends at once."""
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(limits.PROVE_POLL_SECONDS)
+                if _is_alone(owner):
+                    os._exit(1)
+                self.raise_error()
+
+    def raise_error(self) -> None:
+        """Raise the first error of a thread, if there was one."""
+        if self._errors:
+            raise self._errors[0]
+
+
+def _begin(owner: socket.socket) -> int:
+    """Return the time at which the run begins, which the owner sends. An owner that has ended sends none."""
+    line = owner.recv(limits.PROVE_REPORT_BYTES_MAX)
+    if not line:
+        raise ConnectionResetError
+    return int(line)
+
+
+def _is_alone(owner: socket.socket) -> bool:
+    """Return True if the process at the other end of the socket has ended."""
+    owner.setblocking(False)  # noqa: FBT003
+    try:
+        return not owner.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    finally:
+        owner.setblocking(True)  # noqa: FBT003
