@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import socket
 from typing import Any, Final, Protocol, cast
@@ -63,7 +63,7 @@ def main(encoded: str) -> int:
     settings = msgspec.json.decode(encoded, type=DictServerSettings)
     server = _Manager(address=settings.address, authkey=_AUTHKEY).get_server()
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    with socket(fileno=settings.socket_fd) as owner:
+    with socket(fileno=settings.socket_fd) as owner, suppress(BrokenPipeError, ConnectionResetError):
         owner.sendall(_READY)
         owner.recv(1)
     return 0

@@ -67,9 +67,7 @@ class PlanReadCall(Struct, frozen=True, tag="plan_read"):
     plan: str
 
 
-AnyCall = (
-    StoreCall | ReplaceCall | GetCall | DeleteCall | TransactCall | SnapshotCall | PlanStepCall | PlanReadCall
-)
+AnyCall = StoreCall | ReplaceCall | GetCall | DeleteCall | TransactCall | SnapshotCall | PlanStepCall | PlanReadCall
 """The closed union of calls."""
 
 READS: Final = (GetCall, SnapshotCall, PlanReadCall)
@@ -195,8 +193,9 @@ def encode(record: AnyRecord) -> bytes:
 
 def write_history(path: Path, history: History) -> None:
     """Write a history to a file that `read_history` reads."""
+    records: list[AnyRecord] = [history.header, *history.calls, *history.watches]
     with path.open("wb") as file:
-        file.writelines(map(encode, (history.header, *history.calls, *history.watches)))
+        file.writelines(map(encode, records))
 
 
 def read_records(path: Path) -> list[AnyRecord]:

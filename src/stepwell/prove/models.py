@@ -159,10 +159,13 @@ class PlanModel:
     def any_states(self, calls: Iterable[RecordedCall]) -> Iterable[PlanPosition]:
         """Return every position, held by each of the lanes that made a call."""
         lanes: dict[Holder, None] = {None: None, **{each.lane: None for each in calls}}
-        positions = {PLAN_START: None, **{p: None for step in PLAN_STEPS.values() for pair in step.items() for p in pair}}
+        positions = {
+            PLAN_START: None,
+            **{p: None for step in PLAN_STEPS.values() for pair in step.items() for p in pair},
+        }
         return product(positions, lanes)
 
-    def is_final(self, _state: PlanPosition) -> bool:
+    def is_final(self, state: PlanPosition) -> bool:  # noqa: ARG002 - see `Model`
         """Return True: a plan may be left anywhere."""
         return True
 

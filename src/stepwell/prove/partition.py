@@ -19,7 +19,7 @@ UNKNOWN_VALUE = "(a value that no call has written)"
 
 
 class Partition(Struct, frozen=True):
-    """The calls on keys that belong together, in the order of their starts, and what each complete watch saw of them."""
+    """The calls on keys that belong together, in the order of their starts, and what each complete watch saw."""
 
     keys: tuple[str, ...]
     calls: tuple[RecordedCall, ...]
@@ -47,7 +47,10 @@ def partitions_of(history: History) -> list[Partition]:
         calls.setdefault(root, []).append(each)
         keys.setdefault(root, {}).update(dict.fromkeys(names))
     seen = [_by_root(watch, roots) for watch in history.watches if watch.is_complete]
-    return [_partition(tuple(sorted(keys[root])), found, [each.get(root, []) for each in seen]) for root, found in calls.items()]
+    return [
+        _partition(tuple(sorted(keys[root])), found, [each.get(root, []) for each in seen])
+        for root, found in calls.items()
+    ]
 
 
 def _is_void(recorded: RecordedCall) -> bool:
@@ -62,7 +65,12 @@ def _partition(
     partition = Partition(keys, tuple(calls))
     if partition.is_plan:
         return partition
-    values = {digest_of(value.encode()).hex(): value for each in calls for _, value in writes_of(each.call) if value is not None}
+    values = {
+        digest_of(value.encode()).hex(): value
+        for each in calls
+        for _, value in writes_of(each.call)
+        if value is not None
+    }
     watched = tuple(
         tuple((key, None if digest is None else values.get(digest, UNKNOWN_VALUE)) for key, digest in events)
         for events in seen

@@ -34,13 +34,13 @@ class KillableManager:
     Writes survive the process and not a loss of power (`durability="process"`), because a kill can show no more.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, data_dir: str | None = None) -> None:
         self.kills = 0
         self.address: Final = str(directory / "manager.sock")
         self._settings = Settings(
             address=self.address,
             budget=None,
-            data_dir=str(directory / "state"),
+            data_dir=data_dir or str(directory / "state"),
             durability=Durability.PROCESS,
             log_level=LogLevel.ERROR,
             parent_pid=os.getpid(),
@@ -79,19 +79,24 @@ def _started(settings: Settings) -> ChildProcess:
 
     process = ChildProcess(_MODULE, encode)
     try:
-        process.socket.settimeout(limits.MANAGER_START_SECONDS_MAX)
-        report = process.socket.recv(limits.MANAGER_REPORT_BYTES_MAX).strip()
-        if not report:
-            raise StartFailed("the manager ended while starting; see its output above")
-        if report != _SERVES:
-            raise msgspec.json.decode(report, type=Refusal).error()
-    except TimeoutError:
-        _end(process)
-        raise StartFailed(f"the manager did not start within {limits.MANAGER_START_SECONDS_MAX:g} s") from None
+        _wait_until_served(process)
     except BaseException:
         _end(process)
         raise
     return process
+
+
+def _wait_until_served(process: ChildProcess) -> None:
+    """Wait for the report of a manager that has started; raise what it reports instead."""
+    process.socket.settimeout(limits.MANAGER_START_SECONDS_MAX)
+    try:
+        report = process.socket.recv(limits.MANAGER_REPORT_BYTES_MAX).strip()
+    except TimeoutError:
+        raise StartFailed(f"the manager did not start within {limits.MANAGER_START_SECONDS_MAX:g} s") from None
+    if not report:
+        raise StartFailed("the manager ended while starting; see its output above")
+    if report != _SERVES:
+        raise msgspec.json.decode(report, type=Refusal).error()
 
 
 def _end(process: ChildProcess) -> None:

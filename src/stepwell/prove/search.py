@@ -1,4 +1,4 @@
-"""The search of Wing and Gong, with the cache of Lowe: is there one order of the calls that explains all outcomes?
+"""The search of Wing and Gong, with the cache of Lowe, for one order of the calls that explains all outcomes.
 
 The starts and the ends of all calls are a doubly linked list in the order of time. A call may come first if its start
 is before every end in the list, because then no other call has ended before it began. The search takes such a call out
@@ -15,6 +15,7 @@ Two calls are in order only if one ended before the other began. If both happene
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 from stepwell import limits
@@ -81,12 +82,14 @@ class _Entries:
         self._count = len(calls)
         # A start sorts before an end of the same nanosecond.
         order = [(each.start_ns, 0, number + 1) for number, each in enumerate(calls)]
-        ends = [(each.end_ns, 1, number + 1 + self._count) for number, each in enumerate(calls) if each.end_ns is not None]
+        ends = [
+            (each.end_ns, 1, number + 1 + self._count) for number, each in enumerate(calls) if each.end_ns is not None
+        ]
         self.ended_count = len(ends)
         line = [0, *(entry for _, _, entry in sorted([*order, *ends])), 0]
         self._next = [0] * (2 * self._count + 1)
         self._previous = [0] * (2 * self._count + 1)
-        for before, after in zip(line, line[1:], strict=False):
+        for before, after in pairwise(line):
             self._next[before], self._previous[after] = after, before
         self._has_end = [each.end_ns is not None for each in calls]
 

@@ -7,7 +7,6 @@ worker processes connect first. Then they are given one time at which all of the
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import select
 import tempfile
@@ -15,7 +14,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 from msgspec import Struct
@@ -32,7 +31,7 @@ from stepwell.prove.history import AnyRecord, History, TrialHeader, history_of, 
 from stepwell.prove.lane import LaneSettings
 from stepwell.prove.recorder import END_KEY
 from stepwell.prove.restarts import KillableManager
-from stepwell.prove.worker import STEPWELL, TrialWorkerSettings
+from stepwell.prove.worker import STEPWELL, TrialReport, TrialWorkerSettings
 from stepwell.prove.workload import rounds_in
 from stepwell.runtime import Runtime
 from stepwell.telemetry import LogLevel
@@ -46,7 +45,9 @@ _BEGIN_SECONDS: Final = 0.05
 
 
 class TrialSettings(Struct, frozen=True):
-    """The settings of a trial. `address` names a running manager, which is never killed."""
+    """The settings of a trial. `address` names a running manager, which is never killed. `data_dir` is the directory of
+    a manager that is killed; it stays, and the default is a temporary one.
+    """
 
     subject: str = STEPWELL
     seconds: float = 30.0
@@ -55,6 +56,7 @@ class TrialSettings(Struct, frozen=True):
     seed: int = 0
     kill: bool = False
     address: str | None = None
+    data_dir: str | None = None
 
 
 class _Subject(Struct, frozen=True):
@@ -74,9 +76,7 @@ def run_trial(settings: TrialSettings, on_elapsed: OnElapsed | None = None) -> H
         with _prepared(settings, directory) as subject:
             records = _recorded(settings, subject, directory, on_elapsed or (lambda _elapsed_s: None))
             kills = subject.killable.kills if subject.killable else 0
-    header = TrialHeader(
-        settings.subject, settings.seed, settings.processes, settings.threads, settings.seconds, kills
-    )
+    header = TrialHeader(settings.subject, settings.seed, settings.processes, settings.threads, settings.seconds, kills)
     return history_of(header, records)
 
 
@@ -94,7 +94,7 @@ def _prepared(settings: TrialSettings, directory: Path) -> Generator[_Subject]:
         if settings.address is not None:
             address = settings.address
         elif settings.kill:
-            killable = stack.enter_context(KillableManager(directory))
+            killable = stack.enter_context(KillableManager(directory, settings.data_dir))
             address = killable.address
         else:
             address = stack.enter_context(Runtime.start(workers=0, log_level=LogLevel.ERROR)).address
@@ -136,9 +136,7 @@ def _clean(client: Client, project: str, plans: Iterable[str]) -> None:
             client.plans.cancel_plan(plan_id)
 
 
-def _recorded(
-    settings: TrialSettings, subject: _Subject, directory: Path, on_elapsed: OnElapsed
-) -> list[AnyRecord]:
+def _recorded(settings: TrialSettings, subject: _Subject, directory: Path, on_elapsed: OnElapsed) -> list[AnyRecord]:
     """Run all worker processes, and return what they have recorded."""
     paths = [directory / f"history-{number}.jsonl" for number in range(settings.processes)]
     with _Workers([_worker_settings(settings, subject, number, path) for number, path in enumerate(paths)]) as workers:
@@ -156,16 +154,12 @@ def _recorded(
 
         workers.wait_for("done", settings.seconds + limits.PROVE_START_SECONDS_MAX, each_moment)
         if subject.client is not None:
-            subject.client.tiers.store(
-                Fragment(fragment_id=END_KEY, project=subject.project, body=END_KEY, tokens=1)
-            )
+            subject.client.tiers.store(Fragment(fragment_id=END_KEY, project=subject.project, body=END_KEY, tokens=1))
         workers.wait_for_end()
     return [record for path in paths for record in read_records(path)]
 
 
-def _worker_settings(
-    settings: TrialSettings, subject: _Subject, number: int, path: Path
-) -> Callable[[int], str]:
+def _worker_settings(settings: TrialSettings, subject: _Subject, number: int, path: Path) -> Callable[[int], str]:
     """Return a function that encodes the settings of a worker process, given the descriptor of its socket.
 
     The first process has a blocking watch, and the last one a watch of an event loop.
@@ -219,7 +213,7 @@ class _Workers:
             self._end()
             raise
 
-    def __enter__(self) -> _Workers:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -247,12 +241,9 @@ class _Workers:
         """Wait until all processes have ended well; raise what one of them reports instead."""
         for process in self._processes:
             process.socket.settimeout(limits.PROVE_START_SECONDS_MAX)
-            report = process.socket.recv(limits.PROVE_REPORT_BYTES_MAX)
-            if report:
-                raise StepwellError(str(json.loads(report).get("error")))
-            code = process.end(time.monotonic() + limits.MANAGER_END_SECONDS_MAX)
-            if code:
-                raise StepwellError(f"a worker process {describe_exit(code)}; see its output above")
+            report = _report(process)
+            if report.error or process.end(time.monotonic() + limits.MANAGER_END_SECONDS_MAX):
+                raise _failure(process, report)
 
     def _end(self) -> None:
         for process in self._processes:
@@ -262,10 +253,20 @@ class _Workers:
             process.close()
 
 
+def _report(process: ChildProcess) -> TrialReport:
+    """Return the next report of a process, an empty one if it has ended."""
+    received = process.socket.recv(limits.PROVE_REPORT_BYTES_MAX)
+    return msgspec.json.decode(received, type=TrialReport) if received else TrialReport()
+
+
 def _require_word(process: ChildProcess, word: str) -> None:
     """Read a report of a process; raise if it is another one."""
-    report = process.socket.recv(limits.PROVE_REPORT_BYTES_MAX)
-    found = json.loads(report) if report else {}
-    if word not in found:
-        reason = found.get("error") or f"a worker process {describe_exit(process.wait() or 0)}; see its output above"
-        raise StepwellError(str(reason))
+    report = _report(process)
+    if report.word != word:
+        raise _failure(process, report)
+
+
+def _failure(process: ChildProcess, report: TrialReport) -> StepwellError:
+    """Return the error of a process that has failed: the one that it reports, or the manner of its end."""
+    ended = f"a worker process {describe_exit(process.wait() or 0)}; see its output above"
+    return StepwellError(report.error or ended)

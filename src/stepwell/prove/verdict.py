@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from stepwell.prove.history import History, NoAnswer
+from stepwell import limits
+from stepwell.prove.history import History, NoAnswer, RecordedCall, SnapshotCall
 from stepwell.prove.partition import Partition, partitions_of
 from stepwell.prove.search import SearchResult
 from stepwell.prove.shrink import Counterexample, result_of, shrink
@@ -37,7 +38,7 @@ class HistoryVerdict(Struct, frozen=True):
 def judge(history: History, on_judged: OnJudged | None = None) -> HistoryVerdict:
     """Judge every partition of a history.
 
-    Of the illegal ones, the one with the fewest calls is shrunk: it is the easiest to understand.
+    Of the illegal ones a few are shrunk, and the clearest is returned.
     """
     partitions = partitions_of(history)
     illegal: list[Partition] = []
@@ -49,7 +50,6 @@ def judge(history: History, on_judged: OnJudged | None = None) -> HistoryVerdict
             illegal.append(partition)
         if on_judged is not None:
             on_judged(done, len(partitions))
-    smallest = min(illegal, key=lambda each: len(each.calls), default=None)
     return HistoryVerdict(
         calls=len(history.calls),
         unknown=sum(isinstance(each.outcome, NoAnswer) for each in history.calls),
@@ -57,5 +57,20 @@ def judge(history: History, on_judged: OnJudged | None = None) -> HistoryVerdict
         watched=sum(bool(each.watched) for each in partitions),
         illegal=len(illegal),
         undecided=undecided,
-        counterexample=None if smallest is None else shrink(smallest),
+        counterexample=_clearest(illegal),
     )
+
+
+def _clearest(illegal: Sequence[Partition]) -> Counterexample | None:
+    """Return the smallest illegal part of a few partitions.
+
+    One without a snapshot comes first: a lost update needs no explanation of what a snapshot is.
+    """
+    shortest = sorted(illegal, key=lambda each: (_has_snapshot(each.calls), len(each.calls)))
+    examples = map(shrink, shortest[: limits.PROVE_EXAMPLES_MAX])
+    return min(examples, key=lambda each: (not each.calls, _has_snapshot(each.calls), len(each.calls)), default=None)
+
+
+def _has_snapshot(calls: Sequence[RecordedCall]) -> bool:
+    """Return True if one of the calls reads several keys at once."""
+    return any(isinstance(each.call, SnapshotCall) for each in calls)

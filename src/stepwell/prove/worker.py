@@ -1,8 +1,8 @@
 """A worker process of a trial: its threads make calls and record them, and one of them may follow a watch.
 
-The process reports on its socket, a JSON object to a line: `{"ready": true}` when its clients are connected, then,
-once it was sent the time at which the run begins and the run is over, `{"done": true}`. With a watch it waits for the
-end of the run to be shown. When the socket ends, the process ends at once.
+The process reports on its socket (`TrialReport`): `ready` when its clients are connected; then, once it was sent the
+time at which the run begins and the run is over, `done`. With a watch it waits for the end of the run to be shown. When
+the socket ends, the process ends at once.
 
 Threads alternate between a blocking client, which all blocking threads of the process share, and a client of an event
 loop of their own, with two requests under way at a time.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import socket
 import threading
@@ -37,6 +36,7 @@ from stepwell.prove.workload import Request
 STEPWELL: Final = "stepwell"
 
 Perform = Callable[[Request], list[AnyOutcome]]
+RunLane = Callable[[Lane, Recorder], None]
 
 
 class TrialWorkerSettings(Struct, frozen=True):
@@ -53,15 +53,21 @@ class TrialWorkerSettings(Struct, frozen=True):
     socket_fd: int = -1
 
 
+class TrialReport(Struct, frozen=True):
+    """A report of a worker process: a word, or the message of the error that ended it."""
+
+    word: str = ""
+    error: str = ""
+
+
 def main(encoded: str) -> int:
     """Run a worker process, and return its exit code. `ChildProcess` calls it."""
     settings = msgspec.json.decode(encoded, type=TrialWorkerSettings)
-    with socket.socket(fileno=settings.socket_fd) as owner:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            try:
-                run(settings, owner)
-            except StepwellError as error:
-                owner.sendall(json.dumps({"error": error.message}).encode() + b"\n")
+    with socket.socket(fileno=settings.socket_fd) as owner, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        try:
+            run(settings, owner)
+        except StepwellError as error:
+            owner.sendall(msgspec.json.encode(TrialReport(error=error.message)))
     return 0
 
 
@@ -69,44 +75,24 @@ def run(settings: TrialWorkerSettings, owner: socket.socket) -> None:
     """Connect, wait for the beginning, make the calls, and write the records."""
     with contextlib.ExitStack() as stack:
         recorder = stack.enter_context(Recorder(Path(settings.path)))
-        threads = _Threads()
+        threads = _Threads(owner)
+        watches: list[threading.Thread] = []
         if settings.subject == STEPWELL:
             client = stack.enter_context(connect(settings.address, [settings.project]))
-            watches = _watches(settings, client, recorder, threads, stack)
+            watches = _watches(settings, client, recorder, threads)
             lanes = _stepwell_lanes(settings, client)
         else:
-            watches = []
-            performers = [stack.enter_context(peers.open_peer(settings.subject, settings.address)) for _ in range(settings.threads)]
-            lanes = [_blocking_lane(each.perform) for each in performers]
-        owner.sendall(b'{"ready": true}\n')
+            opened = [peers.open_peer(settings.subject, settings.address) for _ in range(settings.threads)]
+            lanes = [_blocking_lane(stack.enter_context(each).perform) for each in opened]
+        owner.sendall(msgspec.json.encode(TrialReport("ready")))
         begin_ns = _begin(owner)
-        _run_lanes(settings, lanes, begin_ns, recorder, threads, owner)
-        owner.sendall(b'{"done": true}\n')
-        threads.wait(watches, owner)
-        threads.raise_error()
+        made = [Lane(settings.lanes, settings.process, number, begin_ns) for number in range(settings.threads)]
+        threads.wait([threads.start(run_lane, lane, recorder) for run_lane, lane in zip(lanes, made, strict=True)])
+        owner.sendall(msgspec.json.encode(TrialReport("done")))
+        threads.wait(watches)
 
 
-AnyLane = Callable[[Lane, Recorder], None]
-
-
-def _run_lanes(
-    settings: TrialWorkerSettings,
-    lanes: Sequence[AnyLane],
-    begin_ns: int,
-    recorder: Recorder,
-    threads: _Threads,
-    owner: socket.socket,
-) -> None:
-    """Run every lane in a thread, and wait for all of them."""
-    started = [
-        threads.start(lane, Lane(settings.lanes, settings.process, number, begin_ns), recorder)
-        for number, lane in enumerate(lanes)
-    ]
-    threads.wait(started, owner)
-    threads.raise_error()
-
-
-def _stepwell_lanes(settings: TrialWorkerSettings, client: Client) -> list[AnyLane]:
+def _stepwell_lanes(settings: TrialWorkerSettings, client: Client) -> list[RunLane]:
     """Return a function for each thread: every other one has an event loop."""
     return [
         _async_lane(settings)
@@ -116,7 +102,7 @@ def _stepwell_lanes(settings: TrialWorkerSettings, client: Client) -> list[AnyLa
     ]
 
 
-def _blocking_lane(perform: Perform) -> AnyLane:
+def _blocking_lane(perform: Perform) -> RunLane:
     """Return a function that makes the calls of a lane one after the other."""
 
     def run_lane(lane: Lane, recorder: Recorder) -> None:
@@ -132,7 +118,7 @@ def _blocking_lane(perform: Perform) -> AnyLane:
     return run_lane
 
 
-def _async_lane(settings: TrialWorkerSettings) -> AnyLane:
+def _async_lane(settings: TrialWorkerSettings) -> RunLane:
     """Return a function that makes the calls of a lane in an event loop, two requests at a time."""
 
     async def run_tasks(lane: Lane, recorder: Recorder) -> None:
@@ -157,7 +143,7 @@ def _async_lane(settings: TrialWorkerSettings) -> AnyLane:
 
 
 def _watches(
-    settings: TrialWorkerSettings, client: Client, recorder: Recorder, threads: _Threads, stack: contextlib.ExitStack
+    settings: TrialWorkerSettings, client: Client, recorder: Recorder, threads: _Threads
 ) -> list[threading.Thread]:
     """Start the watches of this process, and return their threads when all of them have begun."""
     started: list[threading.Thread] = []
@@ -212,7 +198,8 @@ def _follow_in_loop(
 class _Threads:
     """The threads of this process. The first error of one of them is the error of the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: socket.socket) -> None:
+        self._owner = owner
         self._errors: list[BaseException] = []
 
     def start(self, run: Callable[..., None], *arguments: object) -> threading.Thread:
@@ -228,14 +215,15 @@ class _Threads:
         thread.start()
         return thread
 
-    def wait(self, threads: Sequence[threading.Thread], owner: socket.socket) -> None:
-        """Wait for threads. If the owner of the process has ended meanwhile, the process ends at once."""
+    def wait(self, threads: Sequence[threading.Thread]) -> None:
+        """Wait for threads, and raise the first error. If the owner of the process has ended, the process ends too."""
         for thread in threads:
             while thread.is_alive():
                 thread.join(limits.PROVE_POLL_SECONDS)
-                if _is_alone(owner):
+                if _is_alone(self._owner):
                     os._exit(1)
                 self.raise_error()
+        self.raise_error()
 
     def raise_error(self) -> None:
         """Raise the first error of a thread, if there was one."""

@@ -127,7 +127,9 @@ class CallGenerator:
     def _pair_call(self) -> AnyCall:
         choice = self._random.randrange(8)
         if choice < 2:  # noqa: PLR2004
-            return TransactCall(tuple(ReplaceCall(key, self._known.get(key), self._value()) for key in self._names.pair))
+            return TransactCall(
+                tuple(ReplaceCall(key, self._known.get(key), self._value()) for key in self._names.pair)
+            )
         if choice < 4:  # noqa: PLR2004
             return TransactCall(tuple(StoreCall(key, self._value()) for key in self._names.pair))
         return SnapshotCall(self._names.pair) if choice == 4 else GetCall(self._random.choice(self._names.pair))  # noqa: PLR2004
@@ -136,7 +138,9 @@ class CallGenerator:
         """Return a step that looks possible, so that several lanes try the same one."""
         if self._held and self._random.random() < 0.7:  # noqa: PLR2004
             return PlanStepCall(plan, f"complete_{self._held}")
-        steps = [step for step, moves in PLAN_STEPS.items() if self._position in moves and not step.startswith("complete")]
+        steps = [
+            step for step, moves in PLAN_STEPS.items() if self._position in moves and not step.startswith("complete")
+        ]
         if not steps or self._random.random() < 0.3:  # noqa: PLR2004
             return PlanReadCall(plan)
         return PlanStepCall(plan, self._random.choice(steps))
