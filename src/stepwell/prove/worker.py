@@ -17,8 +17,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -36,7 +37,7 @@ from stepwell.prove.workload import Request
 STEPWELL: Final = "stepwell"
 
 Perform = Callable[[Request], list[AnyOutcome]]
-RunLane = Callable[[Lane, Recorder], None]
+RunLane: TypeAlias = "Callable[[_LaneStart, Recorder], None]"
 
 
 class TrialWorkerSettings(Struct, frozen=True):
@@ -84,12 +85,34 @@ def run(settings: TrialWorkerSettings, owner: socket.socket) -> None:
         else:
             opened = [peers.open_peer(settings.subject, settings.address) for _ in range(settings.threads)]
             lanes = [_blocking_lane(stack.enter_context(each).perform) for each in opened]
-        owner.sendall(msgspec.json.encode(TrialReport("ready")))
-        begin_ns = _begin(owner)
-        made = [Lane(settings.lanes, settings.process, number, begin_ns) for number in range(settings.threads)]
-        threads.wait([threads.start(run_lane, lane, recorder) for run_lane, lane in zip(lanes, made, strict=True)])
+        begin: Future[int] = Future()
+        starts = [_LaneStart(settings, number, begin) for number in range(settings.threads)]
+        started = [threads.start(run_lane, start, recorder) for run_lane, start in zip(lanes, starts, strict=True)]
+        try:
+            for start in starts:
+                threads.wait_until(start.is_ready)
+            owner.sendall(msgspec.json.encode(TrialReport("ready")))
+            begin.set_result(_begin(owner))
+        finally:
+            begin.cancel()  # does nothing if the run has begun
+        threads.wait(started)
         owner.sendall(msgspec.json.encode(TrialReport("done")))
         threads.wait(watches)
+
+
+class _LaneStart:
+    """The beginning of a lane: its thread connects, says that it is ready, and waits for the time of the beginning."""
+
+    def __init__(self, settings: TrialWorkerSettings, number: int, begin: Future[int]) -> None:
+        self.is_ready = threading.Event()
+        self._settings = settings
+        self._number = number
+        self._begin = begin
+
+    def lane(self) -> Lane:
+        """Wait for the beginning, and return the lane."""
+        self.is_ready.set()
+        return Lane(self._settings.lanes, self._settings.process, self._number, self._begin.result())
 
 
 def _stepwell_lanes(settings: TrialWorkerSettings, client: Client) -> list[RunLane]:
@@ -105,7 +128,8 @@ def _stepwell_lanes(settings: TrialWorkerSettings, client: Client) -> list[RunLa
 def _blocking_lane(perform: Perform) -> RunLane:
     """Return a function that makes the calls of a lane one after the other."""
 
-    def run_lane(lane: Lane, recorder: Recorder) -> None:
+    def run_lane(start: _LaneStart, recorder: Recorder) -> None:
+        lane = start.lane()
         while (pause_s := lane.pause_s(time.monotonic_ns())) is not None:
             if pause_s > 0:
                 time.sleep(pause_s)
@@ -121,9 +145,10 @@ def _blocking_lane(perform: Perform) -> RunLane:
 def _async_lane(settings: TrialWorkerSettings) -> RunLane:
     """Return a function that makes the calls of a lane in an event loop, two requests at a time."""
 
-    async def run_tasks(lane: Lane, recorder: Recorder) -> None:
+    async def run_tasks(start: _LaneStart, recorder: Recorder) -> None:
         async with aio.connect(settings.address, [settings.project]) as client:
             performer = AsyncPerformer(client, settings.project)
+            lane = await asyncio.to_thread(start.lane)
 
             async def make(request: Request) -> None:
                 start_ns = time.monotonic_ns()
@@ -136,8 +161,8 @@ def _async_lane(settings: TrialWorkerSettings) -> RunLane:
                 else:
                     await asyncio.gather(make(lane.request()), make(lane.request()))
 
-    def run_lane(lane: Lane, recorder: Recorder) -> None:
-        asyncio.run(run_tasks(lane, recorder))
+    def run_lane(start: _LaneStart, recorder: Recorder) -> None:
+        asyncio.run(run_tasks(start, recorder))
 
     return run_lane
 
@@ -151,8 +176,7 @@ def _watches(
         has_begun = threading.Event()
         follow = _follow if kind == "blocking" else _follow_in_loop
         started.append(threads.start(follow, client, settings, recorder, has_begun))
-        while not has_begun.wait(limits.RECONNECT_PAUSE_SECONDS):
-            threads.raise_error()
+        threads.wait_until(has_begun)
     return started
 
 
@@ -224,6 +248,11 @@ class _Threads:
                     os._exit(1)
                 self.raise_error()
         self.raise_error()
+
+    def wait_until(self, event: threading.Event) -> None:
+        """Wait for an event of a thread, and raise the first error of any thread instead."""
+        while not event.wait(limits.PROVE_POLL_SECONDS):
+            self.raise_error()
 
     def raise_error(self) -> None:
         """Raise the first error of a thread, if there was one."""
