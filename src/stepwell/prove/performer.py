@@ -182,7 +182,7 @@ class BlockingPerformer:
                 return _collected(request, pending, self._revisions)
 
 
-class AsyncPerformer:
+class LoopPerformer:
     """Makes requests with the client of an event loop. Tasks of that loop may use it at the same time."""
 
     def __init__(self, client: aio.Client, project: str) -> None:

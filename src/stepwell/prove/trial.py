@@ -143,7 +143,8 @@ def _recorded(settings: TrialSettings, subject: _Subject, directory: Path, on_el
         workers.wait_for("ready", limits.PROVE_START_SECONDS_MAX)
         begin_s = time.monotonic() + _BEGIN_SECONDS
         workers.begin(round(begin_s * 1e9))
-        killer = _Killer(settings.seed, subject.killable, begin_s)
+        kill = subject.killable.kill if subject.killable else None
+        killer = _Killer(settings.seed, kill, begin_s)
         until_s = begin_s + settings.seconds
 
         def each_moment() -> None:
@@ -186,15 +187,15 @@ def _worker_settings(settings: TrialSettings, subject: _Subject, number: int, pa
 class _Killer:
     """Kills a manager at seeded random moments. Without a manager to kill it does nothing."""
 
-    def __init__(self, seed: int, killable: KillableManager | None, begin_s: float) -> None:
+    def __init__(self, seed: int, kill: Callable[[], None] | None, begin_s: float) -> None:
         self._random = random.Random(seed)  # noqa: S311 - seeded, to be repeatable
-        self._killable = killable
+        self._kill = kill
         self._next_s = begin_s + self._pause_s()
 
     def kill_if_due(self, now_s: float) -> None:
         """Kill the manager if it is time to."""
-        if self._killable is not None and now_s >= self._next_s:
-            self._killable.kill()
+        if self._kill is not None and now_s >= self._next_s:
+            self._kill()
             self._next_s = time.monotonic() + self._pause_s()
 
     def _pause_s(self) -> float:

@@ -30,7 +30,7 @@ from stepwell.errors import EventsMissed, StepwellError
 from stepwell.prove import peers
 from stepwell.prove.history import AnyOutcome
 from stepwell.prove.lane import Lane, LaneSettings
-from stepwell.prove.performer import AsyncPerformer, BlockingPerformer
+from stepwell.prove.performer import BlockingPerformer, LoopPerformer
 from stepwell.prove.recorder import Recorder, WatchRecorder
 from stepwell.prove.workload import Request
 
@@ -147,7 +147,7 @@ def _async_lane(settings: TrialWorkerSettings) -> RunLane:
 
     async def run_tasks(start: _LaneStart, recorder: Recorder) -> None:
         async with aio.connect(settings.address, [settings.project]) as client:
-            performer = AsyncPerformer(client, settings.project)
+            performer = LoopPerformer(client, settings.project)
             lane = await asyncio.to_thread(start.lane)
 
             async def make(request: Request) -> None:
@@ -226,7 +226,7 @@ class _Threads:
         self._owner = owner
         self._errors: list[BaseException] = []
 
-    def start(self, run: Callable[..., None], *arguments: object) -> threading.Thread:
+    def start(self, run: Callable[..., object], *arguments: object) -> threading.Thread:
         """Start a thread. It does not outlive the process."""
 
         def guarded() -> None:

@@ -154,12 +154,13 @@ def langgraph(monkeypatch: pytest.MonkeyPatch) -> None:
         def delete(self, _namespace: tuple[str, ...], key: str) -> None:
             self._rows.pop(key, None)
 
-    for name, members in {
+    modules: dict[str, dict[str, object]] = {
         "langgraph": {},
         "langgraph.store": {},
         "langgraph.store.base": {"PutOp": PutOp},
         "langgraph.store.sqlite": {"SqliteStore": SqliteStore, "__spec__": object()},
-    }.items():
+    }
+    for name, members in modules.items():
         module = types.ModuleType(name)
         vars(module).update(members)
         monkeypatch.setitem(sys.modules, name, module)

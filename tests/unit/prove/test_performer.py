@@ -23,7 +23,7 @@ from stepwell.prove.history import (
     StoreCall,
     TransactCall,
 )
-from stepwell.prove.performer import AsyncPerformer, BlockingPerformer
+from stepwell.prove.performer import BlockingPerformer, LoopPerformer
 from stepwell.prove.workload import Request
 from stepwell.testing import LocalRuntime
 from tests.support.prove.calls import saw
@@ -85,7 +85,7 @@ def test_event_loop(runtime: LocalRuntime) -> None:
 
     async def run() -> list[list[AnyOutcome]]:
         async with sw.aio.connect(runtime.address, ["p"]) as client:
-            performer = AsyncPerformer(client, "p")
+            performer = LoopPerformer(client, "p")
             return [await performer.perform(request) for request, _ in steps]
 
     assert asyncio.run(run()) == [outcomes for _, outcomes in steps]

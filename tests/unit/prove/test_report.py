@@ -2,6 +2,8 @@
 
 from stepwell.prove.history import (
     Accepted,
+    AnyCall,
+    AnyOutcome,
     Declined,
     DeleteCall,
     GetCall,
@@ -54,7 +56,7 @@ def test_watches() -> None:
 
 def test_words() -> None:
     """Every kind of call and outcome has words of its own."""
-    calls = [
+    calls: list[AnyCall] = [
         StoreCall("x", "1"),
         ReplaceCall("x", "1", "2"),
         GetCall("x"),
@@ -65,5 +67,5 @@ def test_words() -> None:
         PlanReadCall("p"),
     ]
     assert len({call_text(each) for each in calls}) == len(calls)
-    outcomes = [Accepted(), Declined(), saw("1"), NotDone(), made(0, None, GetCall("x")).outcome]
+    outcomes: list[AnyOutcome] = [Accepted(), Declined(), saw("1"), NotDone(), made(0, None, GetCall("x")).outcome]
     assert len({outcome_text(each) for each in outcomes}) == len(outcomes)

@@ -18,7 +18,7 @@ from stepwell.errors import RuntimeLost
 from stepwell.prove import peers, worker
 from stepwell.prove.history import History, TrialHeader, history_of, read_records
 from stepwell.prove.lane import LaneSettings
-from stepwell.prove.recorder import END_KEY
+from stepwell.prove.recorder import END_KEY, Recorder
 from stepwell.prove.verdict import judge
 from stepwell.prove.worker import STEPWELL, TrialReport, TrialWorkerSettings
 from stepwell.testing import LocalRuntime
@@ -86,6 +86,7 @@ def recorded(settings: TrialWorkerSettings, client: sw.Client) -> History:
 
 def test_run(tmp_path: Path) -> None:
     """Both kinds of client call, both kinds of watch show all writes, and the history is legal."""
+    history = History(HEADER, ())
     for seconds in (0.1, 1, 10, 100):  # a busy machine may let a thread wait for long
         with LocalRuntime() as runtime, runtime.client(["p"]) as client:
             history = recorded(settings_of(runtime.address, tmp_path, lanes=LaneSettings(1, seconds, ())), client)
@@ -169,7 +170,7 @@ def test_watch_that_cannot_begin(tmp_path: Path) -> None:
         ours, theirs = socket.socketpair()
         threads = worker._Threads(theirs)
         settings = settings_of(runtime.address, tmp_path, watches=("blocking",))
-        with ours, theirs, worker.Recorder(tmp_path / "records") as recorder, pytest.raises(sw.OutOfScope):
+        with ours, theirs, Recorder(tmp_path / "records") as recorder, pytest.raises(sw.OutOfScope):
             worker._watches(settings, client, recorder, threads)
 
 
@@ -191,7 +192,7 @@ def test_gap(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr("stepwell.client.api.watch.Watch.get", get)
         monkeypatch.setattr("stepwell.aio.watch.Watch.get", get_later)
         follow = worker._follow if kind == "blocking" else worker._follow_in_loop
-        with worker.Recorder(tmp_path / "records") as recorder:
+        with Recorder(tmp_path / "records") as recorder:
             follow(client, settings_of(runtime.address, tmp_path), recorder, threading.Event())
     history = history_of(HEADER, read_records(tmp_path / "records"))
     assert [each.is_complete for each in history.watches] == [False]
