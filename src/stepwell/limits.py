@@ -358,6 +358,7 @@ PLAN_PREFIX_CHARS_MIN: Final = 6  # a shorter prefix matches all plans of severa
 DIFFSTAT_SIGNS_MAX: Final = 40  # the length of the bar of the file with the most changes
 EVALUATION_THREADS: Final = 4  # questions that are asked at once, so that no worker waits for the next one
 PROVE_ROUND_MS: Final = 20  # time in which all lanes of `prove` use the same keys: about 50 calls on two cores
+PROVE_SQLITE_ROUND_MS: Final = 500  # the same for LangGraph's store, in which a call takes some tens of milliseconds
 PROVE_CALLS_PER_ROUND: Final = 6  # calls of one lane in a round: a partition stays short enough to be searched
 PROVE_PROCESSES_MAX: Final = 64
 PROVE_THREADS_MAX: Final = 16  # of one process

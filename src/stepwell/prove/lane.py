@@ -13,8 +13,6 @@ from stepwell import limits
 from stepwell.prove.history import AnyOutcome, NoAnswer, RecordedCall
 from stepwell.prove.workload import CallGenerator, Request, names_of, rounds_in
 
-_ROUND_NS = limits.PROVE_ROUND_MS * 1_000_000
-
 
 class LaneSettings(Struct, frozen=True):
     """The part of a trial that its lanes share. Times are those of `time.monotonic_ns`."""
@@ -22,6 +20,7 @@ class LaneSettings(Struct, frozen=True):
     seed: int
     seconds: float
     plans: tuple[str, ...]
+    round_ms: int = limits.PROVE_ROUND_MS
 
 
 class Lane:
@@ -34,14 +33,15 @@ class Lane:
         self._settings = settings
         self._process, self._thread = process, thread
         self._begin_ns = begin_ns
-        self._rounds = rounds_in(settings.seconds)
+        self._rounds = rounds_in(settings.seconds, settings.round_ms)
+        self._round_ns = settings.round_ms * 1_000_000
         self._round = -1
         self._calls_left = 0
         self._generator: CallGenerator | None = None
 
     def pause_s(self, now_ns: int) -> float | None:
         """Return how long to wait before the next call, 0 for not at all; None if the run is over."""
-        now_in = (now_ns - self._begin_ns) // _ROUND_NS
+        now_in = (now_ns - self._begin_ns) // self._round_ns
         if now_in >= self._rounds:
             return None
         if now_in > self._round and now_in >= 0:
@@ -50,7 +50,7 @@ class Lane:
             self._generator = CallGenerator(self._settings.seed, (self._process, self._thread), now_in, names)
         if self._calls_left > 0:
             return 0.0
-        return (self._begin_ns + (self._round + 1) * _ROUND_NS - now_ns) / 1e9
+        return (self._begin_ns + (self._round + 1) * self._round_ns - now_ns) / 1e9
 
     def request(self) -> Request:
         """Return the next request of the round."""

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol, assert_never, cast
 
+from stepwell import limits
 from stepwell.prove import dict_server
 from stepwell.prove.history import (
     Accepted,
@@ -158,6 +159,13 @@ class _SqliteStore:
 
     def delete(self, key: str) -> None:
         self._store.delete(_NAMESPACE, key)
+
+
+def round_ms_of(subject: str) -> int:
+    """Return the length of a round. Processes wait for each other's locks in SQLite, and would rarely meet in a short
+    one.
+    """
+    return limits.PROVE_SQLITE_ROUND_MS if subject == SQLITE else limits.PROVE_ROUND_MS
 
 
 def is_installed(peer: str) -> bool:

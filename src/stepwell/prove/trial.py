@@ -83,7 +83,7 @@ def run_trial(settings: TrialSettings, on_elapsed: OnElapsed | None = None) -> H
 @contextmanager
 def _prepared(settings: TrialSettings, directory: Path) -> Generator[_Subject]:
     """Start a subject, or connect to it, and create the plans of the run."""
-    count = min(rounds_in(settings.seconds), limits.PROVE_PLANS_MAX)
+    count = min(rounds_in(settings.seconds, peers.round_ms_of(settings.subject)), limits.PROVE_PLANS_MAX)
     if settings.subject != STEPWELL:
         with peers.serve_peer(settings.subject, directory) as address:
             yield _Subject(address, "", tuple(map(str, range(count))))
@@ -174,7 +174,7 @@ def _worker_settings(settings: TrialSettings, subject: _Subject, number: int, pa
             project=subject.project,
             process=number,
             threads=settings.threads,
-            lanes=LaneSettings(settings.seed, settings.seconds, subject.plans),
+            lanes=LaneSettings(settings.seed, settings.seconds, subject.plans, peers.round_ms_of(settings.subject)),
             path=str(path),
             watches=tuple(watches) if subject.client is not None else (),
             socket_fd=socket_fd,

@@ -152,6 +152,6 @@ class CallGenerator:
         return f"{process}.{thread}.{self._values}"
 
 
-def rounds_in(seconds: float) -> int:
+def rounds_in(seconds: float, round_ms: int = limits.PROVE_ROUND_MS) -> int:
     """Return the number of rounds that fit into a time, at least one."""
-    return max(1, int(seconds * 1000 / limits.PROVE_ROUND_MS))
+    return max(1, int(seconds * 1000 / round_ms))

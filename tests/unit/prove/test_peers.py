@@ -170,6 +170,7 @@ def langgraph(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sqlite(tmp_path: Path) -> None:
     """LangGraph's store, through its own calls."""
     assert peers.is_installed(peers.SQLITE)
+    assert peers.round_ms_of(peers.SQLITE) > peers.round_ms_of(peers.DICT)
     with peers.serve_peer(peers.SQLITE, tmp_path) as address, peers.open_peer(peers.SQLITE, address) as performer:
         assert performer.perform(tuple(call for call, _ in STEPS)) == [outcome for _, outcome in STEPS]
 
