@@ -22,6 +22,7 @@ from stepwell.domain.tiers.model import Fragment
 from stepwell.errors import (
     BodyGone,
     Conflict,
+    InvalidArgument,
     LeaseLost,
     NotFound,
     PlanNotReady,
@@ -60,10 +61,16 @@ class _Revisions:
         self._known: dict[tuple[str, str | None], int] = {}
 
     def expected(self, write: StoreCall | ReplaceCall) -> int | None:
-        """Return the revision that a write expects; None if it expects nothing, 0 if it expects no value."""
+        """Return the revision that a write expects; None if it expects nothing, 0 if it expects no value.
+
+        Raise `InvalidArgument` if the client has accepted the value and given no revision: then nothing is sent.
+        """
         if isinstance(write, StoreCall):
             return None
-        return 0 if write.expected is None else self._known[write.key, write.expected]
+        revision = 0 if write.expected is None else self._known.get((write.key, write.expected))
+        if revision is None:
+            raise InvalidArgument(f"no revision of {write.expected!r} at {write.key!r} is known")
+        return revision
 
     def fragment(self, write: StoreCall | ReplaceCall) -> Fragment:
         """Return the fragment that a write stores."""

@@ -126,6 +126,14 @@ def test_body_gone(runtime: LocalRuntime, monkeypatch: pytest.MonkeyPatch) -> No
         assert blocking.perform((SnapshotCall(("x",)),)) == [NoAnswer()]
 
 
+def test_unknown_revision(runtime: LocalRuntime) -> None:
+    """A value that the client has given no revision for cannot be compared with: nothing is sent."""
+    with runtime.client(["p"]) as client:
+        blocking = BlockingPerformer(client, "p")
+        assert blocking.perform((ReplaceCall("x", "never seen", "1"),)) == [NotDone()]
+        assert blocking.perform((GetCall("x"),)) == [saw(None)]
+
+
 def test_calls_of_their_own(runtime: LocalRuntime) -> None:
     """A transaction is never one of several calls of a batch."""
     with runtime.client(["p"]) as client, pytest.raises(AssertionError):
