@@ -104,6 +104,13 @@ def soak(session: nox.Session) -> None:
 
 
 @nox.session
+def histories(session: nox.Session) -> None:
+    """10,000 short histories of real runs, all legal, and 1,000 mutated ones, all rejected; or what follows `--`."""
+    prepare(session, "tests")
+    run(session, ["python", "-m", "tests.support.prove.histories", *session.posargs])
+
+
+@nox.session
 def benchmark(session: nox.Session) -> None:
     """Time the peers side by side; the README's figures come from here."""
     prepare(session, "benchmark")

@@ -1,1 +1,2 @@
 from multiprocessing.managers import *
+from multiprocessing.managers import DictProxy as DictProxy

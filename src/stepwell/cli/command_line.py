@@ -40,6 +40,7 @@ app: Final = group_app(
         "status": "Show the state of a running manager",
         "doctor": "Check a data directory without changing it",
         "backup": "Make a consistent copy of a data directory, also while its manager runs",
+        "prove": "Record calls of many processes, and judge if one order explains them all",
     },
     about="A multiprocess runtime in which many agents share context, plans and changes.",
     has_completion=True,

@@ -61,6 +61,7 @@ def completed_in_time(words: str) -> list[str]:
         ("plan show --j", ["--json"]),
         ("plan list --state c", ["complete", "cancelled", "constrained"]),
         ("serve --durability ", ["disk", "process"]),
+        ("prove --ki", ["--kill"]),
         ("plan show --nothing-is-called-this", []),
     ],
 )
