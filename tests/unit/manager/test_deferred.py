@@ -2,7 +2,6 @@
 
 import errno
 import os
-import select
 
 import pytest
 
@@ -10,6 +9,7 @@ from stepwell import limits
 from stepwell.domain.tiers.commands import GetMetrics
 from stepwell.domain.verdict import Origin
 from stepwell.limits import MIB
+from stepwell.manager.kernel import Poller
 from stepwell.manager.state_owner import StateOwner
 from stepwell.memory.writer.upload import Upload
 from stepwell.protocol.messages import (
@@ -46,7 +46,7 @@ from tests.support.peers import RawPeer, frame, store
 class Patient:
     """Stands before the epoll: keeps how long the loop would have slept and what it found, and never sleeps."""
 
-    def __init__(self, epoll: select.epoll) -> None:
+    def __init__(self, epoll: Poller) -> None:
         self._epoll = epoll
         self.polls: list[tuple[float, int]] = []
         self.register, self.modify, self.unregister = epoll.register, epoll.modify, epoll.unregister

@@ -25,6 +25,7 @@ from stepwell.storage.database import translated_errors
 from stepwell.storage.directory import DATABASE, LOCK, DataDirectory
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import Durability
+from stepwell.storage.store_files import StoreFiles
 from tests.support.manager.peers import Clock
 from tests.support.memory.bodies import noise
 from tests.support.storage.state import NOON_MS, copy_database, durable_state, fill, kept, open_store, staged_on
@@ -197,7 +198,7 @@ class TestAnotherBoot:
 
 def epoch_of(directory: Path, durability: Durability) -> str:
     """That of a run which begins and ends there."""
-    with closing(SqliteStore(DataDirectory(directory, "test"), durability, "estimate")) as store:
+    with closing(SqliteStore(StoreFiles(DataDirectory(directory, "test")), durability, "estimate")) as store:
         store.load()
         store.start_writing()
         return store.epoch

@@ -33,6 +33,7 @@ from stepwell.protocol.codec import decode_from_manager, decode_results
 from stepwell.protocol.framing import HEADER
 from stepwell.storage import rows
 from stepwell.storage.database import UNREADABLE
+from stepwell.storage.directory import boot_id
 from stepwell.storage.load import TABLES, StoreContents, read_all, vanished
 from stepwell.storage.loss import find_mark, loss
 from stepwell.storage.mark import Mark
@@ -212,7 +213,7 @@ class _Examination:
         """Compare the database with its mark. A store that cannot be read is reported with the rows."""
         with self._check(Check.COMMITS) as findings:
             try:
-                problem = loss(Path(self._report.directory), self._db, self._mark)
+                problem = loss(Path(self._report.directory), self._db, self._mark, boot_id())
             except StoreDamaged as error:
                 problem = f"cannot be compared with the mark: {error.message}"
             if problem:

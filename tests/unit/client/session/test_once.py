@@ -33,6 +33,7 @@ from tests.support.client.fake_manager import WELCOME, fake_manager
 from tests.support.client.proxy import Cut, Forwarded, Once, before_answer, before_request, never, proxied
 from tests.support.client.sessions import executing, fragment, in_threads
 from tests.support.managers import Stage, served
+from tests.support.peers import kernel_socket
 from tests.support.processes import CHILD_SECONDS
 from tests.support.seeds import seeded
 from tests.support.wait import eventually
@@ -320,7 +321,7 @@ def until_forgotten(stage: Stage, where: Cut) -> Once:
         if not where(forwarded):
             return False
         for connection in [*stage.loop._connections.values()]:
-            connection.peer._socket.shutdown(2)
+            kernel_socket(connection.peer).shutdown(2)
         eventually(lambda: stage.sessions == 0)
         return True
 
@@ -368,7 +369,7 @@ def test_leases_of_a_forgotten_session_are_forgotten(stage: Stage) -> None:
         plan = executing(client, "act", "p")
         assert client._session.leases
         for connection in [*stage.loop._connections.values()]:
-            connection.peer._socket.shutdown(2)
+            kernel_socket(connection.peer).shutdown(2)
         eventually(lambda: stage.sessions == 0)
         assert client.plans.get_plan(plan.plan_id).state is sw.PlanState.QUEUED
         assert not client._session.leases
@@ -411,7 +412,7 @@ def test_only_the_first_greeting_is_told_and_all_threads_know(stage: Stage) -> N
         with sw.connect(stage.address) as other:
             eventually(lambda: other.status().revision == count)
         for connection in [*stage.loop._connections.values()]:
-            connection.peer._socket.shutdown(2)
+            kernel_socket(connection.peer).shutdown(2)
         eventually(lambda: stage.sessions == 0)
         waited.set()
         for thread in threads:
