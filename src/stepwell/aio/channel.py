@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -48,13 +47,14 @@ class Channel:
     def __init__(self, blocking_channel: blocking.Channel, loop: AbstractEventLoop) -> None:
         self.blocking_channel = blocking_channel
         self.loop = loop
+        self.environment = blocking_channel.environment
         self._pid = os.getpid()
         self._shared: AsyncConnection | None = None
         self._dial_lock = asyncio.Lock()
         self._request_slots = asyncio.Semaphore(limits.REQUESTS_IN_FLIGHT_MAX)
         self._upload_slots = asyncio.Semaphore(limits.UPLOADING_CONNECTIONS_MAX)
         self._idle: list[AsyncConnection] = []  # for uploads
-        self._open: set[AsyncConnection] = set()  # all that have to be closed
+        self._open: dict[AsyncConnection, None] = {}  # all that have to be closed, in the order of opening
         self._closed = asyncio.Event()
         blocking_channel.on_fork(self._in_forked_child)
 
@@ -110,7 +110,7 @@ class Channel:
 
     def discard(self, connection: AsyncConnection) -> None:
         """Close a connection that is not needed any more or in an unknown state."""
-        self._open.discard(connection)
+        self._open.pop(connection, None)
         connection.terminate()
 
     async def is_closed_within(self, seconds: float) -> bool:
@@ -289,7 +289,7 @@ class Channel:
     async def _connect(self) -> AsyncConnection:
         """Dial, say Hello and be welcomed; raise `Unreachable` otherwise."""
         connection = await self._open_socket()
-        self._open.add(connection)
+        self._open[connection] = None
         try:
             answer = await connection.exchange(self.blocking_channel.connections.hello(connection))
             self.blocking_channel.connections.admit(connection, answer)
@@ -313,13 +313,14 @@ class Channel:
 
         A non-blocking connect fails while the manager's backlog is full. Then it is tried again for a bounded time.
         """
-        until_s = time.monotonic() + limits.RECONNECT_SECONDS_MAX
+        until_s = self.environment.monotonic() + limits.RECONNECT_SECONDS_MAX
         connections = self.blocking_channel.connections
         while not self.is_closed:
             try:
-                return AsyncConnection(connections.address, connections.on_out_of_band, self.loop)
+                connected = self.environment.dial(connections.address, 0.0)
+                return AsyncConnection(connected, connections.on_out_of_band, self.loop)
             except RuntimeLost as error:
-                if not isinstance(error.__cause__, BlockingIOError) or time.monotonic() >= until_s:
+                if not isinstance(error.__cause__, BlockingIOError) or self.environment.monotonic() >= until_s:
                     raise Unreachable(error, is_final=False) from error
             except OSError as error:  # for example, this process may open no more descriptors
                 raise Unreachable(error, is_final=True) from error

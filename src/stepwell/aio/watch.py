@@ -7,11 +7,10 @@ event takes it from there. So cancelling that task loses no event, and nothing i
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Generator, Iterable
 from types import TracebackType
 from typing import Self
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from stepwell import limits
 from stepwell.aio.channel import Channel
@@ -134,7 +133,7 @@ class Watch:
 
         If the manager is expected to restart, attempts go on for a bounded time. Otherwise there is one attempt.
         """
-        lost_at_s = time.monotonic()
+        lost_at_s = self._channel.environment.monotonic()
         while not self._is_closed:
             try:
                 return await self._connect()
@@ -184,12 +183,12 @@ class Watches:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._open: WeakSet[Watch] = WeakSet()
+        self._open: WeakKeyDictionary[Watch, None] = WeakKeyDictionary()  # in the order of opening
 
     def open(self, since: int | None, projects: Iterable[str] | None) -> Watch:
         """Return a watch that has not begun."""
         watch = Watch(self._channel, since, projects)
-        self._open.add(watch)
+        self._open[watch] = None
         return watch
 
     async def close(self) -> None:

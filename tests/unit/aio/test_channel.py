@@ -13,6 +13,7 @@ import stepwell as sw
 from stepwell import aio, limits
 from stepwell.aio.connection import AsyncConnection
 from stepwell.client.session.channel import Channel
+from stepwell.client.session.environment import SYSTEM
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.messages import ManagerMessage, Refusal, Rejected, Response
 from stepwell.transport.address import listen
@@ -256,7 +257,7 @@ def test_idle_connection_that_died(stage: Stage) -> None:
             await until(lambda: all(link.error for link in links))
             await store(client, "b", LARGE)
             assert (await client.tiers.get("a")).tokens == 1
-            assert not {*links} & client._channel._open
+            assert not {*links} & {*client._channel._open}
 
     run(main())
 
@@ -404,7 +405,7 @@ def test_no_descriptor_for_a_connection(address: str, project: str, monkeypatch:
         raise OSError(errno.EMFILE, "too many open files")
 
     async def main(client: aio.Client) -> None:
-        monkeypatch.setattr("stepwell.transport.frame_socket.dial", dial)
+        monkeypatch.setattr(SYSTEM, "dial", dial)
         with pytest.raises(OSError, match="too many open files"):
             await store(client, "a", LARGE)
 

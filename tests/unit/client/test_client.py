@@ -206,9 +206,9 @@ def test_encoding_failure_keeps_the_connection() -> None:
         (before,) = client._channel.connections._open
         with pytest.raises(sw.InvalidArgument, match="lone surrogate"):
             client.tiers.get("\ud800")
-        assert client._channel.connections._open == {before}
+        assert client._channel.connections._open == {before: None}
         assert client.tiers.metrics().hot.entries == 0
-        assert client._channel.connections._open == {before}
+        assert client._channel.connections._open == {before: None}
 
 
 def test_closing_gives_up_the_leases_at_once() -> None:

@@ -17,7 +17,7 @@ import pytest
 from stepwell import limits
 from stepwell.errors import InvalidArgument, OutcomeUnknown, ProtocolError
 from stepwell.protocol.messages import AskStatus, Refusal, Rejected
-from stepwell.transport.address import listen, private_directory
+from stepwell.transport.address import dial, listen, private_directory
 from stepwell.transport.connection import Connection
 from stepwell.transport.peer import Peer
 from tests.support.peers import frame, kernel_socket
@@ -39,7 +39,7 @@ def ends() -> Iterator[Ends]:
     """Both ends of one connection, on which little fits at a time."""
     directory = private_directory()
     with listen(str(directory / "s")) as listener:
-        connection = Connection(str(directory / "s"))
+        connection = Connection(dial(str(directory / "s")))
         accepted, _ = listener.accept()
     accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENDING_BYTES_MIN)
     peer = Peer(accepted, now_s=0.0)

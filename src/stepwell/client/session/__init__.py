@@ -10,6 +10,7 @@ Entry points:
 - `pending_requests.PendingRequests`: numbers requests, so that the manager executes each write once.
 - `push_connection.PushConnection`: a connection on which the manager sends events or task outcomes unasked.
 - `task_futures.TaskFutures`: futures of tasks that run in worker processes.
+- `environment.Environment`: sockets, time, randomness, ids and files of the operating system; a simulator has another.
 - `body_reader.BodyReader`, `tokens`, `lazy`: reading bodies, counting tokens, properties that are computed once.
 
 Imports: `domain`, `protocol`, `transport`, `memory.reader` and `storage.body_reader`; never `api`, `workflows` or a

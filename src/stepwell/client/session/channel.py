@@ -28,6 +28,7 @@ from stepwell.client.session.connection_pool import (
     Unreachable,
     client_closed_error,
 )
+from stepwell.client.session.environment import SYSTEM, Environment
 from stepwell.client.session.pending_requests import PendingRequest, PendingRequests, RequestFactory
 from stepwell.domain.checks import check
 from stepwell.errors import (
@@ -53,7 +54,6 @@ from stepwell.protocol.messages import (
     Welcome,
 )
 from stepwell.transport.connection import Connection
-from stepwell.transport.restart_lock import is_restarting, read_cause
 
 
 class Channel:
@@ -63,12 +63,13 @@ class Channel:
     raise `RuntimeLost`.
     """
 
-    def __init__(self, address: str, projects: tuple[str, ...] | None) -> None:
+    def __init__(self, address: str, projects: tuple[str, ...] | None, environment: Environment = SYSTEM) -> None:
         self.address = address
+        self.environment = environment
         self.projects = projects
         self.mappings = Mappings()
         check(Hello(VERSION, "new", projects))
-        self.connections = ConnectionPool(address, projects, self.mappings)
+        self.connections = ConnectionPool(address, projects, self.mappings, environment)
         self.pending_requests = PendingRequests()
         # Returns True while the program that started the manager would restart it; None if that program is unknown.
         self.is_supervised: Callable[[], bool] | None = None
@@ -207,8 +208,8 @@ class Channel:
             return False
         welcome = self.connections.welcome
         if welcome is None:
-            return is_restarting(self.address)
-        return welcome.database is not None and read_cause(self.address) is None
+            return self.environment.is_restarting(self.address)
+        return welcome.database is not None and self.environment.read_cause(self.address) is None
 
     def pause_after_failure(
         self, pending: PendingRequest, connection: SessionConnection, error: RuntimeLost | OutcomeUnknown
@@ -238,7 +239,7 @@ class Channel:
 
     def _pause_s(self, pending: PendingRequest, error: StepwellError | OSError) -> float:
         """Return the pause that the request's own history of failures demands, or raise its final error."""
-        pause_s = pending.pause_s(expects_restart=self.expects_restart())
+        pause_s = pending.pause_s(self.environment, expects_restart=self.expects_restart())
         if pause_s is None:
             self.give_up(pending, error)
         return pause_s
@@ -259,7 +260,7 @@ class Channel:
 
     def _end_cause(self) -> StepwellError | None:
         """Return the reason for which the last manager ended, or was not started again; None if it is not known."""
-        return self.connections.ended_by or read_cause(self.address)
+        return self.connections.ended_by or self.environment.read_cause(self.address)
 
     def send_preliminaries(self, connection: PooledConnection, pending: PendingRequest) -> None:
         """Send the messages that precede a request: released segments, and the bodies that the request refers to.

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import threading
 from collections.abc import Callable
 from typing import Protocol, assert_never
 
-from ulid import ULID
-
 from stepwell import limits
+from stepwell.client.session.environment import Environment
 from stepwell.errors import Busy, HistoryLost, OutcomeUnknown, ProtocolError, RuntimeLost, StepwellError
 from stepwell.memory.reader.mappings import Mappings
 from stepwell.protocol.messages import (
@@ -64,8 +64,8 @@ class SessionConnection(Protocol):
 class PooledConnection(Connection):
     """A blocking connection on which the session was welcomed."""
 
-    def __init__(self, address: str, timeout_s: float | None, on_out_of_band: OnOutOfBand) -> None:
-        super().__init__(address, timeout_s, on_out_of_band=on_out_of_band)
+    def __init__(self, connected: socket.socket, on_out_of_band: OnOutOfBand) -> None:
+        super().__init__(connected, on_out_of_band=on_out_of_band)
         self.generation = 0
         self.seen_before = 0
         self.is_used = False
@@ -81,8 +81,11 @@ class ConnectionPool:
     also those of asynchronous connections.
     """
 
-    def __init__(self, address: str, projects: tuple[str, ...] | None, mappings: Mappings) -> None:
+    def __init__(
+        self, address: str, projects: tuple[str, ...] | None, mappings: Mappings, environment: Environment
+    ) -> None:
         self.address = address
+        self._environment = environment
         self._projects = projects
         self._mappings = mappings
         self._on_expiry: list[Callable[[], None]] = []
@@ -90,13 +93,13 @@ class ConnectionPool:
 
     def _begin(self) -> None:
         """Begin a new session, without connections and with new locks."""
-        self.session_id = str(ULID())
+        self.session_id = self._environment.new_id()
         self.welcome: Welcome | None = None  # the last one
         self.ended_by: StepwellError | None = None  # the reason for which the last manager ended, if it told
         self._is_closed = False
         self._closed = threading.Event()  # set with `_is_closed`, for threads that pause between two attempts
         self._idle: list[PooledConnection] = []
-        self._open: set[PooledConnection] = set()  # idle or in use
+        self._open: dict[PooledConnection, None] = {}  # idle or in use, in the order in which they were opened
         self._opening = 0  # connections that are being made
         self._waiting = 0  # threads that wait for a connection
         self._lock = threading.Lock()
@@ -177,7 +180,7 @@ class ConnectionPool:
             with self._changed:
                 self._opening -= 1
                 if connection is not None:
-                    self._open.add(connection)
+                    self._open[connection] = None
                 self._changed.notify()
 
     def release(self, connection: PooledConnection) -> None:
@@ -201,7 +204,7 @@ class ConnectionPool:
         """Close a connection that is broken or in an unknown state."""
         connection.close()
         with self._changed:
-            self._open.discard(connection)
+            self._open.pop(connection, None)
             self._changed.notify()
 
     def _require_open(self) -> None:
@@ -233,7 +236,8 @@ class ConnectionPool:
             self._is_closed = True
             self._closed.set()
             idle, self._idle = self._idle, []
-            self._open.difference_update(idle)
+            for connection in idle:
+                del self._open[connection]
             self._changed.notify_all()
             is_cut_off = not idle and not self._open
         if (greeted := self._being_greeted) is not None:
@@ -264,7 +268,7 @@ class ConnectionPool:
         still make. Without it, the pool must be open.
         """
         try:
-            connection = PooledConnection(self.address, timeout_s, self.on_out_of_band)
+            connection = PooledConnection(self._environment.dial(self.address, timeout_s), self.on_out_of_band)
         except RuntimeLost as error:
             raise Unreachable(error, is_final=False) from error
         except OSError as error:  # for example, this process may open no more descriptors

@@ -10,13 +10,12 @@ that stays would make the manager store every later answer.
 
 from __future__ import annotations
 
-import random
 import threading
-import time
 from collections.abc import Callable, Sequence
 
 from stepwell import limits
 from stepwell.client.session.calls import LargeBody
+from stepwell.client.session.environment import Environment
 from stepwell.domain.commands import Read
 from stepwell.errors import HistoryLost, OutcomeUnknown, RuntimeLost, StepwellError
 from stepwell.protocol.messages import AskStatus, AskView, Request, TransactionRequest
@@ -61,7 +60,7 @@ class PendingRequest:
             isinstance(command, Read) for command in message.commands
         )
 
-    def pause_s(self, *, expects_restart: bool) -> float | None:
+    def pause_s(self, environment: Environment, *, expects_restart: bool) -> float | None:
         """Return the pause before the next attempt after a failure, in seconds; None if the request should be given up.
 
         The first failure is always followed by an attempt at once, because the manager may have closed only this
@@ -69,13 +68,13 @@ class PendingRequest:
         """
         self._failures += 1
         if self._failures == 1:
-            self._until_s = time.monotonic() + limits.RECONNECT_SECONDS_MAX
+            self._until_s = environment.monotonic() + limits.RECONNECT_SECONDS_MAX
             return 0.0
-        if not expects_restart or time.monotonic() >= self._until_s:
+        if not expects_restart or environment.monotonic() >= self._until_s:
             return None
         longest_s = limits.RECONNECT_PAUSE_SECONDS * 1.5 ** min(self._failures - 2, 20)
         pause_s = min(longest_s, limits.RECONNECT_PAUSE_SECONDS_MAX)
-        return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, so that clients do not come all at once
+        return pause_s * environment.jitter()
 
     def final_error(
         self, error: StepwellError | OSError, ended_by: StepwellError | None = None

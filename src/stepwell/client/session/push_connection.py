@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import select
 import threading
-import time
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -33,6 +32,7 @@ class PushConnection:
 
     def __init__(self, channel: Channel, subscribe: Subscribe) -> None:
         self._channel = channel
+        self._monotonic = channel.environment.monotonic
         self._subscribe = subscribe
         self._connection: Connection | None = None
         self._lost_at_s: float | None = None  # when the connection broke that is being restored
@@ -49,7 +49,7 @@ class PushConnection:
             connection = self._connection or self.connect(until_s)
             if connection is None:
                 return None
-            timeout_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+            timeout_s = None if until_s is None else max(0.0, until_s - self._monotonic())
             try:
                 message = connection.receive_within(timeout_s, self._wake_fd)
             except OutcomeUnknown:
@@ -65,7 +65,7 @@ class PushConnection:
         If the manager is expected to restart, attempts go on for a bounded time since the connection was lost.
         Otherwise there is one attempt, and its error is raised.
         """
-        self._lost_at_s = self._lost_at_s or time.monotonic()
+        self._lost_at_s = self._lost_at_s or self._monotonic()
         while not self.is_closed:
             try:
                 connection = self._connect()
@@ -76,7 +76,7 @@ class PushConnection:
             else:
                 self._lost_at_s = None
                 return connection
-            if until_s is not None and time.monotonic() >= until_s:
+            if until_s is not None and self._monotonic() >= until_s:
                 return None
             closed = select.poll()  # `select.select` would refuse descriptors above 1023
             closed.register(self._wake_fd, select.POLLIN)
@@ -148,5 +148,5 @@ def should_reconnect(channel: Channel, lost_at_s: float, error: RuntimeLost) -> 
     An error without a cause is a statement (this client is closed, or the manager was replaced and its state is gone),
     not a broken connection. So another attempt would fail in the same way.
     """
-    in_time = time.monotonic() < lost_at_s + limits.RECONNECT_SECONDS_MAX
+    in_time = channel.environment.monotonic() < lost_at_s + limits.RECONNECT_SECONDS_MAX
     return in_time and channel.expects_restart() and error.__cause__ is not None

@@ -59,6 +59,10 @@ class Session:
     def __reduce__(self) -> tuple[object, ...]:
         raise InvalidArgument("services, contexts and batches stay in their process: send the client, or its address")
 
+    def new_id(self) -> str:
+        """Return an id that nothing else has, for what a command creates."""
+        return self.channel.environment.new_id()
+
     def project_or_default(self, given: str | None) -> str:
         """Return the given project or, for None, the only project of this session."""
         if given is not None:

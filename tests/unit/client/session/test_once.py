@@ -7,14 +7,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.client.session import pending_requests
 from stepwell.client.session.channel import Channel
+from stepwell.client.session.environment import SYSTEM
 from stepwell.protocol.messages import (
     AskStatus,
     ClientMessage,
@@ -509,7 +508,7 @@ def test_manager_that_does_not_come_back_in_time(
 ) -> None:
     """It is waited for, but not for ever; what may have happened is not called failed."""
     moments = itertools.count(0.0, limits.RECONNECT_SECONDS_MAX / 3)  # each attempt takes a third of the time
-    monkeypatch.setattr(pending_requests, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    monkeypatch.setattr(SYSTEM, "monotonic", lambda: next(moments))
     with proxied(stage.address, before_answer) as proxy, sw.connect(proxy.address, projects=["p"]) as client:
         proxy.opens_after = 1_000
         if not is_sent:

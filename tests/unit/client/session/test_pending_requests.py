@@ -3,6 +3,7 @@
 import threading
 
 from stepwell import limits
+from stepwell.client.session.environment import SYSTEM
 from stepwell.client.session.pending_requests import PendingRequest, PendingRequests
 from stepwell.errors import OutcomeUnknown, RuntimeLost, StoreFailed
 from stepwell.protocol.messages import Request, TransactionRequest
@@ -84,7 +85,7 @@ def test_threads_never_say_answered_too_early() -> None:
 def test_pauses_grow_up_to_their_limit() -> None:
     """The first attempt comes at once, later ones less and less often, and all of them end."""
     pending = PendingRequest(request)
-    pauses = [pending.pause_s(expects_restart=True) for _ in range(100)]
+    pauses = [pending.pause_s(SYSTEM, expects_restart=True) for _ in range(100)]
     assert pauses[0] == 0
     known = [pause for pause in pauses[1:] if pause is not None]
     assert 0 < known[0] <= limits.RECONNECT_PAUSE_SECONDS
@@ -95,8 +96,8 @@ def test_pauses_grow_up_to_their_limit() -> None:
 def test_manager_that_does_not_come_back_is_tried_once_more() -> None:
     """It may have cut us off, and be there."""
     pending = PendingRequest(request)
-    assert pending.pause_s(expects_restart=False) == 0
-    assert pending.pause_s(expects_restart=False) is None
+    assert pending.pause_s(SYSTEM, expects_restart=False) == 0
+    assert pending.pause_s(SYSTEM, expects_restart=False) is None
 
 
 def test_outcome_is_unknown_only_where_something_was_sent() -> None:
