@@ -18,12 +18,12 @@ import os
 
 from stepwell.errors import Busy
 from stepwell.manager.connection import READ, ClientConnection
-from stepwell.manager.kernel import OUT_OF_DESCRIPTORS, Kernel, Poller
 from stepwell.manager.state_owner import StateOwner
 from stepwell.manager.uploads import Uploads
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.messages import Refusal, Rejected
 from stepwell.telemetry import LimitedLogger
+from stepwell.transport.kernel import OUT_OF_DESCRIPTORS, Kernel, Poller
 from stepwell.transport.peer import Peer
 from stepwell.transport.stream_socket import ListeningSocket, StreamSocket
 

@@ -33,7 +33,6 @@ from stepwell.manager.deferred import DeferredRequests
 from stepwell.manager.farewell import defect_error
 from stepwell.manager.handshake import Handshake
 from stepwell.manager.housekeeping import Housekeeping
-from stepwell.manager.kernel import Kernel
 from stepwell.manager.large_requests import LargeRequests
 from stepwell.manager.reply_cache import ReplyCache
 from stepwell.manager.request_handler import LargeRequest, RequestHandler
@@ -64,6 +63,7 @@ from stepwell.protocol.messages import (
 from stepwell.storage.store import StoredState
 from stepwell.telemetry import LimitedLogger, Logger
 from stepwell.transport.busy_wait import Spin
+from stepwell.transport.kernel import Kernel
 from stepwell.transport.stream_socket import ListeningSocket
 
 

@@ -19,10 +19,10 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.errors import Busy, Conflict, OutcomeUnknown
-from stepwell.manager.kernel import Kernel
 from stepwell.protocol.codec import decode_results
 from stepwell.protocol.messages import Result
 from stepwell.storage.store import ReplyPart, SessionRow
+from stepwell.transport.kernel import Kernel
 
 _GENERATION_BITS: Final = 62
 

@@ -19,7 +19,6 @@ from stepwell.domain.verdict import AnyChange
 from stepwell.errors import ProtocolError, Refused
 from stepwell.manager.connection import ClientConnection
 from stepwell.manager.housekeeping import Housekeeping
-from stepwell.manager.kernel import Kernel
 from stepwell.manager.shared_segments import SegmentSharing
 from stepwell.protocol.messages import (
     FollowTasks,
@@ -36,6 +35,7 @@ from stepwell.protocol.messages import (
     WorkerAccepted,
 )
 from stepwell.telemetry import Logger
+from stepwell.transport.kernel import Kernel
 
 
 class TaskDispatcher:

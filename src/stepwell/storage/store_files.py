@@ -6,9 +6,10 @@ disk keeps, drops or tears each write that was not flushed when the power fails.
 
 from __future__ import annotations
 
+from stepwell.boot import boot_id
 from stepwell.errors import StoreDamaged
 from stepwell.storage.database import open_read_only_guard, open_to_write
-from stepwell.storage.directory import DataDirectory, boot_id
+from stepwell.storage.directory import DataDirectory
 from stepwell.storage.loss import find_mark
 from stepwell.storage.mark import Mark, MarkFile
 from stepwell.storage.sql import Database

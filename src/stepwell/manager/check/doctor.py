@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct, field
 
 from stepwell import limits
+from stepwell.boot import boot_id
 from stepwell.domain import invariants
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.machine import note_packed_bytes
@@ -33,7 +34,6 @@ from stepwell.protocol.codec import decode_from_manager, decode_results
 from stepwell.protocol.framing import HEADER
 from stepwell.storage import rows
 from stepwell.storage.database import UNREADABLE
-from stepwell.storage.directory import boot_id
 from stepwell.storage.load import TABLES, StoreContents, read_all, vanished
 from stepwell.storage.loss import find_mark, loss
 from stepwell.storage.mark import Mark

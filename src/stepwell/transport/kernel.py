@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, cast
 
 from stepwell import limits
-from stepwell.storage.directory import boot_id
+from stepwell.boot import boot_id
 from stepwell.transport.address import Credentials, credentials
 from stepwell.transport.stream_socket import StreamSocket
 
