@@ -50,6 +50,8 @@ class Oracle:
         self._revision = 0  # the latest that the manager has reached
         self._acknowledged = 0  # the latest that a client was told
         self.writes: list[Write] = []
+        self._values: dict[tuple[Key, bytes], Write] = {}
+        self._deletions: dict[Key, list[Write]] = defaultdict(list)
         self.floors: dict[Key, int] = defaultdict(int)  # the latest acknowledged write of each key
         self.leases: dict[str, list[tuple[int, int, str]]] = defaultdict(list)  # by plan: token, attempt, session
         self.committed: list[events.AnyEvent] = []
@@ -73,6 +75,15 @@ class Oracle:
         self._acknowledged = max(self._acknowledged, revision)
         self.outcomes.update(repr((revision, *facts)).encode())
 
+    def ask(self, write: Write) -> Write:
+        """Note a write that is about to be sent. No two stores of a key have the same body."""
+        self.writes.append(write)
+        if write.digest is None:
+            self._deletions[write.key].append(write)
+        else:
+            self._values[write.key, write.digest] = write
+        return write
+
     def acknowledge(self, write: Write, revision: int) -> None:
         """Note that a write was acknowledged."""
         write.revision = revision
@@ -84,17 +95,14 @@ class Oracle:
         self.told(revision, key, digest)
         if revision < floor:
             raise Violation(f"stale read of {key}: revision {revision}, but {floor} was acknowledged before the read")
-        if not any(each.key == key and each.digest == digest and not each.is_refused for each in self.writes):
+        written = self._values.get((key, digest))
+        if written is None or written.is_refused:
             raise Violation(f"{key} was read with a body that no client has stored")
 
     def check_absent(self, key: Key, floor: int) -> None:
         """Check that a fragment could be absent: it was never stored, or a deletion may have come later."""
         if floor and not any(
-            each.key == key
-            and each.digest is None
-            and not each.is_refused
-            and (each.revision is None or each.revision >= floor)
-            for each in self.writes
+            not each.is_refused and (each.revision is None or each.revision >= floor) for each in self._deletions[key]
         ):
             raise Violation(f"{key} is absent, but was acknowledged at revision {floor} and never deleted")
 
@@ -261,28 +269,24 @@ class Oracle:
     def _check_counters(self) -> None:
         """A counter has as many stores as its value says: each step counted once."""
         counts: dict[Key, int] = defaultdict(int)
+        values: dict[tuple[Key, int], int] = {}
         for event in self.committed:
-            if isinstance(event, events.FragmentStored) and event.fragment_id.startswith("counter"):
-                counts[event.project, event.fragment_id] += 1
+            if isinstance(event, events.FragmentStored):
+                key = event.project, event.fragment_id
+                counts[key] += 1
+                values[key, event.revision] = counts[key]
         for (key, value), revision in self._steps.items():
-            before = sum(
-                1
-                for event in self.committed
-                if isinstance(event, events.FragmentStored)
-                and (event.project, event.fragment_id) == key
-                and event.revision <= revision
-            )
-            if before != value:
-                raise Violation(f"{key} had the value {value} at revision {revision}, after {before} steps")
+            if values.get((key, revision)) != value:
+                raise Violation(f"{key} had the value {value} at revision {revision}, after {values.get((key, revision))} steps")
 
     def _check_watches(self) -> None:
         """Each watch saw a part of the committed events without a gap."""
-        places = {id(event): place for place, event in enumerate(self.committed)}
-        assert len(places) == len(self.committed)
+        first = {(event.revision, type(event), getattr(event, "fragment_id", "")): place for place, event in reversed([*enumerate(self.committed)])}
         for watched in self._watched:
             if not watched:
                 continue
-            start = next((place for place, event in enumerate(self.committed) if event == watched[0]), None)
+            begin = watched[0]
+            start = first.get((begin.revision, type(begin), getattr(begin, "fragment_id", "")))
             if start is None or self.committed[start : start + len(watched)] != watched:
                 raise Violation(f"a watch saw {watched[0]} and {len(watched) - 1} more, which were not committed so")
 

@@ -25,7 +25,7 @@ async def increment(actor: Actor) -> None:
         value, revision = 0, 0
     body = f"{value + 1} by {actor.unique()}".encode()
     write = Write(key, digest_of(body))
-    actor.oracle.writes.append(write)
+    actor.oracle.ask(write)
     fragment = sw.Fragment(fragment_id=fragment_id, project=PROJECT, body=body, tokens=1)
     try:
         placed = await actor.client.tiers.store(fragment, expected_revision=revision)

@@ -29,7 +29,7 @@ def new_write(actor: Actor, fragment_id: str, transaction: int | None = None) ->
         fragment_id=fragment_id, project=PROJECT, body=body, tokens=actor.random.randint(1, 9), metadata=metadata
     )
     write = Write((PROJECT, fragment_id), digest_of(body), transaction=transaction)
-    actor.oracle.writes.append(write)
+    actor.oracle.ask(write)
     return write, fragment
 
 
@@ -87,7 +87,7 @@ def check_found(actor: Actor, found: StoredFragment, floor: int) -> None:
 
 async def _delete(actor: Actor, fragment_id: str) -> None:
     write = Write((PROJECT, fragment_id), None)
-    actor.oracle.writes.append(write)
+    actor.oracle.ask(write)
     try:
         placed = await actor.client.tiers.delete(fragment_id, project=PROJECT)
     except OutcomeUnknown:

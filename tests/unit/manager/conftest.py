@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stepwell.manager.kernel import Kernel
+from stepwell.transport.kernel import Kernel
 from tests.support.manager.peers import Clock, joined
 from tests.support.manager.tasks import following, joined_worker, no_pidfd_of_ours
 from tests.support.managers import Stage, staged

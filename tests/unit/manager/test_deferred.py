@@ -9,7 +9,6 @@ from stepwell import limits
 from stepwell.domain.tiers.commands import GetMetrics
 from stepwell.domain.verdict import Origin
 from stepwell.limits import MIB
-from stepwell.manager.kernel import Poller
 from stepwell.manager.state_owner import StateOwner
 from stepwell.memory.writer.upload import Upload
 from stepwell.protocol.messages import (
@@ -24,6 +23,7 @@ from stepwell.protocol.messages import (
     UploadGranted,
     ViewOpened,
 )
+from stepwell.transport.kernel import Poller
 from tests.support.manager.peers import (
     ORIGIN,
     Clock,

@@ -16,7 +16,6 @@ from stepwell.domain.replies import FragmentPlaced, PlanFound, Reply
 from stepwell.domain.state import State
 from stepwell.domain.tiers.commands import DeleteFragment, GetFragment, GetMetrics, ListFragments, StoreFragment
 from stepwell.domain.verdict import DECIDERS, Decider, Origin, Verdict
-from stepwell.manager.kernel import Kernel
 from stepwell.manager.state_owner import StateBroken
 from stepwell.protocol.framing import HEADER, Framer
 from stepwell.protocol.messages import (
@@ -34,6 +33,7 @@ from stepwell.protocol.messages import (
     Welcome,
 )
 from stepwell.transport.address import Credentials
+from stepwell.transport.kernel import Kernel
 from tests.support.manager.peers import ORIGIN, Clock, answered, ask, gone, joined
 from tests.support.managers import ENCODING, EPOCH, Stage, staged
 from tests.support.peers import LARGE_METADATA, RawPeer, frame, framed, request_ids, store

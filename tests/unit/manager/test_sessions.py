@@ -10,9 +10,9 @@ import pytest
 
 from stepwell import limits
 from stepwell.errors import Busy
-from stepwell.manager.kernel import Kernel
 from stepwell.manager.sessions import SessionTable
 from stepwell.storage.store import SessionRow
+from stepwell.transport.kernel import Kernel
 from tests.support.processes import fork
 
 GONE = 2**30

@@ -18,7 +18,7 @@ from stepwell.domain.plans.model import PlanState
 from stepwell.errors import StartFailed, StepwellError, StoreDamaged, StoreFailed
 from stepwell.manager.process import Settings
 from stepwell.manager.process import open_store as open_for
-from stepwell.storage import database, sqlite
+from stepwell.storage import store_files
 from stepwell.storage.backup import back_up
 from stepwell.storage.body_reader import BodyFile
 from stepwell.storage.database import translated_errors
@@ -44,8 +44,7 @@ def boot(monkeypatch: pytest.MonkeyPatch) -> Boot:
     """Starts the machine anew, as far as a store can tell."""
 
     def start(name: str) -> None:
-        for module in (database, sqlite):
-            monkeypatch.setattr(module, "boot_id", lambda: name)
+        monkeypatch.setattr(store_files, "boot_id", lambda: name)
 
     return start
 

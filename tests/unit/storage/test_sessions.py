@@ -16,8 +16,8 @@ from stepwell.domain.plans.commands import CompletePhase, CreateAction, StartPha
 from stepwell.domain.plans.model import Lease, Phase, PlanState, ProjectLink
 from stepwell.domain.replies import PlanFound
 from stepwell.domain.tiers.commands import DeleteFragment
-from stepwell.manager.kernel import Kernel
 from stepwell.protocol.messages import Goodbye, Refusal, Request
+from stepwell.transport.kernel import Kernel
 from tests.support.manager.peers import Clock
 from tests.support.managers import Stage
 from tests.support.peers import RawPeer, store
