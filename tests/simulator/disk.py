@@ -176,7 +176,7 @@ class SimulatedDisk:
         for file in self.names.values():
             file.lose_power(generator)
 
-    def copy(self) -> "SimulatedDisk":
+    def copy(self) -> SimulatedDisk:
         """Return a disk with the same contents, for a reader that changes nothing."""
         copied = SimulatedDisk()
         for name, file in self.names.items():

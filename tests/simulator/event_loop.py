@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import selectors
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVarTuple, Unpack
 
 from tests.simulator.network import SimulatedSocket
+
+Ts = TypeVarTuple("Ts")
 
 
 class Machine(Protocol):
@@ -20,7 +21,7 @@ class Machine(Protocol):
 class _Selector:
     """The place where the event loop waits: the machine runs until a socket is ready or a timer is due."""
 
-    def __init__(self, loop: "SimulatedEventLoop") -> None:
+    def __init__(self, loop: SimulatedEventLoop) -> None:
         self._loop = loop
 
     def select(self, timeout: float | None) -> list[tuple[Callable[[], object], None]]:
@@ -72,13 +73,15 @@ class SimulatedEventLoop(asyncio.BaseEventLoop):
         for callback, _ in event_list:
             self.call_soon(callback)
 
-    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # noqa: ANN401
+    def add_reader(self, fd: Any, callback: Callable[[Unpack[Ts]], Any], *args: *Ts) -> None:  # noqa: ANN401
+        assert not args
         self._watch(self._readers, fd, callback)
 
-    def add_writer(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # noqa: ANN401
+    def add_writer(self, fd: Any, callback: Callable[[Unpack[Ts]], Any], *args: *Ts) -> None:  # noqa: ANN401
+        assert not args
         self._watch(self._writers, fd, callback)
 
-    def _watch(self, table: dict[int, Any], sock: SimulatedSocket, callback: Callable[[], object]) -> None:
+    def _watch(self, table: dict[int, Any], sock: SimulatedSocket, callback: Callable[..., object]) -> None:
         sock.watcher = self
         table[sock.fileno()] = (sock, callback)
         self.mark(sock.fileno())
@@ -91,9 +94,3 @@ class SimulatedEventLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         """Do nothing: there is no other thread that could have called."""
-
-    def close(self) -> None:
-        super().close()
-
-
-EVENT_READ = selectors.EVENT_READ

@@ -89,7 +89,7 @@ class SimulatedPoller:
 class SimulatedKernel(Kernel):
     """The kernel as a manager sees it, with simulated processes."""
 
-    def __init__(self, poller: SimulatedPoller, processes: "Processes") -> None:  # noqa: super-init - no real boot id
+    def __init__(self, poller: SimulatedPoller, processes: Processes) -> None:
         self._poller = poller
         self._processes = processes
 

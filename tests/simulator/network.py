@@ -196,7 +196,7 @@ class Network:
         self.news: dict[Pipe, None] = {}  # pipes in which something is to arrive
         self.listener: SimulatedListener | None = None
 
-    def listen(self, watcher: Watcher) -> "SimulatedListener":
+    def listen(self, watcher: Watcher) -> SimulatedListener:
         """Return the listening socket of a new manager."""
         self.listener = SimulatedListener(self._new_fd(), watcher)
         return self.listener

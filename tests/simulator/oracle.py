@@ -277,11 +277,16 @@ class Oracle:
                 values[key, event.revision] = counts[key]
         for (key, value), revision in self._steps.items():
             if values.get((key, revision)) != value:
-                raise Violation(f"{key} had the value {value} at revision {revision}, after {values.get((key, revision))} steps")
+                raise Violation(
+                    f"{key} had the value {value} at revision {revision}, after {values.get((key, revision))} steps"
+                )
 
     def _check_watches(self) -> None:
         """Each watch saw a part of the committed events without a gap."""
-        first = {(event.revision, type(event), getattr(event, "fragment_id", "")): place for place, event in reversed([*enumerate(self.committed)])}
+        first = {
+            (event.revision, type(event), getattr(event, "fragment_id", "")): place
+            for place, event in reversed([*enumerate(self.committed)])
+        }
         for watched in self._watched:
             if not watched:
                 continue

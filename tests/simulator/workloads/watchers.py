@@ -15,7 +15,8 @@ async def watch_events(actor: Actor) -> None:
     try:
         async with asyncio.timeout(actor.random.choice((0.05, 1.0))), actor.client.watch(since=since) as watch:
             while True:
-                watched.append(await watch.get())
+                if (event := await watch.get()) is not None:
+                    watched.append(event)
     except TimeoutError:
         return
     except EventsMissed:
