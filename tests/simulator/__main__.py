@@ -6,10 +6,9 @@ import argparse
 import multiprocessing
 import os
 import sys
-import time
 from collections.abc import Iterable, Iterator
 
-from tests.simulator.run import Result, run
+from tests.simulator.run import Result, run, run_seed
 from tests.simulator.settings import settings_of
 from tests.simulator.shrink import regressions, shrunk, write_regression
 from tests.simulator.workloads import WORKLOADS
@@ -59,17 +58,10 @@ def run_all(seeds: range, processes: int) -> int:
 
 def _results(seeds: Iterable[int], processes: int) -> Iterator[tuple[Result, float]]:
     if processes == 1:
-        yield from map(timed, seeds)
+        yield from map(run_seed, seeds)
         return
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap_unordered(timed, seeds, chunksize=4)
-
-
-def timed(seed: int) -> tuple[Result, float]:
-    """Run a seed, and return the processor time that it took."""
-    began_s = time.process_time()
-    result = run(settings_of(seed, tuple(WORKLOADS)))
-    return result, time.process_time() - began_s
+        yield from pool.imap_unordered(run_seed, seeds, chunksize=4)
 
 
 def replay(seed: int, *, must_shrink: bool) -> int:

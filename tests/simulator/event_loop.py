@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVarTuple, Unpack
 
@@ -37,6 +38,8 @@ class _Selector:
 class SimulatedEventLoop(asyncio.BaseEventLoop):
     """Runs the tasks of all simulated processes. Callbacks run in the order in which they became ready."""
 
+    _ready: deque[asyncio.Handle]  # the callbacks of asyncio that are to run next
+
     def __init__(self, machine: Machine) -> None:
         super().__init__()
         self._machine = machine
@@ -53,7 +56,7 @@ class SimulatedEventLoop(asyncio.BaseEventLoop):
         self._marked[fd] = None
 
     def wait(self, timeout_s: float | None) -> list[tuple[Callable[[], object], None]]:
-        self._machine.wait(timeout_s, lambda: bool(self._marked))
+        self._machine.wait(timeout_s, lambda: bool(self._marked or self._ready))  # a fault may wake tasks too
         ready = list[tuple[Callable[[], object], None]]()
         for fd in [*self._marked]:
             found = self._callbacks_of(fd)

@@ -69,10 +69,8 @@ class Machine:
                 self.step()
             return
         until_s = None if timeout_s is None else self.clock.now_s + timeout_s
-        while not is_ready():
-            if self.step():
-                continue
-            if not self._advance(until_s):
+        while not is_ready() and (until_s is None or self.clock.now_s < until_s):
+            if not self.step() and not self._advance(until_s):
                 return
 
     def step(self) -> bool:

@@ -178,5 +178,6 @@ class ManagerProcess:
 
     def close(self) -> None:
         """End the process at the end of a run."""
+        self.loses_power = False
         if self.loop is not None:
             self._end(ProcessKilled())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 import traceback
 from unittest import mock
 
@@ -17,7 +18,7 @@ from tests.simulator.client_process import ClientProcess
 from tests.simulator.clock import replaced
 from tests.simulator.machine import Machine
 from tests.simulator.oracle import Oracle, Violation
-from tests.simulator.settings import RunSettings
+from tests.simulator.settings import RunSettings, settings_of
 from tests.simulator.worker_process import WorkerProcess
 from tests.simulator.workloads import WORKLOADS
 from tests.simulator.workloads.base import Actor
@@ -79,6 +80,13 @@ def run(settings: RunSettings) -> Result:
         tuple(map(str, machine.faults.happened)),
         violation,
     )
+
+
+def run_seed(seed: int) -> tuple[Result, float]:
+    """Run a seed, and return its result and the processor time that it took."""
+    began_s = time.process_time()
+    result = run(settings_of(seed, tuple(WORKLOADS)))
+    return result, time.process_time() - began_s
 
 
 def _cancel_all(machine: Machine) -> None:
