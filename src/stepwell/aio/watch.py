@@ -16,7 +16,7 @@ from stepwell import limits
 from stepwell.aio.channel import Channel
 from stepwell.aio.connection import AsyncConnection
 from stepwell.client.api.watch import WatchCursor, events_of, project_names
-from stepwell.client.session.push_connection import give_up_subscription, should_reconnect
+from stepwell.client.session.push_connection import give_up_subscription
 from stepwell.domain.events import AnyEvent
 from stepwell.errors import InvalidArgument, OutcomeUnknown, RuntimeLost, StepwellError
 
@@ -119,7 +119,7 @@ class Watch:
             except (OutcomeUnknown, RuntimeLost):
                 self._disconnect()
                 continue
-            self._channel.blocking_channel.connections.note_answer(message)
+            self._channel.rules.answered(message)
             try:
                 pushed = events_of(message)
             except StepwellError:
@@ -138,7 +138,8 @@ class Watch:
             try:
                 return await self._connect()
             except RuntimeLost as error:
-                if self._is_open() and not should_reconnect(self._channel.blocking_channel, lost_at_s, error):
+                seen = self._channel.blocking_channel.observe()
+                if self._is_open() and not self._channel.rules.should_resubscribe(lost_at_s, error, seen):
                     raise
             await self._channel.is_closed_within(limits.RECONNECT_PAUSE_SECONDS)
         return None

@@ -15,7 +15,6 @@ from typing import NoReturn
 
 from stepwell import limits
 from stepwell.client.session.channel import Channel
-from stepwell.client.session.pending_requests import PendingRequest
 from stepwell.errors import OutcomeUnknown, RuntimeLost
 from stepwell.protocol.messages import ClientMessage, ManagerMessage
 from stepwell.transport.connection import Connection
@@ -56,7 +55,7 @@ class PushConnection:
                 self.disconnect()
             else:
                 if message is not None:
-                    self._channel.connections.note_answer(message)
+                    self._channel.rules.answered(message)
                 return message
 
     def connect(self, until_s: float | None) -> Connection | None:
@@ -70,7 +69,7 @@ class PushConnection:
             try:
                 connection = self._connect()
             except RuntimeLost as error:
-                if not should_reconnect(self._channel, self._lost_at_s, error):
+                if not self._channel.rules.should_resubscribe(self._lost_at_s, error, self._channel.observe()):
                     self._lost_at_s = None
                     raise
             else:
@@ -139,14 +138,4 @@ def give_up_subscription(channel: Channel, error: OutcomeUnknown) -> NoReturn:
     """Raise `RuntimeLost` for a manager that went away while it was asked for a subscription, which has no effect."""
     lost = RuntimeLost("the manager went away before it could be asked")
     lost.__cause__ = error
-    channel.give_up(PendingRequest(), lost)
-
-
-def should_reconnect(channel: Channel, lost_at_s: float, error: RuntimeLost) -> bool:
-    """Return True if another attempt to reach the manager may succeed.
-
-    An error without a cause is a statement (this client is closed, or the manager was replaced and its state is gone),
-    not a broken connection. So another attempt would fail in the same way.
-    """
-    in_time = channel.environment.monotonic() < lost_at_s + limits.RECONNECT_SECONDS_MAX
-    return in_time and channel.expects_restart() and error.__cause__ is not None
+    channel.give_up(lost)

@@ -7,6 +7,8 @@ from concurrent.futures import Future
 from itertools import count
 from typing import TypeVar
 
+import pytest
+
 import stepwell as sw
 from stepwell import aio, limits
 from stepwell.aio.threads import Threads
@@ -76,6 +78,50 @@ def test_asynchronous_client_in_another_environment() -> None:
         before = threading.active_count()
         run(main(runtime.address))
     assert environment.dials == [0.0, None]  # the view's is a blocking connection
+
+
+class EmptyEnvironment(Environment):
+    """A world without a manager, in which a program restarts one. Each look at the clock takes a tenth of the time."""
+
+    def __init__(self) -> None:
+        self.dials = 0
+        self._now_s = 0.0
+
+    def dial(self, address: str, timeout_s: float | None) -> socket.socket:
+        self.dials += 1
+        raise sw.RuntimeLost(f"nothing is at {address!r} for {timeout_s}") from ConnectionRefusedError()
+
+    def monotonic(self) -> float:
+        self._now_s += limits.RECONNECT_SECONDS_MAX / 10
+        return self._now_s
+
+    def jitter(self) -> float:
+        return 0.0
+
+    def is_restarting(self, address: str) -> bool:
+        return address == "/nowhere"
+
+    def read_cause(self, address: str) -> sw.StepwellError | None:
+        return sw.StoreFailed(f"no disk at {address!r}")
+
+
+def test_both_drivers_follow_the_clock_of_their_environment() -> None:
+    """They wait for a manager that is being restarted until that clock says it is too late, and name the cause."""
+
+    async def main() -> None:
+        async with aio.Client(unconnected("/nowhere", None, asynchronous), InlineThreads) as client:
+            with pytest.raises(sw.RuntimeLost, match="no disk at '/nowhere'"):
+                await client.open()
+
+    blocking, asynchronous = EmptyEnvironment(), EmptyEnvironment()
+    with (
+        unconnected("/nowhere", None, blocking) as client,
+        pytest.raises(sw.RuntimeLost, match="no disk at '/nowhere'"),
+    ):
+        client.open()
+    run(main())
+    assert blocking.dials == 11  # the first attempt, and one for each tenth
+    assert 1 < asynchronous.dials <= blocking.dials  # its dials look at the clock, too
 
 
 def test_jitter_makes_no_pause_longer() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.client.session.channel import Channel
 from stepwell.client.session.environment import SYSTEM
+from stepwell.client.session.session_rules import SessionRules
 from stepwell.protocol.messages import (
     AskStatus,
     ClientMessage,
@@ -49,7 +49,7 @@ def stage() -> Iterator[Stage]:
 @pytest.fixture
 def _durable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients take the manager for one that comes back."""
-    monkeypatch.setattr(Channel, "expects_restart", lambda _: True)
+    monkeypatch.setattr(SessionRules, "expects_restart", lambda *_: True)
 
 
 def transact(client: sw.Client) -> int:
@@ -149,7 +149,7 @@ def test_manager_that_always_cuts_is_not_tried_for_ever(stage: Stage) -> None:
         with pytest.raises(sw.OutcomeUnknown, match="may have taken effect"):
             client.tiers.store(fragment("x"))
         assert proxy.cuts == 2
-        assert len(client._channel.pending_requests) == 0
+        assert len(client._channel.rules.numbers) == 0
         proxy._cut = never
         assert client.status().revision == 1
 
@@ -183,7 +183,7 @@ def test_stream_that_is_cut_anywhere_goes_on(stage: Stage, forwarded: int, monke
         assert many(client, 3 * CHUNKS) == [*range(1, 3 * CHUNKS + 1)]
         assert cut.happened
         assert client.status().revision == 3 * CHUNKS
-        assert len(client._channel.pending_requests) == 0
+        assert len(client._channel.rules.numbers) == 0
 
 
 @pytest.mark.parametrize("forwarded", range(18))
@@ -240,7 +240,7 @@ def test_broken_off_stream_gives_up_its_numbers(stage: Stage, monkeypatch: pytes
     with sw.connect(stage.address, projects=["p"]) as client:
         with pytest.raises(KeyError):
             client.tiers.store_many(fragments())
-        assert len(client._channel.pending_requests) == 0
+        assert len(client._channel.rules.numbers) == 0
         assert not client._channel.connections._open
 
 
@@ -262,7 +262,7 @@ def test_threads_that_are_cut_at_random_happen_once(stage: Stage) -> None:
 
         in_threads(8, deed)
         assert sorted(revisions) == [*range(1, 201)]
-        assert len(client._channel.pending_requests) == 0
+        assert len(client._channel.rules.numbers) == 0
         assert proxy.cuts > 10
         client.close()
 
@@ -300,7 +300,7 @@ def test_interrupted_call_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPa
         with pytest.raises(KeyboardInterrupt):
             client.tiers.store(fragment("a"))
         assert not client._channel.connections._open
-        assert len(client._channel.pending_requests) == 0
+        assert len(client._channel.rules.numbers) == 0
         client.tiers.store(fragment("b"))
         assert [(each.request_id, each.answered) for each in sent] == [(1, 1), (2, 2)]
 
@@ -517,7 +517,7 @@ def test_manager_that_does_not_come_back_in_time(
         with pytest.raises(sw.OutcomeUnknown if is_sent else sw.RuntimeLost):
             WRITES[name](client)
         assert proxy.hung_up > 2
-        assert len(client._channel.pending_requests) == 0
+        assert len(client._channel.rules.numbers) == 0
 
 
 @pytest.mark.usefixtures("_durable")
