@@ -95,12 +95,17 @@ class ClientProcess:
         self.is_alive = True
         self._environment = SimulatedEnvironment(machine, pid)
         self._tasks: list[asyncio.Task[None]] = []
+        self._background: list[asyncio.Task[None]] = []
         machine.processes.start(pid)
         self.client = Client(unconnected(ADDRESS, None, self._environment), _InlineThreads)
 
     def start(self, work: Coroutine[object, object, None]) -> None:
         """Start a task of this process."""
         self._tasks.append(self.machine.loop.create_task(work))
+
+    def start_background(self, work: Coroutine[object, object, None]) -> None:
+        """Start a task that no one waits for: it ends with its connection, or with this process."""
+        self._background.append(self.machine.loop.create_task(work))
 
     async def join(self) -> None:
         """Wait until all tasks have ended, and raise the first error that is no end of the process."""
@@ -125,7 +130,7 @@ class ClientProcess:
                 loop.remove_reader(each)
                 loop.remove_writer(each)
             each.close()
-        for task in self._tasks:
+        for task in (*self._tasks, *self._background):
             task.cancel()
         self.machine.processes.end(self.pid)
         self.release()

@@ -120,8 +120,8 @@ class _Run:
         machine.faults.schedule(FAULT_SECONDS)
         supervisors = []
         if "tasks" in settings.workloads:
-            for _ in range(2):
-                self._workers.append(worker := WorkerProcess(machine))
+            for number in range(2):
+                self._workers.append(worker := WorkerProcess(machine, number))
                 supervisors.append(machine.loop.create_task(worker.supervise()))
         for _ in range(settings.clients):
             self._start_client(settings.operations)

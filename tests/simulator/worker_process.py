@@ -21,14 +21,16 @@ if TYPE_CHECKING:
     from tests.simulator.machine import Machine
 
 STRATEGY = "echo"
+FIRST_PID = 10_000
+PIDS_PER_WORKER = 10_000
 
 
 class WorkerProcess:
     """One worker; `kill` ends its process, and `run` starts the next one, as a supervisor would."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, number: int) -> None:
         self._machine = machine
-        self._next_pid = 5_000
+        self._next_pid = FIRST_PID + number * PIDS_PER_WORKER
         self._process: ClientProcess | None = None
         self.is_stopped = False
         self.deaths = 0

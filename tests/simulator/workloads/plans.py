@@ -51,7 +51,7 @@ async def drive_plan(actor: Actor) -> None:
 def note_lease(actor: Actor, plan: sw.Plan) -> None:
     """Report the lease that this client was given."""
     assert plan.lease is not None
-    actor.oracle.note_lease(plan.plan_id, plan.lease.token, plan.attempt, actor.client.session_id)
+    actor.oracle.note_lease(plan.plan_id, plan.lease.token, plan.version)
 
 
 async def _finish(actor: Actor, plan: sw.Plan) -> None:

@@ -33,7 +33,7 @@ class Follower:
         self._waiting[task_id] = ended = self._process.machine.loop.create_future()
         if not self._is_following:
             self._is_following = True
-            self._process.start(self._follow())
+            self._process.start_background(self._follow())
         return ended
 
     def forget(self, task_id: str) -> None:
